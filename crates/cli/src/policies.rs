@@ -5,7 +5,7 @@ use weir_console::output::ResultDestination;
 use weir_console::policy_spec;
 use weir_console::record::Record;
 use weir_console::table::{Alignment, Table};
-use weir_core::policy::{self, PolicyEntry};
+use weir_core::policy::{self, PolicyEntry, Reaction, Timing};
 
 use crate::args;
 use crate::render;
@@ -41,11 +41,30 @@ struct ListedPolicy {
     name: &'static str,
     about: &'static str,
     params: &'static [(&'static str, &'static str)],
+    /// With the default parameters; none for trees, whose leaves differ.
+    timing: Option<Timing>,
 }
 
 impl ListedPolicy {
     fn new(entry: &PolicyEntry) -> ListedPolicy {
-        ListedPolicy { name: entry.name, about: entry.description, params: entry.params }
+        let timing = policy::build(entry.name).ok().map(|policy| policy.timing());
+        ListedPolicy { name: entry.name, about: entry.description, params: entry.params, timing }
+    }
+
+    /// What happens at once and at multiples of the interval: names of columns, descriptions, and values.
+    fn timing_rows(&self) -> Vec<(&'static str, &'static str, &'static str)> {
+        let Some(Timing { start, completion, at_interval, source }) = self.timing else { return Vec::new() };
+        let when = |reaction| match reaction {
+            Reaction::AtOnce => "at once",
+            Reaction::AtInterval => "at multiples of --interval",
+        };
+        let decided = if at_interval.is_empty() { "nothing" } else { at_interval };
+        vec![
+            ("flow_starts", "a flow starts", when(start)),
+            ("capacity_reused", "capacity of a completed flow is used", when(completion)),
+            ("at_interval", "decided at multiples of --interval", decided),
+            ("timing_source", "source", source),
+        ]
     }
 }
 
@@ -54,6 +73,7 @@ const TREE_ENTRY: ListedPolicy = ListedPolicy {
     name: "tree:FILE",
     about: "services, their applications and a policy for each, from a file: docs/policy-tree.md",
     params: &[],
+    timing: None,
 };
 
 /// An example of a policy tree.
@@ -89,6 +109,9 @@ fn records(entries: &[ListedPolicy]) -> Vec<Record> {
             r.add("parameter", key);
             r.add("default", default);
             r.add("meaning", *meaning);
+            for (column, _, value) in entry.timing_rows() {
+                r.add(column, value);
+            }
             records.push(r);
         }
     }
@@ -104,6 +127,11 @@ fn table(entries: &[ListedPolicy], is_single: bool) -> String {
         }
         if is_single && entry.params.is_empty() {
             table.add_row(vec![String::new(), "no parameters".to_owned()]);
+        }
+        if is_single {
+            for (_, event, value) in entry.timing_rows() {
+                table.add_row(vec![format!("  {event}"), format!("  {value}")]);
+            }
         }
     }
     if !is_single {

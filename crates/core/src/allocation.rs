@@ -196,6 +196,16 @@ impl Allocation {
         self.kept_flow_count
     }
 
+    /// Continues the last decision for `seconds` after it was made: the rates of the flows that `is_live` stay.
+    pub(crate) fn continue_decision(&mut self, seconds: f64, is_live: impl Fn(Slot, u32) -> bool) {
+        for decision in &mut self.decisions {
+            if let CommonRate::CompleteTogether(left) = &mut decision.common {
+                *left -= seconds;
+            }
+        }
+        self.flow_rates.retain(|rated| is_live(rated.slot, rated.flow));
+    }
+
     /// Copies another allocation's decision about `slots`, and all of its flows. All flows of `other` have to belong
     /// to `slots`, and this allocation contains no decision about `slots` yet.
     pub(crate) fn copy_decisions(&mut self, other: &Allocation, slots: &[Slot]) {

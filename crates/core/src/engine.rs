@@ -12,7 +12,7 @@ use crate::model::{
     CoflowSpec, CommonRateKind, CompletedFlow, Fabric, FlowState, Goodput, LinkId, Network, PortSide,
     ServiceNames, SizesEstimated, SizesKnown, SizesUnknown, Slot, Trunks, View,
 };
-use crate::policy::{AnyPolicy, Event, Policy, TrunkSupport};
+use crate::policy::{AnyPolicy, DecidedBy, Event, Policy, Timing, TrunkSupport};
 use crate::tree::{PolicyTree, TreeError};
 
 /// The policy, or tree of policies, that decides.
@@ -438,19 +438,50 @@ impl Engine {
         }
     }
 
+    /// What happens at once under the policy, and what waits for [`Engine::schedule`].
+    pub fn timing(&self) -> Timing {
+        match &self.root {
+            RootPolicy::SizesUnknown(policy) => policy.timing(),
+            RootPolicy::SizesEstimated(policy) => policy.timing(),
+            RootPolicy::SizesKnown(policy) => policy.timing(),
+            RootPolicy::Tree(tree) => tree.timing(),
+        }
+    }
+
+    /// What happens at once to coflows of a service and an application.
+    pub fn timing_of(&self, service: u32, application: u32) -> Timing {
+        match &self.root {
+            RootPolicy::Tree(tree) => tree.timing_of_leaf(tree.find_leaf(service, application)),
+            RootPolicy::SizesUnknown(_) | RootPolicy::SizesEstimated(_) | RootPolicy::SizesKnown(_) => self.timing(),
+        }
+    }
+
     /// Computes a new allocation and applies its rates.
     pub fn schedule(&mut self, now: f64) {
         self.has_new_events = false;
+        self.decide(DecidedBy::Coordinator, now);
+    }
+
+    /// Reassigns capacity between two schedules, as hosts and switches do at once; see [`Policy::reassign`].
+    pub fn reassign(&mut self, now: f64) {
+        self.decide(DecidedBy::Hosts, now);
+    }
+
+    fn decide(&mut self, by: DecidedBy, now: f64) {
         self.network.update_progress(now);
         self.allocation.start_decision(self.network.slots());
         let out = &mut self.allocation;
         match &mut self.root {
-            RootPolicy::SizesUnknown(policy) => policy.schedule(&mut View::new(&mut self.network, now), out),
-            RootPolicy::SizesEstimated(policy) => {
-                policy.schedule(&mut View::new(&mut self.network, now), out)
+            RootPolicy::SizesUnknown(policy) => {
+                by.decide(&mut **policy, &mut View::new(&mut self.network, now), out);
             }
-            RootPolicy::SizesKnown(policy) => policy.schedule(&mut View::new(&mut self.network, now), out),
-            RootPolicy::Tree(tree) => tree.schedule(&mut self.network, now, out),
+            RootPolicy::SizesEstimated(policy) => {
+                by.decide(&mut **policy, &mut View::new(&mut self.network, now), out);
+            }
+            RootPolicy::SizesKnown(policy) => {
+                by.decide(&mut **policy, &mut View::new(&mut self.network, now), out);
+            }
+            RootPolicy::Tree(tree) => tree.decide(by, &mut self.network, now, out),
         }
         out.drop_unkept_flows();
         let mut enforced = &*out;

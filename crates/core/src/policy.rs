@@ -30,6 +30,7 @@ mod srtf;
 #[cfg(test)]
 mod test_engine;
 mod thresholds;
+mod timing;
 mod tree_policies;
 mod varys;
 mod weir;
@@ -38,6 +39,8 @@ pub use interface::{Event, Policy, Routing, TrunkSupport};
 pub use params::{Params, ParamsError};
 pub use policy_table::{PolicyEntry, RegisterError, all, build, register};
 use served_in_order::{DETOURS_PARAM, GROUPS_PARAM, ServedInOrder};
+pub(crate) use timing::DecidedBy;
+pub use timing::{Reaction, Timing};
 pub use tree_policies::saba_sensitivity;
 pub use weir::Constants as WeirConstants;
 
@@ -65,6 +68,16 @@ impl AnyPolicy {
                 // Outside of leaves, the tree itself decides.
                 leaves.map(|policy| policy.trunk_support()).fold(TrunkSupport::Decides, Ord::min)
             }
+        }
+    }
+
+    /// What happens at once under the policy, and what waits for the next multiple of the interval.
+    pub fn timing(&self) -> Timing {
+        match self {
+            AnyPolicy::SizesUnknown(policy) => policy.timing(),
+            AnyPolicy::SizesEstimated(policy) => policy.timing(),
+            AnyPolicy::SizesKnown(policy) => policy.timing(),
+            AnyPolicy::Tree(tree) => tree.timing(),
         }
     }
 
@@ -262,6 +275,7 @@ pub const POLICIES: &[PolicyEntry] = &[
                 "available=any",
                 "a port is available with `any` residual capacity, or only with `full` capacity",
             ),
+            ("local=off", "between two schedules, hosts serve the next flow when one has completed (`on`)"),
             (
                 "time=total",
                 "t of the deadline: time of the `total` bytes of the queue, or of one `flow`'s part",

@@ -52,7 +52,7 @@ pub(crate) mod weights;
 
 use crate::allocation::Allocation;
 use crate::model::{CommonRateKind, Fabric, Network, ServiceNames, Slot};
-use crate::policy::{self, AnyPolicy, Event, ParamsError};
+use crate::policy::{self, AnyPolicy, DecidedBy, Event, ParamsError, Reaction, Timing};
 
 use division::divide_by_weight;
 use leaf::{Leaf, LeafAlgorithm};
@@ -78,6 +78,8 @@ pub(crate) struct PolicyTree {
     turn_order: Vec<Vec<u32>>,
     /// By side: capacity that no leaf uses or has as its slice.
     unused_capacity: Vec<f64>,
+    /// Who makes the present decision.
+    decided_by: DecidedBy,
     scratch: Scratch,
 }
 
@@ -155,6 +157,7 @@ impl PolicyTree {
             leaf_by_slot: Vec::new(),
             turn_order: turns,
             unused_capacity: Vec::new(),
+            decided_by: DecidedBy::Coordinator,
             scratch: Scratch::default(),
         })
     }
@@ -173,6 +176,28 @@ impl PolicyTree {
     /// The sharing of a leaf's coflows.
     pub(crate) fn common_rate_kind_of_leaf(&self, leaf: u32) -> CommonRateKind {
         self.leaves[leaf as usize].common_rate_kind()
+    }
+
+    /// What happens at once under all leaves together.
+    pub(crate) fn timing(&self) -> Timing {
+        let leaves = || self.leaves.iter().map(Leaf::timing);
+        let has_saba = self.services.iter().any(|service| service.application_weights.is_computed());
+        let at_interval = match (has_saba, leaves().all(|timing| timing.is_local())) {
+            (false, true) => "",
+            (true, true) => "weights",
+            (_, false) => "by leaf; weights",
+        };
+        Timing {
+            start: leaves().map(|timing| timing.start).min().unwrap_or(Reaction::AtOnce),
+            completion: leaves().map(|timing| timing.completion).min().unwrap_or(Reaction::AtOnce),
+            at_interval,
+            source: "by leaf; Saba 5 and 6: the controller sets weights at each connection",
+        }
+    }
+
+    /// What happens at once under a leaf.
+    pub(crate) fn timing_of_leaf(&self, leaf: u32) -> Timing {
+        self.leaves[leaf as usize].timing()
     }
 
     /// The slices of a coflow's leaf, by side.
@@ -217,11 +242,20 @@ impl PolicyTree {
     ///
     /// O(leaves x (ports x leaves + a schedule of each)). For `fair` leaves also O(flows), and pairs of ports x steps
     /// for each round of their bounds.
-    pub(crate) fn schedule(&mut self, network: &mut Network, now: f64, out: &mut Allocation) {
+    pub(crate) fn decide(&mut self, by: DecidedBy, network: &mut Network, now: f64, out: &mut Allocation) {
+        self.decided_by = by;
         self.scratch.capacities.clear();
         self.scratch.capacities.extend(network.fabric().link_capacities());
         for leaf in &mut self.leaves {
             leaf.find_active_sides(network);
+            if leaf.holds_decision(by) {
+                // The other leaves divide the capacity that this leaf does not use.
+                leaf.hold_decision(network, now);
+                leaf.active_sides.clear();
+                for (capacity, used) in self.scratch.capacities.iter_mut().zip(&leaf.used_capacity) {
+                    *capacity = (*capacity - used).max(0.0);
+                }
+            }
         }
         self.compute_weighted_parts();
         self.compute_claims(network.fabric().nominal_rate());
@@ -230,6 +264,9 @@ impl PolicyTree {
         let turns = std::mem::take(&mut self.turn_order);
         for service in &turns {
             for &leaf in service {
+                if self.leaves[leaf as usize].holds_decision(by) {
+                    continue;
+                }
                 self.run_turn(leaf as usize, network, now);
                 self.redo_without_unused(leaf as usize, network, now, min_useful_capacity);
             }
@@ -415,7 +452,7 @@ impl PolicyTree {
             let group = &mut self.services[self.service_of_leaf[members[0] as usize] as usize];
             positions.clear();
             positions.extend(members.iter().map(|leaf| leaf - group.leaves.start));
-            group.application_weights.weights(positions, &mut weights[1]);
+            group.application_weights.weights(positions, side, self.decided_by, &mut weights[1]);
             claims[1].clear();
             claims[1].extend(members.iter().map(|&leaf| leaves[leaf as usize].claims[side]));
             divide_by_weight(part, &weights[1], &claims[1], members_of);
@@ -441,7 +478,7 @@ impl PolicyTree {
     fn run_second_turns(&mut self, leaves: &[u32], network: &mut Network, now: f64, dust: f64) {
         for &leaf in leaves {
             let leaf = leaf as usize;
-            if !self.can_use_more(leaf, network, dust) {
+            if self.leaves[leaf].holds_decision(self.decided_by) || !self.can_use_more(leaf, network, dust) {
                 continue;
             }
             self.scratch.previous_offer.clear();
@@ -502,7 +539,7 @@ impl PolicyTree {
                 *free += if leaf.had_turn { leaf.used_capacity[side] } else { leaf.slices[side] };
             }
         }
-        leaf.decide(&self.scratch.offered, network, now);
+        leaf.decide(&self.scratch.offered, self.decided_by, network, now);
         for (side, free) in self.unused_capacity.iter_mut().enumerate() {
             if leaf.active_sides.contains(side) {
                 *free -= leaf.used_capacity[side];

@@ -12,7 +12,7 @@ use weir_core::model::{
     CoflowSpec, CompletedFlow, Fabric, FlowState, Goodput, Slot, Trunks, Workload, WorkloadChange,
 };
 use weir_core::ordered_f64::OrderedF64;
-use weir_core::policy::AnyPolicy;
+use weir_core::policy::{AnyPolicy, Reaction, Timing};
 use weir_core::units::Time;
 
 use crate::outcome::{
@@ -63,6 +63,22 @@ struct CoflowProgress {
     flow_numbers: Vec<u32>,
 }
 
+/// Who reacts to the events of a step.
+#[derive(Debug, Clone, Copy, Default)]
+struct Effects {
+    by_coordinator: bool,
+    by_hosts: bool,
+}
+
+impl Effects {
+    fn add(&mut self, reaction: Reaction) {
+        match reaction {
+            Reaction::AtOnce => self.by_hosts = true,
+            Reaction::AtInterval => self.by_coordinator = true,
+        }
+    }
+}
+
 struct Replay<'a> {
     workload: &'a Workload,
     options: &'a ReplayOptions,
@@ -77,7 +93,11 @@ struct Replay<'a> {
     goodput: Option<Arc<Goodput>>,
     /// The transport, if the policy leaves rates open.
     transport: Option<Box<dyn Transport>>,
-    event_queue: BinaryHeap<Reverse<(OrderedF64, QueuedEvent)>>,
+    /// By the time at which it takes effect, then by the time of the event: starts of flows can wait for a schedule.
+    event_queue: BinaryHeap<Reverse<(OrderedF64, OrderedF64, QueuedEvent)>>,
+    /// What happens at once, and what waits for the next multiple of the interval.
+    timing: Timing,
+    effects: Effects,
     /// Times of the remaining events of the workload, the next one last.
     event_times: Vec<f64>,
     /// The latest ends of the flows of released coflows.
@@ -170,6 +190,7 @@ impl<'a> Replay<'a> {
         let decides_over = options.network.decides_over;
         let links = Links { fabric, trunks, goodput: goodput.clone(), decides_over };
         let mut engine = Engine::new(links, policy, &workload.names)?;
+        let timing = engine.timing();
         let nominal_rates: Vec<f64> = all_capacities(&engine).collect();
         if let Some(bandwidth) = &bandwidth {
             engine.set_trunk_capacities(bandwidth.rates(), 0.0);
@@ -191,6 +212,8 @@ impl<'a> Replay<'a> {
             goodput,
             transport: None,
             event_queue: BinaryHeap::new(),
+            timing,
+            effects: Effects::default(),
             event_times: Vec::new(),
             transfer_limits: BinaryHeap::new(),
             progress: vec![CoflowProgress::default(); count],
@@ -227,15 +250,30 @@ impl Replay<'_> {
             }
             if coflow.parents.is_empty() {
                 let at = coflow.arrival.get() + coflow.compute_before.get();
-                self.event_queue.push(Reverse((OrderedF64(at), QueuedEvent::CoflowRelease(index))));
+                self.queue_event(at, QueuedEvent::CoflowRelease(index));
             }
         }
         for (position, event) in self.workload.events.iter().enumerate() {
-            self.event_queue
-                .push(Reverse((OrderedF64(event.time.get()), QueuedEvent::WorkloadEvent(position))));
+            self.queue_event(event.time.get(), QueuedEvent::WorkloadEvent(position));
             self.event_times.push(event.time.get());
         }
         self.event_times.sort_unstable_by(|a, b| b.total_cmp(a));
+    }
+
+    /// Adds an event. A start of flows waits for the next schedule, unless the policy starts flows at once.
+    fn queue_event(&mut self, at: f64, event: QueuedEvent) {
+        let reaction = match event {
+            QueuedEvent::WorkloadEvent(_) => Reaction::AtOnce,
+            QueuedEvent::CoflowRelease(index) | QueuedEvent::DataAvailable(index, _) => self.timing_of(index).start,
+        };
+        let due = if reaction == Reaction::AtOnce { at } else { self.next_schedule_time(at) };
+        self.event_queue.push(Reverse((OrderedF64(due), OrderedF64(at), event)));
+    }
+
+    /// What happens at once to a coflow.
+    fn timing_of(&self, index: usize) -> Timing {
+        let coflow = &self.workload.coflows[index];
+        self.engine.timing_of(coflow.service, coflow.application)
     }
 
     /// The first multiple of the interval at or after `time`, up to the slack.
@@ -247,34 +285,41 @@ impl Replay<'_> {
         // Adding 0 turns -0 into 0.
         let ticks = ((time - self.options.slack_seconds()) / interval).ceil() + 0.0;
         // At the boundary, `ticks` and `due_until` must not disagree by rounding: the event would never become due.
-        if self.due_until(ticks * interval) < time { (ticks + 1.0) * interval } else { ticks * interval }
+        let tick = ticks * interval;
+        if tick + self.options.slack_seconds().max(tick * 1e-14) < time { (ticks + 1.0) * interval } else { tick }
     }
 
-    /// The time until which events count as due at `now`.
+    /// The time until which events count as due at `now`. What happens at once needs no slack.
     fn due_until(&self, now: f64) -> f64 {
-        now + self.options.slack_seconds().max(now * 1e-14)
+        let slack = match self.timing.completion {
+            Reaction::AtOnce => 0.0,
+            Reaction::AtInterval => self.options.slack_seconds(),
+        };
+        now + slack.max(now * 1e-14)
     }
 
     fn run(&mut self, observer: &mut dyn Observer) -> Result<(), ReplayError> {
         let mut now = 0.0;
-        let mut next_wakeup = f64::INFINITY;
+        // When the coordinator decides next, if no event comes before.
+        let mut next_schedule = f64::INFINITY;
         while self.completed_count < self.workload.coflows.len() {
             self.drop_stale_events();
             let next_queued =
-                self.event_queue.peek().map_or(f64::INFINITY, |Reverse((OrderedF64(at), _))| *at);
-            let next_completion = match &mut self.transport {
+                self.event_queue.peek().map_or(f64::INFINITY, |Reverse((OrderedF64(due), ..))| *due);
+            let mut next_completion = match &mut self.transport {
                 Some(transport) => transport.next_completion(),
                 None => self.engine.next_completion(),
             };
+            if self.timing.completion == Reaction::AtInterval {
+                next_completion = self.next_schedule_time(next_completion);
+            }
             // Changes of links and events of the workload do not wait for the next multiple of the interval.
             let next_change = self.bandwidth.as_ref().map_or(f64::INFINITY, Bandwidth::next_change);
             let next_cable_event = self.cable_events.first().map_or(f64::INFINITY, |event| event.time.get());
             let next_limit = self.next_transfer_limit();
             let next_event = self.event_times.last().copied().unwrap_or(f64::INFINITY);
-            let next_event = next_event.min(next_cable_event).min(next_limit);
-            let next = next_event
-                .min(next_change)
-                .min(self.next_schedule_time(next_completion.min(next_wakeup).min(next_queued)));
+            let next_event = next_event.min(next_cable_event).min(next_limit).min(next_change);
+            let next = next_event.min(self.next_schedule_time(next_schedule)).min(next_completion).min(next_queued);
             if next.is_infinite() {
                 return Err(self.stalled_error(now));
             }
@@ -283,6 +328,8 @@ impl Replay<'_> {
             now = next.max(now);
             let due_until = self.due_until(now);
             self.count_link_use_until(due_until);
+            let has_schedule = self.next_schedule_time(next_schedule) <= due_until;
+            self.effects = Effects { by_coordinator: next_event <= due_until || has_schedule, by_hosts: false };
             now = self.complete_flows_until(due_until, now, observer);
             if next_limit <= due_until {
                 now = now.max(next_limit);
@@ -297,32 +344,53 @@ impl Replay<'_> {
                 now = now.max(next_change);
                 self.change_bandwidth(now)?;
             }
-            if next_wakeup <= due_until {
-                now = now.max(next_wakeup);
+            if has_schedule {
+                now = now.max(next_schedule);
             }
             if self.completed_count == self.workload.coflows.len() {
                 break;
             }
-            self.report_progress();
-            let started = Instant::now();
-            self.engine.schedule(now);
-            let mut elapsed = started.elapsed();
-            self.update_transport(now);
-            self.report_progress();
-            let started = Instant::now();
-            next_wakeup = self.engine.next_wakeup(now);
-            elapsed += started.elapsed();
-            self.schedule_ns.push(elapsed.as_nanos().min(u32::MAX.into()) as u32);
-            if self.next_schedule_time(next_wakeup) <= now {
-                // The wake-up does not advance time, because rounding puts it at or before now.
-                next_wakeup = now + self.options.interval.get().max(1e-9).max(now * 1e-12);
-            }
+            next_schedule = self.decide(now, next_schedule);
             if !observer.on_schedule(&self.snapshot(now)) {
                 let coflows = self.workload.coflows.len();
                 return Err(ReplayError::Interrupted { completed: self.completed_count, total: coflows });
             }
         }
         Ok(())
+    }
+
+    /// Lets the coordinator, or hosts and switches alone, react to the events at `now`. Returns the time of the coordinator's next
+    /// decision if no event comes before; `next_schedule` is the time before.
+    fn decide(&mut self, now: f64, next_schedule: f64) -> f64 {
+        let Effects { mut by_coordinator, by_hosts } = self.effects;
+        by_coordinator |= self.timing.is_local() || self.options.interval.get() == 0.0;
+        if !by_coordinator && !by_hosts {
+            return next_schedule.min(now);
+        }
+        self.report_progress();
+        let started = Instant::now();
+        if by_coordinator {
+            self.engine.schedule(now);
+        } else {
+            self.engine.reassign(now);
+        }
+        let mut elapsed = started.elapsed();
+        self.update_transport(now);
+        self.report_progress();
+        let started = Instant::now();
+        let mut next_wakeup = self.engine.next_wakeup(now);
+        elapsed += started.elapsed();
+        self.schedule_ns.push(elapsed.as_nanos().min(u32::MAX.into()) as u32);
+        if self.next_schedule_time(next_wakeup) <= now {
+            // The wake-up does not advance time, because rounding puts it at or before now.
+            next_wakeup = now + self.options.interval.get().max(1e-9).max(now * 1e-12);
+        }
+        if by_coordinator {
+            next_wakeup
+        } else {
+            // The coordinator learns of these events with its next schedule.
+            next_wakeup.min(next_schedule).min(now)
+        }
     }
 
     fn snapshot(&self, now: f64) -> Snapshot<'_> {
@@ -504,6 +572,11 @@ impl Replay<'_> {
             let CompletedFlow { slot, flow, completed_at: at } = self.completed_flows[i];
             let index = self.coflow_by_slot[slot as usize];
             let spec_index = self.engine.network().coflow(slot).spec_index(flow);
+            // If only a part of a tree reacts at once, the others learn of the completion with the next schedule.
+            let reaction = self.timing_of(index).completion;
+            if reaction == Reaction::AtOnce || self.timing.completion == Reaction::AtInterval {
+                self.effects.add(reaction);
+            }
             self.progress[index].flow_ends[spec_index as usize] = at;
             let mut bytes = self.flow_size(index, spec_index);
             self.count_link_use(slot, flow, bytes);
@@ -561,7 +634,7 @@ impl Replay<'_> {
             progress.ready_at = progress.ready_at.max(finished_at);
             if progress.pending_parents == 0 {
                 let at = progress.ready_at + self.workload.coflows[child].compute_before.get();
-                self.event_queue.push(Reverse((OrderedF64(at), QueuedEvent::CoflowRelease(child))));
+                self.queue_event(at, QueuedEvent::CoflowRelease(child));
             }
         }
         observer.on_coflow_completed(&outcome);
@@ -570,16 +643,20 @@ impl Replay<'_> {
 
     /// Executes the agenda until `until`. Returns the time of the last event, at least `now`.
     fn process_events(&mut self, until: f64, mut now: f64, observer: &mut dyn Observer) -> f64 {
-        while let Some(&Reverse((OrderedF64(at), item))) = self.event_queue.peek() {
-            if at > until {
+        while let Some(&Reverse((OrderedF64(due), OrderedF64(at), item))) = self.event_queue.peek() {
+            if due > until {
                 break;
             }
             self.event_queue.pop();
             now = now.max(at);
             match item {
-                QueuedEvent::CoflowRelease(index) => self.release_coflow(index, at, now, observer),
+                QueuedEvent::CoflowRelease(index) => {
+                    self.effects.add(self.timing_of(index).start);
+                    self.release_coflow(index, at, now, observer);
+                }
                 QueuedEvent::DataAvailable(index, flow) => {
-                    self.make_data_available(index, flow, at, now, observer)
+                    self.effects.add(self.timing_of(index).start);
+                    self.make_data_available(index, flow, at, now, observer);
                 }
                 QueuedEvent::WorkloadEvent(position) => {
                     self.event_times.pop();
@@ -620,10 +697,7 @@ impl Replay<'_> {
                     let release = at + workload.coflows[index].flows[spec_index as usize].data_delay.get();
                     let available_at =
                         self.data_not_before.get(&(index, spec_index)).map_or(release, |l| l.max(release));
-                    self.event_queue.push(Reverse((
-                        OrderedF64(available_at),
-                        QueuedEvent::DataAvailable(index, spec_index),
-                    )));
+                    self.queue_event(available_at, QueuedEvent::DataAvailable(index, spec_index));
                 }
                 FlowState::Live if self.transport.is_some() => self.start_flow(index, slot, flow, now),
                 FlowState::Live | FlowState::Completed => {}
@@ -643,7 +717,7 @@ impl Replay<'_> {
 
     /// Removes outdated events from the head of the agenda, so that they cause no schedule.
     fn drop_stale_events(&mut self) {
-        while let Some(&Reverse((OrderedF64(at), QueuedEvent::DataAvailable(index, flow)))) =
+        while let Some(&Reverse((_, OrderedF64(at), QueuedEvent::DataAvailable(index, flow)))) =
             self.event_queue.peek()
             && self.find_waiting_flow(index, flow, at).is_none()
         {
@@ -697,8 +771,7 @@ impl Replay<'_> {
                 if let Some((slot, place)) = found.filter(|&(slot, place)| !is_completed(slot, place)) {
                     self.stop_flow(coflow, slot, place, now);
                     self.engine.set_flow_waiting(slot, place, now);
-                    self.event_queue
-                        .push(Reverse((OrderedF64(until), QueuedEvent::DataAvailable(coflow, flow as u32))));
+                    self.queue_event(until, QueuedEvent::DataAvailable(coflow, flow as u32));
                 }
             }
         }

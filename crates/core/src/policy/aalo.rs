@@ -26,16 +26,17 @@
 //!   queue in the output of `weir explain` is the position in the current order. No paper describes this variant: it
 //!   models ports that cannot divide an interval, and is an experiment about Saath's baseline.
 //!
-//! A coflow leaves its queue when its total reaches the threshold. FIFO is by the release of the coflows, not by the
+//! A coflow starts at once in the first queue. The coordinator, which knows the totals, moves a coflow at the first schedule after
+//! its total has reached the threshold. FIFO is by the release of the coflows, not by the
 //! time at which they entered the queue. If a flow restarts, the bytes that it sent before stay in the total, so the
 //! total never decreases.
 
 use super::thresholds::Thresholds;
-use super::{Params, ParamsError, Policy, TrunkSupport};
+use super::{Params, ParamsError, Policy, Reaction, Timing, TrunkSupport};
 use crate::allocation::{
     Allocation, InterQueueSharing, IntraQueueSharing, QueueDiscipline, ReceiverMode, Rule,
 };
-use crate::model::{SizesUnknown, View};
+use crate::model::{SizesUnknown, Slot, View};
 use crate::units::Time;
 
 /// D-CLAS.
@@ -43,6 +44,8 @@ pub struct Aalo {
     thresholds: Thresholds,
     queue_discipline: QueueDiscipline,
     queue_turns: Option<QueueTurns>,
+    /// By slot: the coflow, by its number in the order of release, and its queue since the last schedule.
+    queues: Vec<(u64, usize)>,
 }
 
 impl Aalo {
@@ -68,7 +71,26 @@ impl Aalo {
             thresholds,
             queue_discipline: queue_discipline(count, sharing, params)?,
             queue_turns: turns,
+            queues: Vec::new(),
         })
+    }
+
+    /// The queue of a coflow since the last schedule; the first queue if the coflow is new.
+    fn present_queue(&self, slot: Slot, seq: u64) -> usize {
+        self.queues.get(slot as usize).filter(|&&(of, _)| of == seq).map_or(0, |&(_, queue)| queue)
+    }
+
+    /// Puts all coflows in their present queues.
+    fn assign_classes(&self, view: &View<'_, SizesUnknown>, out: &mut Allocation) {
+        if out.queue_discipline().is_none() {
+            out.set_queue_discipline(self.queue_discipline.clone());
+        }
+        for &slot in view.active_coflows() {
+            let queue = self.present_queue(slot, view.coflow(slot).seq);
+            let class = self.queue_turns.as_ref().map_or(queue, |turns| turns.priority_of_queue(queue));
+            out.set_class(slot, class);
+            out.set_rule(slot, Rule::Transport);
+        }
     }
 }
 
@@ -164,30 +186,39 @@ impl QueueTurns {
 impl Policy for Aalo {
     type Knowledge = SizesUnknown;
 
+    fn timing(&self) -> Timing {
+        Timing {
+            start: Reaction::AtOnce,
+            completion: Reaction::AtOnce,
+            at_interval: "changes of queues",
+            source: "Saath 2.2: ports serve their queues, the coordinator assigns coflows to queues",
+        }
+    }
+
     fn trunk_support(&self) -> TrunkSupport {
         TrunkSupport::Transport
     }
 
     /// O(coflows).
     fn schedule(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {
-        if out.queue_discipline().is_none() {
-            out.set_queue_discipline(self.queue_discipline.clone());
+        self.queues.resize(view.slots(), (u64::MAX, 0));
+        for &slot in view.active_coflows() {
+            let queue = self.thresholds.queue_by_sent_bytes(view.reported_sent_bytes(slot));
+            self.queues[slot as usize] = (view.coflow(slot).seq, queue);
         }
         if let Some(turns) = &mut self.queue_turns {
             turns.coflow_counts.fill(0);
             for &slot in view.active_coflows() {
-                turns.coflow_counts[self.thresholds.queue_by_sent_bytes(view.reported_sent_bytes(slot))] += 1;
+                turns.coflow_counts[self.queues[slot as usize].1] += 1;
             }
             turns.advance_turn(view.now());
         }
-        for &slot in view.active_coflows() {
-            let queue = self.thresholds.queue_by_sent_bytes(view.reported_sent_bytes(slot));
-            out.set_class(
-                slot,
-                self.queue_turns.as_ref().map_or(queue, |turns| turns.priority_of_queue(queue)),
-            );
-            out.set_rule(slot, Rule::Transport);
-        }
+        self.assign_classes(view, out);
+    }
+
+    /// O(coflows).
+    fn reassign(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {
+        self.assign_classes(view, out);
     }
 
     /// The earliest time at which a coflow reaches its threshold at the reported rates, or the current turn ends.

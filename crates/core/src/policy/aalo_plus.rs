@@ -7,7 +7,7 @@
 
 use super::aalo::{self, PortSharing};
 use super::thresholds::Thresholds;
-use super::{Params, ParamsError, Policy, TrunkSupport};
+use super::{Params, ParamsError, Policy, Timing, TrunkSupport};
 use crate::allocation::{Allocation, QueueDiscipline, Rule};
 use crate::model::{SizesKnown, View};
 
@@ -31,6 +31,10 @@ impl AaloPlus {
 
 impl Policy for AaloPlus {
     type Knowledge = SizesKnown;
+
+    fn timing(&self) -> Timing {
+        Timing::local("the queue follows from the size, which is known at the start")
+    }
 
     fn trunk_support(&self) -> TrunkSupport {
         TrunkSupport::Transport

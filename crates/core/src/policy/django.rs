@@ -58,7 +58,7 @@ mod tracker;
 
 use self::reducers::{HostTurn, ReducerOrder};
 use self::tracker::{PendingFlow, Tracker};
-use super::{Event, Params, ParamsError, Policy, TrunkSupport};
+use super::{Event, Params, ParamsError, Policy, Reaction, Timing, TrunkSupport};
 use crate::allocation::{Allocation, Rule};
 use crate::model::{BitSet, Fabric, SizesKnown, Slot, View};
 use crate::solve::connections::{Connection, ConnectionSolver};
@@ -302,6 +302,19 @@ impl Django {
         opened
     }
 
+    fn assign_rates(
+        &mut self,
+        view: &View<'_, SizesKnown>,
+        reducers: &mut ReducerOrder,
+        out: &mut Allocation,
+    ) {
+        for (rank, slot) in reducers.order() {
+            out.set_class(slot, rank as usize);
+            out.set_rule(slot, Rule::Connections);
+        }
+        self.compute_rates(view.fabric(), reducers, out);
+    }
+
     /// Computes the steady rates of the connections: see [`ConnectionSolver::compute_rates`].
     fn compute_rates(&mut self, fabric: &Fabric, reducers: &mut ReducerOrder, out: &mut Allocation) {
         self.solver_connections.clear();
@@ -334,6 +347,15 @@ impl Policy for Django {
         TrunkSupport::DecidesAtPorts
     }
 
+    fn timing(&self) -> Timing {
+        Timing {
+            start: Reaction::AtInterval,
+            completion: Reaction::AtOnce,
+            at_interval: "new connections",
+            source: "sections 3 and 5.1: open connections are TCP, the tracker and the hosts decide periodically",
+        }
+    }
+
     /// O(1). For a coflow that completes or gets other flows, O(its ports x m), because the numbers of its flows
     /// change.
     fn on_event(&mut self, event: Event, view: &mut View<'_, SizesKnown>) {
@@ -364,11 +386,15 @@ impl Policy for Django {
         for &turn in reducers.host_turns() {
             self.divide_connections(turn, &reducers, view);
         }
-        for (rank, slot) in reducers.order() {
-            out.set_class(slot, rank as usize);
-            out.set_rule(slot, Rule::Connections);
-        }
-        self.compute_rates(view.fabric(), &mut reducers, out);
+        self.assign_rates(view, &mut reducers, out);
+        self.reducers = reducers;
+    }
+
+    /// Open connections share the links; O(n log m) and the cost of the solver.
+    fn reassign(&mut self, view: &mut View<'_, SizesKnown>, out: &mut Allocation) {
+        let mut reducers = std::mem::take(&mut self.reducers);
+        self.update_state(view, &mut reducers);
+        self.assign_rates(view, &mut reducers, out);
         self.reducers = reducers;
     }
 

@@ -2,12 +2,8 @@
 //!
 //! This policy is UC-TCP in Saath (section 6.1): no queues, no coordination, all flows scheduled upon arrival. All
 //! flows are in one class, and the transport shares the ports.
-//!
-//! As under all policies, flows that arrive between two schedules wait for the next schedule. TCP would start these
-//! flows at once, but then a coflow would finish up to one interval earlier under `fair` than under the compared
-//! policy. `--interval 0` removes the wait.
 
-use super::{Params, ParamsError, Policy, Routing, TrunkSupport};
+use super::{Params, ParamsError, Policy, Routing, Timing, TrunkSupport};
 use crate::allocation::{
     Allocation, InterQueueSharing, IntraQueueSharing, QueueDiscipline, ReceiverMode, Rule,
 };
@@ -29,6 +25,10 @@ impl Policy for Fair {
 
     fn trunk_support(&self) -> TrunkSupport {
         TrunkSupport::Transport
+    }
+
+    fn timing(&self) -> Timing {
+        Timing::local("TCP has no coordinator; Saath 6.1: \"scheduled upon arrival\"")
     }
 
     fn routing(&self) -> Routing {

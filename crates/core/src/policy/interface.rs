@@ -1,5 +1,6 @@
 //! The trait that all policies for one switch implement, and the events that they receive.
 
+use super::timing::Timing;
 use crate::allocation::Allocation;
 use crate::model::{Knowledge, Slot, View};
 
@@ -63,13 +64,24 @@ pub trait Policy: Send {
         Routing::default()
     }
 
-    /// Receives one change. Called once after each change, before the next [`Policy::schedule`].
+    /// What happens at once, and what waits for the next multiple of the interval.
+    fn timing(&self) -> Timing {
+        Timing::central("a coordinator sets the rates of all flows")
+    }
+
+    /// Receives one change. Called once after each change, before the next [`Policy::schedule`] or [`Policy::reassign`].
     fn on_event(&mut self, event: Event, view: &mut View<'_, Self::Knowledge>) {
         let _ = (event, view);
     }
 
     /// Computes the allocation. The caller clears `out` before the call, except for its queues.
     fn schedule(&mut self, view: &mut View<'_, Self::Knowledge>, out: &mut Allocation);
+
+    /// Reassigns capacity between two schedules, as hosts and switches do without the coordinator: queues, orders, weights and
+    /// connections stay. Called only if [`Policy::timing`] lets something happen at once; `out` as in [`Policy::schedule`].
+    fn reassign(&mut self, view: &mut View<'_, Self::Knowledge>, out: &mut Allocation) {
+        self.schedule(view, out);
+    }
 
     /// The latest time of the next schedule, in seconds, if no event occurs before; infinite if none is needed.
     ///

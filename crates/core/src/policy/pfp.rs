@@ -12,7 +12,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use super::{Event, Params, ParamsError, Policy, TrunkSupport};
+use super::{Event, Params, ParamsError, Policy, Timing, TrunkSupport};
 use crate::allocation::{Allocation, Rule};
 use crate::model::{SizesKnown, Slot, View};
 use crate::ordered_f64::OrderedF64;
@@ -343,6 +343,10 @@ impl Pfp {
 
 impl Policy for Pfp {
     type Knowledge = SizesKnown;
+
+    fn timing(&self) -> Timing {
+        Timing::local("pFabric: switches and hosts decide by the priority in each packet")
+    }
 
     fn trunk_support(&self) -> TrunkSupport {
         TrunkSupport::DecidesAtPorts

@@ -58,7 +58,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::thresholds::Thresholds;
-use super::{Event, Params, ParamsError, Policy};
+use super::{Event, Params, ParamsError, Policy, Reaction, Timing};
 use crate::allocation::{Allocation, CommonRate, OrderCriterion, Rule};
 use crate::model::{BitSet, Coflow, SizesUnknown, Slot, View};
 use crate::ordered_f64::OrderedF64;
@@ -153,6 +153,10 @@ pub struct Saath {
     contention_scope: ContentionScope,
     requires_full_ports: bool,
     time_per_flow: bool,
+    /// Whether hosts serve the next flow between two schedules.
+    serves_locally: bool,
+    /// If they do: the coflows that the last schedule admitted, and their common rates.
+    admitted_rates: Vec<(Slot, f64)>,
     states: Vec<CoflowState>,
     contention: Contention,
     queue_members: Vec<BitSet>,
@@ -236,6 +240,8 @@ impl Saath {
             )?,
             requires_full_ports: params.take_choice("available", &[("any", false), ("full", true)])?,
             time_per_flow: params.take_choice("time", &[("total", false), ("flow", true)])?,
+            serves_locally: params.take_switch("local", false)?,
+            admitted_rates: Vec::new(),
             states: Vec::new(),
             contention: Contention::default(),
             order_valid: false,
@@ -609,6 +615,15 @@ impl Saath {
 impl Policy for Saath {
     type Knowledge = SizesUnknown;
 
+    fn timing(&self) -> Timing {
+        let source = "sections 3 and 4.1: the coordinator computes the schedule at each interval, agents comply with the last one";
+        let central = Timing::central(source);
+        match self.serves_locally {
+            true => Timing { completion: Reaction::AtOnce, at_interval: "admission, queues and order", ..central },
+            false => central,
+        }
+    }
+
     fn on_event(&mut self, event: Event, view: &mut View<'_, SizesUnknown>) {
         self.contention.on_event(event, view);
         match event {
@@ -657,6 +672,10 @@ impl Policy for Saath {
                 }
                 self.states[slot as usize] = CoflowState::default();
                 self.order_valid = false;
+                if self.serves_locally {
+                    self.order.retain(|turn| turn.slot != slot);
+                    self.admitted_rates.retain(|&(other, _)| other != slot);
+                }
             }
             Event::CapacityChanged => self.ports_changed = true,
         }
@@ -694,6 +713,38 @@ impl Policy for Saath {
         }
         self.steps.truncate(self.next_step);
         self.changed_coflows.clear();
+        if self.serves_locally {
+            let admitted = self.steps.iter().filter_map(|step| Some((step.slot, step.admitted_rate?)));
+            self.admitted_rates.clear();
+            self.admitted_rates.extend(admitted);
+        }
+    }
+
+    /// `local=on`: admitted coflows keep their rates, and flows of the others take the residual capacity in the order of the last
+    /// schedule. O(coflows x ports of each).
+    fn reassign(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {
+        self.residual.reset(view.fabric());
+        for &(slot, rate) in &self.admitted_rates {
+            out.set_common(slot, CommonRate::Equal(rate));
+            self.residual.subtract_equal_rates(view.coflow(slot), rate);
+        }
+        for turn in &self.order {
+            let coflow = view.coflow(turn.slot);
+            out.set_order_criterion(turn.slot, self.order_criterion(*turn));
+            out.set_class(turn.slot, self.states[turn.slot as usize].queue.unwrap_or(0));
+            let is_admitted = out.common(turn.slot) != CommonRate::None;
+            out.set_rule(turn.slot, match (coflow.live_count(), is_admitted) {
+                (0, _) => Rule::WaitingForData,
+                (_, true) => Rule::AllOrNone,
+                (_, false) if !self.all_or_none => Rule::InOrder,
+                (_, false) => Rule::WorkConservation,
+            });
+            if !is_admitted && (self.work_conservation || !self.all_or_none) {
+                self.residual.fill_flows(coflow, |flow, rate| out.add_flow_rate(turn.slot, flow, rate));
+            }
+        }
+        // The next schedule repeats no step of the last one.
+        self.steps.clear();
     }
 
     fn next_wakeup(&mut self, view: &mut View<'_, SizesUnknown>, allocation: &Allocation) -> f64 {

@@ -16,7 +16,7 @@
 //! - *Flows* of one coflow are served in the order of ports. The paper leaves this order open, although the mean
 //!   depends on it: in Fig. 1 of the paper the mean is 2.6 or 2.8.
 
-use super::{Event, Params, ParamsError, Policy};
+use super::{Event, Params, ParamsError, Policy, Reaction, Timing};
 use crate::allocation::{Allocation, Rule};
 use crate::model::{SizesKnown, Slot, View};
 use crate::solve::ResidualCapacity;
@@ -140,6 +140,18 @@ impl Policy for Sincronia {
 
     fn on_event(&mut self, event: Event, _: &mut View<'_, SizesKnown>) {
         self.order_valid &= matches!(event, Event::FlowCompleted(..));
+        if let Event::CoflowCompleted(slot) = event {
+            self.order.retain(|&other| other != slot);
+        }
+    }
+
+    fn timing(&self) -> Timing {
+        Timing {
+            start: Reaction::AtInterval,
+            completion: Reaction::AtOnce,
+            at_interval: "the order",
+            source: "section 4: the coordinator orders coflows, hosts and switches serve flows by priority",
+        }
     }
 
     /// O(coflows x (rows of flows)), except for the schedules that recompute the order.
@@ -149,6 +161,11 @@ impl Policy for Sincronia {
             self.order = compute_order(view);
             self.order_valid = true;
         }
+        self.reassign(view, out);
+    }
+
+    /// O(coflows x (rows of flows)).
+    fn reassign(&mut self, view: &mut View<'_, SizesKnown>, out: &mut Allocation) {
         self.residual.reset(view.fabric());
         for (class, &slot) in self.order.iter().enumerate() {
             let coflow = view.coflow(slot);

@@ -4,10 +4,10 @@ use super::maxmin::MaxMinLeaf;
 use crate::allocation::{Allocation, CommonRate};
 use crate::model::network::LeafScope;
 use crate::model::{
-    BitSet, CommonRateKind, Fabric, Knowledge, Network, SizesEstimated, SizesKnown, SizesOrEstimates,
+    BitSet, CommonRateKind, Fabric, FlowState, Knowledge, Network, SizesEstimated, SizesKnown, SizesOrEstimates,
     SizesUnknown, View,
 };
-use crate::policy::{self, AnyPolicy, Event, Params, ParamsError, Policy};
+use crate::policy::{self, AnyPolicy, DecidedBy, Event, Params, ParamsError, Policy, Reaction, Timing};
 
 /// The algorithm of a leaf.
 pub(super) enum LeafAlgorithm {
@@ -23,6 +23,7 @@ pub(super) struct Leaf {
     /// Fabric, coflows and changed flows of the leaf; exchanged with those of the network while the leaf decides.
     pub(super) scope: LeafScope,
     pub(super) allocation: Allocation,
+    decided_at: f64,
     /// Whether the leaf had its turn in this schedule.
     pub(super) had_turn: bool,
     /// Sides with live flows of the leaf.
@@ -66,13 +67,14 @@ fn leaf_policies() -> String {
 fn decide_rates<K: Knowledge>(
     policy: &mut dyn Policy<Knowledge = K>,
     changed: bool,
+    by: DecidedBy,
     view: &mut View<'_, K>,
     out: &mut Allocation,
 ) {
     if changed {
         policy.on_event(Event::CapacityChanged, view);
     }
-    policy.schedule(view, out);
+    by.decide(policy, view, out);
 }
 
 /// Adds up the capacity that rates in proportion to remaining bytes use.
@@ -107,6 +109,7 @@ impl Leaf {
             algorithm: build_algorithm(spec)?,
             scope: LeafScope::new(fabric.clone()),
             allocation: Allocation::default(),
+            decided_at: 0.0,
             had_turn: false,
             active_sides: BitSet::default(),
             slices: vec![0.0; sides],
@@ -118,6 +121,20 @@ impl Leaf {
 
     pub(super) fn is_fair(&self) -> bool {
         matches!(self.algorithm, LeafAlgorithm::MaxMin(_))
+    }
+
+    pub(super) fn timing(&self) -> Timing {
+        match &self.algorithm {
+            LeafAlgorithm::SizesUnknown(policy) => policy.timing(),
+            LeafAlgorithm::SizesEstimated(policy) => policy.timing(),
+            LeafAlgorithm::SizesKnown(policy) => policy.timing(),
+            LeafAlgorithm::MaxMin(_) => Timing::local("TCP has no coordinator"),
+        }
+    }
+
+    /// Whether the leaf's last decision stays if hosts and switches decide.
+    pub(super) fn holds_decision(&self, by: DecidedBy) -> bool {
+        by == DecidedBy::Hosts && self.timing().completion == Reaction::AtInterval
     }
 
     pub(super) fn common_rate_kind(&self) -> CommonRateKind {
@@ -173,8 +190,32 @@ impl Leaf {
         }
     }
 
+    /// Continues the last decision, and computes the capacity that its live flows use.
+    pub(super) fn hold_decision(&mut self, network: &mut Network, now: f64) {
+        let is_live = |slot, flow| network.coflow(slot).flow_state(flow) == FlowState::Live;
+        self.allocation.continue_decision(now - self.decided_at, is_live);
+        self.decided_at = now;
+        self.used_capacity.fill(0.0);
+        let ports = network.fabric().ports();
+        network.swap_scope(&mut self.scope);
+        match self.algorithm {
+            LeafAlgorithm::SizesEstimated(_) => {
+                let view = View::<SizesEstimated>::new(network, now);
+                add_madd_rates(&view, &self.allocation, ports, &mut self.used_capacity);
+            }
+            LeafAlgorithm::SizesKnown(_) => {
+                let view = View::<SizesKnown>::new(network, now);
+                add_madd_rates(&view, &self.allocation, ports, &mut self.used_capacity);
+            }
+            LeafAlgorithm::SizesUnknown(_) | LeafAlgorithm::MaxMin(_) => {}
+        }
+        network.swap_scope(&mut self.scope);
+        self.add_used_capacity(network, ports);
+    }
+
     /// Decides over the offered capacity of each side, and computes the used capacity.
-    pub(super) fn decide(&mut self, offered: &[f64], network: &mut Network, now: f64) {
+    pub(super) fn decide(&mut self, offered: &[f64], by: DecidedBy, network: &mut Network, now: f64) {
+        self.decided_at = now;
         self.allocation.start_decision(network.slots());
         self.used_capacity.fill(0.0);
         let ports = network.fabric().ports();
@@ -200,16 +241,16 @@ impl Leaf {
         let used = &mut self.used_capacity;
         match &mut self.algorithm {
             LeafAlgorithm::SizesUnknown(policy) => {
-                decide_rates(&mut **policy, changed, &mut View::new(network, now), &mut self.allocation);
+                decide_rates(&mut **policy, changed, by, &mut View::new(network, now), &mut self.allocation);
             }
             LeafAlgorithm::SizesEstimated(policy) => {
                 let mut view = View::new(network, now);
-                decide_rates(&mut **policy, changed, &mut view, &mut self.allocation);
+                decide_rates(&mut **policy, changed, by, &mut view, &mut self.allocation);
                 add_madd_rates(&view, &self.allocation, ports, used);
             }
             LeafAlgorithm::SizesKnown(policy) => {
                 let mut view = View::new(network, now);
-                decide_rates(&mut **policy, changed, &mut view, &mut self.allocation);
+                decide_rates(&mut **policy, changed, by, &mut view, &mut self.allocation);
                 add_madd_rates(&view, &self.allocation, ports, used);
             }
             LeafAlgorithm::MaxMin(_) => {}

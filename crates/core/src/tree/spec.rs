@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::weights::ApplicationWeights;
 use crate::model::ServiceNames;
+use crate::policy::Timing;
 use crate::policy::params::ParamsError;
 use crate::saba::Sensitivity;
 
@@ -61,6 +62,21 @@ pub enum TreeSpec {
 }
 
 impl TreeSpec {
+    /// What happens at once. Leaves of a list react as their policies do.
+    pub(crate) fn timing(&self) -> Timing {
+        let switches = Timing::local("NetShare 2: switches serve services by configured weights");
+        let computed = Timing {
+            at_interval: "weights of applications",
+            source: "Saba 5 and 6: switches serve queues; the controller sets weights at each connection",
+            ..switches
+        };
+        match self {
+            TreeSpec::Netshare(_) => switches,
+            TreeSpec::Saba(_) => computed,
+            TreeSpec::Services(..) => Timing { at_interval: "by leaf, and weights of applications", ..computed },
+        }
+    }
+
     /// The specifications of all policies that a leaf can have.
     pub(crate) fn leaf_policies(&self) -> impl Iterator<Item = &str> {
         let services: Vec<&Service> = match self {
