@@ -452,7 +452,9 @@ impl Engine {
     pub fn timing_of(&self, service: u32, application: u32) -> Timing {
         match &self.root {
             RootPolicy::Tree(tree) => tree.timing_of_leaf(tree.find_leaf(service, application)),
-            RootPolicy::SizesUnknown(_) | RootPolicy::SizesEstimated(_) | RootPolicy::SizesKnown(_) => self.timing(),
+            RootPolicy::SizesUnknown(_) | RootPolicy::SizesEstimated(_) | RootPolicy::SizesKnown(_) => {
+                self.timing()
+            }
         }
     }
 

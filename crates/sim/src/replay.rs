@@ -264,7 +264,9 @@ impl Replay<'_> {
     fn queue_event(&mut self, at: f64, event: QueuedEvent) {
         let reaction = match event {
             QueuedEvent::WorkloadEvent(_) => Reaction::AtOnce,
-            QueuedEvent::CoflowRelease(index) | QueuedEvent::DataAvailable(index, _) => self.timing_of(index).start,
+            QueuedEvent::CoflowRelease(index) | QueuedEvent::DataAvailable(index, _) => {
+                self.timing_of(index).start
+            }
         };
         let due = if reaction == Reaction::AtOnce { at } else { self.next_schedule_time(at) };
         self.event_queue.push(Reverse((OrderedF64(due), OrderedF64(at), event)));
@@ -286,7 +288,11 @@ impl Replay<'_> {
         let ticks = ((time - self.options.slack_seconds()) / interval).ceil() + 0.0;
         // At the boundary, `ticks` and `due_until` must not disagree by rounding: the event would never become due.
         let tick = ticks * interval;
-        if tick + self.options.slack_seconds().max(tick * 1e-14) < time { (ticks + 1.0) * interval } else { tick }
+        if tick + self.options.slack_seconds().max(tick * 1e-14) < time {
+            (ticks + 1.0) * interval
+        } else {
+            tick
+        }
     }
 
     /// The time until which events count as due at `now`. What happens at once needs no slack.
@@ -319,7 +325,8 @@ impl Replay<'_> {
             let next_limit = self.next_transfer_limit();
             let next_event = self.event_times.last().copied().unwrap_or(f64::INFINITY);
             let next_event = next_event.min(next_cable_event).min(next_limit).min(next_change);
-            let next = next_event.min(self.next_schedule_time(next_schedule)).min(next_completion).min(next_queued);
+            let next =
+                next_event.min(self.next_schedule_time(next_schedule)).min(next_completion).min(next_queued);
             if next.is_infinite() {
                 return Err(self.stalled_error(now));
             }
@@ -329,7 +336,8 @@ impl Replay<'_> {
             let due_until = self.due_until(now);
             self.count_link_use_until(due_until);
             let has_schedule = self.next_schedule_time(next_schedule) <= due_until;
-            self.effects = Effects { by_coordinator: next_event <= due_until || has_schedule, by_hosts: false };
+            self.effects =
+                Effects { by_coordinator: next_event <= due_until || has_schedule, by_hosts: false };
             now = self.complete_flows_until(due_until, now, observer);
             if next_limit <= due_until {
                 now = now.max(next_limit);

@@ -619,7 +619,9 @@ impl Policy for Saath {
         let source = "sections 3 and 4.1: the coordinator computes the schedule at each interval, agents comply with the last one";
         let central = Timing::central(source);
         match self.serves_locally {
-            true => Timing { completion: Reaction::AtOnce, at_interval: "admission, queues and order", ..central },
+            true => {
+                Timing { completion: Reaction::AtOnce, at_interval: "admission, queues and order", ..central }
+            }
             false => central,
         }
     }
@@ -720,8 +722,7 @@ impl Policy for Saath {
         }
     }
 
-    /// `local=on`: admitted coflows keep their rates, and flows of the others take the residual capacity in the order of the last
-    /// schedule. O(coflows x ports of each).
+    /// `local=on`: admitted coflows keep their rates, and the flows of others take the residual capacity in the last order. O(coflows x ports of each).
     fn reassign(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {
         self.residual.reset(view.fabric());
         for &(slot, rate) in &self.admitted_rates {
@@ -733,15 +734,21 @@ impl Policy for Saath {
             out.set_order_criterion(turn.slot, self.order_criterion(*turn));
             out.set_class(turn.slot, self.states[turn.slot as usize].queue.unwrap_or(0));
             let is_admitted = out.common(turn.slot) != CommonRate::None;
-            out.set_rule(turn.slot, match (coflow.live_count(), is_admitted) {
-                (0, _) => Rule::WaitingForData,
-                (_, true) => Rule::AllOrNone,
-                (_, false) if !self.all_or_none => Rule::InOrder,
-                (_, false) => Rule::WorkConservation,
-            });
+            out.set_rule(
+                turn.slot,
+                match (coflow.live_count(), is_admitted) {
+                    (0, _) => Rule::WaitingForData,
+                    (_, true) => Rule::AllOrNone,
+                    (_, false) if !self.all_or_none => Rule::InOrder,
+                    (_, false) => Rule::WorkConservation,
+                },
+            );
             if !is_admitted && (self.work_conservation || !self.all_or_none) {
                 self.residual.fill_flows(coflow, |flow, rate| out.add_flow_rate(turn.slot, flow, rate));
             }
+        }
+        for &(slot, _) in self.admitted_rates.iter().filter(|_| self.backfills_admitted) {
+            self.residual.fill_flows(view.coflow(slot), |flow, rate| out.add_flow_rate(slot, flow, rate));
         }
         // The next schedule repeats no step of the last one.
         self.steps.clear();

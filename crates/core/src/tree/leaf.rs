@@ -4,8 +4,8 @@ use super::maxmin::MaxMinLeaf;
 use crate::allocation::{Allocation, CommonRate};
 use crate::model::network::LeafScope;
 use crate::model::{
-    BitSet, CommonRateKind, Fabric, FlowState, Knowledge, Network, SizesEstimated, SizesKnown, SizesOrEstimates,
-    SizesUnknown, View,
+    BitSet, CommonRateKind, Fabric, FlowState, Knowledge, Network, SizesEstimated, SizesKnown,
+    SizesOrEstimates, SizesUnknown, View,
 };
 use crate::policy::{self, AnyPolicy, DecidedBy, Event, Params, ParamsError, Policy, Reaction, Timing};
 

@@ -73,7 +73,9 @@ impl TreeSpec {
         match self {
             TreeSpec::Netshare(_) => switches,
             TreeSpec::Saba(_) => computed,
-            TreeSpec::Services(..) => Timing { at_interval: "by leaf, and weights of applications", ..computed },
+            TreeSpec::Services(..) => {
+                Timing { at_interval: "by leaf, and weights of applications", ..computed }
+            }
         }
     }
 

@@ -48,7 +48,9 @@ impl SideWeights {
             0 => 1.0,
             count => self.weights.iter().sum::<f64>() / count as f64,
         };
-        let weight_of = |at: &u32| self.applications.iter().position(|known| known == at).map_or(mean, |i| self.weights[i]);
+        let weight_of = |at: &u32| {
+            self.applications.iter().position(|known| known == at).map_or(mean, |i| self.weights[i])
+        };
         out.extend(applications.iter().map(weight_of));
     }
 }
@@ -86,7 +88,9 @@ impl ApplicationWeights {
                 out.extend_from_slice(saba.weights(applications));
                 saba.at_side(side).set(applications, out);
             }
-            (ApplicationWeights::Saba(saba), DecidedBy::Hosts) => saba.at_side(side).weights(applications, out),
+            (ApplicationWeights::Saba(saba), DecidedBy::Hosts) => {
+                saba.at_side(side).weights(applications, out)
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 //! flow has its bytes and rate, and every schedule is computed from scratch.
 
 mod aalo;
+mod clock;
 mod comparison;
 mod connections;
 mod django;
@@ -19,6 +20,7 @@ mod saath;
 mod sincronia;
 
 use aalo::AaloParameters;
+use clock::Clock;
 use django::DjangoState;
 use gittins::{GittinsIndex, GittinsState};
 use incast::GoodputCurve;
@@ -168,7 +170,7 @@ pub struct Epoch {
 struct ReferenceSimulator<'a> {
     workload: &'a Workload,
     policy: Policy,
-    interval: f64,
+    clock: Clock,
     now: f64,
     coflows: Vec<Coflow>,
     links: Vec<f64>,
@@ -183,8 +185,12 @@ struct ReferenceSimulator<'a> {
     /// the capacity of a link was set.
     flows_changed: bool,
     links_changed: bool,
+    /// Whether hosts and switches decided after the coordinator.
+    coordinator_is_late: bool,
     /// The order of coflows, for policies that keep it while flows complete.
     order: Vec<usize>,
+    /// Saath: the coflows that the last schedule admitted, and the rates of their flows.
+    admitted: Vec<(usize, f64)>,
     django: DjangoState,
     gittins: GittinsState,
     /// By coflow.
@@ -273,8 +279,8 @@ impl ReferenceSimulator<'_> {
         };
         ReferenceSimulator {
             workload,
+            clock: Clock::new(&policy, interval),
             policy,
-            interval,
             now: 0.0,
             coflows,
             links: std::iter::repeat_n(port_rate, 2 * ports).chain(capacities.iter().copied()).collect(),
@@ -286,7 +292,9 @@ impl ReferenceSimulator<'_> {
             next_epoch: 0,
             flows_changed: false,
             links_changed: false,
+            coordinator_is_late: false,
             order: Vec::new(),
+            admitted: Vec::new(),
             django: DjangoState::default(),
             gittins: GittinsState::default(),
             philae: Vec::new(),
@@ -309,25 +317,29 @@ impl ReferenceSimulator<'_> {
         active
     }
 
-    fn schedule(&mut self) {
+    /// Lets the coordinator decide, or hosts and switches alone, who follow the coordinator's last decision.
+    fn schedule(&mut self, by_coordinator: bool) {
         for flow in self.coflows.iter_mut().flat_map(|c| &mut c.flows) {
             flow.rate = 0.0;
         }
         let mut left = self.links.clone();
         match self.policy.clone() {
+            Policy::Saath(saath) if !by_coordinator => self.continue_saath(&saath, &mut left),
             Policy::Saath(saath) => self.schedule_saath(&saath, &mut left),
             Policy::Varys { deadlines } => self.schedule_varys(deadlines, &mut left),
             Policy::Ordered(key) => self.schedule_ordered(key, &mut left),
-            Policy::Aalo(aalo) => self.schedule_aalo(&aalo, &mut left),
+            Policy::Aalo(aalo) => self.schedule_aalo(&aalo, by_coordinator, &mut left),
             Policy::Fair => self.schedule_fair(),
-            Policy::Sincronia => self.schedule_sincronia(&mut left),
+            Policy::Sincronia => self.schedule_sincronia(by_coordinator, &mut left),
             Policy::Pfp => self.schedule_pfp(&mut left),
-            Policy::Django { connections } => self.schedule_django(connections),
+            Policy::Django { connections } => self.schedule_django(by_coordinator, connections),
             Policy::Mrtf { largest_group_first } => self.schedule_mrtf(largest_group_first, &mut left),
             Policy::Gittins(index) => self.schedule_gittins(&index, &mut left),
             Policy::Philae(philae) => self.schedule_philae(&philae, &mut left),
         }
-        (self.flows_changed, self.links_changed) = (false, false);
+        if by_coordinator {
+            (self.flows_changed, self.links_changed) = (false, false);
+        }
         self.limit_to_goodput();
     }
 

@@ -28,6 +28,10 @@ pub(super) enum ControlledPorts {
 }
 
 impl AaloParameters {
+    pub(super) fn knows_sizes(&self) -> bool {
+        self.known_sizes
+    }
+
     fn upper_threshold(&self, queue: usize) -> f64 {
         self.start * self.growth.powi(queue as i32)
     }
@@ -64,10 +68,14 @@ impl AaloParameters {
 }
 
 impl ReferenceSimulator<'_> {
-    pub(super) fn schedule_aalo(&mut self, aalo: &AaloParameters, left: &mut [f64]) {
+    /// The coordinator changes queues. A coflow that it does not know yet is in the first queue.
+    pub(super) fn schedule_aalo(&mut self, aalo: &AaloParameters, by_coordinator: bool, left: &mut [f64]) {
+        for c in self.active().into_iter().filter(|_| by_coordinator) {
+            self.coflows[c].queue = Some(aalo.queue_of(&self.coflows[c]));
+        }
         // The sort is stable: active coflows are in order of release.
         let mut order: Vec<(usize, usize)> =
-            self.active().into_iter().map(|c| (aalo.queue_of(&self.coflows[c]), c)).collect();
+            self.active().into_iter().map(|c| (self.coflows[c].queue.unwrap_or(0), c)).collect();
         order.sort_by_key(|turn| turn.0);
         match aalo.at {
             ControlledPorts::All { strict } => {

@@ -48,7 +48,7 @@ impl ReferenceSimulator<'_> {
         order.iter().copied().filter(|&c| self.coflows[c].live_count_over(link) > 0).collect()
     }
 
-    pub(super) fn schedule_django(&mut self, max_connections: usize) {
+    pub(super) fn schedule_django(&mut self, by_coordinator: bool, max_connections: usize) {
         let ports = self.workload.ports as usize;
         let mut django = std::mem::take(&mut self.django);
         django.connections.resize_with(ports, Vec::new);
@@ -70,7 +70,7 @@ impl ReferenceSimulator<'_> {
             }
         }
         turns.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        for (_, _, port, first) in turns {
+        for (_, _, port, first) in turns.into_iter().filter(|_| by_coordinator) {
             self.divide_connections(&mut django, max_connections, &order, port, first);
         }
         self.set_connection_rates(&mut django, &order, &hosts);

@@ -13,64 +13,73 @@ impl ReferenceSimulator<'_> {
         ends.fold(self.coflows[c].arrival, f64::max)
     }
 
-    fn next_schedule_time(&self, at: f64) -> f64 {
-        if self.interval == 0.0 || at.is_infinite() {
-            return at;
-        }
-        ((at - self.slack()) / self.interval).ceil() * self.interval
-    }
-
-    /// Events within this distance of a schedule are part of it.
-    fn slack(&self) -> f64 {
-        (1e-6 * self.interval).clamp(RATE_TOLERANCE, 1e-8)
-    }
-
     /// Runs the replay. Returns all completion times, and whether rounding may have decided an order.
     pub(super) fn run(mut self) -> (Vec<f64>, bool) {
         for _ in 0..200_000 {
             if self.coflows.iter().all(|c| c.end.is_some()) {
                 return (self.coflows.iter().map(|c| c.end.unwrap() - c.arrival).collect(), self.has_ties);
             }
-            let (mut soon, mut wake) = (f64::INFINITY, self.next_wakeup());
-            for c in 0..self.coflows.len() {
-                let coflow = &self.coflows[c];
-                if coflow.end.is_some() {
-                    continue;
-                }
-                if coflow.release_number.is_none() {
-                    soon = soon.min(self.release_time(c));
-                    continue;
-                }
-                for flow in &coflow.flows {
-                    soon = match flow.phase {
-                        FlowPhase::Live if flow.rate > 0.0 => {
-                            soon.min(self.now + (flow.size - flow.sent_bytes) / flow.rate)
-                        }
-                        FlowPhase::Waiting => soon.min(flow.available_at),
-                        _ => soon,
-                    };
-                }
-            }
-            if self.next_schedule_time(wake) <= self.now {
-                // A threshold that this schedule missed by rounding waits for the next one.
-                wake = self.now + self.interval.max(RATE_TOLERANCE);
-            }
-            let soon = soon.min(wake);
+            let wake = self.clock.next_multiple(self.next_coordinator_decision());
             let event = self.workload.events.get(self.next_event).map_or(f64::INFINITY, |e| e.time.get());
             let epoch = self.epochs.get(self.next_epoch).map_or(f64::INFINITY, |epoch| epoch.time);
-            let next = self.next_schedule_time(soon).min(event).min(epoch).max(self.now);
+            let change = wake.min(event).min(epoch);
+            let next = self.next_start_or_completion().min(change).max(self.now);
             assert!(next.is_finite(), "no event after {}", self.now);
-            self.advance(next);
-            self.process_events();
+            let completed = self.advance(next);
+            let started = self.process_events();
             while self.next_epoch < self.epochs.len()
-                && self.epochs[self.next_epoch].time <= self.now + self.slack()
+                && self.epochs[self.next_epoch].time <= self.now + self.clock.step_slack()
             {
                 self.begin_epoch(self.next_epoch);
                 self.next_epoch += 1;
             }
-            self.schedule();
+            let by_coordinator = change <= self.now + self.clock.step_slack()
+                || self.clock.interval == 0.0
+                || self.clock.is_local
+                || started && self.clock.starts_wait
+                || completed && self.clock.completions_wait;
+            self.coordinator_is_late = !by_coordinator;
+            self.schedule(by_coordinator);
         }
         panic!("the reference simulator makes no progress after {}", self.now);
+    }
+
+    fn next_start_or_completion(&self) -> f64 {
+        let mut soon = f64::INFINITY;
+        for c in 0..self.coflows.len() {
+            let coflow = &self.coflows[c];
+            if coflow.end.is_some() {
+                continue;
+            }
+            if coflow.release_number.is_none() {
+                soon = soon.min(self.clock.start(self.release_time(c)));
+                continue;
+            }
+            for flow in &coflow.flows {
+                soon = match flow.phase {
+                    FlowPhase::Live if flow.rate > 0.0 => {
+                        let end = self.now + (flow.size - flow.sent_bytes) / flow.rate;
+                        soon.min(self.clock.completion(end))
+                    }
+                    FlowPhase::Waiting => soon.min(self.clock.start(flow.available_at)),
+                    _ => soon,
+                };
+            }
+        }
+        soon
+    }
+
+    /// When the coordinator decides if nothing else happens. What hosts did without it, it learns as soon as it can.
+    fn next_coordinator_decision(&self) -> f64 {
+        let wake = self.next_wakeup();
+        match self.coordinator_is_late {
+            true => self.now,
+            // A threshold that this schedule missed by rounding waits for the next one.
+            false if self.clock.next_multiple(wake) <= self.now => {
+                self.now + self.clock.interval.max(RATE_TOLERANCE)
+            }
+            false => wake,
+        }
     }
 
     /// The time at which the policy decides again if nothing else happens.
@@ -99,9 +108,10 @@ impl ReferenceSimulator<'_> {
         }
     }
 
-    /// Advances all flows to `next`. Flows that complete earlier keep their own completion time.
-    fn advance(&mut self, next: f64) {
-        let (from, slack) = (self.now, self.slack());
+    /// Advances all flows to `next`. Flows that complete earlier keep their own completion time. Returns whether one completed.
+    fn advance(&mut self, next: f64) -> bool {
+        let (from, slack) = (self.now, self.clock.step_slack());
+        let mut has_completions = false;
         for coflow in &mut self.coflows {
             let mut ended: Vec<(f64, usize)> = Vec::new();
             for (place, flow) in coflow.flows.iter_mut().enumerate() {
@@ -117,10 +127,12 @@ impl ReferenceSimulator<'_> {
                     flow.sent_bytes += flow.rate * (next - from);
                 }
             }
+            has_completions |= !ended.is_empty();
             coflow.completed_lengths.extend(ended.iter().map(|&(_, place)| coflow.flows[place].size));
         }
         self.now = next;
         self.complete_coflows();
+        has_completions
     }
 
     fn complete_coflows(&mut self) {
@@ -160,15 +172,17 @@ impl ReferenceSimulator<'_> {
         }
     }
 
-    /// Applies arrivals, data and events until now.
-    fn process_events(&mut self) {
-        let now = self.now + self.slack();
+    /// Applies arrivals, data and events until now. Returns whether a coflow or flow started.
+    fn process_events(&mut self) -> bool {
+        let (clock, now) = (self.clock, self.now + self.clock.step_slack());
+        let is_due = |at: f64| clock.start(at) <= now;
+        let mut has_starts = false;
         loop {
             // Data before events: an event at the same time overrides data arrivals.
             for coflow in &mut self.coflows {
-                for flow in
-                    coflow.flows.iter_mut().filter(|f| f.phase == FlowPhase::Waiting && f.available_at <= now)
-                {
+                let waiting = coflow.flows.iter_mut().filter(|f| f.phase == FlowPhase::Waiting);
+                for flow in waiting.filter(|f| is_due(f.available_at)) {
+                    has_starts = true;
                     flow.phase = FlowPhase::Live;
                     if flow.size == 0.0 || flow.is_local {
                         (flow.phase, flow.end) = (FlowPhase::Completed, flow.available_at);
@@ -185,9 +199,10 @@ impl ReferenceSimulator<'_> {
             // One release per iteration: a coflow without bytes completes at once, and may release another
             // one before the next.
             let ready = (0..self.coflows.len())
-                .filter(|&c| self.coflows[c].release_number.is_none() && self.release_time(c) <= now)
+                .filter(|&c| self.coflows[c].release_number.is_none() && is_due(self.release_time(c)))
                 .min_by(|&a, &b| self.release_time(a).total_cmp(&self.release_time(b)));
             if let Some(c) = ready {
+                has_starts = true;
                 let at = self.release_time(c);
                 let coflow = &mut self.coflows[c];
                 (coflow.arrival, coflow.release_number) = (at, Some(self.released));
@@ -204,7 +219,7 @@ impl ReferenceSimulator<'_> {
                 self.apply_event(event.change);
                 self.next_event += 1;
             } else {
-                return;
+                return has_starts;
             }
         }
     }

@@ -19,9 +19,14 @@ pub(super) struct SaathParameters {
     contention_all: bool,
     require_full_ports: bool,
     time_per_flow: bool,
+    local: bool,
 }
 
 impl SaathParameters {
+    pub(super) fn serves_locally(&self) -> bool {
+        self.local
+    }
+
     fn upper_threshold(&self, queue: usize) -> f64 {
         self.start * self.growth.powi(queue as i32)
     }
@@ -132,7 +137,8 @@ impl ReferenceSimulator<'_> {
             (1..expired.len()).any(|i| expired[..i].iter().any(|e| (e - expired[i]).abs() < RATE_TOLERANCE));
         // The sort is stable: active coflows are in order of release.
         turns.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        let mut admitted = Vec::new();
+        self.order = turns.iter().map(|turn| turn.2).collect();
+        self.admitted.clear();
         for group in 0..=saath.queues {
             let mut missed = Vec::new();
             for &(_, _, c) in turns.iter().filter(|turn| turn.0 == group) {
@@ -159,8 +165,8 @@ impl ReferenceSimulator<'_> {
                     missed.push(c);
                     continue;
                 }
-                admitted.push(c);
-                self.assign_equal_rates(c, left);
+                let rate = self.assign_equal_rates(c, left);
+                self.admitted.push((c, rate));
             }
             if saath.conserve_work {
                 for c in missed {
@@ -168,7 +174,27 @@ impl ReferenceSimulator<'_> {
                 }
             }
         }
-        for c in admitted.into_iter().filter(|_| saath.backfill_all) {
+        self.backfill_admitted(saath, left);
+    }
+
+    /// Between two schedules, admitted coflows keep their rates, and the others take the residual capacity in the last order.
+    pub(super) fn continue_saath(&mut self, saath: &SaathParameters, left: &mut [f64]) {
+        for (c, rate) in self.admitted.clone() {
+            for flow in self.coflows[c].flows.iter_mut().filter(|f| f.phase == FlowPhase::Live) {
+                flow.take_rate(rate, left);
+            }
+        }
+        for c in self.order.clone() {
+            let is_admitted = self.admitted.iter().any(|&(other, _)| other == c);
+            if !is_admitted && (saath.conserve_work || !saath.all_or_none) {
+                self.backfill(c, left);
+            }
+        }
+        self.backfill_admitted(saath, left);
+    }
+
+    fn backfill_admitted(&mut self, saath: &SaathParameters, left: &mut [f64]) {
+        for (c, _) in self.admitted.clone().into_iter().filter(|_| saath.backfill_all) {
             self.backfill(c, left);
         }
     }
@@ -183,7 +209,7 @@ pub(super) fn any_variants() -> impl Strategy<Value = Vec<Variant>> {
             let on_off = |on: bool| if on { "on" } else { "off" };
             let name = format!(
                 "saath:start={start}B:growth=2:queues=4:d={d}:all-or-none={}:per-flow={}:lcof={}:requeue={}:\
-                 work-conservation={}:contention={}:available={}:time={}:backfill={}",
+                 work-conservation={}:contention={}:available={}:time={}:backfill={}:local={}",
                 on_off(on[0]),
                 on_off(on[1]),
                 on_off(on[2]),
@@ -193,6 +219,7 @@ pub(super) fn any_variants() -> impl Strategy<Value = Vec<Variant>> {
                 if on[6] { "any" } else { "full" },
                 if on[7] { "total" } else { "flow" },
                 if on[8] { "missed" } else { "all" },
+                on_off(!on[9]),
             );
             let saath = SaathParameters {
                 start,
@@ -208,6 +235,7 @@ pub(super) fn any_variants() -> impl Strategy<Value = Vec<Variant>> {
                 contention_all: !on[5],
                 require_full_ports: !on[6],
                 time_per_flow: !on[7],
+                local: !on[9],
             };
             vec![(name, Policy::Saath(saath))]
         },

@@ -6,8 +6,8 @@ use super::ReferenceSimulator;
 const RATIO_TOLERANCE: f64 = 1e-9;
 
 impl ReferenceSimulator<'_> {
-    pub(super) fn schedule_sincronia(&mut self, left: &mut [f64]) {
-        if self.flows_changed || self.links_changed {
+    pub(super) fn schedule_sincronia(&mut self, by_coordinator: bool, left: &mut [f64]) {
+        if by_coordinator && (self.flows_changed || self.links_changed) {
             self.order = self.order_by_bottlenecks();
         }
         for c in self.order.clone() {
