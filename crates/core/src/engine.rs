@@ -61,6 +61,8 @@ pub struct Engine {
     allocation: Allocation,
     /// Reduce the decided rates to the capacity of links that the policy does not decide over.
     capacity_limiters: Vec<CapacityLimiter>,
+    /// Between regions, where ports limit no flow: the region of each port.
+    regions: Option<Vec<u32>>,
     /// Whether an event has occurred since the last schedule.
     has_new_events: bool,
 }
@@ -77,6 +79,7 @@ impl Engine {
         };
         let Links { mut fabric, mut trunks, goodput, decides_over } = links;
         let mut capacity_limiters = Vec::new();
+        let regions = trunks.as_ref().and_then(Trunks::regions).map(<[u32]>::to_vec);
         let at_ports = match policy.trunk_support() {
             TrunkSupport::DecidesAtPorts => true,
             TrunkSupport::Decides => decides_over == DecidesOver::Ports,
@@ -108,7 +111,7 @@ impl Engine {
         };
         let network = Network::new(fabric, trunks, sharing);
         let allocation = Allocation::default();
-        Ok(Engine { network, root, allocation, capacity_limiters, has_new_events: false })
+        Ok(Engine { network, root, allocation, capacity_limiters, regions, has_new_events: false })
     }
 
     /// The network as the engine knows it.
@@ -184,7 +187,7 @@ impl Engine {
             if flow_spec.data_delay.get() > 0.0 {
                 continue;
             }
-            if self.start_flow(slot, flow, flow_spec.bytes.get(), now) {
+            if self.start_flow(slot, flow, flow_spec.bytes.get(), now) == FlowState::Completed {
                 completed.push(CompletedFlow { slot, flow, completed_at: now });
             }
         }
@@ -192,39 +195,52 @@ impl Engine {
         slot
     }
 
-    /// Whether a flow of `bytes` bytes takes no time: it has no bytes, or it crosses no link, as inside a region.
-    fn takes_no_time(&self, slot: Slot, flow: u32, bytes: f64) -> bool {
-        bytes == 0.0
-            || !self.network.fabric().has_limiting_ports()
-                && self.network.coflow(slot).flow_trunks(flow).is_empty()
+    /// The state of a flow of `bytes` bytes that starts. It takes no time without bytes, and inside a region if both of its ports are
+    /// up; otherwise it waits there.
+    fn starting_state(&self, slot: Slot, flow: u32, bytes: f64) -> FlowState {
+        let (src, dst) = self.network.coflow(slot).flow_ports(flow);
+        let (src, dst) = (src as usize, dst as usize);
+        let fabric = self.network.fabric();
+        let is_up = fabric.send_capacities()[src] > 0.0 && fabric.recv_capacities()[dst] > 0.0;
+        let is_local = self.regions.as_ref().is_some_and(|regions| regions[src] == regions[dst]);
+        match (is_local, is_up) {
+            _ if bytes == 0.0 => FlowState::Completed,
+            (true, true) => FlowState::Completed,
+            (true, false) => FlowState::Waiting,
+            (false, _) => FlowState::Live,
+        }
     }
 
-    /// Starts a flow of a coflow that the policy does not know yet. The flow becomes live, or completes at once if it
-    /// takes no time; returns whether it completed.
-    fn start_flow(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) -> bool {
-        let completes = self.takes_no_time(slot, flow, bytes);
-        if completes {
-            self.network.complete_flow(slot, flow);
-        } else {
-            self.network.set_flow_live(slot, flow, now);
+    /// Starts a waiting flow of a coflow that the policy does not know yet. Returns the flow's new state: see
+    /// [`Engine::set_flow_live`].
+    fn start_flow(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) -> FlowState {
+        let state = self.starting_state(slot, flow, bytes);
+        match state {
+            FlowState::Waiting => {}
+            FlowState::Live => self.network.set_flow_live(slot, flow, now),
+            FlowState::Completed => self.network.complete_flow(slot, flow),
         }
-        completes
+        state
     }
 
-    /// Marks the data of a waiting flow as available. Returns true if the flow takes no time and therefore completes at
-    /// once.
-    pub fn set_flow_live(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) -> bool {
-        if self.network.coflow(slot).flow_state(flow) != FlowState::Waiting {
-            return false;
+    /// Marks the data of a waiting flow as available. Returns the flow's new state: the flow is live, has completed because it takes
+    /// no time, or still waits because a port in its region is down.
+    pub fn set_flow_live(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) -> FlowState {
+        let state = self.network.coflow(slot).flow_state(flow);
+        if state != FlowState::Waiting {
+            return state;
         }
-        if self.takes_no_time(slot, flow, bytes) {
-            self.complete_flow(slot, flow, now);
-            return true;
+        let state = self.starting_state(slot, flow, bytes);
+        match state {
+            FlowState::Waiting => {}
+            FlowState::Completed => self.complete_flow(slot, flow, now),
+            FlowState::Live => {
+                self.network.set_flow_live(slot, flow, now);
+                self.drop_cached_flows(slot);
+                self.notify_policy(Event::FlowLive(slot, flow), now);
+            }
         }
-        self.network.set_flow_live(slot, flow, now);
-        self.drop_cached_flows(slot);
-        self.notify_policy(Event::FlowLive(slot, flow), now);
-        false
+        state
     }
 
     /// Marks the data of a live flow as unavailable; the flow waits for [`Engine::set_flow_live`]. Returns whether the flow

@@ -113,6 +113,8 @@ struct Replay<'a> {
     outcomes: Vec<Option<CoflowOutcome>>,
     completed_count: usize,
     completed_flows: Vec<CompletedFlow>,
+    /// Flows inside a region that wait for one of their ports: coflow, and flow in the specification's order.
+    blocked_flows: Vec<(usize, u32)>,
     /// Bytes that ports carried in addition to the sizes of flows, by sender and receiver: lost progress of restarted flows, and
     /// below zero for dropped bytes.
     extra_bytes: Vec<(u32, u32, f64)>,
@@ -224,6 +226,7 @@ impl<'a> Replay<'a> {
             outcomes: vec![None; count],
             completed_count: 0,
             completed_flows: Vec::new(),
+            blocked_flows: Vec::new(),
             extra_bytes: Vec::new(),
             trunk_usage: TrunkUsage::default(),
             link_use,
@@ -270,6 +273,11 @@ impl Replay<'_> {
         };
         let due = if reaction == Reaction::AtOnce { at } else { self.next_schedule_time(at) };
         self.event_queue.push(Reverse((OrderedF64(due), OrderedF64(at), event)));
+    }
+
+    /// Adds an event that waits for no schedule.
+    fn queue_event_at_once(&mut self, at: f64, event: QueuedEvent) {
+        self.event_queue.push(Reverse((OrderedF64(at), OrderedF64(at), event)));
     }
 
     /// What happens at once to a coflow.
@@ -742,13 +750,15 @@ impl Replay<'_> {
         observer: &mut dyn Observer,
     ) {
         let Some((slot, flow)) = self.find_waiting_flow(index, spec_index, at) else { return };
-        if self.engine.set_flow_live(slot, flow, self.flow_size(index, spec_index), now) {
-            // The flow has no bytes and needs no schedule, so it ends at once.
-            self.completed_flows.push(CompletedFlow { slot, flow, completed_at: at });
-            self.count_instant_bytes(index, slot, at);
-            self.record_completions(observer);
-        } else {
-            self.start_flow(index, slot, flow, now);
+        match self.engine.set_flow_live(slot, flow, self.flow_size(index, spec_index), now) {
+            FlowState::Live => self.start_flow(index, slot, flow, now),
+            FlowState::Waiting => self.blocked_flows.push((index, spec_index)),
+            FlowState::Completed => {
+                // The flow needs no schedule, so it ends at once.
+                self.completed_flows.push(CompletedFlow { slot, flow, completed_at: at });
+                self.count_instant_bytes(index, slot, at);
+                self.record_completions(observer);
+            }
         }
     }
 
@@ -757,6 +767,9 @@ impl Replay<'_> {
             WorkloadChange::PortRate { port, side, factor } => {
                 self.engine.scale_port(self.port_numbering.number_of_port(port), side, factor, now);
                 self.record_capacities(now);
+                for (index, flow) in std::mem::take(&mut self.blocked_flows) {
+                    self.queue_event_at_once(now, QueuedEvent::DataAvailable(index, flow));
+                }
             }
             WorkloadChange::RestartFlow { coflow, flow } => {
                 if let Some((slot, place)) = self.find_flow(coflow, flow) {

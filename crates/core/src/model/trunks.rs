@@ -220,6 +220,11 @@ impl Trunks {
         !matches!(self.paths, Paths::BetweenRegions { .. })
     }
 
+    /// Between regions: the region of each port.
+    pub(crate) fn regions(&self) -> Option<&[u32]> {
+        (!self.has_limiting_ports()).then_some(&self.ends[..])
+    }
+
     /// Past measurements of the links, if their bandwidth is unknown in advance.
     pub fn measured(&self) -> Option<&LinkHistory> {
         match &self.paths {

@@ -52,6 +52,8 @@ struct Flow {
     trunks: Vec<usize>,
     /// Whether it stays inside a region.
     is_local: bool,
+    /// Whether it stays inside a region in which a port is down.
+    is_blocked: bool,
     size: f64,
     sent_bytes: f64,
     rate: f64,
@@ -246,6 +248,7 @@ impl ReferenceSimulator<'_> {
                 dst: ports + spec.flows[i].dst as usize,
                 trunks: paths[i].iter().map(|&trunk| 2 * ports + trunk as usize).collect(),
                 is_local: network.regions.is_some() && paths[i].is_empty(),
+                is_blocked: false,
                 size: spec.flows[i].bytes.get(),
                 sent_bytes: 0.0,
                 rate: 0.0,

@@ -327,6 +327,29 @@ fn region_replay_rejects_detours_elsewhere_and_too_many_changes() {
     assert_eq!(error, ReplayError::DetoursWithoutRegions);
 }
 
+#[test]
+fn flows_inside_a_region_end_at_their_release_or_when_their_port_is_up() {
+    // Ports 0 and 1 are in one region. Port 3 fails before the second coflow and is up again at 21 s.
+    let inside = |id, arrival, from, to| coflow(id, arrival, &[(from, to, 1000.0)]);
+    let mut all =
+        workload(6, vec![inside(1, 1.0, 0, 1), inside(2, 3.0, 2, 3), coflow(3, 0.0, &[(0, 4, 1.0)])]);
+    let scale =
+        |at, factor| timed_event(at, WorkloadChange::PortRate { port: 3, side: PortSide::Both, factor });
+    all.events = vec![scale(2.0, 0.0), scale(21.0, 1.0)];
+    let regions = RegionLinks { area: Arc::new(area(&[1.0], 0.0)), bandwidth_seed: 0 };
+    let options = ReplayOptions { interval: time(8.0), ..ReplayOptions::between_regions(regions) };
+    for entry in weir_core::policy::all() {
+        let policy = build(entry.name).unwrap();
+        match replay(&all, policy, &options, &mut NoObserver) {
+            Ok(outcome) => {
+                let ends = [outcome.coflows[0].end, outcome.coflows[1].end];
+                assert_near(&ends, &[1.0, 21.0], 0.0, entry.name);
+            }
+            Err(error) => assert!(matches!(error, ReplayError::Tree(_)), "{}: {error}", entry.name),
+        }
+    }
+}
+
 /// Section 3.2 inside the coflows of a trace: all flows to one port are a group, and the largest group goes
 /// first under any policy.
 #[test]

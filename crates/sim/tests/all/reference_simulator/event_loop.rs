@@ -61,7 +61,7 @@ impl ReferenceSimulator<'_> {
                         let end = self.now + (flow.size - flow.sent_bytes) / flow.rate;
                         soon.min(self.clock.completion(end))
                     }
-                    FlowPhase::Waiting => soon.min(self.clock.start(flow.available_at)),
+                    FlowPhase::Waiting if !flow.is_blocked => soon.min(self.clock.start(flow.available_at)),
                     _ => soon,
                 };
             }
@@ -183,9 +183,16 @@ impl ReferenceSimulator<'_> {
                 let waiting = coflow.flows.iter_mut().filter(|f| f.phase == FlowPhase::Waiting);
                 for flow in waiting.filter(|f| is_due(f.available_at)) {
                     has_starts = true;
+                    // Inside a region, a flow takes no time, unless one of its ports is down.
+                    let is_up = self.links[flow.src] > 0.0 && self.links[flow.dst] > 0.0;
+                    if flow.size > 0.0 && flow.is_local && !is_up {
+                        flow.is_blocked = true;
+                        continue;
+                    }
                     flow.phase = FlowPhase::Live;
                     if flow.size == 0.0 || flow.is_local {
-                        (flow.phase, flow.end) = (FlowPhase::Completed, flow.available_at);
+                        let at = if flow.is_blocked { self.now } else { flow.available_at };
+                        (flow.phase, flow.end) = (FlowPhase::Completed, at);
                         flow.sent_bytes = flow.size;
                         if flow.size > 0.0 {
                             coflow.completed_lengths.push(flow.size);
@@ -254,7 +261,7 @@ impl ReferenceSimulator<'_> {
                     FlowPhase::Unreleased => flow.withheld_until = flow.withheld_until.max(until.get()),
                     FlowPhase::Waiting | FlowPhase::Live => {
                         self.flows_changed |= flow.phase == FlowPhase::Live;
-                        flow.phase = FlowPhase::Waiting;
+                        (flow.phase, flow.is_blocked) = (FlowPhase::Waiting, false);
                         flow.available_at = flow.available_at.max(until.get());
                     }
                     FlowPhase::Completed => {}
