@@ -121,6 +121,11 @@ struct CoflowState {
 }
 
 impl CoflowState {
+    /// Whether the queue changes with the next schedule, because the time of its change has passed without one.
+    fn awaits_queue_change(&self, now: f64) -> bool {
+        self.queue_change_at > f64::NEG_INFINITY && is_due(self.queue_change_at, now)
+    }
+
     fn add_length(&mut self, bytes: f64) {
         // A flow without bytes has no length to learn from, whether it completes at its release or later.
         if bytes > 0.0 {
@@ -527,7 +532,8 @@ impl Saath {
             // The rate of a flow also changes with the common rate of its coflow.
             for rated in out.flow_rates().iter().filter(|rated| out.common(rated.slot) != CommonRate::None) {
                 let (slot, flow) = (rated.slot, rated.flow);
-                if self.states[slot as usize].queue_change_at != f64::NEG_INFINITY {
+                let state = &self.states[slot as usize];
+                if !state.estimating && state.queue_change_at != f64::NEG_INFINITY {
                     let (sent, rate) = (view.sent_bytes(slot, flow), view.rate(slot, flow));
                     self.predict_queue_change_by_sent(slot, sent, rate, view);
                 }
@@ -543,6 +549,9 @@ impl Saath {
         }
         for i in 0..self.order.len() {
             let slot = self.order[i].slot;
+            if self.states[slot as usize].awaits_queue_change(now) {
+                continue;
+            }
             if self.states[slot as usize].estimating {
                 let until = self.seconds_until_estimate_changes(slot, view);
                 self.states[slot as usize].queue_change_at = now + until;
@@ -598,6 +607,9 @@ impl Saath {
         }
         for turn in &self.order {
             let state = &mut self.states[turn.slot as usize];
+            if state.awaits_queue_change(view.now()) {
+                continue;
+            }
             let queue = state.queue.unwrap_or(0);
             let mut rate = self.coflow_rates[turn.slot as usize];
             if let CommonRate::Equal(common) = out.common(turn.slot) {

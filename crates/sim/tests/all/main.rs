@@ -23,6 +23,7 @@ mod service;
 mod service_events;
 mod service_guarantees;
 mod service_ports;
+mod timing;
 mod transfer_limit;
 mod tree;
 mod trunks;
