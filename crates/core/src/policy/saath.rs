@@ -734,7 +734,8 @@ impl Policy for Saath {
         }
     }
 
-    /// `local=on`: admitted coflows keep their rates, and the flows of others take the residual capacity in the last order. O(coflows x ports of each).
+    /// `local=on`: admitted coflows keep their rates, and the flows of others take the residual capacity in the last order.
+    /// O(coflows x ports of each).
     fn reassign(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {
         self.residual.reset(view.fabric());
         for &(slot, rate) in &self.admitted_rates {
