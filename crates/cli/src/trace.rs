@@ -13,7 +13,7 @@ use weir_console::table::{
 use weir_core::model::Workload;
 use weir_core::units::Time;
 use weir_trace::describe::{self, PERCENTILES, WorkloadStatistics};
-use weir_trace::generate::{self, ArrivalProcess, CoflowKind, Preset, WorkloadSpec};
+use weir_trace::generate::{self, ArrivalProcess, CoflowKind, Preset, Resolution, WorkloadSpec};
 use weir_trace::{TraceUnit, WriteError, coflow_benchmark, format};
 
 use crate::args::{self, TraceFormat};
@@ -194,6 +194,10 @@ fn generate(args: &args::Generate) -> Result<(), Failure> {
 
 fn generator_spec(args: &args::Generate) -> WorkloadSpec {
     let args::Generate { mappers, reducers, size, skew, seed, .. } = *args;
+    let resolution = match output_format(args.to, args.out.as_deref()) {
+        TraceFormat::Weir => Resolution::Weir,
+        TraceFormat::CoflowBenchmark => Resolution::CoflowBenchmark,
+    };
     let mut spec = if mappers.is_some() || reducers.is_some() || size.is_some() || skew.is_some() {
         let default = CoflowKind::default();
         let kind = CoflowKind {
@@ -204,13 +208,23 @@ fn generator_spec(args: &args::Generate) -> WorkloadSpec {
             ..default
         };
         let arrival = ArrivalProcess::Poisson { mean: Time::new(1.0).unwrap_or(Time::ZERO) };
-        WorkloadSpec { ports: 50, coflows: 100, seed, arrival, kinds: vec![kind] }
+        WorkloadSpec {
+            ports: 50,
+            coflows: 100,
+            seed,
+            arrival,
+            arrival_resolution: resolution,
+            size_resolution: resolution,
+            kinds: vec![kind],
+        }
     } else {
         args.preset.unwrap_or(Preset::Small).spec(seed)
     };
     spec.ports = args.ports.unwrap_or(spec.ports);
     spec.coflows = args.coflows.unwrap_or(spec.coflows);
-    spec.arrival = args.arrival.unwrap_or(spec.arrival);
+    if let Some(arrival) = args.arrival {
+        (spec.arrival, spec.arrival_resolution) = (arrival, resolution);
+    }
     spec
 }
 
@@ -221,6 +235,12 @@ fn convert(args: &args::Convert) -> Result<(), Failure> {
     write(&source.workload, args.to, args.input.read_options.trace_unit, out)
 }
 
+/// The format of a written trace: the one given, or that of the file's name.
+fn output_format(to: Option<TraceFormat>, path: Option<&Path>) -> TraceFormat {
+    let is_weir = path.is_some_and(|path| path.extension().is_some_and(|extension| extension == "weir"));
+    to.unwrap_or(if is_weir { TraceFormat::Weir } else { TraceFormat::CoflowBenchmark })
+}
+
 /// Writes a workload in a format, by default that of the file's name. A file appears once it is complete, and a line about it is
 /// printed.
 fn write(
@@ -229,10 +249,7 @@ fn write(
     unit: TraceUnit,
     path: Option<&Path>,
 ) -> Result<(), Failure> {
-    let path = path.filter(|path| !output::is_stdout(path));
-    let has_weir_extension =
-        path.is_some_and(|path| path.extension().is_some_and(|extension| extension == "weir"));
-    let to = to.unwrap_or(if has_weir_extension { TraceFormat::Weir } else { TraceFormat::CoflowBenchmark });
+    let (to, path) = (output_format(to, path), path.filter(|path| !output::is_stdout(path)));
     let (mut text, write_weir) = (Vec::new(), |out: &mut dyn io::Write| format::write(workload, out));
     let (written, format) = match to {
         TraceFormat::Weir => (write_weir(&mut text), "Weir's own format".to_owned()),

@@ -1,8 +1,8 @@
 //! Generates random workloads, identical on every platform for the same seed.
 //!
 //! A [`WorkloadSpec`] mixes kinds of coflows. Each [`CoflowKind`] has distributions of the numbers of mappers and reducers
-//! and of the sizes of reducers. Sizes are whole megabytes, at least one, as in the public trace. Mappers and reducers are
-//! on uniformly chosen ports; no two mappers of a coflow share a port, nor do two reducers. Each kind gets its share of the
+//! and of the sizes of reducers. [`Resolution`] defines how sizes and arrivals are rounded. Mappers and reducers are on
+//! uniformly chosen ports; no two mappers of a coflow share a port, nor do two reducers. Each kind gets its share of the
 //! coflows as exactly as integers allow, in random order, so small workloads have the same fraction of the heavy tail as
 //! large ones.
 //!
@@ -11,6 +11,7 @@
 
 mod distribution;
 mod preset;
+mod resolution;
 
 use std::fmt;
 
@@ -25,6 +26,7 @@ use crate::shuffle;
 
 pub use distribution::{ArrivalProcess, Distribution, Skew};
 pub use preset::Preset;
+pub use resolution::Resolution;
 
 /// Parameters of a workload to generate.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +39,10 @@ pub struct WorkloadSpec {
     pub seed: u64,
     /// The distribution of the gaps between arrivals; the first arrival is at 0.
     pub arrival: ArrivalProcess,
+    /// The rounding of arrivals.
+    pub arrival_resolution: Resolution,
+    /// The rounding of reducers' sizes.
+    pub size_resolution: Resolution,
     /// The kinds of coflows, at least one.
     pub kinds: Vec<CoflowKind>,
 }
@@ -115,7 +121,7 @@ impl WorkloadSpec {
     }
 }
 
-/// Generates the workload of a specification, with sizes in whole megabytes of this `unit`.
+/// Generates the workload of a specification, with megabytes of this `unit`.
 ///
 /// # Errors
 /// If a parameter is out of its range, or the workload exceeds the maximum number of flows, time or bytes.
@@ -142,8 +148,7 @@ pub fn generate(
         if position > 0 {
             now += spec.arrival.sample_gap(&mut rng);
         }
-        // Round to milliseconds, the unit of the coflow-benchmark format.
-        let arrival = Time::new((now * 1e3).round() / 1e3).filter(|t| t.get() <= MAX_SECONDS);
+        let arrival = Time::new(spec.arrival_resolution.round_time(now)).filter(|t| t.get() <= MAX_SECONDS);
         let arrival = arrival.ok_or_else(|| {
             let expected = format!("arrivals up to {MAX_SECONDS:e} seconds");
             WorkloadSpecError::new("arrival", spec.arrival, expected)
@@ -166,8 +171,8 @@ pub fn generate(
             .iter()
             .zip(factors)
             .map(|(&port, factor)| {
-                let megabytes = (mean * factor).round().max(1.0);
-                Some((port, Bytes::new(megabytes * unit.bytes() / m as f64)?))
+                let bytes = spec.size_resolution.round_size(mean * factor, unit);
+                Some((port, Bytes::new(bytes / m as f64)?))
             })
             .collect();
         let mut flow_specs = Vec::with_capacity(m * r);

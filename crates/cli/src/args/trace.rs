@@ -75,8 +75,8 @@ pub struct Generate {
     #[arg(long, value_name = "DIST")]
     pub reducers: Option<Distribution>,
 
-    /// The mean size of a coflow's reducers, in megabytes; each reducer gets whole megabytes and at least 1, as in the public
-    /// trace [default: lognormal:10,1.5,1,1000]
+    /// The mean size of a coflow's reducers, in megabytes; sizes are rounded to bytes, those of a preset to whole megabytes
+    /// (at least 1) as in the public trace [default: lognormal:10,1.5,1,1000]
     #[arg(long, value_name = "DIST")]
     pub size: Option<Distribution>,
 
@@ -86,7 +86,7 @@ pub struct Generate {
     pub skew: Option<Skew>,
 
     /// The arrival process of coflows: poisson:MEAN, every:GAP, lognormal:MEDIAN,SIGMA or burst; times have units, such as
-    /// poisson:2s [default: the preset's, or poisson:1s]
+    /// poisson:2s; arrivals are rounded to nanoseconds, those of a preset to milliseconds [default: the preset's, or poisson:1s]
     #[arg(long, value_name = "ARRIVAL")]
     pub arrival: Option<ArrivalProcess>,
 

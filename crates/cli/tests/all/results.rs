@@ -377,6 +377,24 @@ fn trace_generate_is_deterministic_and_describe_reads_its_output() {
 }
 
 #[test]
+fn generated_sizes_and_arrivals_are_rounded_to_bytes_and_nanoseconds() {
+    let dir = TestDir::new();
+    for file in ["tiny.weir", "tiny.txt"] {
+        let widths = "--ports 6 --coflows 100 --mappers constant:2 --reducers constant:1";
+        dir.stdout_of(&format!(
+            "trace generate {widths} --size constant:0.02 --arrival every:12345ns --out {file}"
+        ));
+        let results = dir.json_of(&format!("trace describe {file} --format json"));
+        assert_eq!(results["bytes"], 2e6, "{file}");
+        let last = results["last_arrival_s"].as_f64().unwrap();
+        assert!((last - 99.0 * 12_345e-9).abs() < 1e-15, "{file}: {last}");
+    }
+    // A preset's arrivals are whole milliseconds, but not those of an option.
+    dir.stdout_of("trace generate --preset small --coflows 2 --arrival every:12345ns --out preset.weir");
+    assert_eq!(dir.json_of("trace describe preset.weir --format json")["last_arrival_s"], 12_345e-9);
+}
+
+#[test]
 fn trace_conversion_round_trip_is_lossless() {
     let dir = TestDir::new();
     let stdout = dir.stdout_of("trace convert trace.txt made.weir");

@@ -12,7 +12,9 @@ use weir_console::failure::Failure;
 use weir_core::model::{TopologyTemplate, Trunks, Workload};
 use weir_core::units::{Bytes, Rate, Time};
 use weir_sim::{NetworkModel, ReplayOptions};
-use weir_trace::generate::{ArrivalProcess, CoflowKind, Distribution, Preset, WorkloadSpec, generate};
+use weir_trace::generate::{
+    ArrivalProcess, CoflowKind, Distribution, Preset, Resolution, WorkloadSpec, generate,
+};
 use weir_trace::{Limits, TraceUnit};
 
 pub use recurring::families as recurring;
@@ -180,7 +182,15 @@ fn narrow(seed: u64) -> WorkloadSpec {
     let width = Distribution::Uniform { min: 1.0, max: 3.0 };
     let kind = CoflowKind { mappers: width, reducers: width, ..CoflowKind::default() };
     let arrival = ArrivalProcess::Poisson { mean: Time::new(0.015).unwrap_or(Time::ZERO) };
-    WorkloadSpec { ports: 50, coflows: 500, seed, arrival, kinds: vec![kind] }
+    WorkloadSpec {
+        ports: 50,
+        coflows: 500,
+        seed,
+        arrival,
+        arrival_resolution: Resolution::PublicTrace,
+        size_resolution: Resolution::PublicTrace,
+        kinds: vec![kind],
+    }
 }
 
 fn fabric_case(seed: u64, oversubscription: f64) -> Result<Case, Failure> {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use weir_core::units::Time;
 
-use super::{ArrivalProcess, CoflowKind, Distribution, Skew, WorkloadSpec, WorkloadSpecError};
+use super::{ArrivalProcess, CoflowKind, Distribution, Resolution, Skew, WorkloadSpec, WorkloadSpecError};
 
 /// A predefined specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,15 @@ impl Preset {
             Preset::Facebook => facebook(),
             Preset::Small => small(),
         };
-        WorkloadSpec { ports, coflows, seed, arrival: ArrivalProcess::LogNormal { median, sigma }, kinds }
+        WorkloadSpec {
+            ports,
+            coflows,
+            seed,
+            arrival: ArrivalProcess::LogNormal { median, sigma },
+            arrival_resolution: Resolution::PublicTrace,
+            size_resolution: Resolution::PublicTrace,
+            kinds,
+        }
     }
 }
 

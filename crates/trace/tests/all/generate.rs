@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use weir_core::model::Workload;
 use weir_trace::describe::{WorkloadStatistics, bin_threshold};
 use weir_trace::generate::{
-    ArrivalProcess, CoflowKind, Distribution, Preset, Skew, WorkloadSpec, assign_services as spread_over,
-    generate,
+    ArrivalProcess, CoflowKind, Distribution, Preset, Resolution, Skew, WorkloadSpec,
+    assign_services as spread_over, generate,
 };
-use weir_trace::{Limits, TraceUnit, coflow_benchmark};
+use weir_trace::{Limits, TraceUnit, coflow_benchmark, format};
 
 #[test]
 fn services_and_applications_are_spread_evenly_over_coflows() {
@@ -106,6 +106,34 @@ fn sizes_are_whole_megabytes_and_arrivals_whole_milliseconds() {
     }
 }
 
+/// Twenty kilobytes every 12,345 ns: neither is a whole number of the public trace's units.
+#[test]
+fn small_sizes_and_gaps_are_generated_as_specified() {
+    for resolution in [Resolution::CoflowBenchmark, Resolution::Weir] {
+        let mut spec = plain_spec();
+        spec.coflows = 2000;
+        spec.kinds[0].mean_megabytes = Distribution::Constant(0.02);
+        spec.arrival = ArrivalProcess::Every { gap: weir_core::units::Time::new(12_345e-9).unwrap() };
+        (spec.size_resolution, spec.arrival_resolution) = (resolution, resolution);
+        let workload = generate_workload(&spec);
+        let bytes: f64 = workload.coflows.iter().map(|c| c.total_bytes()).sum();
+        assert_within("bytes", bytes, 40e6, 1e-6);
+        assert_within("arrival", workload.coflows[1999].arrival.get(), 1999.0 * 12_345e-9, 1e-15);
+        let mut text = Vec::new();
+        let read = match resolution {
+            Resolution::Weir => {
+                format::write(&workload, &mut text).unwrap();
+                format::read(text.as_slice(), "made.weir", &Limits::default())
+            }
+            _ => {
+                coflow_benchmark::write(&workload, TraceUnit::MB, &mut text).unwrap();
+                coflow_benchmark::read(text.as_slice(), "made.txt", TraceUnit::MB, &Limits::default())
+            }
+        };
+        assert_eq!(read.unwrap(), workload);
+    }
+}
+
 /// The shipped demo trace equals the output of `examples/demo_trace.rs`.
 #[test]
 fn demo_trace_equals_the_example_output() {
@@ -140,7 +168,15 @@ fn generated_trace_depends_only_on_the_seed() {
 fn plain_spec() -> WorkloadSpec {
     let one = Distribution::Constant(1.0);
     let kind = CoflowKind { share: 1.0, mappers: one, reducers: one, mean_megabytes: one, skew: Skew::None };
-    WorkloadSpec { ports: 10, coflows: 5, seed: 1, arrival: ArrivalProcess::Burst, kinds: vec![kind] }
+    WorkloadSpec {
+        ports: 10,
+        coflows: 5,
+        seed: 1,
+        arrival: ArrivalProcess::Burst,
+        arrival_resolution: Resolution::PublicTrace,
+        size_resolution: Resolution::PublicTrace,
+        kinds: vec![kind],
+    }
 }
 
 /// The start of the error, and the change that causes it.
@@ -266,15 +302,31 @@ proptest! {
         (ports, coflows, seed) in (0_u32..30, 0_usize..30, any::<u64>()),
         (mappers, reducers, mean_megabytes) in (any_distribution(), any_distribution(), any_distribution()),
         (share, skew, sigma) in (any_parameter(), any_parameter(), any_parameter()),
+        unit in prop_oneof![Just(TraceUnit::MB), Just(TraceUnit::MiB)],
+        resolution in prop_oneof![
+            Just(Resolution::PublicTrace), Just(Resolution::CoflowBenchmark), Just(Resolution::Weir)
+        ],
     ) {
         let kinds = [Skew::None, Skew::Spread(skew), Skew::Zipf(skew)]
             .map(|skew| CoflowKind { share, mappers, reducers, mean_megabytes, skew });
         let arrival = ArrivalProcess::LogNormal { median: weir_core::units::Time::new(1.0).unwrap(), sigma };
-        let spec = WorkloadSpec { ports, coflows, seed, arrival, kinds: kinds.to_vec() };
-        if let Ok(workload) = generate(&spec, TraceUnit::MiB, &Limits::default()) {
+        let spec = WorkloadSpec {
+            ports,
+            coflows,
+            seed,
+            arrival,
+            arrival_resolution: resolution,
+            size_resolution: resolution,
+            kinds: kinds.to_vec(),
+        };
+        if let Ok(workload) = generate(&spec, unit, &Limits::default()) {
             workload.check().unwrap();
             prop_assert_eq!(workload.coflows.len(), coflows);
-            coflow_benchmark::write(&workload, TraceUnit::MiB, Vec::new()).unwrap();
+            if resolution == Resolution::Weir {
+                format::write(&workload, Vec::new()).unwrap();
+            } else {
+                coflow_benchmark::write(&workload, unit, Vec::new()).unwrap();
+            }
         }
     }
 

@@ -4,7 +4,9 @@ use weir_core::model::{WideArea, Workload};
 use weir_core::units::{Bytes, Time};
 use weir_lab::LabError;
 use weir_sim::regions::{coflows_between_regions, link_loads};
-use weir_trace::generate::{ArrivalProcess, CoflowKind, Distribution, Skew, WorkloadSpec, generate};
+use weir_trace::generate::{
+    ArrivalProcess, CoflowKind, Distribution, Resolution, Skew, WorkloadSpec, generate,
+};
 use weir_trace::{Limits, TraceUnit};
 
 use super::Args;
@@ -49,6 +51,8 @@ fn generated(args: &Args) -> Result<Workload, LabError> {
         coflows: 2 * usize::from(args.coflows),
         seed: args.seed,
         arrival: ArrivalProcess::Poisson { mean: Time::new(3.0).expect("the constant is valid") },
+        arrival_resolution: Resolution::PublicTrace,
+        size_resolution: Resolution::PublicTrace,
         kinds: vec![kind],
     };
     generate(&spec, TraceUnit::MB, &Limits::default()).map_err(other)

@@ -3,7 +3,9 @@
 use weir_console::failure::Failure;
 use weir_core::model::Workload;
 use weir_core::units::{Bytes, Time};
-use weir_trace::generate::{ArrivalProcess, CoflowKind, Distribution, Skew, WorkloadSpec, generate};
+use weir_trace::generate::{
+    ArrivalProcess, CoflowKind, Distribution, Resolution, Skew, WorkloadSpec, generate,
+};
 use weir_trace::{Limits, TraceUnit};
 
 /// The number of hosts that send and receive.
@@ -53,6 +55,8 @@ fn spec() -> WorkloadSpec {
         coflows: GENERATED_COFLOWS,
         seed: 3,
         arrival: ArrivalProcess::Poisson { mean },
+        arrival_resolution: Resolution::PublicTrace,
+        size_resolution: Resolution::PublicTrace,
         kinds: kinds(),
     }
 }
