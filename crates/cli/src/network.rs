@@ -8,7 +8,7 @@ use weir_console::output::OutputFile;
 use weir_console::policy_spec;
 use weir_console::progress::Progress;
 use weir_console::run::{self, PartialResults, ReplayTask};
-use weir_console::table::{format_count, format_number};
+use weir_console::table::{format_count, format_seconds};
 use weir_console::trace_events::TraceEvents;
 use weir_core::engine::DecidesOver;
 use weir_core::model::{Trunks, Workload};
@@ -314,7 +314,7 @@ pub fn run_replays_until_interrupted(
         if tasks.len() > 1 {
             let result = match outcome.coflows.is_empty() {
                 true => "complete".to_owned(),
-                false => format!("mean completion time {} s", format_number(mean(&outcome.ccts()))),
+                false => format!("mean completion time {}", format_seconds(mean(&outcome.ccts()))),
             };
             progress.print_finished(&format!("{}: {result}", tasks[index].policy));
         }

@@ -125,7 +125,8 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     // Only a sweep over one input has services.
     let source = &inputs[0].source;
     let caption = |separator| {
-        let results = table::caption(args, source, &policies[baseline_position], separator);
+        let unit = table::time_unit(&rows);
+        let results = table::caption(args, source, unit, &policies[baseline_position], separator);
         format!("{sources}{network}{results}")
     };
     let cells = match args.confidence {

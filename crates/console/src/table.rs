@@ -79,21 +79,19 @@ impl Display for Table {
     }
 }
 
-/// A number with four significant digits, at most four decimals, and all digits before the decimal point.
+/// A number with four significant digits, and all digits before the decimal point. It has an exponent below 0.0001.
 pub fn format_number(value: f64) -> String {
-    let size = value.abs();
-    if !value.is_finite() || (size != 0.0 && size < 1e-4) {
-        return format!("{value:.1e}");
-    }
     // Rounding can add a digit: 9.9996 is 10.00.
-    let digits = match size {
-        s if s >= 999.95 => 0,
-        s if s >= 99.995 => 1,
-        s if s >= 9.9995 => 2,
-        s if s >= 0.99995 => 3,
-        _ => 4,
-    };
-    format!("{value:.digits$}")
+    let rounded = format!("{value:.3e}");
+    let exponent = rounded.split_once('e').and_then(|(_, exponent)| exponent.parse::<i32>().ok());
+    match exponent {
+        _ if value == 0.0 => "0".to_owned(),
+        Some(exponent) if exponent >= -4 => {
+            let decimals = usize::try_from(3 - exponent).unwrap_or(0);
+            format!("{value:.decimals$}")
+        }
+        _ => rounded,
+    }
 }
 
 /// A number, or `-` without one.
@@ -123,12 +121,41 @@ pub fn format_whole_percent(fraction: f64) -> String {
     if text == "-0 %" { "0 %".to_owned() } else { text }
 }
 
+/// A unit of the times in a table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TimeUnit {
+    seconds: f64,
+    /// The name in sentences, such as `milliseconds`.
+    pub name: &'static str,
+    symbol: &'static str,
+}
+
+/// The units of time, in descending order.
+const TIME_UNITS: [TimeUnit; 4] = [
+    TimeUnit { seconds: 1.0, name: "seconds", symbol: "s" },
+    TimeUnit { seconds: 1e-3, name: "milliseconds", symbol: "ms" },
+    TimeUnit { seconds: 1e-6, name: "microseconds", symbol: "us" },
+    TimeUnit { seconds: 1e-9, name: "nanoseconds", symbol: "ns" },
+];
+
+impl TimeUnit {
+    /// The largest unit in which the shortest of these durations in seconds is at least 1. Zeros do not count.
+    pub fn fitting(durations: impl IntoIterator<Item = f64>) -> TimeUnit {
+        let shortest = durations.into_iter().filter(|&seconds| seconds > 0.0).fold(f64::INFINITY, f64::min);
+        let unit = TIME_UNITS.iter().find(|unit| shortest >= LEAST_FITTING * unit.seconds);
+        *unit.unwrap_or(&TIME_UNITS[TIME_UNITS.len() - 1])
+    }
+
+    /// A time in seconds as a number of this unit.
+    pub fn count(self, seconds: f64) -> f64 {
+        seconds / self.seconds
+    }
+}
+
 /// A time in seconds, with a suitable unit.
 pub fn format_seconds(value: f64) -> String {
-    match value {
-        0.0 => "0 s".to_owned(),
-        v => format_scaled(v, &[(1.0, "s"), (1e-3, "ms"), (1e-6, "us")]),
-    }
+    let unit = TimeUnit::fitting([value.abs()]);
+    format!("{} {}", format_number(unit.count(value)), unit.symbol)
 }
 
 /// A number of bytes, with a suitable unit.
@@ -151,10 +178,12 @@ pub fn format_rate(value: f64) -> String {
     }
 }
 
+/// The least number that is 1.000 with four digits.
+const LEAST_FITTING: f64 = 0.99995;
+
 /// A number in the largest unit in which its four digits are at least 1, or in the smallest unit.
 fn format_scaled(value: f64, units: &[(f64, &str)]) -> String {
-    // 0.99995 is 1.000 with four digits.
-    let fitting = units.iter().find(|(factor, _)| value >= 0.99995 * factor);
+    let fitting = units.iter().find(|(factor, _)| value >= LEAST_FITTING * factor);
     let (factor, unit) = fitting.unwrap_or(&units[units.len() - 1]);
     format!("{} {unit}", format_number(value / factor))
 }
@@ -166,12 +195,16 @@ mod tests {
     #[test]
     fn numbers_keep_four_digits() {
         let cases = [
-            (0.0, "0.0000"),
+            (0.0, "0"),
             (12345.6, "12346"),
             (123.45, "123.5"),
             (9.9996, "10.00"),
-            (0.01234, "0.0123"),
-            (1e-5, "1.0e-5"),
+            (-0.99996, "-1.000"),
+            (0.01234, "0.01234"),
+            (0.00032, "0.0003200"),
+            (0.000099999, "0.0001000"),
+            (1e-5, "1.000e-5"),
+            (f64::NAN, "NaN"),
         ];
         for (value, text) in cases {
             assert_eq!(format_number(value), text);
@@ -181,6 +214,9 @@ mod tests {
     #[test]
     fn quantities_get_units() {
         assert_eq!(format_seconds(0.008), "8.000 ms");
+        assert_eq!(format_seconds(0.0), "0 s");
+        assert_eq!(format_seconds(-3.2e-10), "-0.3200 ns");
+        assert_eq!(format_seconds(999.96e-9), "1.000 us");
         assert_eq!(format_bytes(35.5e12), "35.50 TB");
         assert_eq!(format_bytes(0.0), "0 B");
         assert_eq!(format_bytes(999_990.0), "1.000 MB");
@@ -189,6 +225,14 @@ mod tests {
             (format_rate(725.0 * 125e3), format_rate(0.0)),
             ("725.0 Mbit".to_owned(), "0 bit".to_owned())
         );
+    }
+
+    #[test]
+    fn times_of_a_table_have_the_unit_of_the_shortest() {
+        let names = [vec![3.0, 0.0, 0.02], vec![0.0], vec![2e-10, 1.0]]
+            .map(|durations| TimeUnit::fitting(durations).name);
+        assert_eq!(names, ["milliseconds", "seconds", "nanoseconds"]);
+        assert_eq!(format_number(TimeUnit::fitting([3.2e-6]).count(121.6e-6)), "121.6");
     }
 
     #[test]

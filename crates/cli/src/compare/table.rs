@@ -2,65 +2,91 @@
 
 use weir_console::record::Record;
 use weir_console::table::{
-    Alignment, Table, format_bytes, format_number, format_optional, format_percent, format_seconds,
+    Alignment, Table, TimeUnit, format_bytes, format_number, format_optional, format_percent, format_seconds,
 };
 
-/// A column: its title, and the function that prints its cell for a record.
-type Column = (&'static str, fn(&Record) -> String);
+/// A column: its title and its cells.
+type Column = (&'static str, Cell);
+
+/// The cells of a column. The names are those of values in records.
+#[derive(Clone, Copy)]
+enum Cell {
+    /// A time, in the unit of the table.
+    Time(&'static str),
+    Number(&'static str),
+    Integer(&'static str),
+    Percent(&'static str),
+    Bytes(&'static str),
+    /// The numbers of deadlines that were met, and of all.
+    Deadlines,
+}
+
+impl Cell {
+    /// The cell of a record.
+    fn text(self, record: &Record, unit: TimeUnit) -> String {
+        match self {
+            Cell::Time(name) => format_optional(record.number(name).map(|seconds| unit.count(seconds))),
+            Cell::Number(name) => format_optional(record.number(name)),
+            Cell::Integer(name) => integer_cell(record, name),
+            Cell::Percent(name) => percent_cell(record, name),
+            Cell::Bytes(name) => bytes_cell(record, name),
+            Cell::Deadlines => {
+                let [met, all] = ["deadlines_met", "deadlines"].map(|name| integer_cell(record, name));
+                format!("{met}/{all}")
+            }
+        }
+    }
+}
 
 fn text_cell(record: &Record, name: &str) -> String {
     record.get(name).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
 }
 
 fn integer_cell(record: &Record, name: &str) -> String {
-    record.get(name).map_or_else(|| "-".to_owned(), ToString::to_string)
+    record.get(name).map_or_else(|| format_optional(None), ToString::to_string)
 }
 
 fn percent_cell(record: &Record, name: &str) -> String {
-    record.number(name).map_or_else(|| "-".to_owned(), format_percent)
+    record.number(name).map_or_else(|| format_optional(None), format_percent)
 }
 
-fn number_cell(record: &Record, name: &str) -> String {
-    format_optional(record.number(name))
+fn bytes_cell(record: &Record, name: &str) -> String {
+    record.number(name).map_or_else(|| format_optional(None), format_bytes)
 }
 
-fn deadlines_cell(record: &Record) -> String {
-    format!("{}/{}", integer_cell(record, "deadlines_met"), integer_cell(record, "deadlines"))
-}
-
-fn dropped_cell(record: &Record) -> String {
-    record.number("dropped_bytes").map_or_else(|| "-".to_owned(), format_bytes)
+/// The unit of the times in a table: that of the shortest mean.
+fn time_unit(records: &[Record]) -> TimeUnit {
+    let means = ["mean_cct_s", "mean_jct_s"]
+        .into_iter()
+        .flat_map(|name| records.iter().filter_map(move |r| r.number(name)));
+    TimeUnit::fitting(means)
 }
 
 /// Columns for traces with limits, weights, deadlines or jobs: the key of the record that enables the column, the column, and its caption.
 const OPTIONAL_COLUMNS: [(&str, Column, &str); 4] = [
     (
         "dropped_bytes",
-        ("dropped", dropped_cell),
+        ("dropped", Cell::Bytes("dropped_bytes")),
         "dropped: bytes that were not sent before the limit of their transfer.",
     ),
     (
         "weighted_mean_cct_s",
-        ("weighted", |r| number_cell(r, "weighted_mean_cct_s")),
+        ("weighted", Cell::Time("weighted_mean_cct_s")),
         "weighted: mean weighted by the coflows' weights.",
     ),
-    ("deadlines", ("in time", deadlines_cell), "in time: coflows that met their deadlines."),
-    (
-        "mean_jct_s",
-        ("mean JCT", |r| number_cell(r, "mean_jct_s")),
-        "mean JCT: mean job completion time in seconds.",
-    ),
+    ("deadlines", ("in time", Cell::Deadlines), "in time: coflows that met their deadlines."),
+    ("mean_jct_s", ("mean JCT", Cell::Time("mean_jct_s")), "mean JCT: mean job completion time in UNIT."),
 ];
 
 /// Columns of the second wide table that replays without coflows have too, and their caption.
 const COST_COLUMNS: [Column; 7] = [
-    ("ports busy", |r| percent_cell(r, "utilization_mean")),
-    ("max", |r| percent_cell(r, "utilization_max")),
-    ("schedules", |r| integer_cell(r, "schedules")),
-    ("mean us", |r| number_cell(r, "schedule_mean_us")),
-    ("P90", |r| number_cell(r, "schedule_p90_us")),
-    ("P99", |r| number_cell(r, "schedule_p99_us")),
-    ("replay s", |r| number_cell(r, "wall_s")),
+    ("ports busy", Cell::Percent("utilization_mean")),
+    ("max", Cell::Percent("utilization_max")),
+    ("schedules", Cell::Integer("schedules")),
+    ("mean us", Cell::Number("schedule_mean_us")),
+    ("P90", Cell::Number("schedule_p90_us")),
+    ("P99", Cell::Number("schedule_p99_us")),
+    ("replay s", Cell::Number("wall_s")),
 ];
 const UTILIZATION_CAPTION: &str =
     "ports busy: utilization until the last flow completes. us: time to compute a schedule.";
@@ -73,11 +99,11 @@ fn optional_columns(
 }
 
 /// A table with one line per policy.
-fn policy_table(records: &[Record], columns: &[Column]) -> String {
+fn policy_table(records: &[Record], columns: &[Column], unit: TimeUnit) -> String {
     let titles = columns.iter().map(|(title, _)| (*title, Alignment::Right));
     let mut table = Table::new(&[("policy", Alignment::Left)].into_iter().chain(titles).collect::<Vec<_>>());
     for record in records {
-        let cells = columns.iter().map(|(_, cell)| cell(record));
+        let cells = columns.iter().map(|(_, cell)| cell.text(record, unit));
         table.add_row([text_cell(record, "policy")].into_iter().chain(cells).collect());
     }
     table.to_string()
@@ -88,63 +114,64 @@ pub fn short_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>
     if !has_times {
         return String::new();
     }
+    let unit = time_unit(records);
     let mut columns: Vec<Column> = vec![
-        ("mean", |r| number_cell(r, "mean_cct_s")),
-        ("P50", |r| number_cell(r, "p50_cct_s")),
-        ("P90", |r| number_cell(r, "p90_cct_s")),
-        ("P99", |r| number_cell(r, "p99_cct_s")),
-        ("speedup", |r| number_cell(r, "speedup_p50")),
+        ("mean", Cell::Time("mean_cct_s")),
+        ("P50", Cell::Time("p50_cct_s")),
+        ("P90", Cell::Time("p90_cct_s")),
+        ("P99", Cell::Time("p99_cct_s")),
+        ("speedup", Cell::Number("speedup_p50")),
     ];
     let mut caption = format!(
-        "\nCoflow completion times in seconds.\n\
-         speedup: median over coflows of the time under `{baseline}` divided by the time under the policy.\n"
+        "\nCoflow completion times in {}.\n\
+         speedup: median over coflows of the time under `{baseline}` divided by the time under the policy.\n",
+        unit.name
     );
     if let Some(bound) = min_mean_cct {
-        columns.push(("/bound", |r| number_cell(r, "over_bound")));
+        columns.push(("/bound", Cell::Number("over_bound")));
         caption +=
             &format!("/bound: mean divided by {}, the lower bound of the mean.\n", format_seconds(bound));
     }
     for (_, column, explanation) in optional_columns(records) {
         columns.push(*column);
-        caption += &format!("{explanation}\n");
+        caption += &format!("{}\n", explanation.replace("UNIT", unit.name));
     }
-    format!("{caption}\n{}", policy_table(records, &columns))
+    format!("{caption}\n{}", policy_table(records, &columns, unit))
 }
 
 /// All columns, in two tables; without completion times, the columns of the second one that have values.
 pub fn wide_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>, has_times: bool) -> String {
-    let mut costs = COST_COLUMNS.to_vec();
+    let (unit, mut costs) = (time_unit(records), COST_COLUMNS.to_vec());
     costs.extend(optional_columns(records).map(|(_, column, _)| *column));
     if !has_times {
-        return format!("\n{UTILIZATION_CAPTION}\n\n{}", policy_table(records, &costs));
+        return format!("\n{UTILIZATION_CAPTION}\n\n{}", policy_table(records, &costs, unit));
     }
-    let synchrony: [Column; 2] = [
-        ("out of sync P50", |r| percent_cell(r, "out_of_sync_p50")),
-        ("P90", |r| percent_cell(r, "out_of_sync_p90")),
-    ];
+    let synchrony: [Column; 2] =
+        [("out of sync P50", Cell::Percent("out_of_sync_p50")), ("P90", Cell::Percent("out_of_sync_p90"))];
     let times: [Column; 11] = [
-        ("mean", |r| number_cell(r, "mean_cct_s")),
-        ("P50", |r| number_cell(r, "p50_cct_s")),
-        ("P90", |r| number_cell(r, "p90_cct_s")),
-        ("P95", |r| number_cell(r, "p95_cct_s")),
-        ("P99", |r| number_cell(r, "p99_cct_s")),
-        ("makespan", |r| number_cell(r, "makespan_s")),
-        ("/bound", |r| number_cell(r, "over_bound")),
-        ("| P10", |r| number_cell(r, "speedup_p10")),
-        ("P50", |r| number_cell(r, "speedup_p50")),
-        ("P90", |r| number_cell(r, "speedup_p90")),
-        ("mean", |r| number_cell(r, "speedup_mean")),
+        ("mean", Cell::Time("mean_cct_s")),
+        ("P50", Cell::Time("p50_cct_s")),
+        ("P90", Cell::Time("p90_cct_s")),
+        ("P95", Cell::Time("p95_cct_s")),
+        ("P99", Cell::Time("p99_cct_s")),
+        ("makespan", Cell::Time("makespan_s")),
+        ("/bound", Cell::Number("over_bound")),
+        ("| P10", Cell::Number("speedup_p10")),
+        ("P50", Cell::Number("speedup_p50")),
+        ("P90", Cell::Number("speedup_p90")),
+        ("mean", Cell::Number("speedup_mean")),
     ];
     let bound = min_mean_cct.map(|bound| {
         format!("/bound: mean divided by {}, the lower bound of the mean.\n", format_seconds(bound))
     });
     format!(
-        "\nCoflow completion times in seconds | speedups over `{baseline}`, coflow by coflow.\n{}\n{}\n\
+        "\nCoflow completion times in {} | speedups over `{baseline}`, coflow by coflow.\n{}\n{}\n\
          out of sync: standard deviation of a coflow's flow completion times divided by their mean.\n\
          {UTILIZATION_CAPTION}\n\n{}",
+        unit.name,
         bound.unwrap_or_default(),
-        policy_table(records, &times),
-        policy_table(records, &[&synchrony[..], &costs].concat()),
+        policy_table(records, &times, unit),
+        policy_table(records, &[&synchrony[..], &costs].concat(), unit),
     )
 }
 
@@ -177,7 +204,7 @@ pub fn single_policy_table(r: &Record, has_times: bool) -> String {
         format!("mean {}, max {}", percent_cell(r, "utilization_mean"), percent_cell(r, "utilization_max")),
     );
     if r.get("dropped_bytes").is_some() {
-        line("dropped", dropped_cell(r));
+        line("dropped", bytes_cell(r, "dropped_bytes"));
     }
     if r.get("weighted_mean_cct_s").is_some() {
         line("weighted CCT", time("weighted_mean_cct_s"));

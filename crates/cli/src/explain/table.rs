@@ -3,7 +3,8 @@
 use weir_console::drawing::{self, Color};
 use weir_console::report::explanation::Block;
 use weir_console::table::{
-    Alignment, Table, format_bytes, format_count, format_number, format_percent, format_rate, format_seconds,
+    Alignment, Table, TimeUnit, format_bytes, format_count, format_number, format_percent, format_rate,
+    format_seconds,
 };
 use weir_core::allocation::{OrderCriterion, Rule};
 use weir_sim::explain::{Explanation, Link, ProgressState, Segment, SlowdownCause};
@@ -25,8 +26,9 @@ pub fn explanation(report: &Report<'_>, colors: Option<bool>) -> Vec<Block> {
     }
     let mut blocks = vec![Block::Text(outcome)];
     blocks.extend(colors.map(|has_colors| Block::Text(pace_drawing(explanation, has_colors))));
-    blocks.push(Block::Title("Time line, in seconds since the release".to_owned()));
-    blocks.push(Block::Table(timeline_table(report)));
+    let unit = TimeUnit::fitting([explanation.outcome.cct()]);
+    blocks.push(Block::Title(format!("Time line, in {} since the release", unit.name)));
+    blocks.push(Block::Table(timeline_table(report, unit)));
     let occurs = |matches_criterion: fn(OrderCriterion) -> bool| {
         entries.iter().any(|entry| {
             matches_criterion(entry.main.order_criterion)
@@ -159,8 +161,16 @@ fn pace_text(pace: f64, state: ProgressState) -> String {
     }
 }
 
-fn timeline_table(report: &Report<'_>) -> Table {
+/// The time line, with times in `unit`.
+fn timeline_table(report: &Report<'_>, unit: TimeUnit) -> Table {
     let release = report.explanation.outcome.released_at;
+    // All times have the decimals with which the last one has five significant digits.
+    let decimals = match unit.count(report.explanation.outcome.cct()) {
+        last if last < 10.0 => 4,
+        last if last < 100.0 => 3,
+        last if last < 1000.0 => 2,
+        _ => 1,
+    };
     let mut table = Table::new(&[
         ("from", Alignment::Right),
         ("to", Alignment::Right),
@@ -179,9 +189,10 @@ fn timeline_table(report: &Report<'_>) -> Table {
             1 => state.name().to_owned(),
             n => format!("{} ({n})", state.name()),
         };
+        let [from, to] = [entry.start, entry.end].map(|at| unit.count(at - release));
         table.add_row(vec![
-            format!("{:.4}", entry.start - release),
-            format!("{:.4}", entry.end - release),
+            format!("{from:.decimals$}"),
+            format!("{to:.decimals$}"),
             state_text,
             pace_text(entry.pace(), state),
             format_bytes(entry.bytes),

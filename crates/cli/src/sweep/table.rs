@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use weir_console::policy_spec;
-use weir_console::table::{Alignment, BITS_PER_BYTE, Table, format_number, format_optional, format_rate};
+use weir_console::table::{
+    Alignment, BITS_PER_BYTE, Table, TimeUnit, format_number, format_optional, format_rate,
+};
 
 use super::Row;
 use super::combined::{self, DEADLINES_MISSED};
@@ -20,29 +22,51 @@ struct Column {
     report_title: Cow<'static, str>,
     /// The name in records.
     name: Cow<'static, str>,
+    quantity: Quantity,
 }
 
-const fn column(title: &'static str, report_title: &'static str, name: &'static str) -> Column {
+/// The quantity in a column.
+#[derive(Debug, Clone, Copy)]
+enum Quantity {
+    /// A duration in seconds, which is shown in the unit of the table.
+    Time,
+    /// A rate in bits per second.
+    Rate,
+    Number,
+}
+
+const fn column(
+    title: &'static str,
+    report_title: &'static str,
+    name: &'static str,
+    quantity: Quantity,
+) -> Column {
     let [title, report_title, name] =
         [Cow::Borrowed(title), Cow::Borrowed(report_title), Cow::Borrowed(name)];
-    Column { title, report_title, name }
+    Column { title, report_title, name, quantity }
 }
 
 impl Column {
+    /// A value for people.
+    fn format(&self, value: f64, unit: TimeUnit) -> String {
+        match self.quantity {
+            Quantity::Time => format_number(unit.count(value)),
+            Quantity::Rate => format_rate(value / BITS_PER_BYTE),
+            Quantity::Number => format_number(value),
+        }
+    }
+
     /// The cell of a row.
-    fn cell(&self, row: &Row<'_>) -> String {
-        match row.metrics.number(&self.name) {
-            Some(rate) if services::is_rate_column(&self.name) => format_rate(rate / BITS_PER_BYTE),
+    fn cell(&self, row: &Row<'_>, unit: TimeUnit) -> String {
+        match (self.quantity, row.metrics.number(&self.name)) {
+            (Quantity::Time | Quantity::Rate, Some(value)) => self.format(value, unit),
             _ => row.metrics.format_cell(&self.name),
         }
     }
 
     /// The cell of a row, with its interval.
-    fn cell_with_interval(&self, row: &Row<'_>) -> String {
-        let format = |value: f64| match services::is_rate_column(&self.name) {
-            true => format_rate(value / BITS_PER_BYTE),
-            false => format_number(value),
-        };
+    fn cell_with_interval(&self, row: &Row<'_>, unit: TimeUnit) -> String {
+        let format = |value: f64| self.format(value, unit);
         let mean = row.metrics.number(&self.name).map_or_else(|| format_optional(None), format);
         match row.metrics.number(&combined::half_width_column(&self.name)) {
             Some(0.0) => format!("{mean} ± 0"),
@@ -54,21 +78,33 @@ impl Column {
 
 /// Columns for traces with coflows that end.
 const TIME_COLUMNS: [Column; 8] = [
-    column("mean", "mean", "mean_cct_s"),
-    column("P50", "P50", "p50_cct_s"),
-    column("P90", "P90", "p90_cct_s"),
-    column("/bound", "/bound", "over_bound"),
-    column("| P10", "speedup P10", "speedup_p10"),
-    column("P50", "speedup P50", "speedup_p50"),
-    column("P90", "speedup P90", "speedup_p90"),
-    column("mean", "mean speedup", "speedup_mean"),
+    column("mean", "mean", "mean_cct_s", Quantity::Time),
+    column("P50", "P50", "p50_cct_s", Quantity::Time),
+    column("P90", "P90", "p90_cct_s", Quantity::Time),
+    column("/bound", "/bound", "over_bound", Quantity::Number),
+    column("| P10", "speedup P10", "speedup_p10", Quantity::Number),
+    column("P50", "speedup P50", "speedup_p50", Quantity::Number),
+    column("P90", "speedup P90", "speedup_p90", Quantity::Number),
+    column("mean", "mean speedup", "speedup_mean", Quantity::Number),
 ];
 
-const SCHEDULE_COLUMN: Column = column("| schedule us", "schedule (us)", "schedule_mean_us");
+const SCHEDULE_COLUMN: Column =
+    column("| schedule us", "schedule (us)", "schedule_mean_us", Quantity::Number);
 
 /// Columns for traces with deadlines or jobs, whose results have these names.
-const OPTIONAL_COLUMNS: [Column; 2] =
-    [column("missed", "missed", DEADLINES_MISSED), column("mean JCT", "mean JCT", "mean_jct_s")];
+const OPTIONAL_COLUMNS: [Column; 2] = [
+    column("missed", "missed", DEADLINES_MISSED, Quantity::Number),
+    column("mean JCT", "mean JCT", "mean_jct_s", Quantity::Time),
+];
+
+/// The unit of the times in the table of these rows: that of the shortest mean.
+pub fn time_unit(rows: &[Row<'_>]) -> TimeUnit {
+    TimeUnit::fitting(
+        ["mean_cct_s", "mean_jct_s"]
+            .into_iter()
+            .flat_map(|name| rows.iter().filter_map(move |row| row.metrics.number(name))),
+    )
+}
 
 /// The results of a sweep as cells.
 pub struct Cells {
@@ -85,19 +121,19 @@ pub struct Cells {
 impl Cells {
     /// A line for each point and policy.
     pub fn new(rows: &[Row<'_>], source: &Source) -> Cells {
-        let columns = columns(rows, source);
+        let (columns, unit) = (columns(rows, source), time_unit(rows));
         Cells::with_columns(rows, None, &columns, |row| {
-            columns.iter().map(|column| column.cell(row)).collect()
+            columns.iter().map(|column| column.cell(row, unit)).collect()
         })
     }
 
     /// A line for each policy and combination of the values that are no samples, with intervals.
     pub fn with_intervals(rows: &[Row<'_>], source: &Source) -> Cells {
-        let mut columns = columns(rows, source);
+        let (mut columns, unit) = (columns(rows, source), time_unit(rows));
         columns.retain(|column| combined::has_interval(&column.name));
         Cells::with_columns(rows, Some("samples"), &columns, |row| {
             let samples = row.metrics.get("samples").map_or_else(String::new, ToString::to_string);
-            let cells = columns.iter().map(|column| column.cell_with_interval(row));
+            let cells = columns.iter().map(|column| column.cell_with_interval(row, unit));
             [samples].into_iter().chain(cells).collect()
         })
     }
@@ -161,14 +197,21 @@ fn columns(rows: &[Row<'_>], source: &Source) -> Vec<Column> {
         title: if position == 0 { format!("| {name}").into() } else { name.to_owned().into() },
         report_title: name.to_owned().into(),
         name: services::rate_column(name).into(),
+        quantity: Quantity::Rate,
     };
     let services = source.services.iter();
     let of_services = services.flat_map(Services::shown_names).enumerate().map(of_service);
     of_coflows.chain(OPTIONAL_COLUMNS.into_iter().filter(occurs)).chain(of_services).collect()
 }
 
-/// The text above the table of results of `source`; `separator` is between completion times and speedups.
-pub fn caption(args: &args::Sweep, source: &Source, baseline: &str, separator: &str) -> String {
+/// The text above the table of results of `source`, with times in `unit`; `separator` is between completion times and speedups.
+pub fn caption(
+    args: &args::Sweep,
+    source: &Source,
+    unit: TimeUnit,
+    baseline: &str,
+    separator: &str,
+) -> String {
     let values = if args.fixed_baseline { "with unvaried parameters" } else { "at the same values" };
     let intervals = match args.confidence {
         true => {
@@ -179,8 +222,9 @@ pub fn caption(args: &args::Sweep, source: &Source, baseline: &str, separator: &
     let times = match source.is_services_alone() {
         true => String::new(),
         false => format!(
-            "Coflow completion times in seconds{separator}speedups over `{baseline}` {values}, coflow by coflow.\n\
-             /bound: mean divided by the lower bound of the mean.\n"
+            "Coflow completion times in {}{separator}speedups over `{baseline}` {values}, coflow by coflow.\n\
+             /bound: mean divided by the lower bound of the mean.\n",
+            unit.name
         ),
     };
     let services = source.services.as_ref();

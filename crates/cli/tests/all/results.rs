@@ -165,8 +165,10 @@ fn compare_table_has_six_columns_with_the_json_values() {
     let names = ["mean_cct_s", "p50_cct_s", "p90_cct_s", "p99_cct_s", "speedup_p50", "over_bound"];
     for (cell, name) in saath[1..].iter().zip(names) {
         let (shown, exact) = (cell.parse::<f64>().unwrap(), results[name].as_f64().unwrap());
+        let exact = if name.ends_with("_s") { 1e3 * exact } else { exact };
         assert!((shown - exact).abs() < 1e-3 * exact, "{name}: {shown} is not {exact}");
     }
+    assert!(text.contains("Coflow completion times in milliseconds."), "{text}");
     assert!(text.contains("speedup: median over coflows of the time under `fifo` divided by"), "{text}");
     let bound = results["lower_bound_mean_cct_s"].as_f64().unwrap() * 1e3;
     let caption = format!("/bound: mean divided by {bound:.2} ms, the lower bound of the mean.");
@@ -181,10 +183,31 @@ fn compare_adds_columns_for_deadlines_and_jobs() {
     let [head, saath] = header_and_row(&text, "saath");
     // One deadline, which is met. The job takes 0.78 s.
     assert_eq!(head.join(" "), "policy mean P50 P90 P99 speedup /bound in time mean JCT");
-    assert_eq!(saath[7..], ["1/1", "0.7800"]);
+    assert_eq!(saath[7..], ["1/1", "780.0"]);
     assert!(text.contains("in time: coflows that met their deadlines."), "{text}");
-    assert!(text.contains("mean JCT: mean job completion time in seconds."), "{text}");
+    assert!(text.contains("mean JCT: mean job completion time in milliseconds."), "{text}");
     assert!(!dir.stdout_of(COMPARE).contains("mean JCT"));
+}
+
+/// Flows of 1.6 us and 120 us: in seconds, three decimals would hide them.
+#[test]
+fn times_in_tables_have_the_unit_of_the_shortest_mean() {
+    let dir = TestDir::new();
+    dir.write("rpc.weir", "weir-trace 1\nports 4\ncoflow 1\nflow 0 1 20kB\ncoflow 2\nflow 2 3 1500kB\n");
+    let options = "--policies fair,pfp --port-rate 100Gbit --interval 0 --no-timing";
+    for line in [
+        format!("compare rpc.weir {options}"),
+        format!("compare rpc.weir {options} --wide"),
+        format!("sweep rpc.weir {options} --vary arrival=1"),
+    ] {
+        let text = dir.stdout_of(&line);
+        assert!(text.contains("Coflow completion times in microseconds"), "{text}");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        // The mean and the median of both.
+        assert!(words.windows(3).any(|row| row == ["pfp", "60.80", "60.80"]), "{line}: {text}");
+    }
+    let text = dir.stdout_of("explain rpc.weir --policy fair --coflow 1 --port-rate 100Gbit --interval 0");
+    assert!(text.contains("Time line, in microseconds") && text.contains("0.0000  1.6000  full"), "{text}");
 }
 
 #[test]
@@ -273,7 +296,7 @@ fn sweep_replays_all_combinations_of_values() {
     let [mean, width] = ["mean_cct_s", "mean_cct_s_ci95"].map(|name| combined[0][name].as_f64().unwrap());
     assert!((mean - 0.3).abs() < 1e-9 && (width - 1.2706).abs() < 1e-9, "{combined}");
     let text = dir.stdout_of(&format!("{line} --confidence"));
-    assert!(text.contains("0.3000 ± 1.271") && text.contains("slow.txt: 1 coflow"), "{text}");
+    assert!(text.contains("300.0 ± 1271") && text.contains("slow.txt: 1 coflow"), "{text}");
     // A fixed baseline without varied parameters is equal for all values.
     let sweep_command =
         |vary: &str| format!("sweep trace.txt --policies fifo --fixed-baseline --no-timing --vary {vary}");
@@ -317,8 +340,8 @@ fn explain_divides_the_cct_into_waiting_and_sending() {
     let second = &results["segments"][1];
     let after = second["from_s"].as_f64().unwrap() - second["since_release_s"].as_f64().unwrap();
     assert!((after - 0.1).abs() < 1e-12, "{second}");
-    assert!(text.contains("in seconds since the release:\n\n  from      to  "), "{text}");
-    assert!(text.lines().any(|line| line.starts_with("0.0000  0.0200  waiting")), "{text}");
+    assert!(text.contains("in milliseconds since the release:\n\n  from      to  "), "{text}");
+    assert!(text.lines().any(|line| line.starts_with(" 0.000  20.000  waiting")), "{text}");
     let csv = dir.stdout_of("explain trace.txt --policy fifo --coflow 2 --format csv --all");
     assert!(
         csv.lines().next().unwrap().ends_with(

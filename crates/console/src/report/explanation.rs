@@ -84,5 +84,5 @@ pub fn html(report: &ExplanationReport<'_>) -> Result<String, Failure> {
         "Progress at the coflow's bottleneck link, relative to running alone. At 0, nothing moves there.";
     page.add_section("Pace", &figure(&chart, "Pace of the coflow over time", caption));
     page.add_section("Explanation", &report.blocks.iter().map(Block::to_html).collect::<String>());
-    page.finish(&report.origin, "Times are in seconds since the release.")
+    page.finish(&report.origin, "Times in figures are in seconds since the release.")
 }

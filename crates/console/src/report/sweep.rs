@@ -51,7 +51,7 @@ pub fn html(report: &SweepReport<'_>) -> Result<String, Failure> {
         page.add_section("Mean completion times", &mean_times(report));
     }
     page.add_section("Results", &aligned_table(&report.table));
-    page.finish(&report.origin, "Times are in seconds.")
+    page.finish(&report.origin, "Times in figures are in seconds.")
 }
 
 /// The mean completion times over the values, as a figure with its legend.
