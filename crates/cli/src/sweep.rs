@@ -6,6 +6,7 @@ mod table;
 
 use std::path::PathBuf;
 
+use combined::ClusteredBy;
 use grid::{Point, PolicySpec, add_supported_params, grid};
 use table::Cells;
 use weir_console::failure::Failure;
@@ -116,8 +117,9 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     let report_file = args.report.as_deref().map(OutputFile::create).transpose()?;
 
     let mut rows = run(args, &policies, baseline_position, &inputs, &specs)?;
-    if args.confidence {
-        rows = combined::combine(&rows);
+    let clustered_by = args.confidence.then(|| ClusteredBy::from_rows(&rows));
+    if let Some(clustered_by) = clustered_by {
+        rows = combined::combine(&rows, clustered_by);
     }
     let is_varied = |key: &str| args.vary.iter().any(|vary| vary.key == key);
     let sources: String = inputs.iter().map(|input| input.source.caption()).collect();
@@ -127,11 +129,12 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     let caption = |separator| {
         let unit = table::time_unit(&rows);
         let results = table::caption(args, source, unit, &policies[baseline_position], separator);
-        format!("{sources}{network}{results}")
+        let intervals = clustered_by.map_or("", table::intervals_caption);
+        format!("{sources}{network}{results}{intervals}")
     };
-    let cells = match args.confidence {
-        true => Cells::with_intervals(&rows, source),
-        false => Cells::new(&rows, source),
+    let cells = match clustered_by {
+        Some(clustered_by) => Cells::with_intervals(&rows, source, clustered_by),
+        None => Cells::new(&rows, source),
     };
     if let Some(file) = report_file {
         let origin = report_origin(input_files(experiment, &policies));

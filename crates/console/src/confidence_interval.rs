@@ -1,15 +1,10 @@
 //! Computes the mean over seeds and its confidence interval.
 
+use statrs::distribution::{ContinuousCDF, StudentsT};
 use weir_sim::outcome::mean;
 
-/// The 97.5th percentiles of Student's t distribution with 1 to 30 degrees of freedom.
-const STUDENT_T: [f64; 30] = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-];
-
-/// The 97.5th percentile of the normal distribution, for more than 30 degrees of freedom.
-const NORMAL_QUANTILE: f64 = 1.960;
+/// The part of the distribution below the upper end of the interval.
+const UPPER_END: f64 = 0.975;
 
 /// Values that differ from their mean by less than this part of it differ by round-off only.
 const ROUND_OFF: f64 = 1e-9;
@@ -27,17 +22,18 @@ impl ConfidenceInterval {
     /// Computes the interval of the mean of `values`, of which there is at least one.
     pub fn from_values(values: &[f64]) -> ConfidenceInterval {
         let (mean, count) = (mean(values), values.len());
-        let Some(t_index) = count.checked_sub(2) else {
+        if count < 2 {
             return ConfidenceInterval { mean, half_width: f64::INFINITY };
-        };
+        }
         if values.iter().all(|value| (value - mean).abs() <= ROUND_OFF * mean.abs()) {
             return ConfidenceInterval { mean, half_width: 0.0 };
         }
-        let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / (count - 1) as f64;
-        ConfidenceInterval {
-            mean,
-            half_width: STUDENT_T.get(t_index).unwrap_or(&NORMAL_QUANTILE) * (variance / count as f64).sqrt(),
-        }
+        let degrees_of_freedom = (count - 1) as f64;
+        let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / degrees_of_freedom;
+        let students_t =
+            StudentsT::new(0.0, 1.0, degrees_of_freedom).expect("the degrees of freedom are at least 1");
+        let half_width = students_t.inverse_cdf(UPPER_END) * (variance / count as f64).sqrt();
+        ConfidenceInterval { mean, half_width }
     }
 
     /// The mean and half of the width with three decimals, for ratios near 1: `1.030 ± 0.021`.
@@ -52,10 +48,15 @@ mod tests {
 
     #[test]
     fn confidence_interval_uses_students_t() {
-        let interval = ConfidenceInterval::from_values(&[1.0, 2.0, 3.0]);
-        assert_eq!(interval.mean, 2.0);
-        // 4.303 times the standard error, 1 / sqrt(3).
-        assert!((interval.half_width - 2.4843).abs() < 1e-3, "{}", interval.half_width);
+        // The percentiles with 2 and 40 degrees of freedom, times the standard error.
+        let intervals =
+            [(vec![1.0, 2.0, 3.0], 4.302_653, 1.0), ((0..41).map(f64::from).collect(), 2.021_075, 143.5)];
+        for (values, percentile, variance) in intervals {
+            let interval = ConfidenceInterval::from_values(&values);
+            assert_eq!(interval.mean, mean(&values));
+            let expected = percentile * (variance / values.len() as f64).sqrt();
+            assert!((interval.half_width / expected - 1.0).abs() < 1e-6, "{}", interval.half_width);
+        }
         assert_eq!(ConfidenceInterval::from_values(&[1.0]).half_width, f64::INFINITY);
     }
 

@@ -257,7 +257,8 @@ pub struct Sweep {
     #[arg(long, help_heading = POLICY_HEADING, value_name = "KEY=V1,V2,...")]
     pub vary: Vec<VariedParameter>,
 
-    /// Combine the results of all traces and seeds: means with 95 % confidence intervals
+    /// Combine the results of all traces and seeds: means with 95 % confidence intervals over traces, each averaged over its seeds
+    /// first; with one trace over its seeds
     #[arg(long, help_heading = OUTPUT_HEADING)]
     pub confidence: bool,
 

@@ -8,7 +8,7 @@ use weir_console::table::{
 };
 
 use super::Row;
-use super::combined::{self, DEADLINES_MISSED};
+use super::combined::{self, ClusteredBy, DEADLINES_MISSED};
 use crate::args;
 use crate::services::{self, Services};
 use crate::source::Source;
@@ -122,31 +122,31 @@ impl Cells {
     /// A line for each point and policy.
     pub fn new(rows: &[Row<'_>], source: &Source) -> Cells {
         let (columns, unit) = (columns(rows, source), time_unit(rows));
-        Cells::with_columns(rows, None, &columns, |row| {
+        Cells::with_columns(rows, &[], &columns, |row| {
             columns.iter().map(|column| column.cell(row, unit)).collect()
         })
     }
 
     /// A line for each policy and combination of the values that are no samples, with intervals.
-    pub fn with_intervals(rows: &[Row<'_>], source: &Source) -> Cells {
+    pub fn with_intervals(rows: &[Row<'_>], source: &Source, clustered_by: ClusteredBy) -> Cells {
         let (mut columns, unit) = (columns(rows, source), time_unit(rows));
         columns.retain(|column| combined::has_interval(&column.name));
-        Cells::with_columns(rows, Some("samples"), &columns, |row| {
-            let samples = row.metrics.get("samples").map_or_else(String::new, ToString::to_string);
+        Cells::with_columns(rows, &["samples", clustered_by.title()], &columns, |row| {
+            let counts = ["samples", "clusters"].map(|name| row.metrics.format_cell(name));
             let cells = columns.iter().map(|column| column.cell_with_interval(row, unit));
-            [samples].into_iter().chain(cells).collect()
+            counts.into_iter().chain(cells).collect()
         })
     }
 
-    /// Cells of these columns, and a column before them that `first` names.
+    /// Cells of these columns, and the columns before them that `first` names.
     fn with_columns(
         rows: &[Row<'_>],
-        first: Option<&'static str>,
+        first: &[&'static str],
         columns: &[Column],
         cells: impl Fn(&Row<'_>) -> Vec<String>,
     ) -> Cells {
         let varied = rows.first().map_or(&[][..], |row| &row.values);
-        let keys = varied.iter().map(|(key, _)| key.as_str()).chain(["policy"]).chain(first);
+        let keys = varied.iter().map(|(key, _)| key.as_str()).chain(["policy"]).chain(first.iter().copied());
         let head = |title: fn(&Column) -> &str| {
             keys.clone().chain(columns.iter().map(title)).map(str::to_owned).collect()
         };
@@ -213,12 +213,6 @@ pub fn caption(
     separator: &str,
 ) -> String {
     let values = if args.fixed_baseline { "with unvaried parameters" } else { "at the same values" };
-    let intervals = match args.confidence {
-        true => {
-            "mean ± half of the width of its 95 % confidence interval (Student's t) over traces and seeds.\n"
-        }
-        false => "",
-    };
     let times = match source.is_services_alone() {
         true => String::new(),
         false => format!(
@@ -229,5 +223,18 @@ pub fn caption(
     };
     let services = source.services.as_ref();
     let rates = services.map_or_else(String::new, |services| services.description("--format csv") + "\n");
-    format!("\n{times}{rates}{intervals}")
+    format!("\n{times}{rates}")
+}
+
+/// The text about intervals.
+pub fn intervals_caption(clustered_by: ClusteredBy) -> &'static str {
+    match clustered_by {
+        ClusteredBy::Trace => {
+            "mean ± half of the width of its 95 % confidence interval (Student's t) over traces, each averaged over its seeds.\n"
+        }
+        ClusteredBy::Seed => {
+            "mean ± half of the width of its 95 % confidence interval (Student's t) over seeds of one trace; other traces can differ \
+             by more.\n"
+        }
+    }
 }

@@ -292,9 +292,10 @@ fn sweep_replays_all_combinations_of_values() {
     let combined = dir.json_of(&format!("{line} --confidence --format json"));
     assert_eq!(combined.as_array().unwrap().len(), 2);
     assert_eq!((&combined[0]["samples"], &combined[1]["vary_arrival"]), (&2.into(), &"2".into()));
+    assert_eq!((&combined[0]["clusters"], &combined[0]["clustered_by"]), (&2.into(), &"trace".into()));
     // Student's t with one degree of freedom is 12.706, and the standard error is 0.1.
     let [mean, width] = ["mean_cct_s", "mean_cct_s_ci95"].map(|name| combined[0][name].as_f64().unwrap());
-    assert!((mean - 0.3).abs() < 1e-9 && (width - 1.2706).abs() < 1e-9, "{combined}");
+    assert!((mean - 0.3).abs() < 1e-9 && (width - 1.270_620_473_6).abs() < 1e-9, "{combined}");
     let text = dir.stdout_of(&format!("{line} --confidence"));
     assert!(text.contains("300.0 ± 1271") && text.contains("slow.txt: 1 coflow"), "{text}");
     // A fixed baseline without varied parameters is equal for all values.
@@ -380,6 +381,39 @@ fn trace_check_and_describe_count_coflows_and_flows() {
     assert_eq!(results["deviations"].as_array().unwrap().last().unwrap()["share"], 1.0);
     assert!(dir.stdout_of("trace describe trace.txt").contains("Table 1"));
     assert_eq!(dir.stdout_of("trace describe trace.txt --format csv").lines().count(), 2);
+}
+
+/// Seeds of one trace are not independent samples of traces, so an interval counts traces.
+#[test]
+fn confidence_intervals_are_over_traces_whose_seeds_are_averaged_first() {
+    let dir = TestDir::new();
+    dir.stdout_of("fabric generate leaf-spine --spines 2 --leaves 2 --hosts 2 --rate 1Gbit --oversubscription 1 --out two.toml");
+    for seed in 1..=3 {
+        let widths = "--ports 4 --coflows 6 --mappers constant:2 --reducers constant:1";
+        dir.stdout_of(&format!("trace generate {widths} --arrival burst --seed {seed} --out {seed}.txt"));
+    }
+    let options = "--fabric two.toml --policies fair --vary path-seed=1,2,3 --no-timing";
+    let line = format!("sweep 1.txt 2.txt 3.txt {options}");
+    let each = dir.json_of(&format!("{line} --format json"));
+    let of_traces: Vec<f64> =
+        each.as_array().unwrap().iter().map(|row| row["mean_cct_s"].as_f64().unwrap()).collect();
+    assert!(of_traces.windows(2).any(|pair| pair[0] != pair[1]), "seeds matter: {of_traces:?}");
+    let means: Vec<f64> = of_traces.chunks(3).map(|seeds| seeds.iter().sum::<f64>() / 3.0).collect();
+    let mean = means.iter().sum::<f64>() / 3.0;
+    let variance = means.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 2.0;
+
+    let combined = &dir.json_of(&format!("{line} --confidence --format json"))[0];
+    assert_eq!((&combined["samples"], &combined["clusters"]), (&9.into(), &3.into()));
+    assert!((combined["mean_cct_s"].as_f64().unwrap() / mean - 1.0).abs() < 1e-12, "{combined}");
+    // Student's t with two degrees of freedom.
+    let half_width = 4.302_652_729_9 * (variance / 3.0).sqrt();
+    assert!((combined["mean_cct_s_ci95"].as_f64().unwrap() / half_width - 1.0).abs() < 1e-9, "{combined}");
+
+    let of_one = format!("sweep 1.txt {options} --confidence");
+    let row = &dir.json_of(&format!("{of_one} --format json"))[0];
+    assert_eq!((&row["clusters"], &row["clustered_by"]), (&3.into(), &"seed".into()));
+    let table = dir.stdout_of(&of_one);
+    assert!(table.contains("over seeds of one trace") && table.contains("seeds"), "{table}");
 }
 
 #[test]
