@@ -134,6 +134,7 @@ impl<'a> Metrics<'a> {
         r.add("schedule_mean_us", if_timing(summary.mean_schedule_us));
         r.add_all(["schedule_p90_us", "schedule_p99_us"], summary.schedule_us_percentiles.map(if_timing));
         r.add("wall_s", if_timing(Some(outcome.wall_seconds)));
+        r.add("processor_s", if_timing(Some(outcome.processor_seconds)));
         let fields = self.source.record_fields().into_iter().chain(self.network.record_fields());
         fields.for_each(|(name, value)| r.add(name, value));
         Ok(r)

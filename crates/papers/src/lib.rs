@@ -6,7 +6,6 @@
 //! Published figures are constants with a citation. The command that writes a page computes all other figures.
 
 mod claim;
-mod clock;
 pub mod composition;
 pub mod django;
 pub mod fabrics;

@@ -18,14 +18,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::time::{ClockId, clock_gettime};
-
 use two_tier::Instance;
 use weir_core::model::{CoflowSpec, FlowSpec, Workload};
 use weir_core::policy::{self, POLICIES};
 use weir_core::solve::{FlowClass, max_min};
 use weir_core::units::{Bytes, Time};
 use weir_sim::outcome::{mean, percentile};
+use weir_sim::thread_clock::thread_cpu_time;
 use weir_sim::{NoObserver, ReplayOptions, replay};
 use weir_trace::generate::{Preset, generate};
 use weir_trace::{Limits, TraceUnit};
@@ -307,15 +306,11 @@ struct CpuClock(Duration);
 
 impl CpuClock {
     fn start() -> CpuClock {
-        CpuClock(CpuClock::now())
-    }
-
-    fn now() -> Duration {
-        clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every thread has this clock").into()
+        CpuClock(thread_cpu_time())
     }
 
     fn seconds(&self) -> f64 {
-        (CpuClock::now() - self.0).as_secs_f64()
+        (thread_cpu_time() - self.0).as_secs_f64()
     }
 }
 

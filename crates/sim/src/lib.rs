@@ -14,6 +14,7 @@ pub mod regions;
 pub mod replay;
 pub mod service;
 pub mod summary;
+pub mod thread_clock;
 mod transport;
 
 pub use outcome::{CoflowOutcome, JobOutcome, Outcome};

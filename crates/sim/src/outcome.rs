@@ -112,10 +112,13 @@ pub struct Outcome {
     pub trunk_utilization: Vec<f64>,
     /// The utilization of all links over time, if [`crate::ReplayOptions::keep_link_use`] is set.
     pub link_use: Option<LinkUse>,
-    /// The time to compute each schedule, in nanoseconds, in the order of schedules.
+    /// The wall time to compute each schedule, in nanoseconds, in the order of schedules. Reading the processor's clock for each
+    /// schedule would take too much of the time.
     pub schedule_ns: Vec<u32>,
-    /// The real time of the replay, in seconds.
+    /// The wall time of the replay, in seconds.
     pub wall_seconds: f64,
+    /// The processor time of the replay, which runs in one thread, in seconds.
+    pub processor_seconds: f64,
 }
 
 impl Outcome {

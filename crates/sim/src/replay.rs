@@ -21,6 +21,7 @@ use crate::outcome::{
 use crate::port_numbering::PortNumbering;
 use crate::regions::RegionLayout;
 use crate::regions::bandwidth::Bandwidth;
+use crate::thread_clock::thread_cpu_time;
 use crate::transport::{Transport, build_transport};
 
 pub(crate) mod error;
@@ -138,7 +139,7 @@ pub fn replay(
     observer: &mut dyn Observer,
 ) -> Result<Outcome, ReplayError> {
     workload.check()?;
-    let started_at = Instant::now();
+    let (started_at, processor_before) = (Instant::now(), thread_cpu_time());
     let routing = policy.routing_by_application(&workload.names)?;
     let mut outcome = match &options.network.regions {
         Some(regions) => {
@@ -164,6 +165,7 @@ pub fn replay(
         }
     };
     outcome.wall_seconds = started_at.elapsed().as_secs_f64();
+    outcome.processor_seconds = (thread_cpu_time() - processor_before).as_secs_f64();
     Ok(outcome)
 }
 
@@ -912,6 +914,7 @@ impl Replay<'_> {
             link_use,
             schedule_ns: self.schedule_ns,
             wall_seconds: 0.0,
+            processor_seconds: 0.0,
         }
     }
 }

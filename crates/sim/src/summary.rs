@@ -20,9 +20,9 @@ pub struct Summary {
     pub deadlines: [usize; 3],
     /// The mean job completion time, in seconds.
     pub mean_jct: Option<f64>,
-    /// The mean time to compute a schedule, in microseconds.
+    /// The mean wall time to compute a schedule, in microseconds.
     pub mean_schedule_us: Option<f64>,
-    /// The 90th and 99th percentile of the time to compute a schedule, in microseconds.
+    /// The 90th and 99th percentile of the wall time to compute a schedule, in microseconds.
     pub schedule_us_percentiles: [Option<f64>; 2],
 }
 

@@ -79,7 +79,7 @@ const OPTIONAL_COLUMNS: [(&str, Column, &str); 4] = [
 ];
 
 /// Columns of the second wide table that replays without coflows have too, and their caption.
-const COST_COLUMNS: [Column; 7] = [
+const COST_COLUMNS: [Column; 8] = [
     ("ports busy", Cell::Percent("utilization_mean")),
     ("max", Cell::Percent("utilization_max")),
     ("schedules", Cell::Integer("schedules")),
@@ -87,9 +87,10 @@ const COST_COLUMNS: [Column; 7] = [
     ("P90", Cell::Number("schedule_p90_us")),
     ("P99", Cell::Number("schedule_p99_us")),
     ("replay s", Cell::Number("wall_s")),
+    ("processor s", Cell::Number("processor_s")),
 ];
-const UTILIZATION_CAPTION: &str =
-    "ports busy: utilization until the last flow completes. us: time to compute a schedule.";
+const UTILIZATION_CAPTION: &str = "ports busy: utilization until the last flow completes. us: wall time to compute a schedule.\n\
+     replay s, processor s: wall time and processor time of the replay.";
 
 /// The optional columns whose keys occur in the records.
 fn optional_columns(
@@ -227,8 +228,8 @@ pub fn single_policy_table(r: &Record, has_times: bool) -> String {
     line("schedules", integer_cell(r, "schedules"));
     if r.number("schedule_mean_us").is_some() {
         let (mean, p90, p99) = (us("schedule_mean_us"), us("schedule_p90_us"), us("schedule_p99_us"));
-        line("", format!("mean {mean}, P90 {p90}, P99 {p99}"));
-        line("replay took", time("wall_s"));
+        line("", format!("mean {mean}, P90 {p90}, P99 {p99} of wall time"));
+        line("replay took", format!("{}, {} of processor time", time("wall_s"), time("processor_s")));
     }
     table.to_string()
 }

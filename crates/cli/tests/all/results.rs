@@ -30,6 +30,7 @@ fn compare_prints_an_object_for_each_policy() {
         "schedule_p90_us",
         "schedule_p99_us",
         "wall_s",
+        "processor_s",
         "speedup_p10",
         "speedup_p50",
         "speedup_p90",
@@ -56,7 +57,9 @@ fn compare_prints_an_object_for_each_policy() {
     );
     assert_eq!((&first["port_rate"], &first["interval_s"]), (&"1Gbit".into(), &0.008.into()));
     assert_eq!((&first["trace_unit"], &first["trace"]), (&"MB".into(), &"trace.txt".into()));
-    assert!(first["wall_s"].as_f64().unwrap() > 0.0);
+    let [wall, processor] = ["wall_s", "processor_s"].map(|name| first[name].as_f64().unwrap());
+    // A thread uses at most one processor.
+    assert!(0.0 < processor && processor <= wall + 1e-3, "{processor} of {wall} s");
     assert!(keys(first).iter().all(|name| !name.starts_with("deadline") && *name != "mean_jct_s"));
 }
 

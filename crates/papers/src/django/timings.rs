@@ -8,9 +8,9 @@ use super::prediction::{SPLITS, Split};
 use super::replays::{PUBLISHED_BEST, Replays};
 use super::setup::{DEFAULT, Setup};
 use crate::claim::{Claim, claims_table};
-use crate::clock::thread_cpu_time;
 use crate::markdown;
 use weir_console::failure::Failure;
+use weir_sim::thread_clock::thread_cpu_time;
 
 /// The processor times of the predictor, as medians over splits.
 pub struct PredictorTimes {

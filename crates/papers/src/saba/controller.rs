@@ -8,8 +8,8 @@ use weir_core::solve::polynomial::Degree;
 use weir_sim::outcome::{mean, percentile};
 
 use super::scenario::{self, INSTANCES, Network};
-use crate::clock::thread_cpu_time;
 use crate::markdown::{format_cell, table};
+use weir_sim::thread_clock::thread_cpu_time;
 
 /// The number of registered applications.
 const APPLICATION_COUNT: usize = 1000;

@@ -31,7 +31,7 @@ fn with_an_idle_service(mut workload: Workload) -> Workload {
 
 fn replay_policy(workload: &Workload, policy: AnyPolicy, options: &ReplayOptions) -> Outcome {
     let mut outcome = replay(workload, policy, options, &mut NoObserver).unwrap();
-    (outcome.wall_seconds, outcome.schedule_ns) = (0.0, Vec::new());
+    (outcome.wall_seconds, outcome.processor_seconds, outcome.schedule_ns) = (0.0, 0.0, Vec::new());
     outcome
 }
 
