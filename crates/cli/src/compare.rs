@@ -29,6 +29,7 @@ use crate::network::{KeptDetails, Network, Replay, run_replays};
 use crate::render;
 use crate::services::{self, Services};
 use crate::source::Source;
+use crate::unused_keys;
 
 /// Runs `weir sim`.
 pub fn sim(args: &args::Sim) -> Result<(), Failure> {
@@ -55,7 +56,7 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
     let job_times = job_times(&source, &alone, &outcomes);
     add_slowdowns(std::slice::from_mut(&mut record), &job_times);
     let table = || {
-        let head = caption(&source, &network, |_| false);
+        let head = caption(&source, &network, policies);
         head + "\n"
             + &table::single_policy_table(&record, !source.is_services_alone())
             + &jobs_table(policies, &job_times)
@@ -102,7 +103,7 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
         records.iter_mut().for_each(|record| record.add("missing_policies", missing.clone()));
     }
     let table = || {
-        let head = caption(&source, &network, |_| false);
+        let head = caption(&source, &network, &policies);
         let tables = if *wide { table::wide_table } else { table::short_table };
         let has_times = !source.is_services_alone();
         let main = tables(&records, baseline_name, metrics.min_mean_cct(), has_times);
@@ -117,7 +118,7 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     if let Some(file) = report_file {
         let incomplete = failure.as_ref().map_or_else(String::new, |failure| failure.message.clone());
         let comparison = Comparison {
-            caption: caption(&source, &network, |_| false) + &incomplete,
+            caption: caption(&source, &network, policies) + &incomplete,
             origin: report_origin(input_files(experiment, policies)),
             policies: &policies.iter().map(|policy| policy_spec::without_folder(policy)).collect::<Vec<_>>(),
             outcomes: &outcomes,
@@ -271,9 +272,10 @@ fn to_replay<'a>(policy: &str, source: &'a Source, network: &'a Network) -> Repl
     Replay { policy: policy.to_owned(), workload: &source.workload, network, sensitivities }
 }
 
-/// A description of the trace and the network. `is_varied` returns whether a sweep varies a parameter.
-pub fn caption(source: &Source, network: &Network, is_varied: impl Fn(&str) -> bool) -> String {
-    source.caption() + &network.caption(is_varied)
+/// A description of the trace and the network, and the keys of the trace that policies do not use.
+pub fn caption(source: &Source, network: &Network, policies: &[String]) -> String {
+    let replays = policies.iter().map(|policy| (source, policy.as_str()));
+    source.caption() + &network.caption(|_| false) + &unused_keys::note(replays)
 }
 
 /// The policies to replay, and the position of the baseline among them. A baseline outside `policies` is inserted first.

@@ -99,7 +99,13 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let colors = sink.is_terminal().then(drawing::has_colors);
     sink.write_text(render::object(
         args.output.format,
-        || format!("{}\n{}", caption(&source, &network, |_| false), explanation_text(&report, colors)),
+        || {
+            format!(
+                "{}\n{}",
+                caption(&source, &network, std::slice::from_ref(&args.policy)),
+                explanation_text(&report, colors)
+            )
+        },
         || explanation_record(&report),
         || entries.iter().map(|entry| entry_line(&report, entry)).collect(),
     ))
@@ -124,7 +130,7 @@ fn html_report(args: &args::Explain, report: &Report<'_>) -> ExplanationReport<'
     let tree = policy_spec::tree_file(policy).map(PathBuf::from);
     ExplanationReport {
         title: format!("Coflow {} under {}", explanation.outcome.id, policy_spec::without_folder(policy)),
-        caption: caption(source, network, |_| false),
+        caption: caption(source, network, std::slice::from_ref(&args.policy)),
         origin: report_origin(args.input.sources.iter().cloned().chain(network_files).chain(tree).collect()),
         blocks: table::explanation(report, None),
         paces: explanation.segments.iter().map(period).collect(),

@@ -37,6 +37,7 @@ mod sweep;
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod testbed;
 mod trace;
+mod unused_keys;
 
 use std::env;
 use std::io::{self, Write};

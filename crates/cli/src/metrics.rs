@@ -3,7 +3,7 @@
 use weir_console::failure::Failure;
 use weir_console::record::Record;
 use weir_console::table::BITS_PER_BYTE;
-use weir_core::model::Workload;
+use weir_core::model::{CoflowKey, Workload};
 use weir_sim::lower_bound::LowerBounds;
 use weir_sim::summary::{SpeedupSummary, Summary};
 use weir_sim::{CoflowOutcome, Outcome};
@@ -11,6 +11,7 @@ use weir_sim::{CoflowOutcome, Outcome};
 use crate::network::Network;
 use crate::services;
 use crate::source::Source;
+use crate::unused_keys::unused_keys;
 
 /// Computes the metrics of replays of one workload over one network.
 pub struct Metrics<'a> {
@@ -135,6 +136,8 @@ impl<'a> Metrics<'a> {
         r.add_all(["schedule_p90_us", "schedule_p99_us"], summary.schedule_us_percentiles.map(if_timing));
         r.add("wall_s", if_timing(Some(outcome.wall_seconds)));
         r.add("processor_s", if_timing(Some(outcome.processor_seconds)));
+        let unused_keys = unused_keys(self.source, policy);
+        r.add("unused_keys", unused_keys.into_iter().map(CoflowKey::name).collect::<Vec<_>>());
         let fields = self.source.record_fields().into_iter().chain(self.network.record_fields());
         fields.for_each(|(name, value)| r.add(name, value));
         Ok(r)

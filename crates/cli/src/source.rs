@@ -6,7 +6,7 @@ use serde_json::Value;
 use weir_console::failure::Failure;
 use weir_console::table::{format_bytes, format_count};
 use weir_core::model::topology::CableEvent;
-use weir_core::model::{ServiceNames, Topology, Workload};
+use weir_core::model::{CoflowKey, ServiceNames, Topology, Workload};
 use weir_core::saba::Sensitivity;
 use weir_trace::{Format, Limits, SourceKind, TraceError, TraceUnit, WriteError};
 
@@ -28,6 +28,8 @@ pub struct Source {
     pub network: Option<EmbeddedNetwork>,
     /// The sensitivities of all applications to bandwidth; empty without jobs.
     pub sensitivities: Vec<Sensitivity>,
+    /// The keys in which coflows of the trace differ. The applications of jobs and services are not keys.
+    pub trace_keys: Vec<CoflowKey>,
     /// The name and the format of the trace.
     trace: Option<(String, Format)>,
 }
@@ -151,6 +153,7 @@ impl Source {
             workload = trace.workload;
             trace_format = Some((file.display().to_string(), trace.format));
         }
+        let trace_keys = CoflowKey::ALL.into_iter().filter(|key| workload.differs_in(*key)).collect();
         let read_jobs = |file: &Path| Jobs::read(file, &mut workload, read_options.max_flows);
         let (jobs, jobs_network) = job_file.map(read_jobs).transpose()?.unzip();
         let scenario = service_file.map(services::read).transpose()?;
@@ -165,8 +168,16 @@ impl Source {
         let name = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
         let sensitivities =
             jobs.as_ref().map_or_else(Vec::new, |jobs: &Jobs| jobs.sensitivities(&workload.names));
-        let mut source =
-            Source { name, workload, jobs, services, network, sensitivities, trace: trace_format };
+        let mut source = Source {
+            name,
+            workload,
+            jobs,
+            services,
+            network,
+            sensitivities,
+            trace_keys,
+            trace: trace_format,
+        };
         if per_stage {
             source.workload = source.merge_stages(&source.workload)?;
         }

@@ -24,6 +24,7 @@ use crate::metrics::{Baseline, Metrics};
 use crate::network::{KeptDetails, Network, Replay, run_replays};
 use crate::render;
 use crate::source::Source;
+use crate::unused_keys;
 
 /// A trace of the sweep, or a trace with jobs and services.
 struct Input {
@@ -124,13 +125,16 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     let is_varied = |key: &str| args.vary.iter().any(|vary| vary.key == key);
     let sources: String = inputs.iter().map(|input| input.source.caption()).collect();
     let network = inputs[0].network.caption(is_varied);
+    let all_specs = || specs.iter().flatten().map(|spec| spec.spec_text.as_str());
+    let unused_keys =
+        unused_keys::note(inputs.iter().flat_map(|input| all_specs().map(|spec| (&input.source, spec))));
     // Only a sweep over one input has services.
     let source = &inputs[0].source;
     let caption = |separator| {
         let unit = table::time_unit(&rows);
         let results = table::caption(args, source, unit, &policies[baseline_position], separator);
         let intervals = clustered_by.map_or("", table::intervals_caption);
-        format!("{sources}{network}{results}{intervals}")
+        format!("{sources}{network}{unused_keys}{results}{intervals}")
     };
     let cells = match clustered_by {
         Some(clustered_by) => Cells::with_intervals(&rows, source, clustered_by),

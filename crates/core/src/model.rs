@@ -2,6 +2,7 @@
 
 pub mod bit_set;
 pub mod coflow;
+mod coflow_key;
 pub mod fabric;
 pub mod incast;
 pub mod link_history;
@@ -18,6 +19,7 @@ pub mod workload;
 pub use bit_set::BitSet;
 pub(crate) use coflow::OpenLinks;
 pub use coflow::{Coflow, CommonRateKind, FlowState, LinkLoad};
+pub use coflow_key::CoflowKey;
 pub use fabric::Fabric;
 pub use incast::{Goodput, Incast, IncastError, IncastRun};
 pub use link_history::LinkHistory;

@@ -1,6 +1,6 @@
 //! Scheduling policies, and the table that maps policy names to constructors.
 
-use crate::model::{ServiceNames, SizesEstimated, SizesKnown, SizesUnknown};
+use crate::model::{CoflowKey, ServiceNames, SizesEstimated, SizesKnown, SizesUnknown};
 use crate::tree::TreeError;
 use crate::tree::spec::TreeSpec;
 use crate::wide_area::{Mrtf, Siphon};
@@ -78,6 +78,19 @@ impl AnyPolicy {
             AnyPolicy::SizesEstimated(policy) => policy.timing(),
             AnyPolicy::SizesKnown(policy) => policy.timing(),
             AnyPolicy::Tree(tree) => tree.timing(),
+        }
+    }
+
+    /// Whether decisions depend on this key of coflows.
+    pub fn uses(&self, key: CoflowKey) -> bool {
+        match self {
+            AnyPolicy::SizesUnknown(policy) => policy.uses(key),
+            AnyPolicy::SizesEstimated(policy) => policy.uses(key),
+            AnyPolicy::SizesKnown(policy) => policy.uses(key),
+            AnyPolicy::Tree(tree) => {
+                tree.divides_by(key)
+                    || tree.leaf_policies().filter_map(|spec| build(spec).ok()).any(|policy| policy.uses(key))
+            }
         }
     }
 

@@ -122,6 +122,7 @@ fn combined_row<'a>(group: Group<'a, '_>, clustered_by: ClusteredBy) -> Row<'a> 
     metrics.add("samples", samples().count());
     metrics.add("clusters", clusters.len());
     metrics.add("clustered_by", clustered_by.name());
+    metrics.add("unused_keys", clusters[0].1[0].get("unused_keys").cloned());
     let has_deadlines = samples().any(|record| record.get(DEADLINES_MISSED).is_some());
     let rates = clusters[0].1[0].names().filter(|name| services::is_rate_column(name));
     for name in COLUMNS.into_iter().chain(has_deadlines.then_some(DEADLINES_MISSED)).chain(rates) {

@@ -419,6 +419,58 @@ fn confidence_intervals_are_over_traces_whose_seeds_are_averaged_first() {
     assert!(table.contains("over seeds of one trace") && table.contains("seeds"), "{table}");
 }
 
+/// A trace whose coflows differ in all keys that only some policies use.
+const KEYED_TRACE: &str = "\
+weir-trace 1
+ports 3
+coflow 1 weight=2 deadline=1s service=ads application=sort
+flow 0 1 50MB
+coflow 2 service=ads application=join
+flow 0 1 10MB
+coflow 3 service=web
+flow 1 2 10MB
+";
+
+#[test]
+fn keys_that_policies_do_not_use_are_named_once() {
+    let dir = TestDir::new();
+    dir.write("keyed.weir", KEYED_TRACE);
+    let line = "compare keyed.weir --policies fifo,sincronia,varys:deadlines=on,netshare,saba --no-timing";
+    let records = dir.json_of(&format!("{line} --format json"));
+    let unused: Vec<String> = (0..5).map(|at| records[at]["unused_keys"].to_string()).collect();
+    let expected = [
+        r#"["weight","deadline","service","application"]"#,
+        r#"["deadline","service","application"]"#,
+        r#"["weight","service","application"]"#,
+        r#"["weight","deadline","application"]"#,
+        r#"["weight","deadline"]"#,
+    ];
+    assert_eq!(unused, expected);
+    let table = dir.stdout_of(line);
+    let notes: Vec<&str> = table.lines().filter(|line| line.contains("not used by")).collect();
+    assert_eq!(
+        notes,
+        [
+            "The key `weight` is not used by fifo, varys:deadlines=on, netshare, saba.",
+            "The key `deadline` is not used by fifo, sincronia, netshare, saba.",
+            "The key `service` is not used by fifo, sincronia, varys:deadlines=on.",
+            "The key `application` is not used by fifo, sincronia, varys:deadlines=on, netshare.",
+        ]
+    );
+    assert!(dir.stdout_of(&format!("{line} --format csv")).contains(",weight deadline service application,"));
+    // Parameters of a sweep decide whether a key is used.
+    let sweep = "sweep keyed.weir --policies varys,fair --vary deadlines=off,on --no-timing";
+    let table = dir.stdout_of(sweep);
+    assert_eq!(
+        table.matches("The key `deadline` is not used by varys:deadlines=off, fair.").count(),
+        1,
+        "{table}"
+    );
+    // All coflows of this trace have the defaults.
+    let plain = dir.json_of("sim trace.txt --policy fifo --format json");
+    assert_eq!(plain["unused_keys"], serde_json::json!([]));
+}
+
 #[test]
 fn trace_generate_is_deterministic_and_describe_reads_its_output() {
     let dir = TestDir::new();

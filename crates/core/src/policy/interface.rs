@@ -2,7 +2,7 @@
 
 use super::timing::Timing;
 use crate::allocation::Allocation;
-use crate::model::{Knowledge, Slot, View};
+use crate::model::{CoflowKey, Knowledge, Slot, View};
 
 /// Wake-ups are at least this far in the future, in seconds. Rounding cannot repeat a schedule without end.
 pub(super) const MIN_WAKEUP_SECONDS: f64 = 1e-6;
@@ -67,6 +67,12 @@ pub trait Policy: Send {
     /// What happens at once, and what waits for the next multiple of the interval.
     fn timing(&self) -> Timing {
         Timing::central("a coordinator sets the rates of all flows")
+    }
+
+    /// Whether decisions depend on this key of coflows.
+    fn uses(&self, key: CoflowKey) -> bool {
+        let _ = key;
+        false
     }
 
     /// Receives one change. Called once after each change, before the next [`Policy::schedule`] or [`Policy::reassign`].

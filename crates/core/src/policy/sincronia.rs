@@ -18,7 +18,7 @@
 
 use super::{Event, Params, ParamsError, Policy, Reaction, Timing};
 use crate::allocation::{Allocation, Rule};
-use crate::model::{SizesKnown, Slot, View};
+use crate::model::{CoflowKey, SizesKnown, Slot, View};
 use crate::solve::ResidualCapacity;
 
 /// The load of one coflow on links. Sending sides of ports come first in the numbering, then receiving sides, then
@@ -137,6 +137,10 @@ pub(super) fn compute_order(view: &View<'_, SizesKnown>) -> Vec<Slot> {
 
 impl Policy for Sincronia {
     type Knowledge = SizesKnown;
+
+    fn uses(&self, key: CoflowKey) -> bool {
+        key == CoflowKey::Weight
+    }
 
     fn on_event(&mut self, event: Event, _: &mut View<'_, SizesKnown>) {
         self.order_valid &= matches!(event, Event::FlowCompleted(..));

@@ -21,7 +21,7 @@
 use super::coflow_order::{SortedCoflows, assign_madd, assign_madd_or_backfill, backfill_coflows};
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, OrderCriterion, Rule};
-use crate::model::{SizesKnown, Slot, View};
+use crate::model::{CoflowKey, SizesKnown, Slot, View};
 use crate::solve::ResidualCapacity;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -89,6 +89,10 @@ impl Varys {
 
 impl Policy for Varys {
     type Knowledge = SizesKnown;
+
+    fn uses(&self, key: CoflowKey) -> bool {
+        self.deadline_mode && key == CoflowKey::Deadline
+    }
 
     fn on_event(&mut self, event: Event, view: &mut View<'_, SizesKnown>) {
         if let Event::CoflowReleased(slot) = event {

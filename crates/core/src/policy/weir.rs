@@ -88,7 +88,7 @@ use super::coflow_order::{SortedCoflows, assign_madd_or_backfill};
 use super::interface::MIN_WAKEUP_SECONDS;
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, CommonRate, Rule};
-use crate::model::{LinkLoad, SizesEstimated, SizesOrEstimates, Slot, View};
+use crate::model::{CoflowKey, LinkLoad, SizesEstimated, SizesOrEstimates, Slot, View};
 use crate::solve::ResidualCapacity;
 use crate::units::Time;
 use estimate::{ReceiverEstimates, Samples, expected_size};
@@ -470,6 +470,11 @@ fn attained_seconds(slot: Slot, view: &View<'_, SizesEstimated>) -> f64 {
 
 impl Policy for Weir {
     type Knowledge = SizesEstimated;
+
+    fn uses(&self, key: CoflowKey) -> bool {
+        // Applications of equal names are distinguished by service.
+        self.priors.is_some() && matches!(key, CoflowKey::Service | CoflowKey::Application)
+    }
 
     fn on_event(&mut self, event: Event, view: &mut View<'_, SizesEstimated>) {
         match event {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::weights::ApplicationWeights;
-use crate::model::ServiceNames;
+use crate::model::{CoflowKey, ServiceNames};
 use crate::policy::Timing;
 use crate::policy::params::ParamsError;
 use crate::saba::Sensitivity;
@@ -93,6 +93,20 @@ impl TreeSpec {
             };
             whole.into_iter().chain(applications.map(|application| application.policy.as_str()))
         })
+    }
+}
+
+impl TreeSpec {
+    /// Whether the tree divides ports by this key. [`TreeSpec::Saba`] distinguishes applications of equal names by service.
+    pub(crate) fn divides_by(&self, key: CoflowKey) -> bool {
+        match (self, key) {
+            (_, CoflowKey::Service) | (TreeSpec::Saba(_), CoflowKey::Application) => true,
+            (TreeSpec::Services(listed, default), CoflowKey::Application) => {
+                let mut services = listed.iter().chain(default.as_deref());
+                services.any(|s| !matches!(s.application_sharing, ApplicationSharing::SingleLeaf(_)))
+            }
+            (_, CoflowKey::Application | CoflowKey::Weight | CoflowKey::Deadline) => false,
+        }
     }
 }
 

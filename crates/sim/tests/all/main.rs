@@ -27,3 +27,4 @@ mod timing;
 mod transfer_limit;
 mod tree;
 mod trunks;
+mod unused_keys;
