@@ -26,6 +26,7 @@ use std::sync::{LazyLock, OnceLock};
 
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
+use weir_core::units::Time;
 use weir_trace::TraceUnit;
 
 use value::integer_in;
@@ -250,6 +251,9 @@ pub struct TraceInput {
 
     #[command(flatten)]
     pub read_options: ReadOptions,
+
+    #[command(flatten)]
+    pub arrivals: ArrivalOptions,
 }
 
 /// The coflows that a command replays.
@@ -263,6 +267,39 @@ pub struct ReplaySources {
 
     #[command(flatten)]
     pub read_options: ReadOptions,
+
+    #[command(flatten)]
+    pub arrivals: ArrivalOptions,
+}
+
+/// The option for the times of a trace.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = INPUT_HEADING)]
+pub struct ArrivalOptions {
+    /// Keep the times of a trace whose coflows all arrive after 10^6 s, such as Unix times. Without this option, a multiple of the
+    /// scheduling interval is subtracted from all times, so that they are precise
+    #[arg(long)]
+    pub keep_arrivals: bool,
+}
+
+impl ArrivalOptions {
+    /// The duration whose multiples a reader may subtract from the times of a trace: all these intervals divide it.
+    pub fn shift_step(&self, intervals: impl IntoIterator<Item = Time>) -> Option<Time> {
+        const NANOSECONDS: f64 = 1e9;
+        // A whole number of seconds is easy to read, and 8 ms divide a second.
+        let nanoseconds = |time: Time| (time.get() * NANOSECONDS).round() as u128;
+        let intervals = intervals.into_iter().map(nanoseconds).filter(|&interval| interval > 0);
+        let common = intervals.fold(NANOSECONDS as u128, least_common_multiple);
+        (!self.keep_arrivals).then(|| Time::new(common as f64 / NANOSECONDS)).flatten()
+    }
+}
+
+fn least_common_multiple(a: u128, b: u128) -> u128 {
+    let (mut x, mut y) = (a, b);
+    while y > 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x * b
 }
 
 /// Options for reading a trace.

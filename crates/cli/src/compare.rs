@@ -25,7 +25,7 @@ use weir_sim::Outcome;
 use crate::args;
 use crate::jobs::{self, JobTime, Jobs};
 use crate::metrics::{Baseline, Metrics};
-use crate::network::{KeptDetails, Network, Replay, run_replays};
+use crate::network::{self, KeptDetails, Network, Replay, run_replays};
 use crate::render;
 use crate::services::{self, Services};
 use crate::source::Source;
@@ -179,8 +179,9 @@ fn read_inputs(
     details: &args::DetailFiles,
     has_report: bool,
 ) -> Result<(Source, Network), Failure> {
-    let args::ReplaySources { sources, read_options } = &experiment.input;
-    let source = Source::read(sources, read_options, experiment.replay.per_stage)?;
+    let args::ReplaySources { sources, read_options, arrivals } = &experiment.input;
+    let step = arrivals.shift_step([network::interval(&experiment.replay)]);
+    let source = Source::read(sources, read_options, step, experiment.replay.per_stage)?;
     if details.per_demand.is_some() && source.services.is_none() {
         return Err(Failure::input(format_args!(
             "--per-demand: {} has no services; expected a scenario with services among the sources; help: add one, such as \

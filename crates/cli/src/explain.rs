@@ -23,7 +23,7 @@ use weir_sim::explain::{
 
 use crate::args;
 use crate::compare::{caption, report_origin};
-use crate::network::{KeptDetails, Network, Replay};
+use crate::network::{self, KeptDetails, Network, Replay};
 use crate::render;
 use crate::source::Source;
 
@@ -42,7 +42,7 @@ struct Report<'a> {
 
 /// Runs `weir explain`.
 pub fn explain(args: &args::Explain) -> Result<(), Failure> {
-    let args::ReplaySources { sources, read_options } = &args.input;
+    let args::ReplaySources { sources, read_options, arrivals } = &args.input;
     let trace_events = args.events.trace_events.as_deref();
     let outputs = [
         ("--out", args.output.out.as_deref()),
@@ -56,7 +56,8 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let sink = ResultDestination::new(args.output.out.as_deref())?;
     let events_file = trace_events.map(OutputFile::create).transpose()?;
     let report_file = args.report.as_deref().map(OutputFile::create).transpose()?;
-    let source = Source::read(sources, read_options, args.replay.per_stage)?;
+    let step = arrivals.shift_step([network::interval(&args.replay)]);
+    let source = Source::read(sources, read_options, step, args.replay.per_stage)?;
     let workload = &source.workload;
     let position = workload.coflows.iter().position(|coflow| coflow.id == args.coflow);
     let index = position.ok_or_else(|| unknown_coflow(args.coflow, &source))?;

@@ -9,13 +9,13 @@ use weir_console::table::{format_bytes, format_count, format_percent, format_rat
 use weir_core::engine::DecidesOver;
 use weir_core::model::topology::CableEvent;
 use weir_core::model::{Goodput, Trunks, WideArea};
-use weir_core::units::Rate;
+use weir_core::units::{Rate, Time};
 use weir_sim::{RegionLinks, ReplayOptions};
 use weir_trace::incast::IncastMeasurements;
 use weir_trace::network_file::NetworkFile;
 
 use crate::args;
-use crate::source::EmbeddedNetwork;
+use crate::source::{EmbeddedNetwork, Source};
 
 /// The option of a sweep that varies the buffer, for error messages.
 const VARIED_BUFFER: &str = "--vary buffer";
@@ -60,7 +60,7 @@ impl Links {
     ///
     /// # Errors
     /// If a file cannot be read, or does not fit the options or the source.
-    pub fn read(args: &args::NetworkOptions, embedded: Option<&EmbeddedNetwork>) -> Result<Links, Failure> {
+    pub fn read(args: &args::NetworkOptions, source: &Source) -> Result<Links, Failure> {
         let incast = match (&args.incast, args.buffer, args.varied_buffer) {
             (None, ..) => None,
             (Some(path), Some(buffer), _) => Some(Incast::read(path, buffer, "--buffer")?),
@@ -74,7 +74,7 @@ impl Links {
             }
         };
         let (mut fabric, mut regions) = (None, None);
-        if let Some(network) = embedded {
+        if let Some(network) = &source.network {
             if args.fabric.is_some() {
                 return Err(Failure::input(format_args!(
                     "--fabric: {} contains a network; expected no --fabric with it",
@@ -85,7 +85,12 @@ impl Links {
         } else if let Some(path) = &args.fabric {
             let name = path.display().to_string();
             match NetworkFile::read(path)? {
-                NetworkFile::Topology(topology, cable_events) => {
+                NetworkFile::Topology(topology, mut cable_events) => {
+                    for event in &mut cable_events {
+                        // An event before the earlier origin happens before all coflows.
+                        let time = event.time.get() - source.time_shift.get();
+                        event.time = Time::new(time).unwrap_or(Time::ZERO);
+                    }
                     let network = EmbeddedNetwork { name, topology, cable_events, path_seed: 0 };
                     fabric = Some(Fabric::new(network, args)?);
                 }

@@ -32,6 +32,11 @@ pub struct Network {
     varied_path_seed: Option<u64>,
 }
 
+/// The scheduling interval, except between regions.
+pub fn interval(replay: &args::ReplayOptions) -> Time {
+    replay.interval.unwrap_or(ReplayOptions::default().interval)
+}
+
 /// What outcomes contain on request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KeptDetails {
@@ -52,7 +57,7 @@ impl Network {
         source: &Source,
         kept: KeptDetails,
     ) -> Result<Network, Failure> {
-        let links = Links::read(args, source.network.as_ref())?;
+        let links = Links::read(args, source)?;
         if let (Some(embedded), Some(_)) = (&source.network, replay.port_rate) {
             return Err(Failure::input(format_args!(
                 "--port-rate: {} contains a network with its own rates; expected no --port-rate with it",
@@ -98,7 +103,7 @@ impl Network {
         let defaults = ReplayOptions::default();
         let options = ReplayOptions {
             port_rate: replay.port_rate.unwrap_or(defaults.port_rate),
-            interval: replay.interval.unwrap_or(defaults.interval),
+            interval: interval(replay),
             keep_flow_ends: kept.flow_ends,
             keep_link_use: kept.link_use,
             ..defaults

@@ -8,6 +8,7 @@ use weir_console::table::{format_bytes, format_count};
 use weir_core::model::topology::CableEvent;
 use weir_core::model::{CoflowKey, ServiceNames, Topology, Workload};
 use weir_core::saba::Sensitivity;
+use weir_core::units::Time;
 use weir_trace::{Format, Limits, SourceKind, TraceError, TraceUnit, WriteError};
 
 use crate::args;
@@ -30,6 +31,8 @@ pub struct Source {
     pub sensitivities: Vec<Sensitivity>,
     /// The keys in which coflows of the trace differ. The applications of jobs and services are not keys.
     pub trace_keys: Vec<CoflowKey>,
+    /// The duration by which all times are earlier than in the trace.
+    pub time_shift: Time,
     /// The name and the format of the trace.
     trace: Option<(String, Format)>,
 }
@@ -134,23 +137,27 @@ fn two_of_a_kind(first: &Path, second: &Path, kind: &str) -> Failure {
 }
 
 impl Source {
-    /// Reads a trace, a file of jobs, one of services, or several of these. With `per_stage`, merges the coflows of each job, stage
-    /// and wave.
+    /// Reads a trace, a file of jobs, one of services, or several of these. A multiple of `shift_step` is subtracted from the times of
+    /// a trace that starts late. With `per_stage`, merges the coflows of each job, stage and wave.
     ///
     /// # Errors
     /// If a file cannot be read or is none of these, two files are of one kind, or merged stages wait for each other in a cycle.
     pub fn read(
         files: &[PathBuf],
         read_options: &args::ReadOptions,
+        shift_step: Option<Time>,
         per_stage: bool,
     ) -> Result<Source, Failure> {
         let [trace_file, job_file, service_file] = files_by_kind(files)?;
         let mut workload =
             Workload { ports: 1, coflows: Vec::new(), events: Vec::new(), names: ServiceNames::empty() };
-        let mut trace_format = None;
+        let (mut trace_format, mut time_shift) = (None, Time::ZERO);
         if let Some(file) = trace_file {
-            let trace = weir_trace::read(file, read_options.trace_unit, &limits(read_options))?;
-            workload = trace.workload;
+            // Jobs and services have times from 0.
+            let step = shift_step.filter(|_| job_file.is_none() && service_file.is_none());
+            let (unit, limits) = (read_options.trace_unit, limits(read_options));
+            let trace = weir_trace::read_with_shift(file, unit, &limits, step)?;
+            (workload, time_shift) = (trace.workload, trace.time_shift);
             trace_format = Some((file.display().to_string(), trace.format));
         }
         let trace_keys = CoflowKey::ALL.into_iter().filter(|key| workload.differs_in(*key)).collect();
@@ -176,6 +183,7 @@ impl Source {
             network,
             sensitivities,
             trace_keys,
+            time_shift,
             trace: trace_format,
         };
         if per_stage {
@@ -218,7 +226,9 @@ impl Source {
         });
         let jobs = self.jobs.as_ref().map(|jobs| format_count(jobs.count(), "job"));
         let services = self.services.as_ref().map(Services::caption);
-        trace.into_iter().chain(jobs).chain(services).collect::<Vec<_>>().join("; ")
+        let shift = (self.time_shift != Time::ZERO)
+            .then(|| format!("times are {} earlier, --keep-arrivals keeps them", self.time_shift));
+        trace.into_iter().chain(shift).chain(jobs).chain(services).collect::<Vec<_>>().join("; ")
     }
 
     /// The fields that describe the files in a record.
@@ -227,7 +237,8 @@ impl Source {
         let jobs = self.jobs.as_ref().map(|jobs| ("jobs_file", jobs.name.as_str().into()));
         let services =
             self.services.as_ref().map(|services| ("services_file", services.name.as_str().into()));
-        let trace = [("trace", trace), ("trace_unit", self.unit_value())];
+        let shift = ("time_shift_s", self.time_shift.get().into());
+        let trace = [("trace", trace), ("trace_unit", self.unit_value()), shift];
         trace.into_iter().chain(jobs).chain(services).collect()
     }
 

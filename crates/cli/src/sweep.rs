@@ -16,12 +16,13 @@ use weir_console::record::Record;
 use weir_console::report::sweep::{SweepLine, SweepPoint, SweepReport};
 use weir_console::report::{self, Origin};
 use weir_core::model::Workload;
+use weir_core::units::Time;
 use weir_trace::SourceKind;
 
 use crate::args;
 use crate::compare::{check_distinct, input_files, report_origin, with_baseline};
 use crate::metrics::{Baseline, Metrics};
-use crate::network::{KeptDetails, Network, Replay, run_replays};
+use crate::network::{self, KeptDetails, Network, Replay, run_replays};
 use crate::render;
 use crate::source::Source;
 use crate::unused_keys;
@@ -38,7 +39,8 @@ struct Input {
 impl Input {
     fn read(files: &[PathBuf], args: &args::Sweep) -> Result<Input, Failure> {
         let args::Experiment { input, replay, network, .. } = &args.experiment;
-        let mut source = Source::read(files, &input.read_options, false)?;
+        let step = input.arrivals.shift_step(intervals(&args.vary).chain([network::interval(replay)]));
+        let mut source = Source::read(files, &input.read_options, step, false)?;
         let mut network = network.clone();
         network.varied_buffer = first_buffer(&args.vary);
         if args.fixed_baseline && network.incast.is_some() && network.buffer.is_none() {
@@ -250,6 +252,14 @@ fn run<'a>(
 fn first_buffer(vary: &[args::VariedParameter]) -> Option<u32> {
     vary.iter().flat_map(|parameter| &parameter.values).find_map(|(_, setting)| match setting {
         args::VariedSetting::Buffer(buffer) => Some(*buffer),
+        _ => None,
+    })
+}
+
+/// The varied intervals.
+fn intervals(vary: &[args::VariedParameter]) -> impl Iterator<Item = Time> {
+    vary.iter().flat_map(|parameter| &parameter.values).filter_map(|(_, setting)| match setting {
+        args::VariedSetting::Interval(interval) => Some(*interval),
         _ => None,
     })
 }

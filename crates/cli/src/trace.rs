@@ -12,6 +12,7 @@ use weir_console::table::{
 };
 use weir_core::model::Workload;
 use weir_core::units::Time;
+use weir_sim::ReplayOptions;
 use weir_trace::describe::{self, PERCENTILES, WorkloadStatistics};
 use weir_trace::generate::{self, ArrivalProcess, CoflowKind, Preset, Resolution, WorkloadSpec};
 use weir_trace::{TraceUnit, WriteError, coflow_benchmark, format};
@@ -31,7 +32,8 @@ pub fn trace(args: &args::Trace) -> Result<(), Failure> {
 }
 
 fn read_source(input: &args::TraceInput, per_stage: bool) -> Result<Source, Failure> {
-    let source = Source::read(std::slice::from_ref(&input.trace), &input.read_options, per_stage)?;
+    let step = input.arrivals.shift_step([ReplayOptions::default().interval]);
+    let source = Source::read(std::slice::from_ref(&input.trace), &input.read_options, step, per_stage)?;
     match &source.services {
         None => Ok(source),
         Some(services) => Err(Failure::input(format_args!(

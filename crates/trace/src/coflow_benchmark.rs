@@ -28,6 +28,7 @@ use weir_core::units::{Bytes, Time};
 
 use crate::bounds::{self, Limits, MAX_BYTES, MAX_SECONDS, MIN_REDUCER_MEGABYTES};
 use crate::error::{TraceError, WriteError};
+use crate::file_time::{FileTime, TimeShift};
 use crate::lines::{Line, LineReader};
 use crate::number;
 use crate::shuffle;
@@ -91,7 +92,7 @@ pub fn read<R: BufRead>(
     unit: TraceUnit,
     limits: &Limits,
 ) -> Result<Workload, TraceError> {
-    parse(&mut LineReader::new(input, name, limits), unit, limits)
+    Ok(parse(&mut LineReader::new(input, name, limits), unit, limits, None)?.0)
 }
 
 /// The state of reading.
@@ -104,6 +105,9 @@ struct Reader<'a> {
     total_bytes: f64,
     /// The line of each id so far.
     line_of_id: HashMap<u64, usize>,
+    /// The step of the shift of times, and the arrivals so far.
+    step: Option<Time>,
+    arrivals: Vec<FileTime>,
     /// Mappers and reducers of the current line; reused to save allocations.
     mappers: Vec<u32>,
     reducers: Vec<(u32, Bytes)>,
@@ -113,14 +117,24 @@ pub(crate) fn parse<R: BufRead>(
     lines: &mut LineReader<'_, R>,
     unit: TraceUnit,
     limits: &Limits,
-) -> Result<Workload, TraceError> {
+    step: Option<Time>,
+) -> Result<(Workload, TimeShift), TraceError> {
     let Some(line) = lines.next()? else {
         return Err(lines.end_of_file_error("ports", "`<ports> <coflows>` or `weir-trace 1`"));
     };
     let (ports, count) = parse_header(line, limits)?;
-    let (mappers, reducers, ids) = (Vec::new(), Vec::new(), HashMap::new());
-    let mut reader =
-        Reader { unit, limits, ports, flow_count: 0, total_bytes: 0.0, line_of_id: ids, mappers, reducers };
+    let mut reader = Reader {
+        unit,
+        limits,
+        ports,
+        flow_count: 0,
+        total_bytes: 0.0,
+        line_of_id: HashMap::new(),
+        step,
+        arrivals: Vec::new(),
+        mappers: Vec::new(),
+        reducers: Vec::new(),
+    };
     // Not `with_capacity(count)`: the header is not trustworthy enough to allocate memory for.
     let mut coflows = Vec::new();
     for number in 1..=count {
@@ -137,9 +151,16 @@ pub(crate) fn parse<R: BufRead>(
             return Err(line.error("after the last coflow", line.text, expected));
         }
     }
-    let workload = Workload { ports, coflows, events: Vec::new(), names: ServiceNames::default() };
+    let mut workload = Workload { ports, coflows, events: Vec::new(), names: ServiceNames::default() };
+    let shift = TimeShift::new(step, &workload.coflows, &reader.arrivals);
+    for (coflow, arrival) in workload.coflows.iter_mut().zip(&reader.arrivals) {
+        coflow.arrival = shift.apply(*arrival).ok_or_else(|| {
+            let line = reader.line_of_id[&coflow.id];
+            lines.error_at(line, "arrival", arrival.time, shift.expected())
+        })?;
+    }
     match workload.check() {
-        Ok(()) => Ok(workload),
+        Ok(()) => Ok((workload, shift)),
         Err(error) => Err(lines.error_at(1, "trace", error, "a consistent trace")),
     }
 }
@@ -184,8 +205,9 @@ impl Reader<'_> {
         let text = fields.required("arrival", &expected)?;
         let arrival = number::parse_decimal(text)
             .and_then(|ms| Time::new(ms / 1e3))
-            .filter(|time| time.get() <= MAX_SECONDS)
+            .filter(|time| time.get() <= TimeShift::max_seconds(self.step))
             .ok_or_else(|| line.error("arrival", text, &expected))?;
+        self.arrivals.push(FileTime::new(arrival, text, "ms"));
 
         let remaining_flows = self.limits.max_flows - self.flow_count;
         let too_many = |field: &str, m: usize, r: usize| {

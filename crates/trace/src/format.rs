@@ -37,7 +37,7 @@ pub const VERSION: u32 = 1;
 /// # Errors
 /// For the first invalid line or field, the first value beyond a bound, and if `input` fails.
 pub fn read<R: BufRead>(input: R, name: &str, limits: &Limits) -> Result<Workload, TraceError> {
-    parse(&mut LineReader::new(input, name, limits), limits)
+    Ok(parse(&mut LineReader::new(input, name, limits), limits, None)?.0)
 }
 
 /// Writes `workload` so that [`read()`] returns an equal one.

@@ -43,6 +43,7 @@ mod bounds;
 mod dag;
 mod decompress;
 mod error;
+mod file_time;
 mod lines;
 mod number;
 mod shuffle;
@@ -53,6 +54,7 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 use weir_core::model::Workload;
+use weir_core::units::Time;
 
 pub use bounds::{
     Limits, MAX_BYTES, MAX_PORT_RATE_FACTOR, MAX_SECONDS, MAX_WEIGHT, MIN_REDUCER_MEGABYTES, MIN_WEIGHT,
@@ -72,6 +74,8 @@ pub struct Trace {
     pub workload: Workload,
     /// The format.
     pub format: Format,
+    /// The duration by which all times are earlier than in the file.
+    pub time_shift: Time,
 }
 
 /// The formats that [`read`] accepts.
@@ -90,12 +94,26 @@ pub enum Format {
 /// # Errors
 /// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field, line or limit.
 pub fn read(path: &Path, unit: TraceUnit, limits: &Limits) -> Result<Trace, TraceError> {
+    read_with_shift(path, unit, limits, None)
+}
+
+/// As [`read`]. If all coflows without parents arrive after 10^6 s, as at Unix times, all times are earlier by the largest
+/// multiple of `step` that leaves no arrival negative.
+///
+/// # Errors
+/// As for [`read`].
+pub fn read_with_shift(
+    path: &Path,
+    unit: TraceUnit,
+    limits: &Limits,
+    step: Option<Time>,
+) -> Result<Trace, TraceError> {
     if path == Path::new("-") {
-        return read_from(io::stdin().lock(), "standard input", unit, limits);
+        return read_trace(io::stdin().lock(), "standard input", unit, limits, step);
     }
     let name = path.display().to_string();
     match File::open(path) {
-        Ok(file) => read_from(BufReader::with_capacity(1 << 16, file), &name, unit, limits),
+        Ok(file) => read_trace(BufReader::with_capacity(1 << 16, file), &name, unit, limits, step),
         Err(source) => Err(TraceError::Io { file: name, source }),
     }
 }
@@ -110,6 +128,16 @@ pub fn read_from<R: BufRead>(
     unit: TraceUnit,
     limits: &Limits,
 ) -> Result<Trace, TraceError> {
+    read_trace(input, name, unit, limits, None)
+}
+
+fn read_trace<R: BufRead>(
+    input: R,
+    name: &str,
+    unit: TraceUnit,
+    limits: &Limits,
+    step: Option<Time>,
+) -> Result<Trace, TraceError> {
     let input =
         decompress::open(input, limits).map_err(|source| TraceError::Io { file: name.to_owned(), source })?;
     let mut lines = LineReader::new(input, name, limits);
@@ -121,11 +149,12 @@ pub fn read_from<R: BufRead>(
         ));
     }
     let is_weir_format = lines.peek()?.is_some_and(|line| line.text.starts_with(format::MAGIC));
-    if is_weir_format {
-        let workload = format::parse(&mut lines, limits)?;
-        Ok(Trace { workload, format: Format::Weir })
+    let (workload, format, shift) = if is_weir_format {
+        let (workload, shift) = format::parse(&mut lines, limits, step)?;
+        (workload, Format::Weir, shift)
     } else {
-        let workload = coflow_benchmark::parse(&mut lines, unit, limits)?;
-        Ok(Trace { workload, format: Format::CoflowBenchmark(unit) })
-    }
+        let (workload, shift) = coflow_benchmark::parse(&mut lines, unit, limits, step)?;
+        (workload, Format::CoflowBenchmark(unit), shift)
+    };
+    Ok(Trace { workload, format, time_shift: shift.duration() })
 }

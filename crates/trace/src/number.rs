@@ -22,6 +22,18 @@ pub(crate) fn parse_decimal(text: &str) -> Option<f64> {
     text.parse().ok().filter(|value: &f64| value.is_finite() && (*value > 0.0) != is_zero)
 }
 
+/// The exact product of a number as [`parse_decimal`] accepts it and `scale`, rounded down. `None` if an i128 cannot
+/// represent it.
+pub(crate) fn parse_scaled(text: &str, scale: i128) -> Option<i128> {
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits: i128 = format!("0{whole}{fraction}").parse().ok()?;
+    let exponent = exponent.parse::<i32>().ok()?.checked_sub(i32::try_from(fraction.len()).ok()?)?;
+    let product = digits.checked_mul(scale)?;
+    let power = 10_i128.checked_pow(exponent.unsigned_abs())?;
+    if exponent >= 0 { product.checked_mul(power) } else { Some(product / power) }
+}
+
 /// Parses a port number below `ports`.
 pub(crate) fn parse_port(text: &str, ports: u32) -> Option<u32> {
     parse_integer(text).filter(|&port| port < ports)

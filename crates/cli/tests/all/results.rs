@@ -471,6 +471,49 @@ fn keys_that_policies_do_not_use_are_named_once() {
     assert_eq!(plain["unused_keys"], serde_json::json!([]));
 }
 
+/// A flow of 8 us at a Unix time. Its port has half of its rate from 4 us on.
+const UNIX_TIME_TRACE: &str = "\
+weir-trace 1
+ports 4
+coflow 1 arrival=1700000000s
+flow 0 2 1kB
+coflow 2 arrival=1700000000.5s
+flow 0 2 1kB
+event 1700000000.500004s port=0 side=send rate=0.5
+";
+
+#[test]
+fn unix_times_are_shifted_by_a_multiple_of_the_interval() {
+    let dir = TestDir::new();
+    dir.write("unix.weir", UNIX_TIME_TRACE);
+    let line = "sim unix.weir --policy fair --port-rate 1Gbit --no-timing --per-coflow coflows.csv";
+    let table = dir.stdout_of(&format!("{line} --interval 0"));
+    assert!(table.contains("times are 1700000000s earlier, --keep-arrivals keeps them"), "{table}");
+    let ccts: Vec<f64> = dir
+        .read("coflows.csv")
+        .lines()
+        .skip(1)
+        .map(|line| line.rsplit(',').next().unwrap().parse().unwrap())
+        .collect();
+    assert!((ccts[0] - 8e-6).abs() < 1e-12 && (ccts[1] - 12e-6).abs() < 1e-12, "{ccts:?}");
+    assert_eq!(dir.json_of(&format!("{line} --interval 7ms --format json"))["time_shift_s"], 1_699_999_994.0);
+    let error = dir.stderr_of(&format!("{line} --keep-arrivals"), 2);
+    assert!(
+        error.contains("unix.weir:3: field `arrival`: `1700000000s`: expected a time of at most 1e9 seconds"),
+        "{error}"
+    );
+    assert!(dir.stdout_of("trace check unix.weir").contains("arrivals until 500.0 ms"));
+    // Cable events of a fabric are shifted, too: here to 4 us after the second arrival.
+    dir.write("plain.weir", UNIX_TIME_TRACE.split("event").next().unwrap());
+    dir.stdout_of("fabric generate leaf-spine --spines 1 --leaves 2 --hosts 2 --rate 1Gbit --oversubscription 1 --out plain.toml");
+    let event = "\n[[event]]\nat = \"1700000000.500004s\"\ncable = [\"h0\", \"leaf0\"]\nchange = \"rate\"\nrate = \"500Mbit\"\n";
+    dir.write("event.toml", &(dir.read("plain.toml") + event));
+    let results = dir
+        .json_of("sim plain.weir --fabric event.toml --policy fair --interval 0 --no-timing --format json");
+    // A binary64 represents the event's time to 0.2 us.
+    assert!((results["mean_cct_s"].as_f64().unwrap() - 10e-6).abs() < 0.2e-6, "{results}");
+}
+
 #[test]
 fn trace_generate_is_deterministic_and_describe_reads_its_output() {
     let dir = TestDir::new();

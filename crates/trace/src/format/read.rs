@@ -7,13 +7,14 @@ use weir_core::model::{CoflowSpec, FlowSpec, PortSide, ServiceNames, TimedEvent,
 use weir_core::units::{Bytes, Time};
 
 use super::values::{
-    KeyValueFields, parse_in_range, parse_integer, parse_name, parse_port, parse_release, parse_side,
-    parse_size, parse_time,
+    KeyValueFields, parse_file_time, parse_in_range, parse_integer, parse_name, parse_port, parse_release,
+    parse_side, parse_size, parse_time,
 };
 use super::{MAGIC, VERSION};
 use crate::bounds::{Limits, MAX_BYTES, MAX_PORT_RATE_FACTOR, MAX_WEIGHT, MIN_WEIGHT};
 use crate::dag;
 use crate::error::TraceError;
+use crate::file_time::{FileTime, TimeShift};
 use crate::lines::{Line, LineFields, LineReader};
 use crate::number;
 use crate::shuffle;
@@ -24,7 +25,8 @@ const EXPECTED_STATEMENT: &str = "a line of `coflow`, `flow`, `shuffle` or `even
 pub(crate) fn parse<R: BufRead>(
     lines: &mut LineReader<'_, R>,
     limits: &Limits,
-) -> Result<Workload, TraceError> {
+    step: Option<Time>,
+) -> Result<(Workload, TimeShift), TraceError> {
     let Some(line) = lines.next()? else {
         return Err(lines.end_of_file_error("header", format!("`{MAGIC} {VERSION}`")));
     };
@@ -34,7 +36,7 @@ pub(crate) fn parse<R: BufRead>(
             return Err(lines.end_of_file_error("ports", "`ports <number>`"));
         };
         if let Some(fields) = content_fields(line) {
-            break Reader::new(parse_ports(fields)?, limits);
+            break Reader::new(parse_ports(fields)?, limits, step);
         }
     };
     while let Some(line) = lines.next()? {
@@ -83,21 +85,24 @@ fn parse_ports(mut fields: LineFields<'_>) -> Result<u32, TraceError> {
 /// An event whose coflow may not have been read yet.
 struct UnresolvedEvent {
     line: usize,
-    time: Time,
+    time: FileTime,
     change: UnresolvedChange,
 }
 
 enum UnresolvedChange {
     PortRate { port: u32, side: PortSide, factor: f64 },
     RestartFlow { id: u64, flow: usize },
-    DelayFlow { id: u64, flow: usize, until: Time },
+    DelayFlow { id: u64, flow: usize, until: FileTime },
 }
 
 /// The state of reading.
 struct Reader<'a> {
     limits: &'a Limits,
+    /// The step of the shift of times.
+    step: Option<Time>,
     ports: u32,
     coflows: Vec<CoflowSpec>,
+    arrivals: Vec<FileTime>,
     /// By coflow, its line, and the ids of its parents.
     coflow_lines: Vec<usize>,
     parent_ids: Vec<Vec<u64>>,
@@ -112,11 +117,13 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(ports: u32, limits: &'a Limits) -> Reader<'a> {
+    fn new(ports: u32, limits: &'a Limits, step: Option<Time>) -> Reader<'a> {
         Reader {
             limits,
+            step,
             ports,
             coflows: Vec::new(),
+            arrivals: Vec::new(),
             coflow_lines: Vec::new(),
             parent_ids: Vec::new(),
             coflow_indices: HashMap::new(),
@@ -149,6 +156,7 @@ impl<'a> Reader<'a> {
             return Err(line.error("id", id, expected));
         }
         let mut coflow = CoflowSpec::new(id, Time::ZERO, Vec::new());
+        let mut arrival = FileTime::ZERO;
         let mut parents = Vec::new();
         const KEYS: &[&str] = &[
             "arrival",
@@ -171,7 +179,7 @@ impl<'a> Reader<'a> {
             match key {
                 "service" => service = parse_name(line, key, value)?,
                 "application" => application = parse_name(line, key, value)?,
-                "arrival" => coflow.arrival = parse_time(line, key, value)?,
+                "arrival" => arrival = self.parse_late_time(line, key, value)?,
                 "weight" => coflow.weight = parse_in_range(line, key, value, MIN_WEIGHT, MAX_WEIGHT)?,
                 "deadline" => coflow.deadline = Some(parse_time(line, key, value)?),
                 "job" => coflow.job = Some(parse_integer(line, key, value)?),
@@ -193,7 +201,13 @@ impl<'a> Reader<'a> {
         self.coflow_lines.push(line.number);
         self.parent_ids.push(parents);
         self.coflows.push(coflow);
+        self.arrivals.push(arrival);
         Ok(())
+    }
+
+    /// A point in time, which a shift may make earlier.
+    fn parse_late_time(&self, line: Line<'_>, field: &str, text: &str) -> Result<FileTime, TraceError> {
+        parse_file_time(line, field, text, TimeShift::max_seconds(self.step))
     }
 
     /// The ids in a list of parents.
@@ -301,7 +315,7 @@ impl<'a> Reader<'a> {
     fn parse_event(&mut self, mut fields: LineFields<'_>) -> Result<(), TraceError> {
         const FORMS: &str = "`restart`, `late`, or `port=<port>`";
         let line = fields.line;
-        let at = parse_time(line, "time", fields.required("time", "a time such as 5s")?)?;
+        let at = self.parse_late_time(line, "time", fields.required("time", "a time such as 5s")?)?;
         if self.events.len() >= self.limits.max_flows {
             return Err(line.error("event", self.events.len() + 1, self.limits.expected_at_most("events")));
         }
@@ -318,9 +332,10 @@ impl<'a> Reader<'a> {
                 let [id, flow, until] =
                     KeyValueFields::new(lookahead, &["coflow", "flow", "until"]).required_values()?;
                 let (id, flow) = (parse_integer(line, "coflow", id)?, parse_integer(line, "flow", flow)?);
-                let end = parse_time(line, "until", until)?;
-                if end < at {
-                    return Err(line.error("until", until, format!("{at} or later, when the event is")));
+                let end = self.parse_late_time(line, "until", until)?;
+                if end.cmp(&at).is_lt() {
+                    let expected = format!("{} or later, when the event is", at.time);
+                    return Err(line.error("until", until, expected));
                 }
                 UnresolvedChange::DelayFlow { id, flow, until: end }
             }
@@ -338,7 +353,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The workload, with ids resolved and events sorted by time.
-    fn finish<R: BufRead>(mut self, lines: &LineReader<'_, R>) -> Result<Workload, TraceError> {
+    fn finish<R: BufRead>(mut self, lines: &LineReader<'_, R>) -> Result<(Workload, TimeShift), TraceError> {
         self.finish_coflow(lines.end_of_input())?;
         let coflow_indices = &self.coflow_indices;
         for (child, ids) in self.parent_ids.iter().enumerate() {
@@ -361,7 +376,15 @@ impl<'a> Reader<'a> {
             let path = ids.iter().map(u64::to_string).collect::<Vec<_>>().join(" depends on ");
             return Err(lines.error_at(start, "parents", path, "no cycle of parents"));
         }
-        self.events.sort_by(|a, b| a.time.get().total_cmp(&b.time.get()));
+        self.events.sort_by(|a, b| a.time.cmp(&b.time));
+        let shift = TimeShift::new(self.step, &self.coflows, &self.arrivals);
+        for ((coflow, arrival), line) in self.coflows.iter_mut().zip(&self.arrivals).zip(&self.coflow_lines) {
+            let error = || lines.error_at(*line, "arrival", arrival.time, shift.expected());
+            coflow.arrival = shift.apply(*arrival).ok_or_else(error)?;
+        }
+        let shifted = |line: usize, field: &str, time: FileTime| {
+            shift.apply(time).ok_or_else(|| lines.error_at(line, field, time.time, shift.expected()))
+        };
         let mut events = Vec::with_capacity(self.events.len());
         let resolve_coflow = |line: usize, id: u64, flow: usize| {
             let Some(&coflow) = coflow_indices.get(&id) else {
@@ -384,15 +407,16 @@ impl<'a> Reader<'a> {
                     WorkloadChange::RestartFlow { coflow: resolve_coflow(line, id, flow)?, flow }
                 }
                 UnresolvedChange::DelayFlow { id, flow, until } => {
+                    let until = shifted(line, "until", until)?;
                     WorkloadChange::DelayFlow { coflow: resolve_coflow(line, id, flow)?, flow, until }
                 }
             };
-            events.push(TimedEvent { time: at, change });
+            events.push(TimedEvent { time: shifted(line, "time", at)?, change });
         }
         let names = if self.coflows.is_empty() { ServiceNames::default() } else { self.names };
         let workload = Workload { ports: self.ports, coflows: self.coflows, events, names };
         match workload.check() {
-            Ok(()) => Ok(workload),
+            Ok(()) => Ok((workload, shift)),
             Err(error) => Err(lines.error_at(1, "trace", error, "a consistent trace")),
         }
     }

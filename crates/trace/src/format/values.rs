@@ -8,6 +8,7 @@ use weir_core::units::{Bytes, Time, UnitError};
 
 use crate::bounds::{MAX_BYTES, MAX_SECONDS};
 use crate::error::TraceError;
+use crate::file_time::FileTime;
 use crate::lines::{END_OF_LINE, Line, LineFields};
 use crate::number;
 
@@ -107,12 +108,23 @@ pub(super) fn parse_port(
     number::parse_port(text, ports).ok_or_else(|| line.error(field, text, number::expected_port(ports)))
 }
 
-pub(super) fn parse_time(line: Line<'_>, field: &str, text: &str) -> Result<Time, TraceError> {
+/// A point in time, which can be up to `max_seconds`.
+pub(super) fn parse_file_time(
+    line: Line<'_>,
+    field: &str,
+    text: &str,
+    max_seconds: f64,
+) -> Result<FileTime, TraceError> {
     let time: Time = text.parse().map_err(|e: UnitError| line.error(field, text, e.expected))?;
-    if time.get() > MAX_SECONDS {
-        return Err(line.error(field, text, format!("a time of at most {MAX_SECONDS:e} seconds")));
+    if time.get() > max_seconds {
+        return Err(line.error(field, text, format!("a time of at most {max_seconds:e} seconds")));
     }
-    Ok(time)
+    Ok(FileTime::new(time, text, "s"))
+}
+
+/// A duration.
+pub(super) fn parse_time(line: Line<'_>, field: &str, text: &str) -> Result<Time, TraceError> {
+    Ok(parse_file_time(line, field, text, MAX_SECONDS)?.time)
 }
 
 pub(super) fn parse_size(line: Line<'_>, field: impl fmt::Display, text: &str) -> Result<Bytes, TraceError> {

@@ -10,6 +10,7 @@ mod errors;
 mod generate;
 mod incast;
 mod jobs;
+mod late_times;
 mod malformed_input;
 #[path = "../../../core/tests/all/common.rs"]
 mod property_settings;

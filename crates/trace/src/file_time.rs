@@ -1,0 +1,117 @@
+//! Times as a trace states them, and the shift to an earlier origin.
+//!
+//! A binary64 represents 10^9 s to 10^-7 s, so that flows of microseconds at Unix times would get wrong durations. The
+//! times of a trace that starts late are therefore shifted before they become seconds.
+
+use std::cmp::Ordering;
+
+use weir_core::model::CoflowSpec;
+use weir_core::units::Time;
+
+use crate::bounds::MAX_SECONDS;
+use crate::number;
+
+/// A trace starts late if all its coflows without parents arrive after this time, in seconds. Until then, times are
+/// precise to 10^-10 s.
+const LATE_SECONDS: f64 = 1e6;
+
+/// The latest time that a shift accepts, in seconds (about 3,000 years).
+const MAX_LATE_SECONDS: f64 = 1e11;
+
+const FEMTOSECONDS_PER_SECOND: i128 = 1_000_000_000_000_000;
+
+/// The units of time in a trace, in femtoseconds. A unit follows those that end with it.
+const UNITS: [(&str, i128); 6] = [
+    ("ns", 1_000_000),
+    ("us", 1_000_000_000),
+    ("ms", 1_000_000_000_000),
+    ("min", 60 * FEMTOSECONDS_PER_SECOND),
+    ("s", FEMTOSECONDS_PER_SECOND),
+    ("h", 3600 * FEMTOSECONDS_PER_SECOND),
+];
+
+/// A point in time of a trace.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileTime {
+    /// The time to a femtosecond.
+    femtoseconds: i128,
+    /// The time to the precision of a binary64.
+    pub(crate) time: Time,
+}
+
+impl FileTime {
+    pub(crate) const ZERO: FileTime = FileTime { time: Time::ZERO, femtoseconds: 0 };
+
+    /// The time that `text` states, which the caller has parsed as `time`: a number with a unit, or else in `default_unit`.
+    pub(crate) fn new(time: Time, text: &str, default_unit: &str) -> FileTime {
+        let split =
+            UNITS.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?.trim_end(), *scale)));
+        let scale_of_default =
+            || UNITS.iter().find(|(unit, _)| *unit == default_unit).map(|(_, scale)| *scale);
+        let (number, scale) =
+            split.unwrap_or_else(|| (text, scale_of_default().unwrap_or(FEMTOSECONDS_PER_SECOND)));
+        // Numbers with more digits than an i128 keep the precision of `time`.
+        let rounded = || (time.get() * FEMTOSECONDS_PER_SECOND as f64) as i128;
+        FileTime { time, femtoseconds: number::parse_scaled(number, scale).unwrap_or_else(rounded) }
+    }
+
+    /// The order in time.
+    pub(crate) fn cmp(&self, other: &FileTime) -> Ordering {
+        let by_seconds = self.time.get().total_cmp(&other.time.get());
+        by_seconds.then(self.femtoseconds.cmp(&other.femtoseconds))
+    }
+}
+
+/// The duration that is subtracted from all times of a trace.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TimeShift {
+    femtoseconds: i128,
+}
+
+impl TimeShift {
+    /// The latest time that a reader accepts, in seconds, before it knows all arrivals.
+    pub(crate) fn max_seconds(step: Option<Time>) -> f64 {
+        if step.is_some() { MAX_LATE_SECONDS } else { MAX_SECONDS }
+    }
+
+    /// The largest multiple of `step` up to the earliest arrival, for a trace that starts late. Coflows with parents do not
+    /// count: they can arrive any time before their parents' end.
+    pub(crate) fn new(step: Option<Time>, coflows: &[CoflowSpec], arrivals: &[FileTime]) -> TimeShift {
+        let roots = coflows.iter().zip(arrivals).filter(|(coflow, _)| coflow.parents.is_empty());
+        let first = roots.map(|(_, arrival)| arrival).min_by(|a, b| a.cmp(b));
+        let step = step.map(|step| (step.get() * FEMTOSECONDS_PER_SECOND as f64).round() as i128);
+        let femtoseconds = match (step, first) {
+            (Some(step), Some(first)) if step > 0 && first.time.get() > LATE_SECONDS => {
+                first.femtoseconds - first.femtoseconds % step
+            }
+            _ => 0,
+        };
+        TimeShift { femtoseconds }
+    }
+
+    /// The duration.
+    pub(crate) fn duration(self) -> Time {
+        Time::new(self.femtoseconds as f64 / FEMTOSECONDS_PER_SECOND as f64).unwrap_or(Time::ZERO)
+    }
+
+    /// A shifted time; 0 for a time before the origin, whose events still happen before all coflows. `None` beyond the
+    /// bound of traces.
+    pub(crate) fn apply(self, of_file: FileTime) -> Option<Time> {
+        let time = match self.femtoseconds {
+            0 => of_file.time,
+            shift => {
+                let femtoseconds = (of_file.femtoseconds - shift).max(0);
+                Time::new(femtoseconds as f64 / FEMTOSECONDS_PER_SECOND as f64)?
+            }
+        };
+        (time.get() <= MAX_SECONDS).then_some(time)
+    }
+
+    /// The expected value in errors about times beyond the bound.
+    pub(crate) fn expected(self) -> String {
+        match self.femtoseconds {
+            0 => format!("a time of at most {MAX_SECONDS:e} seconds"),
+            _ => format!("a time of at most {MAX_SECONDS:e} seconds after {}", self.duration()),
+        }
+    }
+}
