@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 
 use weir_core::model::{ServiceNames, Topology};
 use weir_tls::TlsError;
-use weir_trace::TraceError;
 use weir_trace::toml_fields::{self, SourceText, TableFields};
+use weir_trace::{FileKind, TraceError};
 
 use crate::control_plane::{Link, NetworkLinks, Settings};
 use crate::policy::ValidatedPolicy;
@@ -170,6 +170,7 @@ pub fn read(path: &Path) -> Result<Config, TraceError> {
 /// The first error in `text`, with its line, or a file in `text` cannot be read.
 pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError> {
     const EXPECTED_STORE: &str = "the path of the store file";
+    FileKind::check(text.as_bytes(), name, &[FileKind::Coordinator], "a coordinator's configuration")?;
     let source = SourceText { file: name, text };
     let table = toml_fields::parse_toml(source)?;
     let mut fields = toml_fields::versioned_fields(source, table.get_ref(), VERSION_KEY, VERSION)?;

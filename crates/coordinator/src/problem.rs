@@ -182,7 +182,9 @@ impl From<TraceError> for Problem {
             TraceError::Field { line, field, value, expected, .. } => {
                 Problem::invalid(Location::Line(line, field.to_string()), &value, &expected)
             }
-            TraceError::Io { .. } => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
+            TraceError::Io { .. } | TraceError::WrongKind { .. } => {
+                Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
+            }
         }
     }
 }

@@ -14,9 +14,9 @@ use csv::StringRecord;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use weir_trace::TraceError;
 use weir_trace::incast::{EXPECTED_CONGESTION_CONTROL, is_congestion_control_name};
 use weir_trace::toml_fields::{self, SourceText};
+use weir_trace::{FileKind, TraceError};
 
 /// The maximum length of a file, in bytes.
 pub const MAX_DATA_BYTES: usize = 4 << 20;
@@ -144,6 +144,7 @@ impl Records {
 /// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field, for too many or no
 /// records, and if there are fewer than 2 or more than [`MAX_CLASSES`] buffers.
 pub fn read(path: &Path) -> Result<Records, TraceError> {
+    FileKind::check_file(path, &[FileKind::Incast], "incast measurements")?;
     toml_fields::read_file(path, |input, name| read_from(input, name))
 }
 

@@ -9,8 +9,8 @@ use weir_proto::relay::{
     MAX_RELAY_COFLOWS, MAX_RELAY_NETWORKS, MAX_RELAY_RULES, MAX_RELAYS, MAX_RULE_PATHS, Network, RelayCoflow,
     RelayMatch, RelayOrder, RelayPath, RelayPeer, RelayRule, RuleScope,
 };
-use weir_trace::TraceError;
 use weir_trace::toml_fields::{self, SourceText, TableFields, Value};
+use weir_trace::{FileKind, TraceError};
 
 use crate::forwarding::RelayId;
 use crate::overlay::Overlay;
@@ -44,6 +44,7 @@ pub fn read(path: &Path) -> Result<Overlay, TraceError> {
 /// # Errors
 /// The first error in `text`, with its line.
 pub fn parse(text: &str, file: &str) -> Result<Overlay, TraceError> {
+    FileKind::check(text.as_bytes(), file, &[], "an overlay")?;
     let source = SourceText { file, text };
     let table = toml_fields::parse_toml(source)?;
     let mut fields = TableFields::new(source, String::new(), 0, table.get_ref());

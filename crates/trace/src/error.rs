@@ -15,6 +15,18 @@ pub enum TraceError {
         /// The system's error.
         source: io::Error,
     },
+    /// The file has another kind than its option expects.
+    #[error("{file}: this is {found}; expected {expected}; help: {usage}")]
+    WrongKind {
+        /// The path, or the name that the caller gave.
+        file: String,
+        /// The kind of the file.
+        found: &'static str,
+        /// The expected kind.
+        expected: &'static str,
+        /// How to use the file.
+        usage: &'static str,
+    },
     /// A field has an invalid value.
     #[error("{file}:{line}: field `{field}`: `{value}`: expected {expected}")]
     Field {

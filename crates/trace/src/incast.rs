@@ -11,6 +11,7 @@ use weir_core::model::{Incast, IncastError, IncastRun};
 
 use crate::bounds::Limits;
 use crate::error::TraceError;
+use crate::file_kind::FileKind;
 use crate::lines::{END_OF_LINE, Line, LineReader};
 use crate::number::{parse_decimal, parse_integer};
 use crate::toml_fields;
@@ -22,7 +23,7 @@ pub const MAX_RUNS: usize = 100_000;
 const MAX_LINE_BYTES: usize = 1 << 10;
 
 /// The columns, in the required order.
-const COLUMNS: [&str; 10] = [
+pub(crate) const COLUMNS: [&str; 10] = [
     "buffer_packets",
     "connections",
     "bytes",
@@ -72,6 +73,7 @@ impl fmt::Display for IncastMeasurements {
 /// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field, or for a missing
 /// combination of buffer and connections.
 pub fn read(path: &Path) -> Result<IncastMeasurements, TraceError> {
+    FileKind::check_file(path, &[FileKind::Incast], "incast measurements")?;
     toml_fields::read_file(path, |input, name| read_from(input, name))
 }
 

@@ -43,6 +43,7 @@ mod bounds;
 mod dag;
 mod decompress;
 mod error;
+mod file_kind;
 mod file_time;
 mod lines;
 mod number;
@@ -62,6 +63,7 @@ pub use bounds::{
 };
 pub use coflow_benchmark::TraceUnit;
 pub use error::{TraceError, WriteError};
+pub use file_kind::FileKind;
 pub use number::to_toml_string;
 pub use source_kind::SourceKind;
 
@@ -111,6 +113,7 @@ pub fn read_with_shift(
     if path == Path::new("-") {
         return read_trace(io::stdin().lock(), "standard input", unit, limits, step);
     }
+    FileKind::check_file(path, &[FileKind::Trace, FileKind::Jobs], "a trace, jobs or services")?;
     let name = path.display().to_string();
     match File::open(path) {
         Ok(file) => read_trace(BufReader::with_capacity(1 << 16, file), &name, unit, limits, step),
@@ -141,6 +144,9 @@ fn read_trace<R: BufRead>(
     let input =
         decompress::open(input, limits).map_err(|source| TraceError::Io { file: name.to_owned(), source })?;
     let mut lines = LineReader::new(input, name, limits);
+    if lines.peek()?.is_none() {
+        return Err(lines.error_at(1, "file", "empty file", "`<ports> <coflows>` or `weir-trace 1`"));
+    }
     if let Some(line) = lines.peek()?.filter(|line| line.text.starts_with(jobs::MAGIC)) {
         return Err(line.error(
             "line",

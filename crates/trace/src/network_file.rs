@@ -6,6 +6,7 @@ use weir_core::model::topology::CableEvent;
 use weir_core::model::{Topology, WideArea};
 
 use crate::error::TraceError;
+use crate::file_kind::FileKind;
 use crate::toml_fields::{self, SourceText};
 use crate::{topology, wide_area};
 
@@ -27,6 +28,8 @@ impl NetworkFile {
     pub fn read(path: &Path) -> Result<NetworkFile, TraceError> {
         toml_fields::read_file(path, |input, name| {
             let text = toml_fields::read_text(input, name, topology::MAX_FILE_BYTES)?;
+            let accepted = [FileKind::Fabric, FileKind::Regions];
+            FileKind::check(text.as_bytes(), name, &accepted, "a fabric or regions")?;
             let table = toml_fields::parse_toml(SourceText { file: name, text: &text })?;
             let input = text.as_bytes();
             if table.get_ref().contains_key(wide_area::MAGIC) {

@@ -21,6 +21,7 @@ use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::{Degree, MAX_COEFFICIENT, Polynomial, PolynomialError};
 
 use crate::error::{TraceError, format_value};
+use crate::file_kind::FileKind;
 use crate::number::{format_exact, to_toml_string};
 use crate::toml_fields::SourceText;
 
@@ -317,6 +318,7 @@ pub fn parse(text: &str, name: &str) -> Result<SensitivityTable, TraceError> {
         let length = format!("{} bytes", text.len());
         return Err(source.error(0, "table", &length, &format!("at most {MAX_TABLE_BYTES} bytes")));
     }
+    FileKind::check(text.as_bytes(), name, &[FileKind::Sensitivities], "a sensitivity table")?;
     let file: TableV1 = toml::from_str(text).map_err(|error| source.toml_error(&error))?;
     if *file.version.get_ref() != 1 {
         return Err(source.error_at_range(file.version.span(), "version", "1"));

@@ -15,6 +15,7 @@ use weir_core::suggestion::{did_you_mean, nearest};
 use weir_core::units::{Bytes, Rate, Time, UnitError};
 
 use crate::error::{TraceError, format_value};
+use crate::file_kind::FileKind;
 
 /// The text of a file.
 #[derive(Debug, Clone, Copy)]
@@ -430,6 +431,7 @@ pub fn read_versioned<R: Read, T>(
     read: impl FnOnce(TableFields<'_>) -> Result<T, TraceError>,
 ) -> Result<T, TraceError> {
     let text = read_text(input, file, max_bytes)?;
+    FileKind::check_key(text.as_bytes(), file, magic)?;
     let source = SourceText { file, text: &text };
     let table = parse_toml(source)?;
     read(versioned_fields(source, table.get_ref(), magic, version)?)

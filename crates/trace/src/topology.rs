@@ -35,7 +35,7 @@ pub const MAX_FILE_BYTES: usize = 8 << 20;
 pub const VERSION: u32 = 1;
 
 /// The key that contains the version.
-const MAGIC: &str = "weir-fabric";
+pub(crate) const MAGIC: &str = "weir-fabric";
 
 /// The kind that lists its cables.
 const LINKS: &str = "links";

@@ -26,7 +26,7 @@ pub const VERSION: u32 = 1;
 pub type TableLoader<'a> = dyn Fn(&str) -> Result<SensitivityTable, TraceError> + 'a;
 
 /// The key that contains the version.
-const MAGIC: &str = "weir-tree";
+pub(crate) const MAGIC: &str = "weir-tree";
 
 /// Reads the tree at `path`; `-` is the standard input. If `names` is given, also checks that the tree fits a trace with
 /// these names. Names of sensitivity tables are relative to the tree's folder.

@@ -203,6 +203,65 @@ fn wrong_trace_and_replay_usage_is_exit_2() {
 }
 
 #[test]
+fn empty_files_are_refused() {
+    let dir = TestDir::new();
+    dir.write("empty.txt", "");
+    let empty = "empty.txt:1: field `file`: `empty file`: expected `<ports> <coflows>` or `weir-trace 1`";
+    for line in ["sim empty.txt --policy fifo", "compare empty.txt", "trace check empty.txt"] {
+        assert_refused(&dir, line, 2, &[empty]);
+    }
+}
+
+/// A file of each kind, and its name in messages.
+const FILES_BY_KIND: [(&str, &str, &str); 7] = [
+    ("trace.txt", "a trace", "pass it as SOURCE"),
+    ("own.weir", "a trace", "pass it as SOURCE"),
+    ("jobs.toml", "a file of jobs", "pass it as SOURCE"),
+    ("services.toml", "a scenario of services", "or to weir share"),
+    ("fabric.toml", "a fabric", "pass it with --fabric"),
+    ("tree.toml", "a policy tree", "pass it as a policy: tree:FILE"),
+    ("table.toml", "a sensitivity table", "pass it to weir saba weights"),
+];
+
+#[test]
+fn files_of_the_wrong_kind_are_named_for_every_option() {
+    let dir = TestDir::new();
+    dir.stdout_of(
+        "fabric generate leaf-spine --spines 2 --leaves 2 --hosts 2 --rate 1Gbit --oversubscription 1 --out fabric.toml",
+    );
+    dir.stdout_of("saba profile --workload LR --out table.toml");
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    for (example, name) in
+        [("jobs.toml", "jobs.toml"), ("services.toml", "services.toml"), ("tree.toml", "tree.toml")]
+    {
+        let text = fs::read_to_string(format!("{examples}/{example}")).unwrap();
+        dir.write(name, &format!("# A comment.\n\n{text}"));
+    }
+    let options: [(&str, &[&str]); 8] = [
+        ("sim FILE --policy fair", &["trace.txt", "own.weir", "jobs.toml", "services.toml"]),
+        ("trace check FILE", &["trace.txt", "own.weir", "jobs.toml", "services.toml"]),
+        ("sim trace.txt --policy fair --fabric FILE", &["fabric.toml"]),
+        ("fabric check FILE", &["fabric.toml"]),
+        ("sim trace.txt --policy fair --incast FILE --buffer 100", &[]),
+        ("sim trace.txt --policy tree:FILE", &["tree.toml"]),
+        ("share FILE", &["services.toml"]),
+        ("saba weights FILE --apps LR", &["table.toml"]),
+    ];
+    for (line, accepted) in options {
+        for (file, found, usage) in FILES_BY_KIND.iter().filter(|(file, ..)| !accepted.contains(file)) {
+            let ran = dir.run(&line.replace("FILE", file));
+            let expected = format!("{file}: this is {found}; expected ");
+            assert!(
+                ran.stderr.contains(&expected) && ran.stderr.contains(usage),
+                "{line}: {file}: {}",
+                ran.stderr
+            );
+            assert_eq!(ran.code, Some(2), "{line}: {file}");
+        }
+    }
+}
+
+#[test]
 fn failed_operations_are_exit_1() {
     let dir = TestDir::new();
     assert_refused(

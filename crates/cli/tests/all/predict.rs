@@ -107,7 +107,10 @@ fn invalid_predict_options_are_exit_2() {
         ("predict train runs.csv --c 0", "`0` is out of range; expected a number above 0 and up to 1e3"),
         ("predict train runs.csv --gamma nan", "`nan` is out of range; expected a number above 0"),
         ("predict train runs.csv --seed=-1", "--seed"),
-        ("predict connections runs.csv --loss 0.1 --threshold 20", "runs.csv:1: field `TOML`"),
+        (
+            "predict connections runs.csv --loss 0.1 --threshold 20",
+            "runs.csv: this is a file of incast measurements",
+        ),
         (
             "predict connections rtt.toml --loss 0.1 --threshold 20",
             "rtt.toml:3: field `features`: `[\"rtt\"]`",

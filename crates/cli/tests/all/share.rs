@@ -125,7 +125,7 @@ fn bad_scenarios_are_exit_2_and_write_nothing() {
         ("share s.toml --out s.toml", "expected another file than that of the input"),
         ("share s.toml --out o.csv --over-time o.csv", "expected another file than that of --out"),
         ("fabric check none.toml", "none.toml: cannot be read"),
-        ("fabric check s.toml", "s.toml:1: field `weir-fabric`: `nothing`"),
+        ("fabric check s.toml", "s.toml: this is a scenario of services; expected a fabric or regions"),
         ("fabric generate leaf", "unrecognized subcommand 'leaf'"),
         ("fabric generate fat-tree --ports 4", "--rate <RATE>"),
         (

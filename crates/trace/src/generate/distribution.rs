@@ -199,7 +199,18 @@ impl FromStr for ArrivalProcess {
                 "poisson:MEAN, every:GAP, lognormal:MEDIAN,SIGMA (such as lognormal:3s,1.3) or burst";
             WorkloadSpecError::new("arrival", text, expected)
         };
-        let time = |text: &str| text.parse().map_err(|_| parse_error());
+        let time = |time: &str| {
+            time.parse().map_err(|_| match number::parse_decimal(time) {
+                Some(_) => {
+                    let expected = format!(
+                        "a time with a unit; help: write `{}`",
+                        text.replacen(time, &format!("{time}s"), 1)
+                    );
+                    WorkloadSpecError::new("arrival", text, expected)
+                }
+                None => parse_error(),
+            })
+        };
         let arrival = match text.split_once(':') {
             None if text == "burst" => ArrivalProcess::Burst,
             Some(("poisson", mean)) => ArrivalProcess::Poisson { mean: time(mean)? },
