@@ -127,7 +127,44 @@ fn without_escape_tip(mut error: clap::Error) -> clap::Error {
 
 /// The command line, with examples.
 pub fn command() -> clap::Command {
-    examples::add_examples(Cli::command(), "weir")
+    let command = accept_negative_values(examples::add_examples(Cli::command(), "weir"));
+    let commands = grouped_commands(&command);
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n{commands}\nOptions:\n{{options}}{{after-help}}"
+    ))
+}
+
+/// Lets options of times and rates take a negative value, so that an error is about the value and not about an unknown option.
+fn accept_negative_values(command: clap::Command) -> clap::Command {
+    let is_quantity = |arg: &clap::Arg| {
+        let names = arg.get_value_names().unwrap_or_default();
+        names.iter().any(|name| matches!(name.as_str(), "TIME" | "RATE"))
+    };
+    command
+        .mut_subcommands(accept_negative_values)
+        .mut_args(|arg| if is_quantity(&arg) { arg.allow_hyphen_values(true) } else { arg })
+}
+
+/// The commands by purpose.
+const COMMAND_GROUPS: [(&str, &[&str]); 5] = [
+    ("Simulate", &["sim", "compare", "sweep", "explain", "share", "policies"]),
+    ("Prepare", &["trace", "fabric", "saba", "predict"]),
+    ("Live", &["serve", "ctl", "agent", "relay", "profile", "testbed"]),
+    ("Reproduce", &["reproduce"]),
+    ("Shell", &["completions", "man"]),
+];
+
+/// The lines of help about the commands of this build, by purpose.
+fn grouped_commands(command: &clap::Command) -> String {
+    let line = |name: &&str| {
+        let about = command.find_subcommand(name)?.get_about()?;
+        Some(format!("  {name:11}  {about}\n"))
+    };
+    let group = |(title, names): &(&str, &[&str])| {
+        let lines: String = names.iter().filter_map(line).collect();
+        if lines.is_empty() { String::new() } else { format!("\n{title}:\n{lines}") }
+    };
+    COMMAND_GROUPS.iter().map(group).collect()
 }
 
 const EXIT_CODES: &str = "\
@@ -139,7 +176,7 @@ Examples:
   weir compare examples/demo.txt --policies saath,aalo,fair --baseline aalo
   weir sim trace.txt --policy saath:start=1MB:growth=32 --per-coflow ccts.csv
   weir sweep trace.txt --policies saath --baseline aalo --vary start=1MB,10MB,100MB
-  weir explain trace.txt --policy saath --coflow 7
+  weir explain trace.txt --policy saath --slowest 3
   weir trace generate --preset facebook --seed 7 --out trace.txt";
 
 /// Help text of a reduced build: the missing commands and how to get them. Empty for a full build.
@@ -162,7 +199,7 @@ pub enum Command {
     Compare(Compare),
     /// Compare policies over the values of one or two parameters
     Sweep(Sweep),
-    /// Explain the completion time of one coflow
+    /// Explain the completion times of one coflow or of the slowest ones
     Explain(Explain),
     /// Simulate services that share a network under NetShare's mechanisms
     Share(Share),
@@ -170,7 +207,7 @@ pub enum Command {
     #[cfg(feature = "papers")]
     #[command(subcommand, arg_required_else_help = true)]
     Reproduce(Reproduce),
-    /// Profile workloads for Saba, compute weights at a port, and simulate jobs under Saba and its rivals
+    /// Profile workloads for Saba, and compute weights at a port
     #[command(subcommand, arg_required_else_help = true)]
     Saba(Saba),
     /// Train Django's predictor on incast measurements, and compute the best number of connections to a receiver
@@ -306,9 +343,9 @@ fn least_common_multiple(a: u128, b: u128) -> u128 {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = INPUT_HEADING)]
 pub struct ReadOptions {
-    /// The unit of sizes in a coflow-benchmark trace: MB (10^6 bytes) or MiB (2^20 bytes)
-    #[arg(long, value_name = "UNIT", default_value = "MB")]
-    pub trace_unit: TraceUnit,
+    /// The unit of sizes in a coflow-benchmark trace: MB (10^6 bytes) or MiB (2^20 bytes) [default: MB]
+    #[arg(long, value_name = "UNIT")]
+    pub trace_unit: Option<TraceUnit>,
 
     /// The maximum number of flows; larger traces are refused. A flow needs about 100 bytes of memory
     #[arg(long, value_name = "N", default_value_t = weir_trace::Limits::default().max_flows, value_parser = integer_in(1..=100_000_000_usize))]

@@ -182,6 +182,7 @@ fn read_inputs(
     let args::ReplaySources { sources, read_options, arrivals } = &experiment.input;
     let step = arrivals.shift_step([network::interval(&experiment.replay)]);
     let source = Source::read(sources, read_options, step, experiment.replay.per_stage)?;
+    source.check_unit(read_options)?;
     if details.per_demand.is_some() && source.services.is_none() {
         return Err(Failure::input(format_args!(
             "--per-demand: {} has no services; expected a scenario with services among the sources; help: add one, such as \

@@ -1,4 +1,4 @@
-//! Runs `weir explain`: replays a trace, and explains the completion time of one coflow.
+//! Runs `weir explain`: replays a trace, and explains the completion times of one coflow or of the slowest ones.
 
 mod leaves;
 mod names;
@@ -20,6 +20,7 @@ use weir_core::allocation::OrderCriterion;
 use weir_sim::explain::{
     Explainer, Explanation, Link, ProgressState, Segment, TimelineEntry, build_timeline,
 };
+use weir_sim::{CoflowOutcome, Observer, Outcome};
 
 use crate::args;
 use crate::compare::{caption, report_origin};
@@ -58,58 +59,108 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let report_file = args.report.as_deref().map(OutputFile::create).transpose()?;
     let step = arrivals.shift_step([network::interval(&args.replay)]);
     let source = Source::read(sources, read_options, step, args.replay.per_stage)?;
-    let workload = &source.workload;
-    let position = workload.coflows.iter().position(|coflow| coflow.id == args.coflow);
-    let index = position.ok_or_else(|| unknown_coflow(args.coflow, &source))?;
+    source.check_unit(read_options)?;
     let network = Network::read(&args.replay, &args.network, &source, KeptDetails::default())?;
-    let policy = policy_spec::build_policy(&args.policy, Some(&workload.names), &source.sensitivities)?;
-    let leaves = Leaves::new(&policy, workload).map_err(Failure::input)?;
-    let mut explainer = Explainer::new(index);
+    let policy =
+        policy_spec::build_policy(&args.policy, Some(&source.workload.names), &source.sensitivities)?;
+    let leaves = Leaves::new(&policy, &source.workload).map_err(Failure::input)?;
     let replay = Replay {
         policy: args.policy.clone(),
-        workload,
+        workload: &source.workload,
         network: &network,
         sensitivities: &source.sensitivities,
     };
-    let outcome = match events_file {
-        None => replay.run_observed(&mut [&mut explainer], args.quiet)?,
-        Some(mut file) => {
-            let outcome = replay.run_with_events(&mut file, Some(index), Some(&mut explainer), args.quiet)?;
-            file.finish()?;
-            outcome
-        }
+    let indices = match args.coflow {
+        Some(coflow) => vec![find_coflow(coflow, &source)?],
+        None => slowest_coflows(&replay.run_observed(&mut [], args.quiet)?, args.slowest.unwrap_or(1)),
     };
-    let explanation = explainer.finish();
-    let mut explanation = explanation
-        .ok_or_else(|| Failure::runtime(format_args!("coflow {} did not complete", args.coflow)))?;
-    // Between regions, the explained flows are merged; the outcome is that of the trace's flows.
-    explanation.outcome = outcome.coflow(index).clone();
+    let explanations = explain_coflows(&replay, &indices, events_file, args.quiet)?;
 
-    let entries = build_timeline(&explanation.segments, if args.all { usize::MAX } else { MAX_ENTRIES });
-    let report = Report {
+    let max_entries = if args.all { usize::MAX } else { MAX_ENTRIES };
+    let entries: Vec<Vec<TimelineEntry<'_>>> =
+        explanations.iter().map(|explanation| build_timeline(&explanation.segments, max_entries)).collect();
+    let to_report = |(explanation, entries)| Report {
         source: &source,
         network: &network,
         policy: &args.policy,
         leaves: &leaves,
-        explanation: &explanation,
-        entries: &entries,
+        explanation,
+        entries,
     };
-    if let Some(file) = report_file {
-        file.write_and_finish(explanation::html(&html_report(args, &report))?)?;
+    let reports: Vec<Report<'_>> =
+        explanations.iter().zip(entries.iter().map(Vec::as_slice)).map(to_report).collect();
+    if let (Some(file), Some(report)) = (report_file, reports.first()) {
+        file.write_and_finish(explanation::html(&html_report(args, report))?)?;
     }
     let colors = sink.is_terminal().then(drawing::has_colors);
-    sink.write_text(render::object(
-        args.output.format,
-        || {
-            format!(
-                "{}\n{}",
-                caption(&source, &network, std::slice::from_ref(&args.policy)),
-                explanation_text(&report, colors)
-            )
-        },
-        || explanation_record(&report),
-        || entries.iter().map(|entry| entry_line(&report, entry)).collect(),
-    ))
+    let table = || {
+        let texts: Vec<String> = reports.iter().map(|report| explanation_text(report, colors)).collect();
+        format!("{}\n{}", caption(&source, &network, std::slice::from_ref(&args.policy)), texts.join("\n"))
+    };
+    let has_coflow = args.slowest.is_some();
+    let lines = || reports.iter().flat_map(|report| entry_lines(report, has_coflow)).collect();
+    let records = || reports.iter().map(explanation_record).collect::<Vec<Record>>();
+    sink.write_text(match args.slowest {
+        None => render::object(args.output.format, table, || records().swap_remove(0), lines),
+        Some(_) => render::object(args.output.format, table, records, lines),
+    })
+}
+
+/// The position of a coflow in the workload.
+fn find_coflow(coflow: u64, source: &Source) -> Result<usize, Failure> {
+    let position = source.workload.coflows.iter().position(|other| other.id == coflow);
+    position.ok_or_else(|| unknown_coflow(coflow, source))
+}
+
+/// The positions of the coflows with the longest completion times, the longest first.
+fn slowest_coflows(outcome: &Outcome, count: usize) -> Vec<usize> {
+    let mut coflows: Vec<&CoflowOutcome> = outcome.coflows.iter().collect();
+    coflows.sort_by(|a, b| b.cct().total_cmp(&a.cct()));
+    coflows.iter().take(count).map(|coflow| coflow.index).collect()
+}
+
+/// Replays the trace, and explains the coflows at these positions. `events_file` gets the trace events of the only one.
+fn explain_coflows(
+    replay: &Replay<'_>,
+    indices: &[usize],
+    events_file: Option<OutputFile>,
+    quiet: bool,
+) -> Result<Vec<Explanation>, Failure> {
+    let mut explainers: Vec<Explainer> = indices.iter().map(|&index| Explainer::new(index)).collect();
+    let mut observers: Vec<&mut dyn Observer> =
+        explainers.iter_mut().map(|explainer| explainer as &mut dyn Observer).collect();
+    let outcome = match events_file {
+        None => replay.run_observed(&mut observers, quiet)?,
+        Some(mut file) => {
+            let only = indices.first().copied();
+            let outcome = replay.run_with_events(&mut file, only, observers.pop(), quiet)?;
+            file.finish()?;
+            outcome
+        }
+    };
+    let explain = |(explainer, &index): (Explainer, &usize)| {
+        let id = replay.workload.coflows[index].id;
+        let explanation = explainer.finish();
+        let mut explanation =
+            explanation.ok_or_else(|| Failure::runtime(format_args!("coflow {id} did not complete")))?;
+        // Between regions, the explained flows are merged; the outcome is that of the trace's flows.
+        explanation.outcome = outcome.coflow(index).clone();
+        Ok(explanation)
+    };
+    explainers.into_iter().zip(indices).map(explain).collect()
+}
+
+/// A line of CSV for each entry of the time line, with the coflow if there are several.
+fn entry_lines(report: &Report<'_>, has_coflow: bool) -> Vec<Record> {
+    let line = |entry: &TimelineEntry<'_>| {
+        let mut record = Record::default();
+        if has_coflow {
+            record.add("coflow", report.explanation.outcome.id);
+        }
+        record.append(entry_line(report, entry));
+        record
+    };
+    report.entries.iter().map(line).collect()
 }
 
 /// The explanation as text; see [`table::explanation`].

@@ -157,6 +157,15 @@ impl Network {
         format!("interval, arrival, {of_links}{buffer}")
     }
 
+    /// The parameter with the seed of this network's random choices, if it has any.
+    pub fn seed_parameter(&self) -> Option<&'static str> {
+        match (&self.options.network.regions, &self.options.network.trunks) {
+            (Some(_), _) => Some("bandwidth-seed"),
+            (None, Some(_)) => Some("path-seed"),
+            (None, None) => None,
+        }
+    }
+
     /// Sets a parameter. Returns `false` if this network does not have the parameter.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use serde::Serialize;
 use weir_console::failure::Failure;
 use weir_console::output::{self, ResultDestination};
 use weir_console::record::{self, Record};
@@ -26,11 +27,11 @@ pub fn list(format: Format, table: impl FnOnce() -> String, records: impl FnOnce
     }
 }
 
-/// Renders one object in JSON, and lines of records in CSV.
-pub fn object(
+/// Renders an object or a list of objects in JSON, and lines of records in CSV.
+pub fn object<J: Serialize>(
     format: Format,
     table: impl FnOnce() -> String,
-    json: impl FnOnce() -> Record,
+    json: impl FnOnce() -> J,
     csv: impl FnOnce() -> Vec<Record>,
 ) -> String {
     match format {

@@ -115,8 +115,9 @@ fn write_replay_page(
     build: impl FnOnce(&Trace, &RunContext<'_>) -> Result<Page, Failure>,
 ) -> Result<(), Failure> {
     output::check_distinct(path, &[("--out", page.out.as_deref())])?;
-    let read = weir_trace::read(path, options.trace_unit, &limits(options))?;
-    let trace = Trace { name: file_name(path), workload: read.workload, unit: options.trace_unit };
+    let unit = options.trace_unit.unwrap_or_default();
+    let read = weir_trace::read(path, unit, &limits(options))?;
+    let trace = Trace { name: file_name(path), workload: read.workload, unit };
     write_page(page, |run_context| build(&trace, run_context))
 }
 

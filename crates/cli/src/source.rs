@@ -111,7 +111,7 @@ pub fn limits(read_options: &args::ReadOptions) -> Limits {
 /// If a file does not exist, or two files are of one kind.
 fn files_by_kind(files: &[PathBuf]) -> Result<[Option<&Path>; 3], Failure> {
     let mut found =
-        [(SourceKind::Trace, "traces"), (SourceKind::Jobs, "jobs"), (SourceKind::Services, "services")]
+        [(SourceKind::Trace, TRACES), (SourceKind::Jobs, "jobs"), (SourceKind::Services, "services")]
             .map(|(kind, name)| (kind, name, None));
     for file in files {
         if file.as_os_str() != "-" {
@@ -128,9 +128,13 @@ fn files_by_kind(files: &[PathBuf]) -> Result<[Option<&Path>; 3], Failure> {
     Ok(found.map(|(.., file)| file))
 }
 
+/// Several traces, in messages.
+const TRACES: &str = "traces";
+
 fn two_of_a_kind(first: &Path, second: &Path, kind: &str) -> Failure {
+    let help = if kind == TRACES { "; help: `weir sweep` replays several traces" } else { "" };
     Failure::input(format_args!(
-        "{} and {} are both {kind}; expected at most one trace, one file of jobs and one of services",
+        "{} and {} are both {kind}; expected at most one trace, one file of jobs and one of services{help}",
         first.display(),
         second.display()
     ))
@@ -155,7 +159,7 @@ impl Source {
         if let Some(file) = trace_file {
             // Jobs and services have times from 0.
             let step = shift_step.filter(|_| job_file.is_none() && service_file.is_none());
-            let (unit, limits) = (read_options.trace_unit, limits(read_options));
+            let (unit, limits) = (read_options.trace_unit.unwrap_or_default(), limits(read_options));
             let trace = weir_trace::read_with_shift(file, unit, &limits, step)?;
             (workload, time_shift) = (trace.workload, trace.time_shift);
             trace_format = Some((file.display().to_string(), trace.format));
@@ -190,6 +194,19 @@ impl Source {
             source.workload = source.merge_stages(&source.workload)?;
         }
         Ok(source)
+    }
+
+    /// Checks that `--trace-unit` has an effect.
+    ///
+    /// # Errors
+    /// If sizes of the trace have units.
+    pub fn check_unit(&self, read_options: &args::ReadOptions) -> Result<(), Failure> {
+        match (&self.trace, read_options.trace_unit) {
+            (Some((name, Format::Weir)), Some(_)) => Err(Failure::input(format_args!(
+                "--trace-unit: {name} is in Weir's format, whose sizes have units; expected no --trace-unit"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Merges the coflows of each job, stage and wave of `workload`, which is this trace, possibly with scaled arrivals.
@@ -263,14 +280,18 @@ impl Source {
         self.services.is_some() && self.workload.finite_coflows().is_empty()
     }
 
-    /// A line about the size and the format of the trace.
+    /// A line about the size and the format of the trace, and one if there is nothing to replay.
     pub fn caption(&self) -> String {
         let (ports, format) = (format_count(self.workload.ports, "port"), self.format_text());
         if self.is_services_alone() {
             return format!("{}: {ports} ({format})\n", self.name);
         }
+        let note = match self.workload.coflows.is_empty() {
+            true => "The trace has no coflows: all statistics are undefined.\n",
+            false => "",
+        };
         format!(
-            "{}: {}, {}, {} on {ports} ({format})\n",
+            "{}: {}, {}, {} on {ports} ({format})\n{note}",
             self.name,
             format_count(self.workload.finite_coflows().len(), "coflow"),
             format_count(self.workload.finite_flow_count(), "flow"),

@@ -31,6 +31,8 @@ use crate::unused_keys;
 struct Input {
     source: Source,
     network: Network,
+    /// The varied parameters, with the seeds of `--seeds`.
+    vary: Vec<args::VariedParameter>,
     points: Vec<Point>,
     /// The workload at each arrival factor of a point, and at 1.
     workloads: Vec<(f64, Workload)>,
@@ -41,6 +43,7 @@ impl Input {
         let args::Experiment { input, replay, network, .. } = &args.experiment;
         let step = input.arrivals.shift_step(intervals(&args.vary).chain([network::interval(replay)]));
         let mut source = Source::read(files, &input.read_options, step, false)?;
+        source.check_unit(&input.read_options)?;
         let mut network = network.clone();
         network.varied_buffer = first_buffer(&args.vary);
         if args.fixed_baseline && network.incast.is_some() && network.buffer.is_none() {
@@ -49,12 +52,21 @@ impl Input {
             ));
         }
         let network = Network::read(replay, &network, &source, KeptDetails::default())?;
-        let points = grid(&args.vary, &network)?;
+        let mut vary = args.vary.clone();
+        if let Some(seeds) = &args.seeds {
+            let key = network.seed_parameter().ok_or_else(|| {
+                Failure::input(
+                    "--seeds: one switch has no random choices; expected --fabric, or a file with a network",
+                )
+            })?;
+            vary.push(seeds.vary(key));
+        }
+        let points = grid(&vary, &network)?;
         let workloads = workloads_by_arrival_factor(&source, &points, replay.per_stage)?;
         if replay.per_stage {
             source.workload = find_workload(&workloads, 1.0).clone();
         }
-        Ok(Input { source, network, points, workloads })
+        Ok(Input { source, network, vary, points, workloads })
     }
 
     /// Reads each of several traces, or the trace, the jobs and the services.
@@ -70,17 +82,18 @@ impl Input {
             ));
         }
         let has_several_traces = traces > 1;
-        if args.vary.is_empty() && !has_several_traces {
-            return Err(Failure::input("--vary: expected one or two parameters, or several traces"));
+        if args.vary.is_empty() && args.seeds.is_none() && !has_several_traces {
+            return Err(Failure::input("--vary: expected one or two parameters, --seeds, or several traces"));
         }
         let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
         if let Some(name) = args::first_repeated(&names) {
             return Err(Failure::input(format_args!("{name} is given twice; expected each trace once")));
         }
         let is_sampled = |vary: &args::VariedParameter| combined::SAMPLED_KEYS.contains(&vary.key.as_str());
-        if args.confidence && !has_several_traces && !args.vary.iter().any(is_sampled) {
+        let has_seeds = args.seeds.is_some() || args.vary.iter().any(is_sampled);
+        if args.confidence && !has_several_traces && !has_seeds {
             return Err(Failure::input(
-                "--confidence: each policy has one sample; expected several traces, or --vary path-seed or bandwidth-seed",
+                "--confidence: each policy has one sample; expected several traces, or --seeds such as 1..20",
             ));
         }
         match has_several_traces {
@@ -124,7 +137,7 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     if let Some(clustered_by) = clustered_by {
         rows = combined::combine(&rows, clustered_by);
     }
-    let is_varied = |key: &str| args.vary.iter().any(|vary| vary.key == key);
+    let is_varied = |key: &str| inputs[0].vary.iter().any(|vary| vary.key == key);
     let sources: String = inputs.iter().map(|input| input.source.caption()).collect();
     let network = inputs[0].network.caption(is_varied);
     let all_specs = || specs.iter().flatten().map(|spec| spec.spec_text.as_str());
@@ -208,7 +221,7 @@ fn run<'a>(
     let mut replays: Vec<Replay<'_>> = Vec::new();
     let mut positions: Vec<Vec<usize>> = Vec::new();
     let mut fixed_baselines = Vec::new();
-    for Input { source, network, points, workloads } in inputs {
+    for Input { source, network, points, workloads, .. } in inputs {
         let mut replay_at = |policy: &str, factor: f64, network| {
             let (policy, workload) = (policy.to_owned(), find_workload(workloads, factor));
             let sensitivities = source.sensitivities.as_slice();
@@ -226,14 +239,15 @@ fn run<'a>(
 
     let mut rows = Vec::new();
     let mut positions = positions.iter();
-    for (Input { source, points, workloads, .. }, fixed_baseline) in inputs.iter().zip(fixed_baselines) {
+    for (Input { source, vary, points, workloads, .. }, fixed_baseline) in inputs.iter().zip(fixed_baselines)
+    {
         for (point, positions) in points.iter().zip(&mut positions) {
             let workload = find_workload(workloads, point.arrival_factor);
             let metrics = Metrics::new(source, workload, &point.network, !args.experiment.no_timing);
             let baseline = fixed_baseline.unwrap_or(positions[baseline_position]);
             let baseline = Baseline::new(&replays[baseline].policy, &outcomes[baseline]);
             let trace = (inputs.len() > 1).then(|| ("trace".to_owned(), source.name.clone()));
-            let keys = args.vary.iter().map(|vary| vary.key.clone());
+            let keys = vary.iter().map(|parameter| parameter.key.clone());
             let values: Vec<_> = trace.into_iter().chain(keys.zip(point.values.iter().cloned())).collect();
             for (policy, &position) in policies.iter().zip(positions) {
                 let replay = &replays[position];

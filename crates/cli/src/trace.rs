@@ -45,6 +45,7 @@ fn read_source(input: &args::TraceInput, per_stage: bool) -> Result<Source, Fail
 
 fn check(args: &args::TraceInput) -> Result<(), Failure> {
     let source = read_source(args, false)?;
+    source.check_unit(&args.read_options)?;
     let workload = &source.workload;
     let last = workload.coflows.iter().map(|c| c.arrival).fold(Time::ZERO, |a, b| if b > a { b } else { a });
     let line = format!(
@@ -64,6 +65,7 @@ fn check(args: &args::TraceInput) -> Result<(), Failure> {
 fn describe(args: &args::Describe) -> Result<(), Failure> {
     let sink = render::open(&args.output, &args.input.trace)?;
     let source = read_source(&args.input, args.per_stage)?;
+    source.check_unit(&args.input.read_options)?;
     let threshold = describe::bin_threshold(source.unit().unwrap_or_default());
     let description = WorkloadStatistics::new(&source.workload, threshold).map_err(Failure::input)?;
     sink.write_text(render::object(
@@ -187,7 +189,7 @@ fn object(source: &Source, d: &WorkloadStatistics) -> Record {
 
 fn generate(args: &args::Generate) -> Result<(), Failure> {
     let spec = generator_spec(args);
-    let unit = args.read_options.trace_unit;
+    let unit = args.read_options.trace_unit.unwrap_or_default();
     // Invalid parameters fail before a file is created.
     let mut workload = generate::generate(&spec, unit, &source::limits(&args.read_options))?;
     generate::assign_services(&mut workload, args.services, args.applications, spec.seed)?;
@@ -234,7 +236,10 @@ fn convert(args: &args::Convert) -> Result<(), Failure> {
     let source = read_source(&args.input, args.per_stage)?;
     let out = Some(args.to_file.as_path());
     output::check_distinct(&args.input.trace, &[("TO_FILE", out)])?;
-    write(&source.workload, args.to, args.input.read_options.trace_unit, out)
+    if output_format(args.to, out) == TraceFormat::Weir {
+        source.check_unit(&args.input.read_options)?;
+    }
+    write(&source.workload, args.to, args.input.read_options.trace_unit.unwrap_or_default(), out)
 }
 
 /// The format of a written trace: the one given, or that of the file's name.

@@ -33,7 +33,13 @@ impl OutputFile {
     /// # Errors
     /// If the file cannot be created.
     pub fn create(path: &Path) -> Result<OutputFile, Failure> {
-        OutputFile::open(path).map_err(|error| Failure::output(path, &error))
+        OutputFile::open(path).map_err(|error| match error.kind() {
+            // The path is wrong, whatever the command computes.
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
+                Failure::input(Failure::output(path, &error))
+            }
+            _ => Failure::output(path, &error),
+        })
     }
 
     fn open(path: &Path) -> io::Result<OutputFile> {
@@ -226,9 +232,12 @@ pub fn check_single_stdout(outputs: &[(&str, Option<&Path>)]) -> Result<(), Fail
     let has_result = outputs.first().is_some_and(|(_, path)| path.is_none());
     let first = if has_result { Some("the result") } else { at_stdout.next() };
     match (first, at_stdout.next()) {
-        (Some(first), Some(second)) => Err(Failure::input(format_args!(
-            "{second}: {first} is already written to the standard output; expected a file for one of them"
-        ))),
+        (Some(first), Some(second)) => {
+            let help = if has_result { "; help: add --out FILE for the result" } else { "" };
+            Err(Failure::input(format_args!(
+                "{second}: {first} is already written to the standard output; expected a file for one of them{help}"
+            )))
+        }
         _ => Ok(()),
     }
 }

@@ -66,6 +66,25 @@ pub fn unknown_policy(name: &str) -> Failure {
     ))
 }
 
+/// How to write a specification in which a comma or a colon is missing: two policies, or a policy and a parameter, without it.
+pub fn missing_separator(spec: &str) -> Option<String> {
+    let is_known = |name: &str| policy::all().any(|entry| entry.name == name);
+    let ends = spec.char_indices().map(|(at, _)| at).filter(|&at| at > 0);
+    // From the right, since `aalo+` starts with `aalo`.
+    let mut splits = ends.rev().map(|at| spec.split_at(at));
+    splits.find_map(|(policy, rest)| {
+        let (policy, rest) = (policy.trim_end(), rest.trim_start());
+        let name = policy.split(':').next().unwrap_or_default();
+        let entry = policy::all().find(|entry| entry.name == name)?;
+        if is_known(rest.split(':').next().unwrap_or_default()) && policy::build(policy).is_ok() {
+            return Some(format!("{policy},{rest}"));
+        }
+        let (key, _) = rest.split_once('=')?;
+        let has_key = entry.params.iter().any(|(param, _)| param.split('=').next() == Some(key));
+        (has_key && policy::build(policy).is_ok()).then(|| format!("{policy}:{rest}"))
+    })
+}
+
 /// The policies of Siphon's evaluation. They order coflows by past bandwidth, which differs from the present one between regions only.
 const REGION_POLICIES: [&str; 2] = ["siphon", "mrtf"];
 

@@ -51,7 +51,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "weir sweep trace.txt --policies saath --baseline aalo --fixed-baseline --vary arrival=0.5,1,2,4",
             "weir sweep trace.txt --policies saath,aalo --vary interval=0,8ms,80ms --vary arrival=0.5,1,2",
             "weir sweep day1.txt day2.txt day3.txt --policies aalo,saath --vary aalo:start=1MB,10MB --confidence",
-            "weir sweep trace.txt --fabric examples/wide-area/private-cloud.toml --policies mrtf,siphon --vary depth=1,2,3 --vary bandwidth-seed=1,2,3",
+            "weir sweep trace.txt --fabric examples/wide-area/private-cloud.toml --policies mrtf,siphon --vary depth=1..3 --seeds 1..20 --confidence",
         ],
     ),
     (
@@ -59,6 +59,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "weir explain trace.txt --policy saath --coflow 7",
             "weir explain trace.txt --policy aalo --coflow 7 --all --format csv",
+            "weir explain trace.txt --policy saath --slowest 3",
             "weir explain trace.txt --policy saath --coflow 7 --trace-events coflow.json",
         ],
     ),

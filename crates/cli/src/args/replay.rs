@@ -7,8 +7,8 @@ use weir_core::engine::DecidesOver;
 use weir_core::units::{Rate, Time};
 
 use super::value::{
-    PolicyList, VariedParameter, integer_in, parse_coflow_id, parse_interval, parse_policy_spec,
-    parse_port_rate,
+    PolicyList, Seeds, VariedParameter, integer_in, parse_coflow_id, parse_interval, parse_policy_spec,
+    parse_port_rate, parse_seeds,
 };
 use super::{EXECUTION_HEADING, INPUT_HEADING, OUTPUT_HEADING, Output, ReplaySources, RunOptions};
 
@@ -253,9 +253,15 @@ pub struct Sweep {
     #[arg(long, help_heading = POLICY_HEADING)]
     pub fixed_baseline: bool,
 
-    /// A parameter to vary and its values; a second --vary replays all combinations
+    /// A parameter to vary and its values; a second --vary replays all combinations. A value such as 1..4 stands for the whole numbers
+    /// from 1 to 4
     #[arg(long, help_heading = POLICY_HEADING, value_name = "KEY=V1,V2,...")]
     pub vary: Vec<VariedParameter>,
+
+    /// Replay under each of these seeds of paths over a fabric, or of bandwidths between regions, in addition to --vary: a range such as
+    /// 1..20, which contains both ends, or a list
+    #[arg(long, help_heading = POLICY_HEADING, value_name = "SEEDS", value_parser = parse_seeds)]
+    pub seeds: Option<Seeds>,
 
     /// Combine the results of all traces and seeds: means with 95 % confidence intervals over traces, each averaged over its seeds
     /// first; with one trace over its seeds
@@ -285,8 +291,12 @@ pub struct Explain {
     pub policy: String,
 
     /// The number of the coflow in the trace. Those of jobs and of services follow; `--per-coflow` and `--per-demand` list them
-    #[arg(long, help_heading = INPUT_HEADING, value_name = "ID", value_parser = parse_coflow_id)]
-    pub coflow: u64,
+    #[arg(long, help_heading = INPUT_HEADING, value_name = "ID", value_parser = parse_coflow_id, required_unless_present = "slowest")]
+    pub coflow: Option<u64>,
+
+    /// Explain the N coflows with the longest completion times, the longest first; JSON is a list, and CSV has the coflow in each line
+    #[arg(long, help_heading = INPUT_HEADING, value_name = "N", value_parser = integer_in(1..=1000_usize), conflicts_with_all = ["coflow", "report", "trace_events"])]
+    pub slowest: Option<usize>,
 
     /// Show every segment of the time line [default: merge short segments into their neighbours]
     #[arg(long, help_heading = OUTPUT_HEADING)]

@@ -59,7 +59,12 @@ pub fn parse_coflow_id(text: &str) -> Result<u64, String> {
 /// Parses a policy with its parameters, and checks that both exist.
 pub fn parse_policy_spec(text: &str) -> Result<String, String> {
     let spec = text.trim();
-    policy_spec::build_policy(spec, None, &[]).map(|_| spec.to_owned()).map_err(|failure| failure.message)
+    policy_spec::build_policy(spec, None, &[]).map(|_| spec.to_owned()).map_err(|failure| {
+        match policy_spec::missing_separator(spec) {
+            Some(fixed) => format!("{}; help: write `{fixed}`", failure.message),
+            None => failure.message,
+        }
+    })
 }
 
 /// The items of a list separated by commas. As in CSV, quotes enclose an item with commas.
@@ -87,6 +92,15 @@ impl FromStr for PolicyList {
         }
         let policies = items.iter().map(|item| parse_policy_spec(item)).collect::<Result<_, _>>();
         let policies = policies.map_err(|message| {
+            // A comma in place of a colon: `saath,d=4`.
+            let pairs = items.iter().zip(items.iter().skip(1));
+            let mut with_colons = pairs.map(|(item, next)| format!("{}:{}", item.trim(), next.trim()));
+            let has_param = |item: &String| item.contains('=') && !item.contains(':');
+            if items.iter().any(has_param)
+                && let Some(fixed) = with_colons.find(|text| parse_policy_spec(text).is_ok())
+            {
+                return format!("{message}; help: write `{fixed}`");
+            }
             let has_tree = items.iter().any(|item| policy_spec::tree_file(item.trim()).is_some());
             let help = "; help: quote a tree whose file has a comma in its name: '\"tree:a,b.toml\"'";
             message + if has_tree && items.len() > 1 && !text.contains('"') { help } else { "" }
@@ -143,6 +157,42 @@ fn parse_setting(key: &str, value: &str) -> Result<VariedSetting, String> {
     })
 }
 
+/// The maximum number of values of a range.
+const MAX_RANGE: u64 = 1000;
+
+/// The whole numbers of a range such as `1..20`, which contains both ends; or else the value itself.
+fn expand_range(value: &str) -> Result<Vec<String>, String> {
+    let ends =
+        value.split_once("..").and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+    let Some((first, last)): Option<(u64, u64)> = ends else { return Ok(vec![value.to_owned()]) };
+    if last < first || last - first >= MAX_RANGE {
+        return Err(format!(
+            "`{value}`: expected a range from low to high of at most {MAX_RANGE} numbers, such as 1..20"
+        ));
+    }
+    Ok((first..=last).map(|number| number.to_string()).collect())
+}
+
+/// Parses a range of seeds, such as `1..20`, or a list of seeds.
+pub fn parse_seeds(text: &str) -> Result<Seeds, String> {
+    // Both keys of seeds have the same values.
+    format!("path-seed={text}")
+        .parse()
+        .map(|parameter: VariedParameter| Seeds(parameter.values.into_iter().map(|(seed, _)| seed).collect()))
+}
+
+/// The seeds of `--seeds`.
+#[derive(Debug, Clone)]
+pub struct Seeds(Vec<String>);
+
+impl Seeds {
+    /// The seeds as values of the parameter `key`: `path-seed` or `bandwidth-seed`.
+    pub fn vary(&self, key: &str) -> VariedParameter {
+        let setting = |seed: &String| parse_setting(key, seed).ok().map(|setting| (seed.clone(), setting));
+        VariedParameter { key: key.to_owned(), values: self.0.iter().filter_map(setting).collect() }
+    }
+}
+
 /// Keys that no policy parameter can have, since they name other columns of a sweep's result.
 const RESERVED_KEYS: [&str; 5] = ["policy", "baseline", "trace", "coflows", "flows"];
 
@@ -151,7 +201,9 @@ impl FromStr for VariedParameter {
 
     fn from_str(text: &str) -> Result<VariedParameter, String> {
         let (key, values) = text.split_once('=').ok_or("expected KEY=V1,V2,...")?;
-        let values: Vec<String> = split_list(values)?.iter().map(|value| value.trim().to_owned()).collect();
+        let values: Result<Vec<_>, _> =
+            split_list(values)?.iter().map(|value| expand_range(value.trim())).collect();
+        let values: Vec<String> = values?.concat();
         let key = key.trim().to_owned();
         if key.is_empty() || values.is_empty() || values.iter().any(String::is_empty) {
             return Err("expected KEY=V1,V2,... without empty parts".to_owned());

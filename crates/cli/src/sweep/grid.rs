@@ -2,9 +2,10 @@
 
 use weir_console::failure::Failure;
 use weir_console::policy_spec;
-use weir_core::policy::{self, ParamsError};
+use weir_core::policy::{self, ParamsError, PolicyEntry};
 
-use crate::args::{VariedParameter, VariedSetting};
+use super::combined::SAMPLED_KEYS;
+use crate::args::{VariedParameter, VariedSetting, first_repeated};
 use crate::network::Network;
 
 /// A combination of one value per varied parameter.
@@ -23,18 +24,18 @@ pub struct Point {
 /// All combinations of values. The value of the last key changes fastest.
 ///
 /// # Errors
-/// If there are more than two keys, a key is repeated, or a parameter does not exist on the network.
+/// If there are more than two keys other than seeds, a key is repeated, or a parameter does not exist on the network.
 pub fn grid(vary: &[VariedParameter], network: &Network) -> Result<Vec<Point>, Failure> {
-    match vary {
-        [] | [_] => {}
-        [first, second] if first.key != second.key => {}
-        [first, _] => {
-            return Err(Failure::input(format_args!(
-                "--vary: `{}` is given twice; expected two different parameters",
-                first.key
-            )));
-        }
-        _ => return Err(Failure::input("--vary: expected one or two parameters, or several traces")),
+    let keys: Vec<String> = vary.iter().map(|parameter| parameter.key.clone()).collect();
+    if let Some(key) = first_repeated(&keys) {
+        return Err(Failure::input(format_args!(
+            "--vary: `{key}` is given twice; expected different parameters"
+        )));
+    }
+    if keys.iter().filter(|key| !SAMPLED_KEYS.contains(&key.as_str())).count() > 2 {
+        return Err(Failure::input(
+            "--vary: expected one or two parameters in addition to seeds, or several traces",
+        ));
     }
     let start =
         Point { values: Vec::new(), network: network.clone(), arrival_factor: 1.0, params: Vec::new() };
@@ -131,6 +132,16 @@ pub fn check_params(
     let Some((_, (key, _))) = unsupported else { return Ok(()) };
     if let Some(reason) = all().find_map(|spec| spec.unused_param.as_ref()) {
         return Err(Failure::input(format_args!("--vary: {reason}")));
+    }
+    let name = key.rsplit(':').next().unwrap_or(key);
+    let has_param =
+        |entry: &&PolicyEntry| entry.params.iter().any(|(param, _)| param.split('=').next() == Some(name));
+    let owners: Vec<&str> = policy::all().filter(has_param).map(|entry| entry.name).collect();
+    if !owners.is_empty() {
+        return Err(Failure::input(format_args!(
+            "--vary: no policy of --policies has a parameter `{key}`; help: add one that has it: {}",
+            owners.join(", ")
+        )));
     }
     Err(Failure::input(format_args!(
         "--vary: no policy has a parameter `{key}`; expected {}, or a parameter of a policy (`weir policies NAME`)",

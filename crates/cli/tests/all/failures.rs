@@ -107,6 +107,11 @@ fn dash_as_output_file_is_standard_output() {
         let ran = dir.run(&format!("sim trace.txt --policy saath --no-timing --format csv {line}"));
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{line}");
         assert!(ran.stderr.contains("is already written to the standard output"), "{}", ran.stderr);
+        assert_eq!(
+            ran.stderr.contains("help: add --out FILE for the result"),
+            !line.contains("--out"),
+            "{line}"
+        );
     }
     // Only the trace is printed, so that another command can read it.
     let trace = dir.stdout_of("trace generate --coflows 3 --seed 1");
@@ -135,6 +140,7 @@ fn errors_name_the_expected_value() {
 #[test]
 fn wrong_trace_and_replay_usage_is_exit_2() {
     let dir = TestDir::new();
+    dir.write("own2.txt", crate::common::TRACE);
     let lines = [
         ("", "Usage"),
         ("fly", "unrecognized subcommand"),
@@ -158,10 +164,37 @@ fn wrong_trace_and_replay_usage_is_exit_2() {
         ("sim trace.txt --policy saath --interval 1e300s", "expected at most 1e9s"),
         ("trace check trace.txt --max-flows 99999999999", "1 to 100000000"),
         ("sim trace.txt --policy saath --interval 8", "is not a time"),
-        ("sim trace.txt --policy saath --interval -8ms", "unexpected argument"),
+        ("sim trace.txt --policy saath --interval -8ms", "expected a number of 0 or more with a unit"),
+        ("sim trace.txt --policy saath --port-rate -1Gbit", "expected a rate with a unit from 1bit"),
+        (
+            "sim own.weir --policy saath --trace-unit MiB",
+            "own.weir is in Weir's format, whose sizes have units",
+        ),
+        ("trace check own.weir --trace-unit MB", "expected no --trace-unit"),
+        ("compare trace.txt --policies saathaalo+", "help: write `saath,aalo+`"),
+        ("compare trace.txt --policies saath:d=4,fifovarys", "help: write `fifo,varys`"),
+        ("compare trace.txt --policies saath,d=4", "unknown policy `d=4`"),
+        ("compare trace.txt --policies saath,d=4", "help: write `saath:d=4`"),
+        ("compare trace.txt --policies saathd=4:growth=2,fifo", "help: write `saath:d=4:growth=2`"),
+        (
+            "compare trace.txt own2.txt",
+            "both traces; expected at most one trace, one file of jobs and one of services; help: `weir sweep`",
+        ),
         ("sim trace.txt --policy saath --trace-unit mb", "is not a trace unit"),
         ("compare trace.txt --jobs 0", "1 to 1024"),
         ("sweep trace.txt --policies saath --vary nope=1,2", "has a parameter `nope`"),
+        (
+            "sweep trace.txt --policies fifo,varys --vary start=1MB",
+            "help: add one that has it: aalo, aalo+, saath",
+        ),
+        ("sweep trace.txt --policies saath --vary d=4..1", "`4..1`: expected a range from low to high"),
+        ("sweep trace.txt --policies saath --vary d=1..4,2", "`2` is given twice"),
+        (
+            "sweep trace.txt --policies saath --seeds 1..3",
+            "--seeds: one switch has no random choices; expected --fabric",
+        ),
+        ("explain trace.txt --policy saath", "--coflow <ID>"),
+        ("explain trace.txt --policy saath --slowest 2 --coflow 1", "cannot be used with"),
         ("sweep trace.txt --policies saath --vary start=1MB,x", "is invalid"),
         ("sweep trace.txt --policies saath --vary arrival=0", "a factor from"),
         ("sweep trace.txt --policies saath --vary interval=1", "is not a time"),
@@ -172,7 +205,10 @@ fn wrong_trace_and_replay_usage_is_exit_2() {
             "compare trace.txt --policies aalo:turn=1s",
             "policy `aalo`: `turn` has an effect only with `sharing=turns`; expected both",
         ),
-        ("sweep trace.txt --policies saath --vary aalo:start=1MB,2MB", "has a parameter `aalo:start`"),
+        (
+            "sweep trace.txt --policies saath --vary aalo:start=1MB,2MB",
+            "no policy of --policies has a parameter `aalo:start`; help: add one that has it: aalo,",
+        ),
         ("sweep trace.txt trace.txt --policies saath", "trace.txt is given twice; expected each trace once"),
         (
             "sweep trace.txt --policies saath --vary d=1,2 --confidence",
@@ -192,6 +228,8 @@ fn wrong_trace_and_replay_usage_is_exit_2() {
         ("explain trace.txt --policy saath --coflow 3", "coflow 3 is not in the trace"),
         ("trace generate --mappers uniform:3,1", "MIN <= MAX"),
         ("trace generate --preset small --size constant:1", "cannot be used with"),
+        ("trace generate --arrival poisson:2", "expected a time with a unit; help: write `poisson:2s`"),
+        ("trace generate --arrival lognormal:3,1.2", "help: write `lognormal:3s,1.2`"),
         ("trace generate --ports 0 --out o.txt", "`ports`: `0`: expected 1 to"),
         ("compare trace.txt --out a.csv --per-coflow a.csv", "expected another file than that of --out"),
         ("compare trace.txt --out trace.txt", "expected another file than that of the input"),
@@ -200,6 +238,16 @@ fn wrong_trace_and_replay_usage_is_exit_2() {
     for (line, word) in lines {
         assert_refused(&dir, line, 2, &[word]);
     }
+}
+
+#[test]
+fn outputs_in_missing_directories_are_exit_2() {
+    let dir = TestDir::new();
+    let words = ["no/such/folder.txt: cannot be written: directory no/such does not exist"];
+    assert_refused(&dir, "compare trace.txt --out no/such/folder.txt", 2, &words);
+    assert_refused(&dir, "compare trace.txt --per-flow no/such/folder.txt", 2, &words);
+    assert_refused(&dir, "trace generate --out no/such/folder.txt", 2, &words);
+    assert_refused(&dir, "compare trace.txt --out .", 2, &["cannot be written"]);
 }
 
 #[test]
@@ -264,13 +312,6 @@ fn files_of_the_wrong_kind_are_named_for_every_option() {
 #[test]
 fn failed_operations_are_exit_1() {
     let dir = TestDir::new();
-    assert_refused(
-        &dir,
-        "compare trace.txt --out no/such/folder.txt",
-        1,
-        &["no/such/folder.txt: cannot be written"],
-    );
-    assert_refused(&dir, "compare trace.txt --out .", 1, &["cannot be written"]);
     let convert = "trace convert own.weir made.txt --to coflow-benchmark";
     let words = ["the trace cannot be written in this format: it has events", "expected --to weir"];
     assert_refused(&dir, convert, 2, &words);

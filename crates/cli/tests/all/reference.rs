@@ -50,6 +50,27 @@ fn every_command_has_three_examples_with_known_options() {
 }
 
 #[test]
+fn help_lists_every_command_once_under_its_purpose() {
+    let dir = TestDir::new();
+    let help = dir.stdout_of("--help");
+    let page = dir.stdout_of("reference");
+    let mut expected: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## weir ")).collect();
+    let lists = help.split("\nSimulate:\n").nth(1).unwrap().split("\nOptions:\n").next().unwrap();
+    let mut commands: Vec<&str> =
+        lines_with_indent(lists).map(|line| line.split_whitespace().next().unwrap()).collect();
+    expected.sort_unstable();
+    commands.sort_unstable();
+    assert_eq!(commands, expected);
+    for title in ["Prepare", "Live", "Reproduce", "Shell"] {
+        assert!(lists.contains(&format!("\n\n{title}:\n  ")), "{title}: {lists}");
+    }
+}
+
+fn lines_with_indent(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| line.starts_with("  "))
+}
+
+#[test]
 fn version_shows_the_commit_that_was_checked_out() {
     let output = |program: &str, args: &[&str]| {
         let output =

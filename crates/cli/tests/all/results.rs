@@ -386,6 +386,55 @@ fn trace_check_and_describe_count_coflows_and_flows() {
     assert_eq!(dir.stdout_of("trace describe trace.txt --format csv").lines().count(), 2);
 }
 
+#[test]
+fn explain_slowest_lists_the_coflows_with_the_longest_times() {
+    let dir = TestDir::new();
+    let line = "explain trace.txt --policy fifo --interval 0";
+    let list = dir.json_of(&format!("{line} --slowest 2 --format json"));
+    let list = list.as_array().unwrap();
+    let lines = dir.stdout_of("sim trace.txt --policy fifo --interval 0 --out sim.txt --per-coflow -");
+    let mut ccts: Vec<(f64, u64)> = lines
+        .lines()
+        .skip(1)
+        .map(|line| {
+            let fields: Vec<&str> = line.split(',').collect();
+            (fields.last().unwrap().parse().unwrap(), fields[1].parse().unwrap())
+        })
+        .collect();
+    ccts.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let found: Vec<(f64, u64)> = list
+        .iter()
+        .map(|explained| (explained["cct_s"].as_f64().unwrap(), explained["coflow"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(found, ccts[..2]);
+    let id = ccts[0].1;
+    assert_eq!(list[0], dir.json_of(&format!("{line} --coflow {id} --format json")));
+    let text = dir.stdout_of(&format!("{line} --slowest 9"));
+    assert_eq!(text.matches(" under fifo: ").count(), 3, "{text}");
+    let csv = dir.stdout_of(&format!("{line} --slowest 2 --format csv"));
+    assert!(
+        csv.starts_with("coflow,from_s,") && csv.lines().nth(1).unwrap().starts_with(&format!("{id},")),
+        "{csv}"
+    );
+}
+
+#[test]
+fn seeds_and_ranges_contain_both_ends() {
+    let dir = TestDir::new();
+    dir.stdout_of("fabric generate leaf-spine --spines 2 --leaves 2 --hosts 2 --rate 1Gbit --oversubscription 1 --out two.toml");
+    let options = "--policies fair,saath --fabric two.toml --no-timing --format json";
+    let by_seeds = dir.json_of(&format!("sweep trace.txt {options} --seeds 1..3 --vary interval=0,8ms"));
+    let listed =
+        dir.json_of(&format!("sweep trace.txt {options} --vary interval=0,8ms --vary path-seed=1,2,3"));
+    assert_eq!((by_seeds.as_array().unwrap().len(), &by_seeds), (12, &listed));
+    let list = dir.json_of(&format!("sweep trace.txt {options} --seeds 1,2,3 --vary interval=0,8ms"));
+    assert_eq!(list, by_seeds);
+    let range = dir.json_of("sweep trace.txt --policies saath --vary d=2..4 --no-timing --format json");
+    let values: Vec<&str> =
+        range.as_array().unwrap().iter().map(|row| row["vary_d"].as_str().unwrap()).collect();
+    assert_eq!(values, ["2", "3", "4"]);
+}
+
 /// Seeds of one trace are not independent samples of traces, so an interval counts traces.
 #[test]
 fn confidence_intervals_are_over_traces_whose_seeds_are_averaged_first() {
@@ -595,6 +644,7 @@ fn empty_traces_have_no_means() {
     assert_eq!((&results[1]["coflows"], &results[1]["makespan_s"]), (&0.into(), &0.0.into()));
     let table = dir.stdout_of("compare none.txt --policies saath --no-timing");
     assert!(table.lines().any(|line| line.split_whitespace().take(3).eq(["saath", "-", "-"])), "{table}");
+    assert!(table.contains("The trace has no coflows: all statistics are undefined."), "{table}");
     assert!(!table.contains("/bound"), "{table}");
     assert!(dir.stdout_of("sim none.txt --policy saath --no-timing").contains("\nmean CCT     -\n"));
     let csv = dir.stdout_of("sim none.txt --policy saath --format csv");
