@@ -333,7 +333,7 @@ mod tests {
     fn invalid_relays_and_coflows_are_refused_with_line_value_and_expectation() {
         for (text, reason) in [
             (String::new(), "1: field `relays`: `nothing`: expected a table `[[relays]]` for each relay"),
-            ("relays = []\nx".to_owned(), "2: field `TOML`: ``: expected valid TOML"),
+            ("relays = []\nx".to_owned(), "2: field `TOML`: ``: expected `=`"),
             (
                 format!("{RELAYS}[[relay]]\n"),
                 "12: field `key`: `relay`: expected one of relays, coflows, rules",

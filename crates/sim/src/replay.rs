@@ -322,13 +322,7 @@ impl Replay<'_> {
             self.drop_stale_events();
             let next_queued =
                 self.event_queue.peek().map_or(f64::INFINITY, |Reverse((OrderedF64(due), ..))| *due);
-            let mut next_completion = match &mut self.transport {
-                Some(transport) => transport.next_completion(),
-                None => self.engine.next_completion(),
-            };
-            if self.timing.completion == Reaction::AtInterval {
-                next_completion = self.next_schedule_time(next_completion);
-            }
+            let next_completion = self.next_completion();
             // Changes of links and events of the workload do not wait for the next multiple of the interval.
             let next_change = self.bandwidth.as_ref().map_or(f64::INFINITY, Bandwidth::next_change);
             let next_cable_event = self.cable_events.first().map_or(f64::INFINITY, |event| event.time.get());
@@ -368,7 +362,13 @@ impl Replay<'_> {
             if self.completed_count == self.workload.coflows.len() {
                 break;
             }
-            next_schedule = self.decide(now, next_schedule);
+            let Effects { by_coordinator, by_hosts } = self.effects;
+            if !by_coordinator && !by_hosts {
+                // The coordinator learns of these events with its next schedule.
+                next_schedule = next_schedule.min(now);
+                continue;
+            }
+            next_schedule = self.decide(by_coordinator, now, next_schedule);
             if !observer.on_schedule(&self.snapshot(now)) {
                 let coflows = self.workload.coflows.len();
                 return Err(ReplayError::Interrupted { completed: self.completed_count, total: coflows });
@@ -377,14 +377,22 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// When the next flows complete, as far as the policy reacts.
+    fn next_completion(&mut self) -> f64 {
+        let at = match &mut self.transport {
+            Some(transport) => transport.next_completion(),
+            None => self.engine.next_completion(),
+        };
+        match self.timing.completion {
+            Reaction::AtOnce => at,
+            Reaction::AtInterval => self.next_schedule_time(at),
+        }
+    }
+
     /// Lets the coordinator, or hosts and switches alone, react to the events at `now`. Returns the time of the coordinator's next
     /// decision if no event comes before; `next_schedule` is the time before.
-    fn decide(&mut self, now: f64, next_schedule: f64) -> f64 {
-        let Effects { mut by_coordinator, by_hosts } = self.effects;
-        by_coordinator |= self.timing.is_local() || self.options.interval.get() == 0.0;
-        if !by_coordinator && !by_hosts {
-            return next_schedule.min(now);
-        }
+    fn decide(&mut self, by_coordinator: bool, now: f64, next_schedule: f64) -> f64 {
+        let by_coordinator = by_coordinator || self.timing.is_local() || self.options.interval.get() == 0.0;
         self.report_progress();
         let started = Instant::now();
         if by_coordinator {

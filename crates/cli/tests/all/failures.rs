@@ -73,7 +73,7 @@ fn traces_with_many_ports_are_replayed() {
 fn coflow_waits_for_the_next_tick_after_its_arrival() {
     let dir = TestDir::new();
     dir.write("late.weir", "weir-trace 1\nports 2\ncoflow 1 arrival=1ms\nflow 0 1 1MB\n");
-    let results = dir.json_of("compare late.weir --policies saath,fair --interval 1h --format json");
+    let results = dir.json_of("compare late.weir --policies saath,varys --interval 1h --format json");
     for policy in results.as_array().unwrap() {
         let cct = policy["mean_cct_s"].as_f64().unwrap();
         assert!((cct - 3600.007).abs() < 1e-6, "{cct}");
@@ -164,7 +164,10 @@ fn wrong_trace_and_replay_usage_is_exit_2() {
         ("sim trace.txt --policy saath --interval 1e300s", "expected at most 1e9s"),
         ("trace check trace.txt --max-flows 99999999999", "1 to 100000000"),
         ("sim trace.txt --policy saath --interval 8", "is not a time"),
-        ("sim trace.txt --policy saath --interval -8ms", "expected a number of 0 or more with a unit"),
+        (
+            "sim trace.txt --policy saath --interval -8ms",
+            "expected a number of 0 or more with one of the units",
+        ),
         ("sim trace.txt --policy saath --port-rate -1Gbit", "expected a rate with a unit from 1bit"),
         (
             "sim own.weir --policy saath --trace-unit MiB",

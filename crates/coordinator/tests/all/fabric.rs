@@ -173,7 +173,8 @@ fn compare(policy: &str, check: impl Fn(&[f64], &[f64], &str)) {
 
 #[test]
 fn live_coflows_over_an_oversubscribed_fabric_complete_within_an_interval_of_the_simulator() {
-    for policy in ["saath", "varys", "sincronia", "scf", "aalo", "pfp"] {
+    // Hosts of the live system react to nothing without the coordinator, so these policies do not in the simulator either.
+    for policy in ["saath", "varys", "srtf", "scf", "fifo", "lwtf"] {
         compare(policy, |live, simulated, subject| {
             for (live, simulated) in live.iter().zip(simulated) {
                 assert!((live - simulated).abs() <= INTERVAL, "{subject}");

@@ -140,7 +140,7 @@ mod tests {
         let options = Options { port_rate: Rate::new(1e6).unwrap(), interval, timing: false };
         let run_context = RunContext { jobs: 1, progress: &Progress::new(true) };
 
-        let plain = ReplaySetting::new("fair");
+        let plain = ReplaySetting::new("saath");
         let explicit_default = ReplaySetting { interval: Some(interval), ..plain.clone() };
         let at_events = ReplaySetting { interval: Some(Time::ZERO), ..plain.clone() };
         let faster = ReplaySetting { arrival_factor: 2.0, ..plain.clone() };
