@@ -90,7 +90,7 @@ impl Engine {
             let limit = trunks.take().map(|trunks| CapacityLimiter::new(Box::new(TrunkLimit::new(trunks))));
             capacity_limiters.extend(limit);
         }
-        if let Some(trunks) = &trunks {
+        if let Some(trunks) = &mut trunks {
             fabric = fabric.with_trunks(trunks);
         }
         if let Some(goodput) = goodput {

@@ -17,7 +17,7 @@ pub mod wide_area;
 pub mod workload;
 
 pub use bit_set::BitSet;
-pub(crate) use coflow::OpenLinks;
+pub(crate) use coflow::{BlockFlows, OpenLinks, OpenPaths};
 pub use coflow::{Coflow, CommonRateKind, FlowState, LinkLoad};
 pub use coflow_key::CoflowKey;
 pub use fabric::Fabric;

@@ -55,6 +55,11 @@ impl BitSet {
         self.0.iter_mut().zip(&other.0).for_each(|(word, more)| *word |= more);
     }
 
+    /// Removes all bits that another set does not have.
+    pub(crate) fn intersect_with(&mut self, other: &BitSet) {
+        self.0.iter_mut().enumerate().for_each(|(i, word)| *word &= other.word(i));
+    }
+
     /// Removes all bits of another set.
     pub(crate) fn difference_with(&mut self, other: &BitSet) {
         self.0.iter_mut().zip(&other.0).for_each(|(word, less)| *word &= !less);
@@ -93,6 +98,12 @@ impl BitSet {
     #[inline]
     pub fn intersects(&self, other: &BitSet) -> bool {
         self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
+    }
+
+    /// Whether the two sets intersect in `within`.
+    #[inline]
+    pub(crate) fn intersects_in(&self, other: &BitSet, within: &BitSet) -> bool {
+        self.0.iter().zip(&other.0).zip(&within.0).any(|((a, b), c)| a & b & c != 0)
     }
 
     /// Whether `other` contains every bit of `self`.

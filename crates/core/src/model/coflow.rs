@@ -8,14 +8,17 @@
 mod completion_queue;
 mod grid;
 mod layout;
+mod paths;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use self::completion_queue::CompletionQueue;
+pub(crate) use self::grid::BlockFlows;
 use self::grid::{GridPosition, LiveFlowGrid};
-pub(crate) use self::layout::OpenLinks;
-use self::layout::{FlowKey, Paths};
+use self::layout::FlowKey;
+use self::paths::Paths;
+pub(crate) use self::paths::{OpenLinks, OpenPaths};
 use super::bit_set::BitSet;
 use super::trunks::Trunks;
 use super::workload::CoflowSpec;
@@ -52,7 +55,7 @@ pub enum FlowState {
     Completed,
 }
 
-/// One flow. Flows are sorted by path, sending port and receiving port.
+/// One flow. Flows are sorted by sending port, layer ([`FlowKey`]) and receiving port.
 #[derive(Debug, Clone)]
 pub(super) struct Flow {
     /// Size in bytes; infinite if unknown.
@@ -246,10 +249,12 @@ impl Coflow {
         sharing: CommonRateKind,
         default_estimate: f64,
     ) -> Coflow {
-        let (keys, paths) = layout::lay_out(spec, index, routes);
+        let keys = layout::order_flows(spec);
         let (senders, receivers) =
             (distinct(keys.iter().map(|key| key.src)), distinct(keys.iter().map(|key| key.dst)));
         let (grid, positions) = LiveFlowGrid::new(&keys, &receivers);
+        let blocks = positions.iter().map(|position| position.block);
+        let paths = routes.map_or_else(Paths::default, |routes| Paths::new(&keys, blocks, index, routes));
         let flows = build_flows(spec, &keys, positions, &senders, sharing, default_estimate);
         let loads = |links: Vec<u32>| -> Vec<LinkLoad> { links.into_iter().map(LinkLoad::idle).collect() };
         let mask = |links: &[u32]| BitSet::empty(links.last().map_or(0, |&last| last as usize + 1));
@@ -380,11 +385,18 @@ impl Coflow {
     }
 
     /// The trunks that a flow crosses.
+    #[inline]
     pub fn flow_trunks(&self, flow: u32) -> &[u32] {
-        self.paths.trunks(self.grid.path(self.flows[flow as usize].grid_position))
+        self.paths.trunks(flow)
+    }
+
+    /// A number that flows over the same trunks share.
+    pub fn flow_path(&self, flow: u32) -> u32 {
+        self.paths.path(flow)
     }
 
     /// The sending and the receiving port of a flow.
+    #[inline]
     pub fn flow_ports(&self, flow: u32) -> (u32, u32) {
         let f = &self.flows[flow as usize];
         (self.senders[f.sender_index as usize].link, self.receivers[f.grid_position.receiver as usize].link)
@@ -452,21 +464,9 @@ impl Coflow {
         &self,
         open_send: &mut BitSet,
         open_recv: &mut BitSet,
-        mut visit: impl FnMut(u32, usize, usize) -> (bool, bool),
+        visit: impl FnMut(u32, usize, usize) -> (bool, bool),
     ) {
-        self.grid.visit_open_flows(
-            &self.sending_ports,
-            &self.receiving_ports,
-            open_send,
-            open_recv,
-            &mut visit,
-        );
-        for path in 1..self.paths.len() {
-            self.grid.visit_open_flows_of_path(path, open_send, open_recv, |flow, src, dst| {
-                let (src_closes, dst_closes) = visit(flow, src, dst);
-                (src_closes, dst_closes, false)
-            });
-        }
+        self.grid.visit_open_flows(&self.sending_ports, &self.receiving_ports, open_send, open_recv, visit);
     }
 
     /// Whether no flow crosses a trunk.
@@ -475,39 +475,49 @@ impl Coflow {
         self.paths.is_switch()
     }
 
-    /// The first path from `from` on that has live flows and crosses open trunks only. Skips paths of which all senders, or a port of
-    /// the only flow, are closed.
-    pub(crate) fn next_open_path(&self, from: usize, open: OpenLinks<'_>) -> Option<usize> {
-        self.paths.next_open(from, open)
+    /// Finds the paths with live flows over open trunks, and their senders. Not on one switch. O(runs of paths over the same first
+    /// trunk, and paths over open first trunks).
+    pub(crate) fn find_open_paths(&self, open: OpenLinks<'_>, found: &mut OpenPaths) {
+        self.paths.find_open(open, found);
     }
 
-    /// The trunks of a path.
-    pub(crate) fn path_trunks(&self, path: usize) -> &[u32] {
-        self.paths.trunks(path)
-    }
-
-    /// Calls `visit` with each live flow of a path between open ports, and its two ports, in order of ports.
-    ///
-    /// `visit` returns whether the sending port, the receiving port and the path close. The iteration skips closed
-    /// ports, and ends when the path closes.
-    pub(crate) fn visit_open_flows_of_path(
+    /// Writes the live flows from a sending port to open receivers to `found`, in order. Flows over a path that is not among the open
+    /// `paths` may be missing. O(words of 64 receivers, and open paths of the sender).
+    pub(crate) fn find_flows(
         &self,
-        path: usize,
-        open_send: &mut BitSet,
-        open_recv: &mut BitSet,
-        visit: impl FnMut(u32, usize, usize) -> (bool, bool, bool),
+        port: usize,
+        paths: &OpenPaths,
+        receivers: &BitSet,
+        found: &mut Vec<BlockFlows>,
     ) {
-        self.grid.visit_open_flows_of_path(path, open_send, open_recv, visit);
+        self.grid.find_flows(port, &self.paths, paths, receivers, found);
+    }
+
+    /// The flows of a block, in order.
+    #[inline]
+    pub(crate) fn flows_of_block(&self, flows: BlockFlows) -> impl Iterator<Item = u32> {
+        self.grid.flows_of_block(flows)
+    }
+
+    /// Whether the path of a flow is among the open paths.
+    #[inline]
+    pub(crate) fn has_open_path(&self, flow: u32, paths: &OpenPaths) -> bool {
+        self.paths.has_open_path(flow, paths)
+    }
+
+    /// Removes the path of a flow from the open paths if a trunk has closed.
+    pub(crate) fn close_path(&self, flow: u32, open_trunks: &BitSet, paths: &mut OpenPaths) {
+        self.paths.close_path(flow, open_trunks, paths);
     }
 
     /// Calls `visit` with the live flows, and their receiving ports, from the `index`-th sender of
-    /// [`Coflow::senders`] to ports of `open`. On one switch only.
+    /// [`Coflow::senders`] to ports of `open`.
     #[inline]
     pub fn visit_flows_of_sender(&self, index: usize, open: &BitSet, visit: impl FnMut(u32, u32)) {
         self.grid.visit_flows_of_sender(index, open, visit);
     }
 
-    /// Number of live flows from the `index`-th sender of [`Coflow::senders`] to ports of `open`. On one switch only.
+    /// Number of live flows from the `index`-th sender of [`Coflow::senders`] to ports of `open`.
     #[inline]
     pub fn count_flows_of_sender(&self, index: usize, open: &BitSet) -> u32 {
         self.grid.count_flows_of_sender(index, open)
@@ -644,10 +654,8 @@ impl Coflow {
         let Flow { sender_index, grid_position, .. } = self.flows[flow as usize];
         self.senders[sender_index as usize].base_sum += part;
         self.receivers[grid_position.receiver as usize].base_sum += part;
-        if !self.paths.is_switch() {
-            for &trunk in self.paths.trunk_indices(self.grid.path(grid_position)) {
-                self.trunks[trunk as usize].base_sum += part;
-            }
+        for &trunk in self.paths.trunk_indices(flow) {
+            self.trunks[trunk as usize].base_sum += part;
         }
     }
 
@@ -911,12 +919,9 @@ impl Coflow {
         self.grid.insert(grid_position, receiver.link);
         receiver.add_flow(&mut self.receiving_ports);
         self.senders[sender_index as usize].add_flow(&mut self.sending_ports);
-        if !self.paths.is_switch() {
-            let path = self.grid.path(grid_position);
-            *self.paths.live_flow_count_mut(path) += 1;
-            for &trunk in self.paths.trunk_indices(path) {
-                self.trunks[trunk as usize].add_flow(&mut self.live_trunks);
-            }
+        self.paths.add_live_flow(flow);
+        for &trunk in self.paths.trunk_indices(flow) {
+            self.trunks[trunk as usize].add_flow(&mut self.live_trunks);
         }
     }
 
@@ -934,12 +939,9 @@ impl Coflow {
         self.grid.remove(grid_position, receiver.link);
         receiver.remove_flow(base, &mut self.receiving_ports);
         self.senders[sender_index as usize].remove_flow(base, &mut self.sending_ports);
-        if !self.paths.is_switch() {
-            let path = self.grid.path(grid_position);
-            *self.paths.live_flow_count_mut(path) -= 1;
-            for &trunk in self.paths.trunk_indices(path) {
-                self.trunks[trunk as usize].remove_flow(base, &mut self.live_trunks);
-            }
+        self.paths.remove_live_flow(flow);
+        for &trunk in self.paths.trunk_indices(flow) {
+            self.trunks[trunk as usize].remove_flow(base, &mut self.live_trunks);
         }
     }
 

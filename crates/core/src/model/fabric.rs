@@ -1,5 +1,6 @@
 //! The capacities of all links: the sending and the receiving side of each port, and trunks between switches.
 
+use super::bit_set::BitSet;
 use super::trunks::Trunks;
 use super::workload::PortSide;
 use crate::units::Rate;
@@ -34,6 +35,7 @@ pub struct Fabric {
     send_capacities: Vec<f64>,
     recv_capacities: Vec<f64>,
     trunk_capacities: Vec<f64>,
+    contended_trunks: BitSet,
     has_limiting_ports: bool,
     /// Number of changes so far.
     version: u64,
@@ -58,20 +60,22 @@ impl Fabric {
             send_capacities: rates.clone(),
             recv_capacities: rates,
             trunk_capacities: Vec::new(),
+            contended_trunks: BitSet::default(),
             has_limiting_ports: true,
             version: 1,
         }
     }
 
     /// Adds the links of `trunks`.
-    pub(crate) fn with_trunks(self, trunks: &Trunks) -> Fabric {
+    pub(crate) fn with_trunks(self, trunks: &mut Trunks) -> Fabric {
         let trunk_capacities = trunks.capacities().to_vec();
+        let contended_trunks = trunks.contended_trunks();
         let has_limiting_ports = trunks.has_limiting_ports();
         let fastest_link_rate = match has_limiting_ports {
             true => self.nominal_rate,
             false => trunk_capacities.iter().copied().fold(0.0, f64::max),
         };
-        Fabric { trunk_capacities, has_limiting_ports, fastest_link_rate, ..self }
+        Fabric { trunk_capacities, contended_trunks, has_limiting_ports, fastest_link_rate, ..self }
     }
 
     /// A number that differs after every change of a capacity.
@@ -115,6 +119,11 @@ impl Fabric {
     /// Capacity by trunk, in bytes per second.
     pub fn trunk_capacities(&self) -> &[f64] {
         &self.trunk_capacities
+    }
+
+    /// The trunks that coflows contend for; see [`Trunks::contended_trunks`].
+    pub fn contended_trunks(&self) -> &BitSet {
+        &self.contended_trunks
     }
 
     /// Whether ports can limit flows. Ports in regions do not.
@@ -168,6 +177,13 @@ impl Fabric {
     pub(crate) fn set_trunk_capacities(&mut self, capacities: &[f64]) {
         self.version += 1;
         self.trunk_capacities.copy_from_slice(capacities);
+    }
+
+    /// Sets the capacities of all trunks and the rates of the cables of all ports after cables have changed.
+    pub(crate) fn set_cables(&mut self, trunks: &mut Trunks) {
+        self.set_trunk_capacities(trunks.capacities());
+        self.contended_trunks = trunks.contended_trunks();
+        self.set_cable_rates(trunks.cable_rates());
     }
 
     /// Sets the rates of the cables of all ports, for sending and for receiving, in bytes per second. Factors of

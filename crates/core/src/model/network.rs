@@ -355,8 +355,7 @@ impl Network {
     pub(crate) fn change_cables(&mut self, changes: &[(LinkId, CableChange)]) -> bool {
         let Some(routes) = &mut self.routes else { return false };
         let paths_change = routes.change_cables(changes);
-        self.fabric.set_trunk_capacities(routes.capacities());
-        self.fabric.set_cable_rates(routes.cable_rates());
+        self.fabric.set_cables(routes);
         paths_change
     }
 

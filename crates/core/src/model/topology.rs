@@ -227,6 +227,23 @@ impl Topology {
         &self.outgoing_links[start as usize..end as usize]
     }
 
+    /// By host: its *site*, the set of switches that it has cables to. By site: its first host. Hosts of a site have the same paths.
+    pub(crate) fn sites(&self) -> (Vec<u32>, Vec<NodeId>) {
+        let mut site_by_switches: BTreeMap<Vec<NodeId>, u32> = BTreeMap::new();
+        let mut host_of_site = Vec::new();
+        let site_of = |host: NodeId| {
+            let cables = self.outgoing_links(host).iter();
+            let mut switches: Vec<NodeId> = cables.map(|&cable| self.link(cable).to).collect();
+            switches.sort_unstable();
+            *site_by_switches.entry(switches).or_insert_with(|| {
+                host_of_site.push(host);
+                host_of_site.len() as u32 - 1
+            })
+        };
+        let site_by_host = (0..self.host_count).map(NodeId).map(site_of).collect();
+        (site_by_host, host_of_site)
+    }
+
     /// The link from one node to another, if it exists. At most one exists. O(links of the node with fewer).
     pub fn link_between(&self, from: NodeId, to: NodeId) -> Option<LinkId> {
         let find =

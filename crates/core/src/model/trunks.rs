@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 
 use even_split::EvenSplit;
 
+use super::bit_set::BitSet;
 use super::link_history::LinkHistory;
 use super::topology::{CableChange, Link, LinkId, NodeId, Routes, Topology};
 use super::wide_area::{BandwidthHistory, WideArea};
@@ -296,6 +297,42 @@ impl Trunks {
             }
         }
         paths_change
+    }
+
+    /// The trunks that coflows contend for: those that the ports behind them can exceed. Between regions, all links; never the
+    /// maximum rate of a flow, which no other flow uses. O(sites x links x sites / 64) for the hosts under the same switches, the sites.
+    pub fn contended_trunks(&mut self) -> BitSet {
+        let mut rates = vec![(0.0, 0.0); self.ends.iter().max().map_or(0, |&last| last as usize + 1)];
+        for (&end, rate) in self.ends.iter().zip(self.cable_rates()) {
+            rates[end as usize] = rate;
+        }
+        let loads = match &mut self.paths {
+            Paths::Shortest { routes, trunk_by_link, .. } => {
+                let by_link = routes.max_loads(&rates);
+                // Trunks are numbered in the order of their links.
+                by_link
+                    .into_iter()
+                    .zip(trunk_by_link)
+                    .filter(|(_, trunk)| trunk.is_some())
+                    .map(|(load, _)| load)
+                    .collect()
+            }
+            Paths::EvenSplit(split) => split.max_loads(&rates),
+            Paths::BetweenRegions { .. } => vec![f64::INFINITY; self.links],
+        };
+        let mut contended = BitSet::empty(self.capacities.len());
+        // Sums of rates differ from a capacity by rounding.
+        let exceeds = |(_, (load, capacity)): &(usize, (f64, &f64))| *load > *capacity * (1.0 + 1e-9);
+        loads
+            .into_iter()
+            .zip(&self.capacities)
+            .enumerate()
+            .filter(exceeds)
+            .for_each(|(trunk, _)| contended.insert(trunk));
+        if let Paths::Shortest { dead_end: Some(dead_end), .. } = self.paths {
+            contended.insert(dead_end as usize);
+        }
+        contended
     }
 
     /// Capacities of the links, in bytes per second; then those of [`Trunks::with_dead_end`] and [`Trunks::with_flow_limits`].

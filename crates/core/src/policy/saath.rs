@@ -13,7 +13,8 @@
 //!   because contention orders only coflows of one queue. `contention=all` counts every active coflow.
 //! - *Available bandwidth* (line 7) at a port: any residual capacity is enough. Two coflows can then share a port,
 //!   the second at a lower rate. `available=full` admits a coflow only at ports that no other coflow was admitted to.
-//!   Its rates are always high, but more coflows depend on work conservation. Between regions, only links count.
+//!   Its rates are always high, but more coflows depend on work conservation. Trunks between switches carry many ports, so there the
+//!   coflow only needs the rate that it would have alone. Between regions, links count as ports do.
 //! - *t* in the deadline d C_q t (D5) is "the minimum time a CoFlow needs to spend in the queue based on the queue
 //!   threshold". Here t is (Q_hi - Q_lo) / port rate: the time that the bytes of the queue take through one port, and
 //!   the maximum delay that one coflow ahead in a FIFO can cause at the port. The last queue has no upper threshold,

@@ -1,4 +1,7 @@
-//! Contention: which coflows share links (Saath's k_c), updated as flows end. Ports that limit no flow do not count.
+//! Contention: which coflows share links (Saath's k_c), updated as flows end. Ports that limit no flow do not count, and neither do
+//! trunks that the ports behind them cannot exceed ([`Trunks::contended_trunks`]).
+//!
+//! [`Trunks::contended_trunks`]: crate::model::Trunks::contended_trunks
 
 use crate::model::{BitSet, Knowledge, Slot, View};
 use crate::policy::interface::Event;
@@ -11,6 +14,8 @@ pub struct Contention {
     overlaps: Vec<BitSet>,
     /// Coflows whose set of links may have changed.
     changed_coflows: Vec<Slot>,
+    /// The trunks that count, at the last update.
+    contended_trunks: BitSet,
 }
 
 impl Contention {
@@ -50,6 +55,12 @@ impl Contention {
 
     /// Updates all overlaps, and returns whether any may have changed. O(changed coflows x coflows x words of a mask of links).
     pub fn update_overlaps<K: Knowledge>(&mut self, view: &View<'_, K>) -> bool {
+        if self.contended_trunks != *view.fabric().contended_trunks() {
+            // A cable has failed or changed.
+            self.contended_trunks.copy_from(view.fabric().contended_trunks());
+            self.changed_coflows.clear();
+            self.changed_coflows.extend_from_slice(view.active_coflows());
+        }
         let changed = !self.changed_coflows.is_empty();
         let ports_limit = view.fabric().has_limiting_ports();
         while let Some(slot) = self.changed_coflows.pop() {
@@ -63,7 +74,8 @@ impl Contention {
                 let other_coflow = view.coflow(other);
                 let share_port = send.intersects(other_coflow.sending_ports())
                     || recv.intersects(other_coflow.receiving_ports());
-                if ports_limit && share_port || trunks.intersects(other_coflow.live_trunks()) {
+                let share_trunk = trunks.intersects_in(other_coflow.live_trunks(), &self.contended_trunks);
+                if ports_limit && share_port || share_trunk {
                     self.overlaps[slot as usize].insert(other as usize);
                     self.overlaps[other as usize].insert(slot as usize);
                 } else {

@@ -1,6 +1,7 @@
 //! Residual capacity of each link during the construction of a schedule.
 
-use crate::model::{BitSet, Coflow, Fabric, LinkLoad, OpenLinks, RemainingLoads};
+use crate::model::bit_set::WordBits;
+use crate::model::{BitSet, BlockFlows, Coflow, Fabric, LinkLoad, OpenLinks, OpenPaths, RemainingLoads};
 
 /// Links of one kind: the sending sides of ports, the receiving sides, or trunks.
 #[derive(Debug, Clone, Default)]
@@ -80,6 +81,9 @@ pub struct ResidualCapacity {
     /// The links of the idle fabric, and the version of the fabric that they come from.
     idle: SavedResidual,
     version: u64,
+    /// Buffers of [`ResidualCapacity::fill_flows`].
+    path_buffer: OpenPaths,
+    flow_buffer: Vec<BlockFlows>,
 }
 
 /// A saved state of a [`ResidualCapacity`].
@@ -88,6 +92,15 @@ pub struct SavedResidual {
     senders: LinkResiduals,
     receivers: LinkResiduals,
     trunks: LinkResiduals,
+}
+
+impl SavedResidual {
+    /// See [`ResidualCapacity::max_equal_rate`].
+    fn max_equal_rate(&self, coflow: &Coflow) -> f64 {
+        let rate = self.senders.limit_equal_rate(coflow.senders(), f64::INFINITY);
+        let rate = self.receivers.limit_equal_rate(coflow.receivers(), rate);
+        self.trunks.limit_equal_rate(coflow.trunks(), rate)
+    }
 }
 
 impl ResidualCapacity {
@@ -157,20 +170,23 @@ impl ResidualCapacity {
             && coflow.live_trunks().is_subset(&self.trunks.open_links)
     }
 
-    /// Whether every link that a coflow's live flows cross has its full capacity; ports that limit no flow only need some. O(links of
-    /// the coflow).
+    /// Whether no port of a coflow's live flows is in use, and no trunk lowers the rate that the flows would have alone. Between
+    /// regions, where ports limit no flow: whether no link is in use. O(links of the coflow).
     pub fn admits_at_full_capacity(&self, coflow: &Coflow) -> bool {
-        let kinds = [
-            (self.ports_limit, coflow.senders(), &self.senders, &self.idle.senders),
-            (self.ports_limit, coflow.receivers(), &self.receivers, &self.idle.receivers),
-            (true, coflow.trunks(), &self.trunks, &self.idle.trunks),
-        ];
-        kinds.into_iter().all(|(limits, loads, now, idle)| {
-            let is_unused = |link: usize| !limits || now.residuals[link] == idle.residuals[link];
+        let is_unused = |loads: &[LinkLoad], now: &LinkResiduals, idle: &LinkResiduals| {
             let mut used =
                 loads.iter().filter(|load| load.live_flow_count > 0).map(|load| load.link as usize);
-            used.all(|link| now.open_links.contains(link) && is_unused(link))
-        })
+            used.all(|link| now.residuals[link] == idle.residuals[link])
+        };
+        if !self.admits(coflow) {
+            return false;
+        }
+        if !self.ports_limit {
+            return is_unused(coflow.trunks(), &self.trunks, &self.idle.trunks);
+        }
+        is_unused(coflow.senders(), &self.senders, &self.idle.senders)
+            && is_unused(coflow.receivers(), &self.receivers, &self.idle.receivers)
+            && self.max_equal_rate(coflow) >= self.idle.max_equal_rate(coflow) * (1.0 - 1e-9)
     }
 
     /// Whether some live flow of a coflow might get a rate. Can be true although none can; never false if one can.
@@ -227,6 +243,7 @@ impl ResidualCapacity {
     }
 
     /// The highest rate that a flow can have: the minimum residual capacity of its links.
+    #[inline]
     pub(crate) fn flow_residual(&self, coflow: &Coflow, flow: u32) -> f64 {
         let (src, dst) = coflow.flow_ports(flow);
         let at_ports = self.senders.residuals[src as usize].min(self.receivers.residuals[dst as usize]);
@@ -253,7 +270,7 @@ impl ResidualCapacity {
             return;
         }
         if !coflow.is_on_one_switch() {
-            return self.fill_paths(coflow, on_rate);
+            return self.fill_flows_over_trunks(coflow, on_rate);
         }
         let (send, recv, dust) = (&mut self.senders, &mut self.receivers, self.rounding_tolerance);
         let (send_left, recv_left) = (&mut send.residuals[..], &mut recv.residuals[..]);
@@ -275,31 +292,48 @@ impl ResidualCapacity {
         }
     }
 
-    /// [`ResidualCapacity::fill_flows`] path by path.
-    fn fill_paths(&mut self, coflow: &Coflow, mut on_rate: impl FnMut(u32, f64)) {
-        let dust = self.rounding_tolerance;
-        let mut next = 0;
-        while let Some(path) = coflow.next_open_path(next, self.open_links()) {
-            next = path + 1;
-            let trunks = coflow.path_trunks(path);
-            let over_trunks = |trunk: &u32| self.trunks.residuals[*trunk as usize];
-            let capacity = trunks.iter().map(over_trunks).fold(f64::INFINITY, f64::min);
-            let mut path_left = capacity;
-            let (send, recv) = (&mut self.senders, &mut self.receivers);
-            let (send_left, recv_left) = (&mut send.residuals[..], &mut recv.residuals[..]);
-            let (open_send, open_recv) = (&mut send.open_links, &mut recv.open_links);
-            coflow.visit_open_flows_of_path(path, open_send, open_recv, |flow, src, dst| {
-                let rate = send_left[src].min(recv_left[dst]).min(path_left);
-                send_left[src] -= rate;
-                recv_left[dst] -= rate;
-                path_left -= rate;
+    /// [`ResidualCapacity::fill_flows`] over trunks. O([`Coflow::find_open_paths`]), and O(words of 64 receivers + open paths) for each
+    /// sender with an open path.
+    fn fill_flows_over_trunks(&mut self, coflow: &Coflow, mut on_rate: impl FnMut(u32, f64)) {
+        let mut paths = std::mem::take(&mut self.path_buffer);
+        let mut flows = std::mem::take(&mut self.flow_buffer);
+        coflow.find_open_paths(self.open_links(), &mut paths);
+        for at in 0..paths.senders().words().len() {
+            let senders = paths.senders().words()[at] & coflow.sending_ports().word(at);
+            for bit in WordBits(senders) {
+                let src = 64 * at + bit;
+                coflow.find_flows(src, &paths, &self.receivers.open_links, &mut flows);
+                self.fill_flows_of_sender(src, coflow, &flows, &mut paths, &mut on_rate);
+            }
+        }
+        (self.path_buffer, self.flow_buffer) = (paths, flows);
+    }
+
+    #[inline]
+    fn fill_flows_of_sender(
+        &mut self,
+        src: usize,
+        coflow: &Coflow,
+        flows: &[BlockFlows],
+        paths: &mut OpenPaths,
+        on_rate: &mut impl FnMut(u32, f64),
+    ) {
+        for &block in flows {
+            for flow in coflow.flows_of_block(block) {
+                if !coflow.has_open_path(flow, paths) {
+                    continue;
+                }
+                let rate = self.flow_residual(coflow, flow);
+                if rate <= self.rounding_tolerance {
+                    // An earlier flow has closed the receiver or a trunk.
+                    coflow.close_path(flow, &self.trunks.open_links, paths);
+                    continue;
+                }
+                self.subtract_flow_rate(coflow, flow, rate);
                 on_rate(flow, rate);
-                (send_left[src] <= dust, recv_left[dst] <= dust, path_left <= dust)
-            });
-            if path_left < capacity {
-                // A path closes when its tightest trunk does: within the rounding error, nothing is left there.
-                let used = if path_left <= dust { capacity } else { capacity - path_left };
-                trunks.iter().for_each(|&trunk| self.trunks.subtract_rate(trunk as usize, used, dust));
+                if !self.senders.open_links.contains(src) {
+                    return;
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use weir_core::units::Rate;
 
 use crate::common::config_with_cases;
 
-fn rate(bytes_per_second: f64) -> Rate {
+pub fn rate(bytes_per_second: f64) -> Rate {
     Rate::new(bytes_per_second).unwrap()
 }
 
@@ -81,7 +81,7 @@ fn slow_link_of_an_even_split_limits_its_group() {
 }
 
 /// Connected switches with random cables and rates, and one or two cables for each host.
-fn any_topology() -> impl Strategy<Value = Topology> {
+pub fn any_topology() -> impl Strategy<Value = Topology> {
     let switches = 2..8usize;
     let seeds = prop::collection::vec((any::<u32>(), any::<u32>(), 1..10u32), 4..24);
     (switches, seeds).prop_map(|(switches, seeds)| {

@@ -6,6 +6,7 @@ mod cases;
 mod cluster;
 mod common;
 mod connections;
+mod contended_trunks;
 mod detour;
 mod engine;
 mod even_split;

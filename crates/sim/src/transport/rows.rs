@@ -62,7 +62,7 @@ impl CoflowFlows {
             let entries = row.entries.clone();
             flows.extend(entries.map(|entry| (self.flows[entry], self.remaining_bytes[entry])));
         }
-        flows.sort_unstable_by_key(|&(flow, _)| (coflow.flow_ports(flow).0, flow));
+        flows.sort_unstable_by_key(|&(flow, _)| (coflow.flow_ports(flow).0, coflow.flow_path(flow), flow));
         self.rows.clear();
         self.row_links.clear();
         self.flows.clear();

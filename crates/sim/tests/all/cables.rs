@@ -145,12 +145,14 @@ fn two_flows_share_the_uplink_that_is_left() {
 /// The paths and capacities after each event, from the routes of the topology.
 fn epochs_of(topology: &Topology, seed: u64, workload: &Workload, events: &[CableEvent]) -> Vec<Epoch> {
     let mut routes = Routes::new(topology.clone(), seed);
+    let mut engine_trunks = Trunks::new(topology.clone(), seed).unwrap().with_dead_end();
     let mut rates: Vec<f64> = topology.links().iter().map(|link| link.rate.get()).collect();
     let is_trunk = |link: LinkId| !topology.is_host_link(topology.link(link));
     let trunks: Vec<LinkId> =
         (0..topology.links().len() as u32).map(LinkId).filter(|&link| is_trunk(link)).collect();
     let mut epochs = Vec::new();
     for event in events {
+        engine_trunks.change_cables(&[(event.cable, event.change)]);
         for link in [event.cable, event.cable.reverse()] {
             match event.change {
                 CableChange::Down => drop(routes.fail_link(link)),
@@ -180,7 +182,8 @@ fn epochs_of(topology: &Topology, seed: u64, workload: &Workload, events: &[Cabl
             });
             paths.push(of_flow.collect());
         }
-        epochs.push(Epoch { time: event.time.get(), capacities, paths });
+        let contended_trunks = engine_trunks.contended_trunks();
+        epochs.push(Epoch { time: event.time.get(), capacities, contended_trunks, paths });
     }
     epochs
 }

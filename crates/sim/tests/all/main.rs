@@ -24,6 +24,7 @@ mod service_events;
 mod service_guarantees;
 mod service_ports;
 mod timing;
+mod spare_capacity;
 mod transfer_limit;
 mod tree;
 mod trunks;

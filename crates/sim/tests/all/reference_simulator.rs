@@ -29,7 +29,7 @@ use ordered::SortKey;
 use philae::{PhilaeParameters, Samples};
 use regions::{RegionNetwork, UNLIMITED_RATE};
 use saath::SaathParameters;
-use weir_core::model::{CoflowSpec, Workload};
+use weir_core::model::{BitSet, CoflowSpec, Workload};
 
 /// Residual port capacity below this is rounding error.
 const TOLERANCE: f64 = 1e-9;
@@ -80,8 +80,7 @@ struct Coflow {
     arrival: f64,
     deadline: f64,
     weight: f64,
-    /// In service order: by trunks, then by ports; a second flow over the same links comes in a second round of its
-    /// sender.
+    /// In service order: by ports; a second flow between the same ports comes in a second round of its sender.
     flows: Vec<Flow>,
     /// Indices in the workload.
     spec_order: Vec<usize>,
@@ -115,9 +114,9 @@ impl Coflow {
         self.live_flows().filter(|f| f.links().any(|l| l == link)).count()
     }
 
-    /// Whether a link from `first` on carries live flows of both.
-    fn shares_link(&self, other: &Coflow, first: usize) -> bool {
-        let mut links = self.live_flows().flat_map(Flow::links).filter(|&link| link >= first);
+    /// Whether one of the links that `counts` carries live flows of both.
+    fn shares_link(&self, other: &Coflow, counts: impl Fn(usize) -> bool) -> bool {
+        let mut links = self.live_flows().flat_map(Flow::links).filter(|&link| counts(link));
         links.any(|link| other.live_count_over(link) > 0)
     }
 }
@@ -153,11 +152,6 @@ impl Policy {
     fn separates_receivers(&self) -> bool {
         matches!(self, Policy::Fair | Policy::Mrtf { largest_group_first: true })
     }
-
-    /// Whether the policy decides as if all ports were on one switch.
-    fn decides_over_ports(&self) -> bool {
-        matches!(self, Policy::Pfp | Policy::Django { .. })
-    }
 }
 
 /// The trunks from a time on.
@@ -165,6 +159,8 @@ impl Policy {
 pub struct Epoch {
     pub time: f64,
     pub capacities: Vec<f64>,
+    /// The trunks that coflows contend for.
+    pub contended_trunks: BitSet,
     /// By coflow and flow of the workload: the trunks of its path.
     pub paths: Vec<Vec<Vec<u32>>>,
 }
@@ -176,6 +172,7 @@ struct ReferenceSimulator<'a> {
     now: f64,
     coflows: Vec<Coflow>,
     links: Vec<f64>,
+    contended_trunks: BitSet,
     goodput: Option<&'a GoodputCurve>,
     regions: Option<&'a RegionNetwork>,
     released: usize,
@@ -202,24 +199,17 @@ struct ReferenceSimulator<'a> {
     has_ties: bool,
 }
 
-/// The flows of a coflow by trunks, if there are any, then by ports; a second flow over the same links comes in a second round
-/// of its sender.
-fn service_order(
-    spec: &CoflowSpec,
-    paths: Option<&Vec<Vec<u32>>>,
-    port_position: impl Fn(u32) -> usize,
-) -> Vec<usize> {
-    let path = |i: usize| paths.map(|paths| &paths[i]);
+/// The flows of a coflow by ports; a second flow between the same ports comes in a second round of its sender.
+fn service_order(spec: &CoflowSpec, port_position: impl Fn(u32) -> usize) -> Vec<usize> {
     let mut round = vec![0; spec.flows.len()];
     for (i, flow) in spec.flows.iter().enumerate() {
-        let is_same =
-            |&j: &usize| (spec.flows[j].src, spec.flows[j].dst, path(j)) == (flow.src, flow.dst, path(i));
+        let is_same = |&j: &usize| (spec.flows[j].src, spec.flows[j].dst) == (flow.src, flow.dst);
         round[i] = (0..i).filter(is_same).count();
     }
     let mut places: Vec<usize> = (0..spec.flows.len()).collect();
     places.sort_by_key(|&i| {
         let (src, dst) = (port_position(spec.flows[i].src), port_position(spec.flows[i].dst));
-        (path(i), src, round[i], dst)
+        (src, round[i], dst)
     });
     places
 }
@@ -242,7 +232,7 @@ impl ReferenceSimulator<'_> {
                 let link = network.regions.as_ref().and_then(|regions| regions.link(flow, workload.ports));
                 path.extend(link.map(|link| link as u32));
             }
-            let places = service_order(spec, (!policy.decides_over_ports()).then_some(&paths), port_position);
+            let places = service_order(spec, port_position);
             let flow = |&i: &usize| Flow {
                 src: spec.flows[i].src as usize,
                 dst: ports + spec.flows[i].dst as usize,
@@ -286,6 +276,7 @@ impl ReferenceSimulator<'_> {
             policy,
             now: 0.0,
             coflows,
+            contended_trunks: routes.map_or_else(BitSet::default, |mut routes| routes.contended_trunks()),
             links: std::iter::repeat_n(port_rate, 2 * ports).chain(capacities.iter().copied()).collect(),
             goodput: network.goodput.as_ref(),
             regions: network.regions.as_ref(),
@@ -307,8 +298,11 @@ impl ReferenceSimulator<'_> {
 
     /// Whether two coflows share a link that can limit them.
     fn contend(&self, a: usize, b: usize) -> bool {
-        let first = if self.regions.is_some() { 2 * self.workload.ports as usize } else { 0 };
-        self.coflows[a].shares_link(&self.coflows[b], first)
+        let counts = |link: usize| match link.checked_sub(2 * self.workload.ports as usize) {
+            None => self.regions.is_none(),
+            Some(trunk) => self.regions.is_some() || self.contended_trunks.contains(trunk),
+        };
+        self.coflows[a].shares_link(&self.coflows[b], counts)
     }
 
     /// Active coflows in the order of their release.
@@ -346,15 +340,20 @@ impl ReferenceSimulator<'_> {
         self.limit_to_goodput();
     }
 
+    /// The highest rate that all live flows of a coflow can have at the same time.
+    fn max_equal_rate(&self, c: usize, left: &[f64]) -> f64 {
+        let coflow = &self.coflows[c];
+        let links = coflow.live_flows().flat_map(Flow::links);
+        let rate = links.map(|link| left[link] / coflow.live_count_over(link) as f64);
+        rate.fold(f64::INFINITY, f64::min)
+    }
+
     /// All or none: the highest equal rates, if every link has residual capacity. Returns the rate.
     fn assign_equal_rates(&mut self, c: usize, left: &mut [f64]) -> f64 {
         if !self.is_open(c, left) {
             return 0.0;
         }
-        let coflow = &self.coflows[c];
-        let links = coflow.live_flows().flat_map(Flow::links);
-        let rate = links.map(|link| left[link] / coflow.live_count_over(link) as f64);
-        let rate = rate.fold(f64::INFINITY, f64::min);
+        let rate = self.max_equal_rate(c, left);
         for flow in self.coflows[c].flows.iter_mut().filter(|f| f.phase == FlowPhase::Live) {
             flow.take_rate(rate, left);
         }

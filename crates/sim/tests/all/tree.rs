@@ -52,6 +52,22 @@ pub fn assign_services(mut workload: Workload, owners: &[usize]) -> Workload {
     workload
 }
 
+/// The services of [`assign_services`], with these weights and policies of their applications.
+pub fn tree_of_applications(policies: &[&str], weights: &[f64]) -> Vec<Service> {
+    let application = |name: &str, policy: &str| Application {
+        name: name.to_owned(),
+        weight: 1.0,
+        model: None,
+        policy: policy.to_owned(),
+    };
+    let service = |(at, name): (usize, &&str)| Service {
+        application_sharing: ApplicationSharing::Weighted,
+        applications: vec![application("a", policies[2 * at]), application("b", policies[2 * at + 1])],
+        ..service(name, weights[at], "fair")
+    };
+    ["busy", "idle"].iter().enumerate().map(service).collect()
+}
+
 /// The duration of each coflow alone on the network, with all ports at their highest rates.
 fn isolated_ccts(w: &Workload) -> Vec<f64> {
     let best = w.events.iter().filter_map(|event| match event.change {
@@ -70,7 +86,7 @@ fn isolated_ccts(w: &Workload) -> Vec<f64> {
     w.coflows.iter().map(isolated_cct).collect()
 }
 
-fn any_leaf_policies() -> impl Strategy<Value = Vec<&'static str>> {
+pub fn any_leaf_policies() -> impl Strategy<Value = Vec<&'static str>> {
     let known: Vec<&str> =
         POLICIES.iter().map(|entry| entry.name).filter(|name| check_leaf_policy(name).is_ok()).collect();
     prop::collection::vec(prop::sample::select(known), 4)
@@ -118,20 +134,7 @@ proptest! {
     ) {
         let w = assign_services(w, &owners);
         let options = options(1.0, interval);
-        let application = |name: &str, policy: &str| {
-            Application { name: name.to_owned(), weight: 1.0, model: None, policy: policy.to_owned() }
-        };
-        let plan = || {
-            let services = ["busy", "idle"].iter().enumerate().map(|(at, name)| Service {
-                application_sharing: ApplicationSharing::Weighted,
-                applications: vec![
-                    application("a", policies[2 * at]),
-                    application("b", policies[2 * at + 1]),
-                ],
-                ..service(name, weights[at], "fair")
-            });
-            AnyPolicy::Tree(TreeSpec::Services(services.collect(), None))
-        };
+        let plan = || AnyPolicy::Tree(TreeSpec::Services(tree_of_applications(&policies, &weights), None));
         let mut capacity = CapacityChecker::default();
         let first = replay(&w, plan(), &options, &mut capacity);
         prop_assert_eq!(&capacity.violation, &None, "{:?}", policies);

@@ -4,18 +4,17 @@ use std::collections::BTreeMap;
 
 use crate::common::{
     POLICIES, Schedule, WorkloadFeatures, any_workload, assert_near, cases, check_all_sent_bytes, coflow,
-    is_near, leaf_spine, options, options_over, replay_with_options, timed_event, workload,
+    leaf_spine, options, options_over, replay_with_options, timed_event, workload,
 };
 use proptest::prelude::*;
 use weir_core::allocation::CommonRate;
-use weir_core::engine::DecidesOver;
 use weir_core::model::topology::TopologyBuilder;
 use weir_core::model::{
     FlowState, PortSide, TopologyTemplate, Trunks, TrunksError, Workload, WorkloadChange,
 };
 use weir_core::policy;
 use weir_core::units::Rate;
-use weir_sim::{NetworkModel, NoObserver, Observer, ReplayError, ReplayOptions, Snapshot, replay};
+use weir_sim::{NoObserver, Observer, ReplayError, Snapshot, replay};
 
 fn leaf_spine_trunks(spines: u32, leaves: u32, hosts: u32, oversubscription: f64, seed: u64) -> Trunks {
     Trunks::new(leaf_spine(spines, leaves, hosts, oversubscription), seed).unwrap()
@@ -298,27 +297,6 @@ proptest! {
                 check_all_sent_bytes(&all, &recorder.schedules, &outcome)?;
             }
             prop_assert_eq!(replay_with_options(&all, policy, &options_over(&trunks, interval)).coflows, outcome.coflows, "{}", policy);
-        }
-    }
-
-    #[test]
-    fn trunks_with_spare_capacity_change_no_replay(all in any_workload(WorkloadFeatures::ALL)) {
-        let wide = options_over(&leaf_spine_trunks(2, 2, all.ports.div_ceil(2), 0.01, 0), 0.5);
-        let at_ports = NetworkModel { decides_over: DecidesOver::Ports, ..wide.network.clone() };
-        let at_ports = ReplayOptions { network: at_ports, ..wide.clone() };
-        for policy in POLICIES {
-            let plain = replay_with_options(&all, policy, &options(1.0, 0.5)).coflows;
-            // With queues at senders, the transport reassigns residual capacity path by path.
-            let at_ports = if policy.starts_with("aalo") { Vec::new() } else { replay_with_options(&all, policy, &at_ports).coflows };
-            for (found, plain) in at_ports.iter().zip(&plain) {
-                prop_assert!(is_near(found.cct(), plain.cct(), 1e-6), "{}: {} and {}", policy, found.cct(), plain.cct());
-            }
-            // The other policies serve the flows of a coflow path by path.
-            if ["fair", "pfp", "django", "saath:work-conservation=off", "aalo:at=both"].contains(policy) {
-                for (found, plain) in replay_with_options(&all, policy, &wide).coflows.iter().zip(&plain) {
-                    prop_assert!(is_near(found.cct(), plain.cct(), 1e-6), "{}: {} and {}", policy, found.cct(), plain.cct());
-                }
-            }
         }
     }
 }

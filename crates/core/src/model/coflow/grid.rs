@@ -1,9 +1,10 @@
-//! Bit sets of the live flows of a coflow, by path, sending port and receiving port.
+//! Bit sets of the live flows of a coflow, by sending port and receiving port.
 
 use std::ops::Range;
 
 use super::super::bit_set::{BitSet, WordBits};
 use super::layout::FlowKey;
+use super::paths::{OpenPaths, Paths};
 
 /// Up to 64 flows of one sender to receivers in one word of a port mask. A block contains at most one flow per
 /// receiver: a second flow between two ports is in another block.
@@ -21,32 +22,34 @@ impl Block {
     }
 }
 
+/// Live flows of one block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BlockFlows {
+    block: u32,
+    receiver_bits: u64,
+}
+
 /// The place of a flow in a [`LiveFlowGrid`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GridPosition {
-    block: u32,
+    pub block: u32,
     /// Position among the receiving ports.
     pub receiver: u32,
 }
 
-/// Live flows in rows: a row has the flows of one sender over one path, in the order of receiving ports. Flows are
-/// numbered in the order of paths, then of senders.
+/// Live flows in rows: a row has the flows of one sender, in the order of layers, then of receiving ports. Flows are numbered in the
+/// order of rows.
 #[derive(Debug, Clone)]
 pub(super) struct LiveFlowGrid {
-    /// The senders of the first path, by words of a port mask.
+    /// By words of a port mask.
     senders: Vec<SenderWord>,
-    /// The first row of each path, and the end of the last path's rows.
-    first_rows: Vec<u32>,
-    row_senders: Vec<u32>,
-    /// The first block of each row, and the end of the last row's blocks.
+    /// By sender: its first block, and the end of the last sender's blocks.
     first_blocks: Vec<u32>,
     blocks: Vec<Block>,
     /// By block: index of its word, and its live flows. Separate from `blocks`, because most look-ups need only these
     /// vectors.
     block_words: Vec<u32>,
     live_bits: Vec<u64>,
-    /// By block: its path.
-    block_paths: Vec<u32>,
 }
 
 /// The senders among 64 ports.
@@ -70,30 +73,25 @@ impl LiveFlowGrid {
     ///
     /// `flows` are sorted. `receivers` contains every receiving port once, sorted.
     pub fn new(flows: &[FlowKey], receivers: &[u32]) -> (LiveFlowGrid, Vec<GridPosition>) {
-        let first_path = flows.iter().take_while(|flow| flow.path == 0);
-        let ports = first_path.last().map_or(0, |flow| flow.src as usize + 1);
+        let ports = flows.last().map_or(0, |flow| flow.src as usize + 1);
         let mut grid = LiveFlowGrid {
             senders: vec![SenderWord::default(); ports.div_ceil(64)],
-            first_rows: Vec::new(),
-            row_senders: Vec::new(),
             first_blocks: Vec::new(),
             blocks: Vec::new(),
             block_words: Vec::new(),
             live_bits: Vec::new(),
-            block_paths: Vec::new(),
         };
         let mut positions = Vec::with_capacity(flows.len());
-        let (mut row, mut block) = (None, None);
+        let (mut sender, mut block) = (None, None);
         for (at, flow) in flows.iter().enumerate() {
-            if row != Some((flow.path, flow.src)) {
-                row = Some((flow.path, flow.src));
-                grid.add_row(flow);
+            if sender != Some(flow.src) {
+                sender = Some(flow.src);
+                grid.add_sender(flow.src);
             }
             let word = flow.dst / 64;
-            if block != Some((flow.path, flow.src, flow.layer, word)) {
-                block = Some((flow.path, flow.src, flow.layer, word));
+            if block != Some((flow.src, flow.layer, word)) {
+                block = Some((flow.src, flow.layer, word));
                 grid.block_words.push(word);
-                grid.block_paths.push(flow.path);
                 grid.blocks.push(Block { first_flow: at as u32, receiver_bits: 0 });
             }
             let block = grid.blocks.len() - 1;
@@ -102,32 +100,19 @@ impl LiveFlowGrid {
                 receivers.binary_search(&flow.dst).expect("the caller lists every receiving port") as u32;
             positions.push(GridPosition { block: block as u32, receiver });
         }
-        grid.first_rows.push(grid.row_senders.len() as u32);
         grid.first_blocks.push(grid.blocks.len() as u32);
         grid.live_bits = vec![0; grid.blocks.len()];
         (grid, positions)
     }
 
-    /// Starts the row of a flow.
-    fn add_row(&mut self, flow: &FlowKey) {
-        if flow.path == 0 {
-            let word = &mut self.senders[flow.src as usize / 64];
-            if word.sender_bits == 0 {
-                word.earlier_senders = self.row_senders.len() as u32;
-            }
-            word.sender_bits |= 1 << (flow.src % 64);
+    /// Starts the row of a sender.
+    fn add_sender(&mut self, port: u32) {
+        let word = &mut self.senders[port as usize / 64];
+        if word.sender_bits == 0 {
+            word.earlier_senders = self.first_blocks.len() as u32;
         }
-        if flow.path as usize == self.first_rows.len() {
-            self.first_rows.push(self.row_senders.len() as u32);
-        }
-        self.row_senders.push(flow.src);
+        word.sender_bits |= 1 << (port % 64);
         self.first_blocks.push(self.blocks.len() as u32);
-    }
-
-    /// The path of a flow.
-    #[inline]
-    pub fn path(&self, position: GridPosition) -> usize {
-        self.block_paths[position.block as usize] as usize
     }
 
     /// Adds a live flow to `port`.
@@ -140,7 +125,7 @@ impl LiveFlowGrid {
         self.live_bits[position.block as usize] &= !(1 << (port % 64));
     }
 
-    /// Calls `visit` with each live flow of the first path between open ports, and its two ports, in order of ports.
+    /// Calls `visit` with each live flow between open ports, and its two ports, in order of ports.
     ///
     /// `visit` returns whether the sending and the receiving port close. The iteration skips closed ports. `senders`
     /// and `receivers` are the ports of the live flows.
@@ -187,44 +172,53 @@ impl LiveFlowGrid {
         }
     }
 
-    /// Calls `visit` with each live flow of a path between open ports, and its two ports, in order of ports.
-    ///
-    /// `visit` returns whether the sending port, the receiving port and the path close. The iteration skips closed
-    /// ports, and ends when the path closes. O(rows of the path + words of 64 receivers of open senders).
-    pub fn visit_open_flows_of_path(
+    /// Writes the live flows from `port` to open receivers to `found`, in order, without most of those over paths that are not open.
+    pub fn find_flows(
         &self,
-        path: usize,
-        open_send: &mut BitSet,
-        open_recv: &mut BitSet,
-        mut visit: impl FnMut(u32, usize, usize) -> (bool, bool, bool),
+        port: usize,
+        paths: &Paths,
+        open_paths: &OpenPaths,
+        receivers: &BitSet,
+        found: &mut Vec<BlockFlows>,
     ) {
-        let recv = open_recv.words_mut();
-        for row in self.first_rows[path] as usize..self.first_rows[path + 1] as usize {
-            let src = self.row_senders[row] as usize;
-            let blocks = self.blocks_of(row);
-            if !open_send.contains(src) || !self.reaches(blocks.clone(), recv) {
-                continue;
-            }
-            'sender: for block in blocks {
-                let word = self.block_words[block] as usize;
-                for bit in WordBits(self.live_bits[block] & recv[word]) {
-                    let flow = self.blocks[block].flow(bit);
-                    let (src_closes, dst_closes, path_closes) = visit(flow, src, 64 * word + bit);
-                    if dst_closes {
-                        recv[word] &= !(1 << bit);
+        let sender = self.sender_index(port);
+        let (blocks, receivers) = (self.blocks_of(sender), receivers.words());
+        found.clear();
+        if !self.reaches(blocks.clone(), receivers) {
+            return;
+        }
+        for block in blocks.clone() {
+            found.push(BlockFlows { block: block as u32, receiver_bits: 0 });
+        }
+        // Loops without iterator adapters, which builds without link-time optimization do not inline.
+        for run in paths.sender_runs(sender) {
+            let open_bits = open_paths.bits_of(run);
+            if run.has_few(open_bits) {
+                for path in WordBits(open_bits) {
+                    for members in paths.members(run, path) {
+                        found[members.block as usize - blocks.start].receiver_bits |= members.receiver_bits;
                     }
-                    if src_closes {
-                        open_send.remove(src);
-                    }
-                    if path_closes {
-                        return;
-                    }
-                    if src_closes {
-                        break 'sender;
-                    }
+                }
+            } else {
+                for members in paths.all_members(run) {
+                    found[members.block as usize - blocks.start].receiver_bits |= members.receiver_bits;
                 }
             }
         }
+        for (block, flows) in blocks.zip(found) {
+            flows.receiver_bits &= self.live_bits[block] & receivers[self.block_words[block] as usize];
+        }
+    }
+
+    /// The flows of a block, in order.
+    #[inline]
+    pub fn flows_of_block(&self, flows: BlockFlows) -> impl Iterator<Item = u32> {
+        WordBits(flows.receiver_bits).map(move |bit| self.blocks[flows.block as usize].flow(bit))
+    }
+
+    #[inline]
+    fn sender_index(&self, port: usize) -> usize {
+        self.senders[port / 64].sender_index(port % 64)
     }
 
     /// Whether a live flow of these blocks has an open receiver. Most senders reach none, and one branch covers all
@@ -236,11 +230,11 @@ impl LiveFlowGrid {
     }
 
     #[inline]
-    fn blocks_of(&self, row: usize) -> Range<usize> {
-        self.first_blocks[row] as usize..self.first_blocks[row + 1] as usize
+    fn blocks_of(&self, sender: usize) -> Range<usize> {
+        self.first_blocks[sender] as usize..self.first_blocks[sender + 1] as usize
     }
 
-    /// The blocks of a row with live flows to ports of `open`: block, word, and the bits of these flows.
+    /// The blocks of a sender with live flows to ports of `open`: block, word, and the bits of these flows.
     #[inline]
     fn open_blocks(&self, sender: usize, open: &BitSet) -> impl Iterator<Item = (usize, u32, u64)> {
         self.blocks_of(sender).map(move |block| {

@@ -10,6 +10,8 @@
 //! A path costs the links of the nodes on it. Every hop is nearer to the destination than the previous one, so no
 //! path contains a loop.
 
+mod max_loads;
+
 use super::{LinkId, NodeId, Topology};
 
 /// The distance of an unreachable switch.

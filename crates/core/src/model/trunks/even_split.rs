@@ -17,9 +17,8 @@ use super::super::topology::{LinkId, NodeId, Routes, Topology};
 #[derive(Debug, Clone)]
 pub(super) struct EvenSplit {
     routes: Routes,
-    /// By host: its *site*, the set of switches that it has cables to.
+    /// See [`Topology::sites`].
     sites: Vec<u32>,
-    /// By site: one of its hosts.
     host_of_site: Vec<NodeId>,
     /// By link: its group; `None` for links of hosts and links on no shortest path.
     group_by_link: Vec<Option<u32>>,
@@ -42,18 +41,7 @@ impl EvenSplit {
     /// Computes the link groups, and their capacities in bytes per second. O(pairs of sites, times the links between two
     /// sites), and O(sites x links).
     pub(super) fn new(topology: Topology) -> (EvenSplit, Vec<f64>) {
-        let mut site_by_switches: BTreeMap<Vec<NodeId>, u32> = BTreeMap::new();
-        let mut host_of_site = Vec::new();
-        let site_of = |host: NodeId| {
-            let cables = topology.outgoing_links(host).iter();
-            let mut switches: Vec<NodeId> = cables.map(|&cable| topology.link(cable).to).collect();
-            switches.sort_unstable();
-            *site_by_switches.entry(switches).or_insert_with(|| {
-                host_of_site.push(host);
-                host_of_site.len() as u32 - 1
-            })
-        };
-        let sites = (0..topology.hosts() as u32).map(NodeId).map(site_of).collect();
+        let (sites, host_of_site) = topology.sites();
         let mut routes = Routes::new(topology, 0);
         let mut uses = vec![LinkUse::default(); routes.topology().links().len()];
         let mut link_shares = Vec::new();
@@ -109,6 +97,19 @@ impl EvenSplit {
             groups.into()
         });
         path.extend_from_slice(groups);
+    }
+
+    /// By group: see [`Routes::max_loads`]. The links of a group have the same load.
+    pub(super) fn max_loads(&mut self, rates: &[(f64, f64)]) -> Vec<f64> {
+        let by_link = self.routes.max_loads(rates);
+        let mut by_group = Vec::new();
+        for (load, &group) in by_link.into_iter().zip(&self.group_by_link) {
+            // Groups are numbered in the order of their first links.
+            if group == Some(by_group.len() as u32) {
+                by_group.push(load);
+            }
+        }
+        by_group
     }
 
     /// The ends of the first link of a group, and the number of its other links.

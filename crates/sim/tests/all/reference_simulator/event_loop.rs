@@ -1,8 +1,6 @@
 //! The event loop: arrivals, completions, events of the workload and of trunks.
 
-use super::{
-    Coflow, Epoch, Flow, FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, UNLIMITED_RATE, service_order,
-};
+use super::{Coflow, Epoch, FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, UNLIMITED_RATE};
 use weir_core::model::{PortSide, WorkloadChange};
 
 impl ReferenceSimulator<'_> {
@@ -146,29 +144,24 @@ impl ReferenceSimulator<'_> {
 
     /// Changes trunks, and moves incomplete flows to their present paths.
     fn begin_epoch(&mut self, number: usize) {
-        let Epoch { capacities, paths, .. } = &self.epochs[number];
+        let Epoch { capacities, paths, contended_trunks, .. } = &self.epochs[number];
         let ports = self.workload.ports as usize;
         self.links_changed |= self.regions.is_none() || self.links[2 * ports..] != capacities[..];
         self.links.truncate(2 * ports);
         self.links.extend(capacities);
-        let order = crate::ports::port_positions(self.workload);
-        for ((coflow, spec), paths) in self.coflows.iter_mut().zip(&self.workload.coflows).zip(paths) {
+        self.contended_trunks = contended_trunks.clone();
+        for (coflow, paths) in self.coflows.iter_mut().zip(paths) {
             let trunks = |i: usize| -> Vec<usize> {
                 paths[i].iter().map(|&trunk| 2 * ports + trunk as usize).collect()
             };
-            let moves = coflow.flows.iter().zip(&coflow.spec_order);
-            let mut moves = moves.filter(|(flow, _)| flow.phase != FlowPhase::Completed);
-            if !moves.any(|(flow, &i)| flow.trunks != trunks(i)) {
+            let mut flows = coflow.flows.iter().zip(&coflow.spec_order);
+            if !flows.any(|(flow, &i)| flow.phase != FlowPhase::Completed && flow.trunks != trunks(i)) {
                 continue;
             }
-            let mut by_spec = vec![None; spec.flows.len()];
-            for (flow, &i) in coflow.flows.iter().zip(&coflow.spec_order) {
-                by_spec[i] = Some(Flow { trunks: trunks(i), ..flow.clone() });
-            }
-            let over_paths = (!self.policy.decides_over_ports()).then_some(paths);
-            coflow.spec_order = service_order(spec, over_paths, |port| order[port as usize]);
             coflow.has_moved = true;
-            coflow.flows = coflow.spec_order.iter().map(|&i| by_spec[i].clone().unwrap()).collect();
+            for (flow, &i) in coflow.flows.iter_mut().zip(&coflow.spec_order) {
+                flow.trunks = trunks(i);
+            }
         }
     }
 

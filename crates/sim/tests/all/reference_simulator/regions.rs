@@ -7,7 +7,7 @@ use super::{Epoch, FlowPhase, Policy, ReferenceSimulator, Variant};
 use crate::common::time;
 use proptest::prelude::*;
 use weir_core::model::wide_area::LinkMeasurement;
-use weir_core::model::{CoflowSpec, FlowSpec, TimedEvent, WideArea, Workload, WorkloadChange};
+use weir_core::model::{BitSet, CoflowSpec, FlowSpec, TimedEvent, WideArea, Workload, WorkloadChange};
 use weir_core::units::{Bytes, Rate};
 use weir_sim::RegionLinks;
 use weir_sim::regions::bandwidth::Bandwidth;
@@ -42,11 +42,17 @@ impl RegionNetwork {
         let names = (0..regions).map(|region| format!("region{region}")).collect();
         let area = WideArea::new(names, measured.collect(), time(1.0), correlation).unwrap();
         let mut bandwidth = Bandwidth::new(&area, bandwidth_seed);
-        let mut epochs = vec![Epoch { time: 0.0, capacities: bandwidth.rates().to_vec(), paths: Vec::new() }];
+        let epoch = |time: f64, capacities: &[f64]| Epoch {
+            time,
+            capacities: capacities.to_vec(),
+            contended_trunks: BitSet::default(),
+            paths: Vec::new(),
+        };
+        let mut epochs = vec![epoch(0.0, bandwidth.rates())];
         while bandwidth.next_change().is_finite() && epochs.len() < CHANGES {
             let time = bandwidth.next_change();
             bandwidth.apply_change().unwrap();
-            epochs.push(Epoch { time, capacities: bandwidth.rates().to_vec(), paths: Vec::new() });
+            epochs.push(epoch(time, bandwidth.rates()));
         }
         RegionNetwork { regions, samples, links: RegionLinks { area: area.into(), bandwidth_seed }, epochs }
     }

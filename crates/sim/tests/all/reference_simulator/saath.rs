@@ -1,7 +1,7 @@
 //! Saath: queues by the bytes of flows, least contention first, all-or-none, deadlines.
 
 use super::regions::RegionNetwork;
-use super::{Coflow, FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, TOLERANCE, Variant};
+use super::{Coflow, Flow, FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, TOLERANCE, Variant};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -150,17 +150,9 @@ impl ReferenceSimulator<'_> {
                     self.backfill(c, left);
                     continue;
                 }
-                let is_available =
-                    |left: f64, whole: f64| left > TOLERANCE && (!saath.require_full_ports || left >= whole);
-                // Between regions, a port does not limit how many coflows use it.
-                let whole = |link: usize| {
-                    let is_unlimited = self.regions.is_some() && link < 2 * self.workload.ports as usize;
-                    if is_unlimited { 0.0 } else { self.links[link] }
-                };
                 let available = !coflow.has_waiting_flows()
-                    && coflow
-                        .live_flows()
-                        .all(|f| f.links().all(|link| is_available(left[link], whole(link))));
+                    && self.is_open(c, left)
+                    && (!saath.require_full_ports || self.has_full_ports(c, left));
                 if !available {
                     missed.push(c);
                     continue;
@@ -175,6 +167,16 @@ impl ReferenceSimulator<'_> {
             }
         }
         self.backfill_admitted(saath, left);
+    }
+
+    /// Whether no port of a coflow is in use, and no trunk lowers the rate that the coflow would have alone. Between regions, links count
+    /// as ports do, and ports do not count.
+    fn has_full_ports(&self, c: usize, left: &[f64]) -> bool {
+        let mut links = self.coflows[c].live_flows().flat_map(Flow::links);
+        let is_port = |link: usize| link < 2 * self.workload.ports as usize;
+        links.all(|link| is_port(link) == self.regions.is_some() || left[link] >= self.links[link])
+            && (self.regions.is_some()
+                || self.max_equal_rate(c, left) >= self.max_equal_rate(c, &self.links) - TOLERANCE)
     }
 
     /// Between two schedules, admitted coflows keep their rates, and the others take the residual capacity in the last order.
