@@ -32,13 +32,16 @@ const SPINES: u32 = 2;
 /// Capacity of a leaf's hosts divided by the capacity of its links to spines.
 const OVERSUBSCRIPTIONS: [f64; 4] = [1.0, 2.0, 3.0, 5.0];
 
-/// Saath, which backfills admitted coflows over links; and as in the paper, missed coflows only.
+/// An oversubscription at which links between switches limit no flow: each carries more than all hosts together.
+const CONTROL: f64 = 0.01;
+
+/// Saath, which backfills missed coflows only, as in the paper; and with backfilling of admitted coflows.
 const SAATH: &str = "saath";
-const SAATH_MISSED: &str = "saath:backfill=missed";
+const SAATH_ALL: &str = "saath:backfill=all";
 
 /// The policies that order coflows and set rates.
 const POLICIES: [&str; 10] =
-    ["fifo", "scf", "ncf", "lcf", "srtf", "lwtf", "varys", "sincronia", SAATH, SAATH_MISSED];
+    ["fifo", "scf", "ncf", "lcf", "srtf", "lwtf", "varys", "sincronia", SAATH, SAATH_ALL];
 
 const BOTH: [DecidesOver; 2] = [DecidesOver::Links, DecidesOver::Ports];
 
@@ -52,15 +55,19 @@ type MeanCcts = Vec<[f64; 2]>;
 pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<Page, Failure> {
     let mut pictures = Pictures::new("fabrics");
     let workloads = (1..=seeds).map(workload).collect::<Result<Vec<Workload>, Failure>>()?;
-    let count = OVERSUBSCRIPTIONS.len() * workloads.len();
+    let networks: Vec<f64> = OVERSUBSCRIPTIONS.into_iter().chain([CONTROL]).collect();
+    let count = networks.len() * workloads.len();
     let bar = run_context.progress.add_step_bar("networks", count);
     let replays = run_concurrently(count, run_context.jobs, |at| {
-        let (oversubscription, seed) = (OVERSUBSCRIPTIONS[at / workloads.len()], at % workloads.len());
+        let (oversubscription, seed) = (networks[at / workloads.len()], at % workloads.len());
         let ccts = mean_ccts(&workloads[seed], oversubscription, seed as u64 + 1, run_context);
         bar.inc(1);
         ccts
     })?;
-    // By policy and oversubscription.
+    let one_switch = run_concurrently(workloads.len(), run_context.jobs, |seed| {
+        mean_ccts_on_one_switch(&workloads[seed], run_context)
+    })?;
+    // By policy and network.
     let of = |policy: usize, network: usize| -> MeanCcts {
         let replays = &replays[network * workloads.len()..(network + 1) * workloads.len()];
         replays.iter().map(|policies| policies[policy]).collect()
@@ -79,24 +86,30 @@ pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<Page, Failure> {
         "## Mean CCT over ports divided by mean CCT over links\n\nAbove 1, decisions over links are better. Means over workloads with \
          95 % confidence intervals.\n",
     );
-    out.push_str(&table(&POLICIES, ports_over_links));
+    out.push_str(&table(&POLICIES, &[], ports_over_links));
     out.push_str(&pictures.add(
         "ratios",
         "Mean completion time over ports divided by that over links, by policy and oversubscription",
         "The ratios of the table with their confidence intervals. Right of the line at 1, decisions over links are better.",
         ratios_plot(ratio_interval),
     ));
-    out.push_str("## Mean CCT over links in seconds\n");
-    out.push_str(&table(&POLICIES, |policy, network| {
-        let links: Vec<f64> = of(policy, network).iter().map(|[links, _]| *links).collect();
-        markdown::format_interval(&ConfidenceInterval::from_values(&links))
+    out.push_str(
+        "## Mean CCT over links in seconds\n\nThe last two columns are the control: links between switches that carry more than all hosts \
+         together, and one switch. They are equal.\n",
+    );
+    out.push_str(&table(&POLICIES, &["links that limit nothing", "one switch"], |policy, network| {
+        let ccts: Vec<f64> = match network < networks.len() {
+            true => of(policy, network).iter().map(|[links, _]| *links).collect(),
+            false => one_switch.iter().map(|policies| policies[policy]).collect(),
+        };
+        markdown::format_interval(&ConfidenceInterval::from_values(&ccts))
     }));
     out.push_str(
-        "## Mean CCT of `saath:backfill=missed` divided by that of `saath`, over links\n\nAbove 1, backfilling of admitted coflows is \
-         better. Means of the ratios by workload.\n",
+        "## Mean CCT of `saath` divided by that of `saath:backfill=all`, over links\n\nAbove 1, backfilling of admitted coflows is better. \
+         Means of the ratios by workload. The last column is the control.\n",
     );
-    let (missed, all) = (position(SAATH_MISSED), position(SAATH));
-    out.push_str(&table(&[SAATH], |_, network| {
+    let (missed, all) = (position(SAATH), position(SAATH_ALL));
+    out.push_str(&table(&[SAATH_ALL], &["links that limit nothing"], |_, network| {
         let pairs = of(missed, network).into_iter().zip(of(all, network));
         let ratios: Vec<f64> = pairs.map(|(missed, all)| missed[0] / all[0]).collect();
         ConfidenceInterval::from_values(&ratios).format_ratio()
@@ -152,21 +165,33 @@ fn mean_ccts(
     Ok(ccts)
 }
 
+/// By policy: the mean CCT on one switch.
+fn mean_ccts_on_one_switch(workload: &Workload, run_context: &RunContext<'_>) -> Result<Vec<f64>, Failure> {
+    let mean_cct = |policy: &&str| {
+        let options = ReplayOptions::default();
+        let task = ReplayTask { policy: (*policy).to_owned(), workload, options, sensitivities: &[] };
+        Ok(weir_sim::outcome::mean(&task.run(run_context.progress)?.ccts()))
+    };
+    POLICIES.iter().map(mean_cct).collect()
+}
+
 /// A workload of the generator's small preset.
 fn workload(seed: u64) -> Result<Workload, Failure> {
     let spec = WorkloadSpec { coflows: COFLOWS, ..Preset::Small.spec(seed) };
     Ok(generate(&spec, TraceUnit::MB, &Limits::default())?)
 }
 
-fn table(names: &[&str], cell: impl Fn(usize, usize) -> String) -> String {
+/// A row for each policy, with a column for each oversubscription and for each of `controls`.
+fn table(names: &[&str], controls: &[&str], cell: impl Fn(usize, usize) -> String) -> String {
     let heads: Vec<String> = OVERSUBSCRIPTIONS.iter().map(|over| format!("{over}:1")).collect();
     let mut head = vec!["policy"];
     head.extend(heads.iter().map(String::as_str));
+    head.extend(controls);
     let lines: Vec<Vec<String>> = names
         .iter()
         .enumerate()
         .map(|(policy, name)| {
-            let cells = (0..OVERSUBSCRIPTIONS.len()).map(|network| cell(policy, network));
+            let cells = (0..heads.len() + controls.len()).map(|network| cell(policy, network));
             std::iter::once(format!("`{name}`")).chain(cells).collect()
         })
         .collect();
@@ -219,6 +244,8 @@ const NOTES: &str = "\
 of the port is unused.
 - `fifo` does not order by size. Decisions over links follow its order more strictly: a large early coflow holds an uplink that the \
 reduced rates over ports would share with the small coflows behind it.
-- `saath` gives all flows of a coflow the rate of their most loaded link. Over links, admitted coflows also use residual capacity of their \
-other links, unless `backfill=missed`.
+- `saath` gives all flows of a coflow the rate of their most loaded link. Over links, `backfill=all` lets admitted coflows also use residual \
+capacity of their other links; the paper's scheduler, and the default, serves missed coflows only.
+- Links that limit nothing change no result: flows of a coflow are served in the order of ports on every network, and coflows contend only \
+for links that the hosts behind them can exceed.
 ";
