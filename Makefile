@@ -24,7 +24,7 @@ help: ## List the targets
 
 demo: ## Build the simulator and compare policies on the trace that ships with Weir
 	@$(CARGO) build $(DEMO)
-	@$(CARGO) run --quiet $(DEMO) -- compare examples/demo.txt --quiet --policies fair,aalo,saath,varys,sincronia,srtf,pfp,django
+	@$(CARGO) run --quiet $(DEMO) -- compare examples/demo.txt --quiet --policies fair,aalo,saath,weir,varys,sincronia,pfp,django
 	@printf '\nTry next:\n'
 	@printf '  %-60s # %s\n' \
 		'make install' 'all of weir, in $(PREFIX)/bin' \
