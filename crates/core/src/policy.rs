@@ -279,8 +279,8 @@ pub const POLICIES: &[PolicyEntry] = &[
                 "D4: coflows that are not admitted use residual capacity (`off`: Fig. 4b)",
             ),
             (
-                "backfill=auto",
-                "work conservation serves the `missed` coflows, or `all`: the admitted ones too, after all queues; `auto`: `all` with --fabric",
+                "backfill=missed",
+                "D4: work conservation serves the `missed` coflows, or `all`: the admitted ones too, after all queues",
             ),
             ("requeue=on", "estimate the remaining bytes by the median of completed flows (4.3)"),
             ("contention=queue", "contention counts coflows of the same `queue`, or `all`"),

@@ -34,10 +34,9 @@
 //! - *Work conservation* runs after each queue, as in Fig. 7, for the coflows of the queue that were not admitted. Each
 //!   flow, in the order of ports, takes the residual capacity of both of its ports. Fig. 7 says "for f in c" without an
 //!   order, and the order affects the mean. The simulator numbers ports in the order in which coflows list them.
-//! - *Backfilling*: over links between switches or regions (`backfill=auto`), admitted coflows take part in work
-//!   conservation too, after all queues and on top of their equal rates. The paper serves missed coflows only, which is
-//!   enough on one switch. Over several links, all-or-none gives all flows the rate of the most loaded link, and other
-//!   links of the coflow are unused (docs/results/fabrics.md).
+//! - *Backfilling* serves missed coflows, as D4 says. Over several links, all-or-none gives all flows the rate of the most loaded
+//!   link, and other links of an admitted coflow are unused. With `backfill=all`, admitted coflows take part in work conservation too,
+//!   after all queues and on top of their equal rates (docs/results/fabrics.md).
 //! - *Re-queueing* (4.3) is described for failures, stragglers and skew, but the rule depends only on whether some
 //!   flows have completed. So it applies to every coflow after its first completed flow, as long as some flow has
 //!   sent less than the median. When no flow has sent less, the median was too short. The estimated remainder would
@@ -135,15 +134,6 @@ impl CoflowState {
     }
 }
 
-/// The coflows that use residual capacity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Backfilling {
-    /// All coflows on a network with trunks, otherwise missed ones.
-    Auto,
-    Missed,
-    All,
-}
-
 /// The scheduler of Saath.
 pub struct Saath {
     thresholds: Thresholds,
@@ -152,8 +142,6 @@ pub struct Saath {
     per_flow: bool,
     least_contention: bool,
     work_conservation: bool,
-    backfilling: Backfilling,
-    /// Whether admitted coflows are backfilled on the present network.
     backfills_admitted: bool,
     requeue: bool,
     contention_scope: ContentionScope,
@@ -234,11 +222,7 @@ impl Saath {
             per_flow: params.take_switch("per-flow", true)?,
             least_contention: params.take_switch("lcof", true)?,
             work_conservation: params.take_switch("work-conservation", true)?,
-            backfilling: params.take_choice(
-                "backfill",
-                &[("auto", Backfilling::Auto), ("missed", Backfilling::Missed), ("all", Backfilling::All)],
-            )?,
-            backfills_admitted: false,
+            backfills_admitted: params.take_choice("backfill", &[("missed", false), ("all", true)])?,
             requeue: params.take_switch("requeue", true)?,
             contention_scope: params.take_choice(
                 "contention",
@@ -698,11 +682,6 @@ impl Policy for Saath {
 
     /// Fig. 7. O(coflows x ports of each) at worst: the work starts at the first coflow that a change affects.
     fn schedule(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {
-        self.backfills_admitted = match self.backfilling {
-            Backfilling::Auto => !view.fabric().trunk_capacities().is_empty(),
-            Backfilling::Missed => false,
-            Backfilling::All => true,
-        };
         self.assign_queues(view);
         self.order_valid &= !self.contention.update_overlaps(view);
         self.sort_coflows(view);
