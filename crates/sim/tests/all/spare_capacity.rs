@@ -13,7 +13,7 @@ use weir_sim::{NetworkModel, NoObserver, Observer, Outcome, ReplayOptions, Snaps
 
 const INTERVAL: f64 = 0.5;
 
-/// A policy with one other value for each of its parameters in turn, besides the variants of [`POLICIES`].
+/// A policy with one other value for each of its parameters in turn, in addition to the variants of [`POLICIES`].
 fn variants() -> Vec<String> {
     let mut variants: Vec<String> = POLICIES.iter().map(|&name| name.to_owned()).collect();
     for entry in policy::POLICIES {
@@ -35,7 +35,7 @@ fn variants() -> Vec<String> {
     variants
 }
 
-/// Values that a parameter may have besides its default: the words of its description, and other numbers.
+/// Values that a parameter may have instead of its default: the words of its description, and other numbers.
 fn other_values(default: &str, description: &str) -> impl Iterator<Item = String> {
     let words = description.split('`').skip(1).step_by(2).chain(["on", "off", "3/1", "2.3/1.1"]);
     let digits = default.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(default.len());
