@@ -206,6 +206,11 @@ impl Allocation {
         self.flow_rates.retain(|rated| is_live(rated.slot, rated.flow));
     }
 
+    /// Drops the flows of a coflow that has completed.
+    pub(crate) fn drop_flow_rates(&mut self, slot: Slot) {
+        self.flow_rates.retain(|rated| rated.slot != slot);
+    }
+
     /// Copies another allocation's decision about `slots`, and all of its flows. All flows of `other` have to belong
     /// to `slots`, and this allocation contains no decision about `slots` yet.
     pub(crate) fn copy_decisions(&mut self, other: &Allocation, slots: &[Slot]) {

@@ -292,7 +292,10 @@ impl PolicyTree {
     }
 
     pub(crate) fn next_wakeup(&mut self, network: &mut Network, now: f64) -> f64 {
-        self.leaves.iter_mut().map(|leaf| leaf.next_wakeup(network, now)).fold(f64::INFINITY, f64::min)
+        // Leaves that keep an earlier decision may know coflows that have completed since.
+        let by = self.decided_by;
+        let decided = self.leaves.iter_mut().filter(|leaf| !leaf.holds_decision(by));
+        decided.map(|leaf| leaf.next_wakeup(network, now)).fold(f64::INFINITY, f64::min)
     }
 
     /// Computes the weighted parts of `fair` leaves in a mixed tree. Without other leaves, all unused bandwidth is

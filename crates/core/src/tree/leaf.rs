@@ -146,6 +146,10 @@ impl Leaf {
     }
 
     pub(super) fn on_event(&mut self, event: Event, network: &mut Network, now: f64) {
+        if let Event::CoflowCompleted(slot) = event {
+            // A decision that stays must not give rates to the next coflow in this slot.
+            self.allocation.drop_flow_rates(slot);
+        }
         network.swap_scope(&mut self.scope);
         match &mut self.algorithm {
             LeafAlgorithm::SizesUnknown(policy) => policy.on_event(event, &mut View::new(network, now)),
