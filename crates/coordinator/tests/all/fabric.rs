@@ -31,14 +31,15 @@ fn four_leaves(spines: u32) -> Topology {
     plan.build().unwrap()
 }
 
-/// Coflows of up to three by three flows, of 10 to 400 kB each, that arrive within two seconds. They list ports in ascending order,
-/// so that the simulator, which numbers ports in the order of the lists, serves flows in the coordinator's order.
+/// Coflows of up to three by three flows, of 10 to 400 kB each, that arrive within two seconds. The first one goes from each host to
+/// the next: the simulator, which numbers ports in the order of their use, then serves flows in the coordinator's order.
 fn random_workload(seed: u64, hosts: u32) -> Workload {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut number = |max: u32| random.next_u32() % max;
     let mut arrivals: Vec<f64> = (0..16).map(|_| f64::from(number(2_000_000)) * 1e-6).collect();
     arrivals.sort_by(f64::total_cmp);
-    let mut coflows = Vec::new();
+    let neighbours = (1..hosts).map(|host| FlowSpec::new(host - 1, host, Bytes::new(10_000.0).unwrap()));
+    let mut coflows = vec![CoflowSpec::new(0, Time::new(1e-6).unwrap(), neighbours.collect())];
     for (id, arrival) in (1u64..).zip(arrivals) {
         let mut flows = Vec::new();
         let (senders, receivers) = (1 + number(3), 1 + number(3));
@@ -50,7 +51,6 @@ fn random_workload(seed: u64, hosts: u32) -> Workload {
                 flows.push(FlowSpec::new(src, dst, bytes));
             }
         }
-        flows.sort_unstable_by_key(|flow| (flow.src, flow.dst));
         if !flows.is_empty() {
             coflows.push(CoflowSpec::new(id, Time::new(arrival).unwrap(), flows));
         }
@@ -161,7 +161,7 @@ fn simulated_ccts(policy: &str, topology: &Topology, workload: &Workload) -> Vec
 }
 
 /// The completion times of both drivers. With one spine, paths are unique. With two, both divide flows evenly.
-fn compare(policy: &str, check: impl Fn(&[f64], &[f64], &str)) {
+fn compare(policy: &str, check: impl Fn(&[CoflowSpec], &[f64], &[f64], &str)) {
     for (seed, spines) in [(1, 1), (2, 2), (3, 1), (4, 2)] {
         let topology = four_leaves(spines);
         let workload = random_workload(seed, topology.hosts() as u32);
@@ -169,7 +169,7 @@ fn compare(policy: &str, check: impl Fn(&[f64], &[f64], &str)) {
         let simulated = simulated_ccts(policy, &topology, &workload);
         let subject =
             format!("{policy}, seed {seed}, {spines} spines: live {live:.3?}, simulated {simulated:.3?}");
-        check(&live, &simulated, &subject);
+        check(&workload.coflows, &live, &simulated, &subject);
     }
 }
 
@@ -177,24 +177,24 @@ fn compare(policy: &str, check: impl Fn(&[f64], &[f64], &str)) {
 fn live_coflows_over_an_oversubscribed_fabric_complete_within_an_interval_of_the_simulator() {
     // Hosts of the live system react to nothing without the coordinator, so these policies do not in the simulator either.
     for policy in ["saath", "varys", "srtf", "scf", "fifo", "lwtf"] {
-        compare(policy, |live, simulated, subject| {
-            for (live, simulated) in live.iter().zip(simulated) {
-                assert!((live - simulated).abs() <= INTERVAL, "{subject}");
+        compare(policy, |coflows, live, simulated, subject| {
+            for ((live, simulated), coflow) in live.iter().zip(simulated).zip(coflows) {
+                // The reserve delays the others by its part of the time so far.
+                let tolerance = INTERVAL + RESERVE * (coflow.arrival.get() + simulated);
+                assert!((live - simulated).abs() <= tolerance, "{subject}");
             }
         });
     }
 }
 
-/// `weir` orders coflows by estimates, and `saath` admits all of a coflow or nothing. Some bytes of the reserve can swap two coflows,
-/// and later decisions then differ: single completion times are not comparable.
+/// `weir` orders coflows by estimates. Some bytes of the reserve can swap two coflows with almost equal keys, and later estimates
+/// then differ: single completion times are not comparable.
 #[test]
-fn mean_completion_times_of_live_weir_and_saath_are_near_those_of_the_simulator() {
+fn mean_completion_time_of_live_weir_is_near_that_of_the_simulator() {
     let mean = |ccts: &[f64]| ccts.iter().sum::<f64>() / ccts.len() as f64;
-    for policy in ["weir", "saath"] {
-        compare(policy, |live, simulated, subject| {
-            let ratio = mean(live) / mean(simulated);
-            eprintln!("{subject}: ratio of means {ratio:.4}");
-            assert!((ratio - 1.0).abs() < 0.05, "{subject}: {ratio}");
-        });
-    }
+    compare("weir", |_, live, simulated, subject| {
+        let ratio = mean(live) / mean(simulated);
+        eprintln!("{subject}: ratio of means {ratio:.4}");
+        assert!((ratio - 1.0).abs() < 0.05, "{subject}: {ratio}");
+    });
 }
