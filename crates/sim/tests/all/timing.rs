@@ -16,8 +16,7 @@ fn with_interval(all: &weir_core::model::Workload, policy: &str, rate: f64) -> O
 
 /// Policies on one switch, and `saath` as its hosts can react.
 fn policies() -> Vec<String> {
-    let on_one_switch =
-        all().into_iter().map(|entry| entry.name).filter(|name| !["siphon", "mrtf"].contains(name));
+    let on_one_switch = all().map(|entry| entry.name).filter(|name| !["siphon", "mrtf"].contains(name));
     on_one_switch.map(str::to_owned).chain(["saath:local=on".to_owned()]).collect()
 }
 
