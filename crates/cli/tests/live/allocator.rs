@@ -140,15 +140,16 @@ fn allocator_rates_equal_fig_5_and_survive_agent_restarts() {
         });
     };
     wait_for_share("the rates of Fig. 5", FIG_5_SHARE);
-    let answer = hosts.request("GET", "/v1/observed", "");
-    let found: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
-    for group in &groups {
-        let observed =
-            found.as_array().unwrap().iter().find(|found| found["application"] == group.name).unwrap();
-        // The limit is the service's rate plus up to a tenth.
-        let limit = observed["limit_bytes_per_second"].as_u64().expect("the allocator limits the connection");
-        assert!((2_000_000..3_200_000).contains(&limit), "{found}");
-    }
+    // The limit is the service's rate plus up to a tenth. It follows the measured rates, so single readings are beside it.
+    wait_within(STEP_TIMEOUT, "limits near the rates of Fig. 5", || {
+        let answer = hosts.request("GET", "/v1/observed", "");
+        let found: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        groups.iter().all(|group| {
+            let observed = found.as_array().unwrap().iter().find(|found| found["application"] == group.name);
+            let limit = observed.and_then(|observed| observed["limit_bytes_per_second"].as_u64());
+            limit.is_some_and(|limit| (2_000_000..3_200_000).contains(&limit))
+        })
+    });
 
     // Kill the agent, and start the next agent at once.
     let restarts: Vec<Restart> = (0..3)

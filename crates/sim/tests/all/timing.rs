@@ -93,7 +93,7 @@ fn aalo_changes_queues_at_the_interval() {
 
 #[test]
 fn leaves_of_a_tree_react_by_their_own_policies() {
-    // Services on links of their own. `saath` waits for the schedule, `fair` does not.
+    // Each service has its own links. `saath` waits for the schedule, `fair` does not.
     let coflows = vec![coflow(1, 1e-3, &[(0, 1, 5e5)]), coflow(2, 1e-3, &[(2, 3, 5e5)])];
     let all = assign_services(workload(4, coflows), &[0, 1]);
     let options = crate::common::options(GBIT, INTERVAL);
