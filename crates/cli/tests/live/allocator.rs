@@ -98,6 +98,15 @@ impl Restart {
     }
 }
 
+/// Waits until a check holds three times in a row: during a transition, rates pass through all values.
+fn wait_for_three(description: &str, mut holds: impl FnMut() -> bool) {
+    let mut consecutive = 0;
+    wait_within(STEP_TIMEOUT, description, || {
+        consecutive = if holds() { consecutive + 1 } else { 0 };
+        consecutive == 3
+    });
+}
+
 #[test]
 fn allocator_rates_equal_fig_5_and_survive_agent_restarts() {
     let test = "allocator";
@@ -130,25 +139,26 @@ fn allocator_rates_equal_fig_5_and_survive_agent_restarts() {
     let mut second = send(1);
     let received = sinks.each_ref().map(|(_, arrived)| Arc::clone(arrived));
     let wait_for_share = |description: &str, expected: f64| {
-        // Three times in a row: during a transition, the share passes through all values.
-        let mut consecutive = 0;
-        wait_within(STEP_TIMEOUT, description, || {
+        wait_for_three(description, || {
             let [first, second] = payload_rates(&received);
-            let is_expected = (first / (first + second) - expected).abs() < 0.02;
-            consecutive = if is_expected { consecutive + 1 } else { 0 };
-            consecutive == 3
+            (first / (first + second) - expected).abs() < 0.02
         });
     };
     wait_for_share("the rates of Fig. 5", FIG_5_SHARE);
-    // The limit is the service's rate plus up to a tenth. It follows the measured rates, so single readings are beside it.
-    wait_within(STEP_TIMEOUT, "limits near the rates of Fig. 5", || {
+    // The limit is the service's rate plus up to a tenth.
+    wait_for_three("limits near the rates of Fig. 5", || {
         let answer = hosts.request("GET", "/v1/observed", "");
         let found: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
-        groups.iter().all(|group| {
-            let observed = found.as_array().unwrap().iter().find(|found| found["application"] == group.name);
-            let limit = observed.and_then(|observed| observed["limit_bytes_per_second"].as_u64());
-            limit.is_some_and(|limit| (2_000_000..3_200_000).contains(&limit))
-        })
+        let are_near = groups.iter().all(|group| {
+            let observed =
+                found.as_array().unwrap().iter().find(|found| found["application"] == group.name).unwrap();
+            let limit = observed["limit_bytes_per_second"].as_u64();
+            (2_000_000..3_200_000).contains(&limit.expect("the allocator limits the connection"))
+        });
+        if !are_near {
+            eprintln!("limits: {found}");
+        }
+        are_near
     });
 
     // Kill the agent, and start the next agent at once.
