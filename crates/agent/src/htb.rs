@@ -9,10 +9,14 @@
 //! - The rates of weighted queues are proportional to the weights, and hold while all queues are busy. Each queue may borrow up
 //!   to the link's rate. HTB divides borrowed bandwidth by quanta. Quanta are proportional to the weights up to a ratio of 100,
 //!   and at least the size of the largest packet; with smaller quanta, all queues would borrow equal amounts.
-//! - Queue limits are in bytes, not packets, so that a packet of several segments counts with its size.
+//! - Queue limits are in bytes, not packets, so that a packet of several segments counts with its size. They are a time of the link,
+//!   but hold at least some packets, since a shorter queue keeps a connection from filling the link.
+//!
+//! [`LinkBudget`] has the guaranteed rates.
 
 use std::fmt;
 
+use weir_core::model::LinkBudget;
 use weir_core::units::Rate;
 
 pub use weir_proto::{FRAME_BYTES, PAYLOAD_BYTES};
@@ -23,6 +27,12 @@ const MAX_TIMER_DELAY_SECS: f64 = 1e-3;
 /// The length of a queue, in seconds of its link.
 const QUEUE_LIMIT_SECS: f64 = 20e-3;
 
+/// The minimum length of a queue, in full packets: the first packets of a connection, which it sends at once.
+const MIN_QUEUED_FRAMES: u32 = 10;
+
+/// The minimum length of a queue, in packets before the card splits them.
+const MIN_QUEUED_PACKETS: u32 = 2;
+
 /// The minimum burst, in bytes.
 const MIN_BURST: u32 = 16 << 10;
 
@@ -31,9 +41,6 @@ const MAX_SEGMENTS: u32 = 43;
 
 /// The maximum ratio of quanta. Beyond it, unused bandwidth is not divided by weight: the turn of a service would take too long.
 const MAX_QUANTUM_RATIO: f64 = 100.0;
-
-/// The guaranteed fraction of the link's rate for packets without a mark, which belong to no service.
-const UNMARKED_FRACTION: f64 = 1e-3;
 
 /// The maximum number of services with separate queues: each has a mark.
 pub const MAX_SERVICES: usize = weir_proto::MAX_CLASSES;
@@ -74,28 +81,42 @@ impl HtbClass {
     pub fn for_link(link: Rate, segments: u32) -> HtbClass {
         let packet_bytes = segments * FRAME_BYTES;
         let rate = to_bits_per_sec(link.get());
+        let min_queue_limit = (MIN_QUEUED_FRAMES * FRAME_BYTES).max(MIN_QUEUED_PACKETS * packet_bytes);
         HtbClass {
             rate,
             ceil: rate,
             burst: burst_bytes(link, segments),
             quantum: packet_bytes,
-            queue_limit: ((link.get() * QUEUE_LIMIT_SECS) as u32).max(16 * packet_bytes),
+            queue_limit: ((link.get() * QUEUE_LIMIT_SECS) as u32).max(min_queue_limit),
         }
     }
 
-    /// The classes of services with these weights, then that of packets without a mark.
-    pub fn weighted(link: Rate, segments: u32, weights: &[f64]) -> Vec<HtbClass> {
-        let link_class = HtbClass::for_link(link, segments);
+    /// The classes of a link, by a budget: those of services with these weights, then that of packets without a mark, which borrows by
+    /// `unclassified_weight`.
+    pub fn weighted(
+        link: Rate,
+        segments: u32,
+        budget: &LinkBudget,
+        weights: &[f64],
+        unclassified_weight: f64,
+    ) -> Vec<HtbClass> {
+        let link_class = HtbClass::for_link(budget.shaped(link), segments);
         let sum: f64 = weights.iter().sum();
-        let min_weight = weights.iter().copied().fold(f64::INFINITY, f64::min);
-        let class = |fraction: f64, quantum_ratio: f64| HtbClass {
-            rate: to_bits_per_sec(link.get() * fraction),
-            quantum: (f64::from(link_class.quantum) * quantum_ratio) as u32,
+        let min_weight = weights.iter().copied().fold(unclassified_weight, f64::min);
+        let class = |rate: f64, weight: f64| HtbClass {
+            rate: to_bits_per_sec(rate),
+            quantum: (f64::from(link_class.quantum) * (weight / min_weight).min(MAX_QUANTUM_RATIO)) as u32,
             ..link_class
         };
-        let services =
-            weights.iter().map(|weight| class(weight / sum, (weight / min_weight).min(MAX_QUANTUM_RATIO)));
-        services.chain([class(UNMARKED_FRACTION, 1.0)]).collect()
+        let services = budget.services(link).get();
+        let classes = weights.iter().map(|&weight| class(services * weight / sum, weight));
+        classes.chain([class(budget.unclassified(link).get(), unclassified_weight)]).collect()
+    }
+
+    /// The class of the streams between agents and the coordinator.
+    pub fn control(link: Rate, segments: u32, budget: &LinkBudget) -> HtbClass {
+        let link_class = HtbClass::for_link(budget.shaped(link), segments);
+        HtbClass { rate: to_bits_per_sec(budget.control(link).get()), ..link_class }
     }
 }
 

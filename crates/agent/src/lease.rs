@@ -200,12 +200,16 @@ impl LeaseState {
                 return Err(RefusalReason::Rate);
             }
         }
-        for (interface, Queues { weights, queue_of_class, class_of_application, .. }) in &order.queues {
+        for (interface, queues) in &order.queues {
+            let Queues { weights, queue_of_class, class_of_application, unclassified, .. } = queues;
             if *interface as usize >= self.link_rates.len() {
                 return Err(RefusalReason::Interface);
             }
             let is_valid = |weight: &f64| weight.is_finite() && *weight > 0.0;
-            if !(1..=MAX_SERVICES).contains(&weights.len()) || !weights.iter().all(is_valid) {
+            if !(1..=MAX_SERVICES).contains(&weights.len())
+                || !weights.iter().all(is_valid)
+                || !unclassified.is_valid()
+            {
                 return Err(RefusalReason::Weights);
             }
             let has_queue = queue_of_class.iter().all(|&queue| (queue as usize) < weights.len());

@@ -20,6 +20,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -51,6 +52,7 @@ pub mod watchdog;
 
 use coordinator_stream::StreamEvent;
 use flows::Flows;
+use interfaces::Machine;
 use observed_connections::Applications;
 use report_timer::ReportTimer;
 use watchdog::Watchdog;
@@ -110,8 +112,10 @@ struct AgentState {
     watchdog: Option<Watchdog>,
     /// Whether a watchdog could not be started. The failure is logged once.
     has_watchdog_failed: bool,
-    /// The rate of the host's link in bytes per second, if it has interfaces.
-    shaped_link_rate: Option<f64>,
+    /// Whether the agent is a host's, and has interfaces.
+    is_link_shaped: bool,
+    /// The address of the last coordinator.
+    coordinator: Option<SocketAddr>,
     start_time: Instant,
 }
 
@@ -122,6 +126,8 @@ struct DesiredLinks {
     queues: BTreeMap<u32, Queues>,
     /// The classes of UDP flows, at a host's link.
     limited_flows: BTreeMap<u16, LimitedFlow>,
+    /// The address of the last coordinator.
+    coordinator: Option<SocketAddr>,
 }
 
 /// The state of the agent, shared between tasks.
@@ -149,13 +155,18 @@ impl AgentState {
 
     /// Sends the desired state of interfaces if it has changed.
     fn publish_desired_links(&self) {
-        let limited_flows =
-            self.shaped_link_rate.map(|link| self.flows.limited_flows(link)).unwrap_or_default();
+        let limited_flows = if self.is_link_shaped { self.flows.limited_flows() } else { BTreeMap::new() };
         let queues = self.lease.queues(self.now());
         self.desired_links.send_if_modified(|last| {
-            let is_changed = last.queues != *queues || last.limited_flows != limited_flows;
+            let is_changed = last.queues != *queues
+                || last.limited_flows != limited_flows
+                || last.coordinator != self.coordinator;
             if is_changed {
-                *last = DesiredLinks { queues: queues.into_owned(), limited_flows };
+                *last = DesiredLinks {
+                    queues: queues.into_owned(),
+                    limited_flows,
+                    coordinator: self.coordinator,
+                };
             }
             is_changed
         });
@@ -168,7 +179,7 @@ impl AgentState {
         socket: std::os::fd::OwnedFd,
     ) -> Result<(), flows::SocketRefusal> {
         let rate = self.lease.rate(&key, self.now());
-        self.flows.open(key, program_id, socket, rate, self.shaped_link_rate.is_some())?;
+        self.flows.open(key, program_id, socket, rate, self.is_link_shaped)?;
         self.update_watchdog();
         Ok(())
     }
@@ -196,7 +207,8 @@ impl AgentState {
     }
 
     /// Prepares for a new stream to a coordinator, which may request UDP measurements and demands.
-    fn begin_stream(&mut self, wants_udp_measurements: bool, wants_demands: bool) {
+    fn begin_stream(&mut self, coordinator: SocketAddr, wants_udp_measurements: bool, wants_demands: bool) {
+        self.coordinator = Some(coordinator);
         self.report_all();
         if let Some(applications) = &mut self.applications {
             applications.begin_stream(wants_demands);
@@ -329,7 +341,8 @@ pub async fn run(
             let interfaces = settings.links.iter().flat_map(|link| link.interfaces.clone());
             Watchdog::new(start, &interfaces.collect::<Vec<_>>())
         }),
-        shaped_link_rate: shaped_link.map(|link| link.rate.get()),
+        is_link_shaped: shaped_link.is_some(),
+        coordinator: None,
         start_time: Instant::now(),
     };
     let shared = SharedState(Arc::new(Mutex::new(host)));
@@ -372,9 +385,14 @@ async fn manage_interfaces(
     settings: &Settings,
     desired_updates: watch::Receiver<DesiredLinks>,
 ) {
+    let machine = match &settings.local_socket {
+        Some(_) => Machine::Host,
+        // A switch has no programs.
+        None => Machine::Switch,
+    };
     match settings.dry_run {
-        true => interfaces::print_commands(&settings.links, desired_updates).await,
-        false => interfaces::manage(shared, &settings.links, desired_updates).await,
+        true => interfaces::print_commands(&settings.links, machine, desired_updates).await,
+        false => interfaces::manage(shared, &settings.links, machine, desired_updates).await,
     }
 }
 
@@ -404,10 +422,10 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
         tokio::select! {
             biased;
             event = events.recv() => match event {
-                Some(StreamEvent::Started { report_interval, wants_udp_measurements, wants_demands, report_sender }) => {
+                Some(StreamEvent::Started { report_interval, wants_udp_measurements, wants_demands, coordinator, report_sender }) => {
                     (ticker, interval, report_timer) = (self::ticker(report_interval), report_interval, ReportTimer::new(host, report_interval));
                     reports = Some(report_sender);
-                    shared.lock().begin_stream(wants_udp_measurements, wants_demands);
+                    shared.lock().begin_stream(coordinator, wants_udp_measurements, wants_demands);
                 }
                 Some(StreamEvent::Order(order)) => {
                     shared.lock().apply_order(order);
@@ -428,7 +446,7 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
                 host.update_watchdog();
                 // Queues change with orders, or when weights end. A switch with many ports does not compute them each time.
                 let has_valid_weights = host.lease.are_weights_valid(host.now());
-                if host.shaped_link_rate.is_some() || has_valid_weights != host.had_valid_weights {
+                if host.is_link_shaped || has_valid_weights != host.had_valid_weights {
                     host.had_valid_weights = has_valid_weights;
                     host.publish_desired_links();
                 }

@@ -17,6 +17,6 @@ mod interface;
 
 pub use actual_queues::{ActualClass, ActualQueues, FilterHandle, LeafQueue, ParseError, RootQdisc};
 pub use change::{Change, changes};
-pub use desired_queues::{DesiredClass, DesiredError, DesiredQueues, Filter, LimitedFlow, U32Match};
+pub use desired_queues::{DesiredClass, DesiredError, DesiredQueues, Filter, LimitedFlow, Shares, U32Match};
 pub use device::Device;
 pub use interface::{Interface, PreviousRoot, QueueError, ReplaceableRoots, cleanup};

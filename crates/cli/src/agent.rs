@@ -9,10 +9,11 @@ use std::path::Path;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::runtime::Builder;
+use weir_agent::htb::max_segments;
 use weir_agent::live::endpoint::endpoint;
 use weir_agent::live::watchdog::{self, WatchdogCommand};
 use weir_agent::live::{self, Link, Settings};
-use weir_agent::queues::{self, DesiredQueues, Device, Interface, QueueError, ReplaceableRoots};
+use weir_agent::queues::{self, DesiredQueues, Device, Interface, QueueError, ReplaceableRoots, Shares};
 use weir_agent::traffic::{self, ConnectionEvent, EventKind, Traffic, TrafficError};
 use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
@@ -89,11 +90,14 @@ fn run_watchdog(socket: &Path, interfaces: &[u32]) -> Result<(), Failure> {
 
 fn configure_queues(args: &args::AgentQueues) -> Result<(), Failure> {
     let interface = &args.interface;
-    let segments = Device::read(interface).map_err(queue_failure)?.segments;
-    let desired =
-        DesiredQueues::new(args.rate, segments, &args.weights, &BTreeMap::new()).map_err(Failure::input)?;
+    let max_segments = max_segments(args.rate);
+    let segments = Device::read(interface).map_err(queue_failure)?.limited_segments(max_segments);
+    let shares = Shares::by_weight(&args.weights);
+    let desired = DesiredQueues::new(args.rate, segments, &shares, &BTreeMap::new())
+        .map_err(Failure::input)?
+        .with_max_segments(Some(max_segments));
     let text = if args.dry_run {
-        interface.tc_commands(&desired).map_err(queue_failure)?
+        interface.commands(&desired).map_err(queue_failure)?
     } else {
         let list = interface.reconcile(&desired, ReplaceableRoots::Restorable).map_err(queue_failure)?;
         format!("{interface}: {} queues, {} changes\n", args.weights.len(), list.len())

@@ -182,6 +182,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
     let (listen, tls, limits) =
         (fields.required("listen", EXPECTED_LISTEN)?, fields.optional("tls"), fields.optional("limits"));
     let (queues, saba) = (fields.optional("queues"), fields.optional("saba"));
+    let unclassified = fields.optional("unclassified");
     let (throttling, allocator) = (fields.optional("throttling"), fields.optional("allocator"));
     let (network, service) = (NetworkValues::take(&mut fields), fields.optional("service"));
     fields.finish()?;
@@ -196,6 +197,8 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
     let throttling = settings::read_throttling(&fields, throttling, &addresses, settings.interval)?;
     let policy = policy::read_policy(&fields, policy_value, folder, &names, !hosts.is_empty())?;
     let queues = queues::read_queue_assignment(&fields, queues, saba, &names)?;
+    let budget = settings::read_budget(&fields, unclassified, queues)?;
+    let settings = Settings { budget, ..settings };
     if let Some(value) = allocator.filter(|_| has_allocator) {
         settings::check_allocator(&fields, &value, queues, settings.interval)?;
     }

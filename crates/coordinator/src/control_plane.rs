@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use weir_core::engine::{Engine, Links};
 use weir_core::model::{
-    CoflowSpec, Fabric, FlowSpec, FlowState, PortSide, ServiceNames, Slot, Topology, Trunks,
+    CoflowSpec, Fabric, FlowSpec, FlowState, LinkBudget, PortSide, ServiceNames, Slot, Topology, Trunks,
 };
 use weir_core::policy::AnyPolicy;
 use weir_core::tree::TreeError;
@@ -67,6 +67,8 @@ pub struct Settings {
     pub lease: f64,
     /// Fraction of every port that flows without a rate share, 0 to 1.
     pub reserve: f64,
+    /// The parts of every link.
+    pub budget: LinkBudget,
     /// Time after its completion for which a coflow is kept, in seconds. Clients may deregister it earlier.
     pub keep_completed: f64,
     /// Maximum number of coflows, active or completed. A registration above it is refused.
@@ -101,6 +103,7 @@ impl Default for Settings {
             interval: 0.008,
             lease: 0.08,
             reserve: 0.01,
+            budget: LinkBudget::DEFAULT,
             keep_completed: 600.0,
             max_coflows: 100_000,
             max_flows: 10_000_000,
@@ -327,7 +330,7 @@ impl ControlPlane {
         epoch: u64,
     ) -> Result<ControlPlane, TreeError> {
         let needs_sizes = matches!(policy, AnyPolicy::SizesKnown(_));
-        let engine = build_engine(&links, policy, &names, settings.reserve)?;
+        let engine = build_engine(&links, policy, &names, &settings)?;
         let hosts = std::iter::repeat_with(Host::new).take(links.hosts.len()).collect();
         Ok(ControlPlane {
             settings,
@@ -548,7 +551,7 @@ impl ControlPlane {
                 return Err(Refusal::UnknownSize(flow));
             }
         }
-        let engine = build_engine(&self.links, policy, &self.names, self.settings.reserve)?;
+        let engine = build_engine(&self.links, policy, &self.names, &self.settings)?;
         let order: Vec<Slot> = self.engine.network().active_coflows().to_vec();
         let ids: Vec<Arc<str>> =
             order.iter().filter_map(|&slot| self.id_by_slot[slot as usize].clone()).collect();
@@ -704,10 +707,10 @@ fn build_engine(
     links: &NetworkLinks,
     policy: AnyPolicy,
     names: &ServiceNames,
-    reserve: f64,
+    settings: &Settings,
 ) -> Result<Engine, TreeError> {
     let link_rates = links.hosts.iter().flat_map(|link| [link.send.get(), link.recv.get()]);
-    let usable_fraction = (1.0 - reserve) * PAYLOAD_FRACTION;
+    let usable_fraction = settings.budget.coflow_payload_fraction(settings.reserve);
     let nominal_rate = link_rates.fold(1.0, f64::max) * usable_fraction;
     let fabric = Fabric::big_switch(
         links.hosts.len() as u32,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::order::{
     Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues, Report,
-    UdpFlow, UdpMeasurement, is_id,
+    UdpFlow, UdpMeasurement, UnclassifiedShare, is_id,
 };
 use crate::{
     Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS_PER_HOST, MAX_OBSERVED, MAX_QUEUES,
@@ -59,6 +59,11 @@ pub enum MessageError {
         "conflict is invalid; expected an interface name of 1 to 15 bytes, a reason from 1 to 5 and a detail of at most 200 bytes"
     )]
     Conflict,
+    /// What packets without a class get is out of range.
+    #[error(
+        "share of packets without a class is invalid; expected a fraction from 0.001 to 0.999, and a finite weight above 0"
+    )]
+    UnclassifiedShare,
     /// A weight is not positive and finite.
     #[error("weight of a queue is invalid; expected a finite number above 0")]
     Weight,
@@ -458,6 +463,8 @@ impl From<&Order> for wire::Order {
             limited_addresses: peers.addresses,
             limit_rates: order.limits.iter().map(|limit| limit.rate.into()).collect(),
             guaranteed_interfaces: guaranteed_interfaces.map(|(index, _)| index).collect(),
+            unclassified_shares: queues().map(|queues| queues.unclassified.fraction).collect(),
+            unclassified_weights: queues().map(|queues| queues.unclassified.weight).collect(),
         }
     }
 }
@@ -488,13 +495,25 @@ impl TryFrom<wire::Order> for Order {
         check_max_length("queues of classes", order.queue_of_class.len(), MAX_QUEUES)?;
         check_equal_lengths("class counts", order.class_counts.len(), order.interfaces.len())?;
         check_equal_lengths("queues of classes", order.queue_of_class.len(), sum(&order.class_counts))?;
+        check_equal_lengths("unclassified shares", order.unclassified_shares.len(), order.interfaces.len())?;
+        check_equal_lengths(
+            "unclassified weights",
+            order.unclassified_weights.len(),
+            order.interfaces.len(),
+        )?;
+        let unclassified = order.unclassified_shares.into_iter().zip(order.unclassified_weights);
+        let unclassified: Vec<UnclassifiedShare> =
+            unclassified.map(|(fraction, weight)| UnclassifiedShare { fraction, weight }).collect();
+        if !unclassified.iter().all(UnclassifiedShare::is_valid) {
+            return Err(MessageError::UnclassifiedShare);
+        }
         let mut weights = order.weights.into_iter();
         let mut classes = names().zip(order.application_classes);
         let mut queue_of_class = order.queue_of_class.into_iter();
         let mut queues = Vec::with_capacity(order.interfaces.len());
         let counts = order.queue_counts.into_iter().zip(order.class_counts).zip(order.application_counts);
-        for (interface, ((queue_count, class_count), application_count)) in
-            order.interfaces.into_iter().zip(counts)
+        for ((interface, unclassified), ((queue_count, class_count), application_count)) in
+            order.interfaces.into_iter().zip(unclassified).zip(counts)
         {
             let weights: Vec<f64> = weights.by_ref().take(queue_count as usize).collect();
             let queue_of_class: Vec<u32> = queue_of_class.by_ref().take(class_count as usize).collect();
@@ -511,7 +530,7 @@ impl TryFrom<wire::Order> for Order {
             }
             queues.push((
                 interface,
-                Queues { weights, queue_of_class, class_of_application, guaranteed: false },
+                Queues { weights, queue_of_class, class_of_application, guaranteed: false, unclassified },
             ));
         }
         check_indices("guaranteed interfaces", &order.guaranteed_interfaces, queues.len())?;

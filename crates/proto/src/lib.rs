@@ -17,16 +17,11 @@ pub use conflict::{Conflict, ConflictReason};
 pub use encoding::MessageError;
 pub use order::{
     Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues, Report,
-    UdpFlow, UdpMeasurement, estimate_sent_bytes, is_id,
+    UdpFlow, UdpMeasurement, UnclassifiedShare, estimate_sent_bytes, is_id,
 };
 pub use totals::CounterTotals;
+pub use weir_core::model::link_budget::{FRAME_BYTES, PAYLOAD_BYTES};
 pub use wire::{RefusedOrders, RestoredObjects};
-
-/// The bytes of a full packet: 1,500, and the Ethernet header. Link rates count whole packets.
-pub const FRAME_BYTES: u32 = 1514;
-
-/// The payload of a full packet: TCP with timestamps over IPv4, in bytes.
-pub const PAYLOAD_BYTES: u32 = 1448;
 
 /// The encoded messages, generated from `proto/weir/agent.proto`.
 pub mod wire {

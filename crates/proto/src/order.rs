@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_core::model::LinkBudget;
+
 use crate::{
     Conflict, FRAME_BYTES, MAX_CLASSES, MAX_ID_LENGTH, PAYLOAD_BYTES, RefusedOrders, RestoredObjects,
 };
@@ -66,6 +68,38 @@ pub struct Queues {
     pub class_of_application: Vec<(Arc<str>, u32)>,
     /// Whether the weights are guaranteed: they hold without a coordinator. Other weights end some time after the last order.
     pub guaranteed: bool,
+    /// What packets without a class get.
+    pub unclassified: UnclassifiedShare,
+}
+
+/// What packets without a class get at an interface.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct UnclassifiedShare {
+    /// The guaranteed fraction of the link, which [`weir_core::model::LinkBudget::with_unclassified`] accepts.
+    pub fraction: f64,
+    /// The weight at which they borrow unused bandwidth, next to [`Queues::weights`]. Finite and above zero.
+    pub weight: f64,
+}
+
+impl UnclassifiedShare {
+    /// The parts of a link with this share.
+    pub fn budget(&self) -> LinkBudget {
+        LinkBudget::DEFAULT.with_unclassified(self.fraction).unwrap_or(LinkBudget::DEFAULT)
+    }
+
+    /// Whether both numbers are in range.
+    pub fn is_valid(&self) -> bool {
+        LinkBudget::DEFAULT.with_unclassified(self.fraction).is_some()
+            && self.weight.is_finite()
+            && self.weight > 0.0
+    }
+}
+
+impl Default for UnclassifiedShare {
+    /// The default part of a link, and a service of weight 1.
+    fn default() -> UnclassifiedShare {
+        UnclassifiedShare { fraction: LinkBudget::DEFAULT.unclassified_fraction(), weight: 1.0 }
+    }
 }
 
 /// A limit for the observed connections of an application with a peer.

@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::net::Ipv4Addr;
 
+use weir_core::model::LinkBudget;
 use weir_core::model::scenario::{NetworkQueues, QueueTable};
 use weir_core::saba::Fraction;
 use weir_core::units::Rate;
@@ -271,7 +272,7 @@ fn node_queue_lines<'a>(
             continue;
         };
         out.push_str(&root_lines(dev, link_class, 0x10 + weights.len()));
-        for (queue_index, class) in (0..).zip(HtbClass::weighted(port.rate, segments, weights)) {
+        for (queue_index, class) in (0..).zip(weighted_classes(port.rate, segments, weights)) {
             let class_id = format!("1:{:x}", 0x10 + queue_index);
             line!(out, "class add dev {dev} parent 1:1 classid {class_id} htb {class}");
             line!(out, "qdisc add dev {dev} parent {class_id} bfifo limit {}", class.queue_limit);
@@ -287,6 +288,16 @@ fn node_queue_lines<'a>(
         }
     }
     out
+}
+
+/// The classes of queues with these weights, then that of packets without a mark. They belong to no service, so they get little: all
+/// packets of a simulated link belong to a service.
+fn weighted_classes(link: Rate, segments: u32, weights: &[f64]) -> Vec<HtbClass> {
+    const UNMARKED_FRACTION: f64 = 1e-3;
+    let budget =
+        LinkBudget::UNDIVIDED.with_unclassified(UNMARKED_FRACTION).expect("the fraction is in range");
+    let min_weight = weights.iter().copied().fold(f64::INFINITY, f64::min);
+    HtbClass::weighted(link, segments, &budget, weights, min_weight)
 }
 
 /// A shell script with the commands of these steps.

@@ -1,12 +1,17 @@
 //! Keeps a stream to the coordinator open: when the stream ends, opens it again, with increasing waits between attempts.
 
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint, Uri};
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{AgentMessage, coordinator_message::Body};
 use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, Order, Report, wire};
@@ -33,6 +38,8 @@ pub enum StreamEvent {
         wants_udp_measurements: bool,
         /// Whether to report the demands of applications.
         wants_demands: bool,
+        /// The coordinator's address, to which reports go.
+        coordinator: SocketAddr,
         /// Takes the reports to send.
         report_sender: mpsc::Sender<Report>,
     },
@@ -93,13 +100,14 @@ async fn run_stream(
         .and_then(|opened| opened)
     {
         Err(reason) => reason,
-        Ok((welcome, report_sender, mut orders)) => {
+        Ok(OpenStream { address, welcome, report_sender, mut orders }) => {
             let report_interval = welcome.interval();
             if events
                 .send(StreamEvent::Started {
                     report_interval,
                     wants_udp_measurements: welcome.wants_udp_measurements,
                     wants_demands: welcome.wants_demands,
+                    coordinator: address,
                     report_sender,
                 })
                 .await
@@ -134,10 +142,37 @@ async fn run_stream(
     }
 }
 
-type OpenStream = (wire::Welcome, mpsc::Sender<Report>, tonic::Streaming<wire::CoordinatorMessage>);
+struct OpenStream {
+    /// The coordinator's address.
+    address: SocketAddr,
+    welcome: wire::Welcome,
+    report_sender: mpsc::Sender<Report>,
+    orders: tonic::Streaming<wire::CoordinatorMessage>,
+}
+
+/// Connects to the coordinator. Returns the address too, since a name can have several.
+async fn connect(coordinator: &Endpoint) -> Result<(Channel, SocketAddr), String> {
+    let address = Arc::new(OnceLock::new());
+    let connected = Arc::clone(&address);
+    let connector = tower::service_fn(move |uri: Uri| {
+        let connected = Arc::clone(&connected);
+        async move {
+            let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+            let stream = TcpStream::connect((host, uri.port_u16().unwrap_or_default())).await?;
+            // Reports and orders are small and must not wait for each other.
+            stream.set_nodelay(true)?;
+            // The channel is used for one connection.
+            let _ = connected.set(stream.peer_addr()?);
+            Ok::<_, io::Error>(TokioIo::new(stream))
+        }
+    });
+    let channel = coordinator.connect_with_connector(connector).await.map_err(|error| error_chain(&error))?;
+    let address = *address.get().ok_or("the connection has no address")?;
+    Ok((channel, SocketAddr::new(address.ip().to_canonical(), address.port())))
+}
 
 async fn open_stream(coordinator: &Endpoint, host: u32) -> Result<OpenStream, String> {
-    let channel = coordinator.connect().await.map_err(|error| error_chain(&error))?;
+    let (channel, address) = connect(coordinator).await?;
     let mut control = ControlClient::new(channel)
         .max_decoding_message_size(MAX_ORDER_BYTES)
         .max_encoding_message_size(MAX_REPORT_BYTES);
@@ -158,7 +193,7 @@ async fn open_stream(coordinator: &Endpoint, host: u32) -> Result<OpenStream, St
             MAX_INTERVAL.as_secs()
         ));
     }
-    Ok((welcome, report_sender, orders))
+    Ok(OpenStream { address, welcome, report_sender, orders })
 }
 
 /// An error with its causes.

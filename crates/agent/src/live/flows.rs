@@ -23,9 +23,6 @@ use crate::report_delta::ReportDelta;
 /// The maximum number of open sockets.
 pub const MAX_SOCKETS: usize = 4096;
 
-/// The maximum fraction of a link for all UDP flows: slightly less than [`crate::queues::DesiredQueues::new`] accepts.
-const MAX_UDP_FRACTION: f64 = 0.985;
-
 /// Why a socket is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SocketRefusal {
@@ -213,19 +210,15 @@ impl Flows {
         })
     }
 
-    /// The classes of UDP flows, on a link of this many bytes per second. If the sum of the rates exceeds [`MAX_UDP_FRACTION`] of the link,
-    /// all of them are scaled down.
-    pub fn limited_flows(&self, link_rate: f64) -> BTreeMap<u16, LimitedFlow> {
-        let paced = || self.udp_flows().filter_map(|(class, ends, rate)| Some((class, ends, rate? as f64)));
-        let sum: f64 = paced().map(|(.., rate)| rate).sum();
-        let scale = (MAX_UDP_FRACTION * link_rate / sum).min(1.0);
+    /// The classes of UDP flows.
+    pub fn limited_flows(&self) -> BTreeMap<u16, LimitedFlow> {
+        let paced = self.udp_flows().filter_map(|(class, ends, rate)| Some((class, ends, rate?)));
         let to_limited_flow =
-            |(class, (source, destination), rate): (u16, (SocketAddrV4, SocketAddrV4), f64)| {
-                let rate =
-                    Rate::new((rate * scale).max(1.0)).expect("a whole number times a fraction is a rate");
+            |(class, (source, destination), rate): (u16, (SocketAddrV4, SocketAddrV4), u64)| {
+                let rate = Rate::new(rate.max(1) as f64).expect("a whole number is a rate");
                 (class, LimitedFlow { source, destination, rate })
             };
-        paced().map(to_limited_flow).collect()
+        paced.map(to_limited_flow).collect()
     }
 
     /// Records that a program will write no more to a flow.

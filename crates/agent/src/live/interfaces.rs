@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -16,8 +17,9 @@ use weir_core::units::Rate;
 use weir_proto::{Conflict, ConflictReason, MAX_CONFLICTS, Queues};
 
 use super::{DesiredLinks, Link, SharedState, log};
+use crate::htb::max_segments;
 use crate::notifications::{ChangedInterfaces, Notifications};
-use crate::queues::{DesiredQueues, Device, Interface, LimitedFlow, QueueError, ReplaceableRoots};
+use crate::queues::{DesiredQueues, Device, Interface, LimitedFlow, QueueError, ReplaceableRoots, Shares};
 
 /// The first wait before the agent tries a failed configuration again. The wait doubles after each failure.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -44,8 +46,32 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Checks without a notification take at most one `CHECK_TIME_DIVISOR`th of the time.
 const CHECK_TIME_DIVISOR: u32 = 20;
 
-/// The desired state of a link: its queues, if an order names some, and the classes of UDP flows.
-type DesiredLink = (Option<Queues>, BTreeMap<u16, LimitedFlow>);
+/// The desired state of a link.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct DesiredLink {
+    /// The queues, if an order names some.
+    queues: Option<Queues>,
+    /// The classes of UDP flows.
+    limited_flows: BTreeMap<u16, LimitedFlow>,
+    /// The address of the last coordinator.
+    coordinator: Option<SocketAddr>,
+}
+
+impl DesiredLink {
+    /// Whether an interface of the link has no queues of the agent.
+    fn has_no_queues(&self) -> bool {
+        self.queues.is_none() && self.limited_flows.is_empty()
+    }
+}
+
+/// Whose links an agent keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Machine {
+    /// A host: it sends the packets of its programs.
+    Host,
+    /// A switch, which forwards those of others.
+    Switch,
+}
 
 /// The state of all interfaces, as reported to the coordinator.
 #[derive(Debug, Clone, Default)]
@@ -67,6 +93,7 @@ struct ManagedInterface {
     interfaces_per_link: f64,
     /// The rate of the link divided by `interfaces_per_link`.
     max_rate: Rate,
+    kind: Machine,
     /// The name in the agent's options.
     name: Interface,
     desired: DesiredLink,
@@ -94,7 +121,10 @@ struct Configuration {
     rate: Rate,
     /// `rate` divided by the interface's share of the link's rate ([`ManagedInterface::max_rate`]).
     fraction: f64,
+    /// The maximum number of segments of a packet, after the limit.
     segments: u32,
+    /// The limit of `segments` that the agent sets, if it sets one.
+    max_segments: Option<u32>,
 }
 
 /// The result of a check.
@@ -106,10 +136,11 @@ struct CheckResult {
     changes: Result<usize, QueueError>,
 }
 
-/// Keeps the interfaces of all links as ordered, until the last sender of orders is dropped.
+/// Keeps the interfaces of all links as ordered, until the last sender of orders is dropped. `kind` tells whose links they are.
 pub async fn manage(
     shared: &SharedState,
     links: &[Link],
+    kind: Machine,
     mut desired_updates: watch::Receiver<DesiredLinks>,
 ) {
     let mut notifications = match Notifications::open() {
@@ -122,8 +153,10 @@ pub async fn manage(
             None
         }
     };
-    let mut interfaces: Vec<ManagedInterface> =
-        (0u32..).zip(links).flat_map(|(number, link)| ManagedInterface::for_link(number, link)).collect();
+    let mut interfaces: Vec<ManagedInterface> = (0u32..)
+        .zip(links)
+        .flat_map(|(number, link)| ManagedInterface::for_link(number, link, kind))
+        .collect();
     let mut status = InterfaceStatus::default();
     loop {
         check_due(shared, &mut interfaces, &mut status).await;
@@ -144,23 +177,30 @@ pub async fn manage(
 }
 
 /// Prints the commands that would apply the orders, until the last sender of orders is dropped.
-pub async fn print_commands(links: &[Link], mut desired_updates: watch::Receiver<DesiredLinks>) {
-    let mut interfaces: Vec<ManagedInterface> =
-        (0u32..).zip(links).flat_map(|(number, link)| ManagedInterface::for_link(number, link)).collect();
+pub async fn print_commands(
+    links: &[Link],
+    kind: Machine,
+    mut desired_updates: watch::Receiver<DesiredLinks>,
+) {
+    let mut interfaces: Vec<ManagedInterface> = (0u32..)
+        .zip(links)
+        .flat_map(|(number, link)| ManagedInterface::for_link(number, link, kind))
+        .collect();
     while desired_updates.changed().await.is_ok() {
         set_desired(&mut interfaces, desired_updates.borrow_and_update().clone());
         for managed in interfaces
             .iter_mut()
-            .filter(|managed| managed.configuration.is_some() || managed.desired != DesiredLink::default())
+            .filter(|managed| managed.configuration.is_some() || !managed.desired.has_no_queues())
         {
-            let CheckJob { name, max_rate, desired, configuration, .. } = managed.check_job(BTreeSet::new());
+            let CheckJob { name, max_rate, kind, desired, configuration, .. } =
+                managed.check_job(BTreeSet::new());
             if configuration.is_some_and(|configuration| configuration.desired == desired) {
                 continue;
             }
             let commands = spawn_blocking(move || {
                 let device = Device::read(&name)?;
-                let next = Configuration::new(max_rate, desired, &device, None);
-                Ok::<_, QueueError>((name.tc_commands(&next.desired_queues()?)?, next))
+                let next = Configuration::new(max_rate, kind, desired, &device, None);
+                Ok::<_, QueueError>((name.commands(&next.desired_queues()?)?, next))
             });
             match commands.await {
                 Ok(Ok((commands, next))) => {
@@ -200,7 +240,8 @@ fn set_desired(interfaces: &mut [ManagedInterface], mut desired_links: DesiredLi
         // Only a host has flows, and it has one link.
         let limited_flows =
             if managed.link == 0 { desired_links.limited_flows.clone() } else { BTreeMap::new() };
-        let desired = (queues.get(&managed.link).cloned(), limited_flows);
+        let (queues, coordinator) = (queues.get(&managed.link).cloned(), desired_links.coordinator);
+        let desired = DesiredLink { queues, limited_flows, coordinator };
         if desired == managed.desired {
             continue;
         }
@@ -209,7 +250,8 @@ fn set_desired(interfaces: &mut [ManagedInterface], mut desired_links: DesiredLi
             managed.retry_wait = FIRST_WAIT;
         }
         // Rates of UDP flows change with each schedule.
-        managed.next_check = if managed.desired.1.is_empty() { now } else { managed.next_order_check(now) };
+        managed.next_check =
+            if managed.desired.limited_flows.is_empty() { now } else { managed.next_order_check(now) };
     }
 }
 
@@ -264,6 +306,7 @@ async fn check_due(shared: &SharedState, interfaces: &mut [ManagedInterface], st
 struct CheckJob {
     name: Interface,
     max_rate: Rate,
+    kind: Machine,
     desired: DesiredLink,
     previous: Option<Device>,
     configuration: Option<Configuration>,
@@ -301,7 +344,7 @@ impl CheckJob {
         device.speed = previous_if_down.map_or(device.speed, |before| before.speed);
         let is_same = self.previous.as_ref().is_some_and(|before| before.index == device.index);
         let configuration = self.configuration.filter(|_| is_same);
-        if self.desired == DesiredLink::default() && configuration.is_none() {
+        if self.desired.has_no_queues() && configuration.is_none() {
             return CheckResult { device: Some(device), configuration: None, changes: Ok(0) };
         }
         let replace = if configuration.is_some() {
@@ -309,7 +352,8 @@ impl CheckJob {
         } else {
             ReplaceableRoots::Restorable
         };
-        let next_configuration = Configuration::new(self.max_rate, self.desired, &device, self.first_speed);
+        let next_configuration =
+            Configuration::new(self.max_rate, self.kind, self.desired, &device, self.first_speed);
         let changes =
             next_configuration.desired_queues().and_then(|desired| name.reconcile(&desired, replace));
         match changes {
@@ -328,6 +372,7 @@ impl Configuration {
     /// virtual device reports a nominal speed, which counts only if it has changed since it was first read.
     fn new(
         max_rate: Rate,
+        kind: Machine,
         desired: DesiredLink,
         device: &Device,
         first_speed: Option<Rate>,
@@ -335,17 +380,24 @@ impl Configuration {
         let is_speed_reliable =
             device.is_physical || first_speed.is_some_and(|first| device.speed != Some(first));
         let rate = device.speed.filter(|&speed| is_speed_reliable && speed < max_rate).unwrap_or(max_rate);
-        Configuration { desired, rate, fraction: rate.get() / max_rate.get(), segments: device.segments }
+        // Packets that a switch forwards are as large as their sender made them.
+        let max_segments = (kind == Machine::Host).then(|| max_segments(rate));
+        let segments = max_segments.map_or(device.segments, |max| device.limited_segments(max));
+        Configuration { desired, rate, fraction: rate.get() / max_rate.get(), segments, max_segments }
     }
 
     fn desired_queues(&self) -> Result<DesiredQueues, QueueError> {
-        let (queues, limited_flows) = &self.desired;
+        let DesiredLink { queues, limited_flows, coordinator } = &self.desired;
         let limited_flows = &scale_flows(limited_flows, self.fraction);
         // Without ordered queues all packets share one.
         let (weights, queue_of_class) =
             queues.as_ref().map_or((&[1.0][..], &[0][..]), |q| (&q.weights, &q.queue_of_class));
-        Ok(DesiredQueues::new(self.rate, self.segments, weights, limited_flows)
-            .and_then(|desired| desired.with_classes(queue_of_class))?)
+        let unclassified = queues.as_ref().map(|queues| queues.unclassified).unwrap_or_default();
+        let shares =
+            Shares { budget: unclassified.budget(), weights, unclassified_weight: unclassified.weight };
+        let desired = DesiredQueues::new(self.rate, self.segments, &shares, limited_flows)?
+            .with_classes(queue_of_class)?;
+        Ok(desired.with_coordinator(*coordinator).with_max_segments(self.max_segments))
     }
 }
 
@@ -356,7 +408,7 @@ fn scale_flows(flows: &BTreeMap<u16, LimitedFlow>, fraction: f64) -> BTreeMap<u1
 }
 
 impl ManagedInterface {
-    fn for_link(number: u32, link: &Link) -> impl Iterator<Item = ManagedInterface> {
+    fn for_link(number: u32, link: &Link, kind: Machine) -> impl Iterator<Item = ManagedInterface> {
         let interfaces_per_link = link.interfaces.len() as f64;
         let max_rate = Rate::new(link.rate.get() / interfaces_per_link).unwrap_or(Rate::ZERO);
         let now = Instant::now();
@@ -364,6 +416,7 @@ impl ManagedInterface {
             link: number,
             interfaces_per_link,
             max_rate,
+            kind,
             name: name.clone(),
             desired: DesiredLink::default(),
             device: None,
@@ -399,13 +452,13 @@ impl ManagedInterface {
     }
 
     fn check_job(&self, other_indexes: BTreeSet<u32>) -> CheckJob {
-        let (queues, limited) = self.desired.clone();
         // A flow leaves by one of the link's interfaces, but the agent cannot tell which.
-        let limited = scale_flows(&limited, 1.0 / self.interfaces_per_link);
+        let limited_flows = scale_flows(&self.desired.limited_flows, 1.0 / self.interfaces_per_link);
         CheckJob {
             name: self.name.clone(),
             max_rate: self.max_rate,
-            desired: (queues, limited),
+            kind: self.kind,
+            desired: DesiredLink { limited_flows, ..self.desired.clone() },
             previous: self.device.clone(),
             configuration: self.configuration.clone(),
             first_speed: self.first_speed,
@@ -432,8 +485,8 @@ impl ManagedInterface {
                 ));
             }
             Ok(_)
-                if previous.map(|applied| applied.desired.0)
-                    != self.configuration.as_ref().map(|applied| applied.desired.0.clone()) =>
+                if previous.map(|applied| applied.desired.queues)
+                    != self.configuration.as_ref().map(|applied| applied.desired.queues.clone()) =>
             {
                 if let Err(reason) = self.set_classes(shared) {
                     self.configuration = None;
@@ -472,7 +525,7 @@ impl ManagedInterface {
     /// Sets the ordered classes of applications. Call it after the queues are configured: until then, packets of a missing class share the
     /// queue of packets without a class.
     fn set_classes(&self, shared: &SharedState) -> Result<(), String> {
-        let Some(queues) = self.desired.0.as_ref() else { return Ok(()) };
+        let Some(queues) = self.desired.queues.as_ref() else { return Ok(()) };
         shared.lock().applications.as_mut().map_or(Ok(()), |known| known.set_classes(queues))
     }
 
@@ -569,6 +622,7 @@ mod tests {
             is_up: true,
             mtu: 1500,
             segments: 46,
+            gso_max_segs: 65535,
             speed: Rate::new(1.25e9),
             is_physical: true,
         }
@@ -598,7 +652,7 @@ mod tests {
     #[test]
     fn repairs_wait_longer_each_time_within_a_minute() {
         let link = Link { rate: Rate::new(1.25e8).unwrap(), interfaces: vec!["eth0".parse().unwrap()] };
-        let mut managed = ManagedInterface::for_link(0, &link).next().unwrap();
+        let mut managed = ManagedInterface::for_link(0, &link, Machine::Host).next().unwrap();
         let mut now = Instant::now();
         let mut pauses = Vec::new();
         for _ in 0..4 {
@@ -615,7 +669,7 @@ mod tests {
     #[test]
     fn waits_double_while_another_process_is_in_the_way() {
         let link = Link { rate: Rate::new(1.25e8).unwrap(), interfaces: vec!["eth0".parse().unwrap()] };
-        let mut managed = ManagedInterface::for_link(0, &link).next().unwrap();
+        let mut managed = ManagedInterface::for_link(0, &link, Machine::Host).next().unwrap();
         managed.set_conflicts(vec![(ConflictReason::ForeignQdisc, "fq".to_owned())]);
         let mut now = Instant::now();
         let waits: Vec<u64> = (0..8)
@@ -639,7 +693,7 @@ mod tests {
         let max_rate = Rate::new(1.25e9).unwrap();
         let rate = |speed, is_physical, first| {
             let device = Device { speed, is_physical, ..device(7, "eth0") };
-            Configuration::new(max_rate, DesiredLink::default(), &device, first).rate
+            Configuration::new(max_rate, Machine::Host, DesiredLink::default(), &device, first).rate
         };
         let [slow, fast] = [1.25e8, 5e9].map(Rate::new);
         assert_eq!(rate(None, true, None), max_rate);

@@ -8,9 +8,11 @@ use super::desired_queues::{DesiredClass, DesiredQueues, Filter};
 use super::ids;
 use crate::htb::HtbClass;
 
-/// One line for `tc`.
+/// One line for `tc` or `ip`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
+    /// Limits the number of segments of the packets that this host sends. A line for `ip`.
+    SetSegments(u32),
     /// Sets up the agent's root over the kernel's default. The kernel refuses it if another process set up a root meanwhile.
     AddRoot,
     /// Sets up the agent's root in place of one that can be restored.
@@ -102,22 +104,28 @@ fn has_equal_parameters(desired: &HtbClass, actual: &ActualClass) -> bool {
 }
 
 impl Change {
-    /// The line for `tc`, without its name.
-    pub fn tc_line<'a>(&'a self, interface: &'a str) -> impl fmt::Display + 'a {
-        TcLine { change: self, interface }
+    /// The tool of the line.
+    pub fn tool(&self) -> &'static str {
+        if matches!(self, Change::SetSegments(_)) { "ip" } else { "tc" }
+    }
+
+    /// The line for [`Change::tool`], without its name.
+    pub fn line<'a>(&'a self, interface: &'a str) -> impl fmt::Display + 'a {
+        Line { change: self, interface }
     }
 }
 
-struct TcLine<'a> {
+struct Line<'a> {
     change: &'a Change,
     interface: &'a str,
 }
 
-impl fmt::Display for TcLine<'_> {
+impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const ROOT: u16 = ids::ROOT_HANDLE;
         let dev = self.interface;
         match self.change {
+            Change::SetSegments(count) => write!(f, "link set dev {dev} gso_max_segs {count}"),
             Change::AddRoot | Change::ReplaceRoot => {
                 let verb = if matches!(self.change, Change::AddRoot) { "add" } else { "replace" };
                 write!(
@@ -164,5 +172,8 @@ impl fmt::Display for TcLine<'_> {
 
 /// The protocol of filters with a preference.
 fn filter_protocol(pref: u16) -> &'static str {
-    if pref == ids::IPV6_MARK_FILTER_PREF { "ipv6" } else { "ip" }
+    match pref {
+        ids::IPV6_MARK_FILTER_PREF | ids::IPV6_CONTROL_FILTER_PREF => "ipv6",
+        _ => "ip",
+    }
 }

@@ -1,8 +1,9 @@
 //! Computes the classes and filters that an interface should have.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 
+use weir_core::model::LinkBudget;
 use weir_core::units::Rate;
 
 use super::ids;
@@ -43,12 +44,12 @@ pub enum DesiredError {
     /// The number of a limited flow is out of range.
     #[error("limited flow {0}: the number is out of range; expected less than {max}", max = ids::MAX_LIMITED_FLOWS)]
     FlowNumber(u16),
-    /// The rate of a limited flow is too low, or exceeds the rest of the link.
+    /// The rate of a limited flow is too low, or exceeds the link.
     #[error(
-        "limited flow {flow}: rate {rate} is out of range; expected 8bit or more, and at most 99 % of the link ({link}) in total"
+        "limited flow {flow}: rate {rate} is out of range; expected 8bit or more, and at most the link ({link})"
     )]
     FlowRate {
-        /// The first limited flow that does not fit.
+        /// The limited flow.
         flow: u16,
         /// The flow's rate.
         rate: Rate,
@@ -57,7 +58,28 @@ pub enum DesiredError {
     },
 }
 
-/// A UDP flow with a separate class: its rate is guaranteed, and the maximum. IPv4 only.
+/// The part of what services are guaranteed that limited flows may take from them.
+const MAX_LIMITED_FRACTION: f64 = 0.98;
+
+/// How the queues of a link share it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Shares<'a> {
+    /// The parts of the link.
+    pub budget: LinkBudget,
+    /// The weight of each queue.
+    pub weights: &'a [f64],
+    /// The weight at which packets without a class borrow unused bandwidth.
+    pub unclassified_weight: f64,
+}
+
+impl<'a> Shares<'a> {
+    /// Queues with these weights, and packets without a class as another queue of weight 1.
+    pub fn by_weight(weights: &'a [f64]) -> Shares<'a> {
+        Shares { budget: LinkBudget::DEFAULT, weights, unclassified_weight: 1.0 }
+    }
+}
+
+/// A UDP flow with a separate class, whose rate is the maximum, and guaranteed as far as services leave room. IPv4 only.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LimitedFlow {
     /// The source of its packets.
@@ -102,21 +124,23 @@ pub struct Filter {
 pub struct DesiredQueues {
     classes: BTreeMap<u16, DesiredClass>,
     filters: BTreeMap<(u16, u16), Filter>,
+    max_segments: Option<u32>,
 }
 
 impl DesiredQueues {
     /// Creates a queue for each weight on a link, and one for packets without a mark. Packets with the mark [`dscp`] of a queue's number
-    /// use that queue. The rates of limited flows are guaranteed, and the queues share the rest. `segments` is the maximum number of
-    /// segments of a packet before the card splits it.
+    /// use that queue. The rates of limited flows are taken from those of the queues; beyond [`MAX_LIMITED_FRACTION`] of them, limited
+    /// flows borrow. `segments` is the maximum number of segments of a packet before the card splits it.
     ///
     /// # Errors
-    /// If the link, a weight, or the number or rate of a limited flow is out of range, or limited flows take more than 99 % of the link.
+    /// If the link, a weight, or the number or rate of a limited flow is out of range.
     pub fn new(
         link: Rate,
         segments: u32,
-        weights: &[f64],
+        shares: &Shares<'_>,
         limited: &BTreeMap<u16, LimitedFlow>,
     ) -> Result<DesiredQueues, DesiredError> {
+        let &Shares { budget, weights, unclassified_weight } = shares;
         if !(1e3..=12.5e9).contains(&link.get()) {
             return Err(DesiredError::LinkRate(link));
         }
@@ -131,30 +155,55 @@ impl DesiredQueues {
         }
         // Only ratios count, and the sum of normalized weights stays finite.
         let weights: Vec<f64> = weights.iter().map(|weight| weight / min_weight).collect();
-        let remaining_fraction = remaining_fraction(link, limited)?;
-        let link_class = round_rates(HtbClass::for_link(link, segments));
+        let unclassified_weight = unclassified_weight / min_weight;
+        let limited_fraction = guaranteed_fraction(link, limited, budget.services(link))?;
+        let limited_sum: f64 = limited.values().map(|flow| flow.rate.get() * limited_fraction).sum();
+        let remaining_fraction = 1.0 - limited_sum / budget.services(link).get();
+        let link_class = round_rates(HtbClass::for_link(budget.shaped(link), segments));
         let mut classes =
             BTreeMap::from([(ids::LINK_CLASS, DesiredClass { parent: None, class: link_class })]);
         let child_class =
             |class: HtbClass| DesiredClass { parent: Some(ids::LINK_CLASS), class: round_rates(class) };
-        for (number, class) in HtbClass::weighted(link, segments, &weights).into_iter().enumerate() {
-            let rate = (class.rate as f64 * remaining_fraction) as u64;
-            let minor = if number < weights.len() {
-                ids::FIRST_QUEUE_CLASS + number as u16
+        let weighted = HtbClass::weighted(link, segments, &budget, &weights, unclassified_weight);
+        for (number, class) in weighted.into_iter().enumerate() {
+            let (minor, fraction) = if number < weights.len() {
+                (ids::FIRST_QUEUE_CLASS + number as u16, remaining_fraction)
             } else {
-                ids::DEFAULT_CLASS
+                (ids::DEFAULT_CLASS, 1.0)
             };
+            let rate = (class.rate as f64 * fraction) as u64;
             classes.insert(minor, child_class(HtbClass { rate, ..class }));
         }
         let mut filters: BTreeMap<(u16, u16), Filter> =
             (0..weights.len()).flat_map(|number| mark_filters(number, number as u16)).collect();
         for (&number, flow) in limited {
             let minor = ids::FIRST_LIMITED_CLASS + number;
-            let rate = (flow.rate.get() * 8.0) as u64;
-            classes.insert(minor, child_class(HtbClass { rate, ceil: rate, ..link_class }));
+            let ceil = (flow.rate.get() * 8.0) as u64;
+            let rate = (flow.rate.get() * 8.0 * limited_fraction) as u64;
+            let ceil = ceil.min(link_class.ceil);
+            classes.insert(minor, child_class(HtbClass { rate: rate.min(ceil), ceil, ..link_class }));
             filters.insert((ids::FLOW_FILTER_PREF, number + 1), flow_filter(flow, minor));
         }
-        Ok(DesiredQueues { classes, filters })
+        let control_class = child_class(HtbClass::control(link, segments, &budget));
+        if control_class.class.rate > 8 {
+            classes.insert(ids::CONTROL_CLASS, control_class);
+        }
+        Ok(DesiredQueues { classes, filters, max_segments: None })
+    }
+
+    /// Maps the streams between agents and the coordinator at this address to the class with guaranteed capacity for them.
+    pub fn with_coordinator(mut self, coordinator: Option<SocketAddr>) -> DesiredQueues {
+        if let Some(coordinator) = coordinator
+            && self.classes.contains_key(&ids::CONTROL_CLASS)
+        {
+            let preference = match coordinator {
+                SocketAddr::V4(_) => ids::IPV4_CONTROL_FILTER_PREF,
+                SocketAddr::V6(_) => ids::IPV6_CONTROL_FILTER_PREF,
+            };
+            let filters = control_filters(coordinator).into_iter().zip(1..);
+            self.filters.extend(filters.map(|(filter, number)| ((preference, number), filter)));
+        }
+        self
     }
 
     /// Maps each class of packets to a queue, from 0; several classes may share a queue. Class n is that of packets with the mark n + 1.
@@ -165,7 +214,7 @@ impl DesiredQueues {
         if !(1..=MAX_SERVICES).contains(&queue_of_class.len()) {
             return Err(DesiredError::ClassCount(queue_of_class.len()));
         }
-        let queue_count = self.classes.range(ids::FIRST_QUEUE_CLASS..ids::DEFAULT_CLASS).count();
+        let queue_count = self.classes.range(ids::FIRST_QUEUE_CLASS..ids::CONTROL_CLASS).count();
         if let Some(class) = queue_of_class.iter().position(|&queue| queue as usize >= queue_count) {
             return Err(DesiredError::UnknownQueue {
                 class: class + 1,
@@ -182,6 +231,17 @@ impl DesiredQueues {
         Ok(self)
     }
 
+    /// Limits the number of segments of packets that this host sends, before the card splits them: on a slow link, one packet of 64 KiB
+    /// would delay all others.
+    pub fn with_max_segments(self, max_segments: Option<u32>) -> DesiredQueues {
+        DesiredQueues { max_segments, ..self }
+    }
+
+    /// The maximum number of segments of a packet that this host sends; none if the agent does not set it.
+    pub fn max_segments(&self) -> Option<u32> {
+        self.max_segments
+    }
+
     /// Classes by number.
     pub fn classes(&self) -> &BTreeMap<u16, DesiredClass> {
         &self.classes
@@ -193,19 +253,55 @@ impl DesiredQueues {
     }
 }
 
-/// The fraction of the link that limited flows do not use.
-fn remaining_fraction(link: Rate, limited: &BTreeMap<u16, LimitedFlow>) -> Result<f64, DesiredError> {
-    let mut remaining = link.get();
+/// The guaranteed fraction of the rates of limited flows, which take at most a part of what `services` are guaranteed.
+fn guaranteed_fraction(
+    link: Rate,
+    limited: &BTreeMap<u16, LimitedFlow>,
+    services: Rate,
+) -> Result<f64, DesiredError> {
     for (&flow, &LimitedFlow { rate, .. }) in limited {
         if flow >= ids::MAX_LIMITED_FLOWS {
             return Err(DesiredError::FlowNumber(flow));
         }
-        remaining -= rate.get();
-        if rate.get() < 1.0 || remaining < link.get() * 0.01 {
+        if rate.get() < 1.0 || rate > link {
             return Err(DesiredError::FlowRate { flow, rate, link });
         }
     }
-    Ok(remaining / link.get())
+    let sum: f64 = limited.values().map(|flow| flow.rate.get()).sum();
+    Ok((MAX_LIMITED_FRACTION * services.get() / sum).min(1.0))
+}
+
+/// The filters of the streams between agents and a coordinator: to its address and port, and from there. Of a coordinator on this host,
+/// which is reached over the loopback interface, the port alone identifies the streams that leave an interface.
+fn control_filters(coordinator: SocketAddr) -> Vec<Filter> {
+    const TCP: u32 = 6;
+    let u32_match = |offset, value, mask| U32Match { offset, value, mask };
+    // Offsets of the protocol, the addresses and the ports; an IP header without options.
+    let (protocol, source, destination, ports, address) = match coordinator.ip() {
+        IpAddr::V4(ip) => (u32_match(8, TCP << 16, 0xff << 16), 12, 16, 20, vec![u32::from(ip)]),
+        IpAddr::V6(ip) => {
+            let words = [96, 64, 32, 0].map(|shift| (u128::from(ip) >> shift) as u32);
+            (u32_match(4, TCP << 8, 0xff << 8), 8, 24, 40, words.to_vec())
+        }
+    };
+    let port = u32::from(coordinator.port());
+    let filter = |address_offset: u16, port_match: U32Match| {
+        let words = (address_offset..).step_by(4).zip(&address);
+        let address_matches = words.map(|(offset, &word)| u32_match(offset, word, u32::MAX));
+        let address_matches =
+            address_matches.take(if coordinator.ip().is_loopback() { 0 } else { address.len() });
+        Filter {
+            matches: [protocol].into_iter().chain(address_matches).chain([port_match]).collect(),
+            class: ids::CONTROL_CLASS,
+        }
+    };
+    let from_coordinator = filter(source, u32_match(ports, port << 16, 0xffff << 16));
+    let to_coordinator = filter(destination, u32_match(ports, port, 0xffff));
+    if coordinator.ip().is_loopback() {
+        vec![from_coordinator]
+    } else {
+        vec![to_coordinator, from_coordinator]
+    }
 }
 
 /// The filters that map packets with the mark of a class to a queue. Class and queue count from 0.

@@ -27,6 +27,8 @@ pub struct Device {
     pub mtu: u32,
     /// The maximum number of segments of a packet before the card or its driver splits it.
     pub segments: u32,
+    /// The setting that limits `segments`, if the size of a packet does not.
+    pub gso_max_segs: u32,
     /// The speed; none if the driver does not report one, or `/sys` belongs to another network namespace.
     pub speed: Option<Rate>,
     /// Whether it is a card, whose speed is measured; the drivers of virtual devices report a nominal one.
@@ -46,6 +48,11 @@ struct Link {
 }
 
 impl Device {
+    /// The maximum number of segments of a packet under another limit. A packet is at least as large as the MTU.
+    pub fn limited_segments(&self, max_segments: u32) -> u32 {
+        self.segments.min(max_segments.max(mtu_segments(self.mtu)))
+    }
+
     /// Reads the state of an interface by its name. Starts `ip` once.
     ///
     /// # Errors
@@ -65,18 +72,22 @@ impl Device {
         let link = parse_link(text)?;
         let name = link.ifname.parse().map_err(|_| parse_error(text))?;
         let by_offload = link.gso_max_segs.min(link.gso_max_size.div_ceil(PAYLOAD_BYTES));
-        let by_mtu = link.mtu.saturating_sub(IP_AND_TCP_HEADER_BYTES).div_ceil(PAYLOAD_BYTES);
         let has_flag = |flag: &str| link.flags.iter().any(|known| known == flag);
         Ok(Device {
             index: link.ifindex,
             name,
             is_up: has_flag("UP") && has_flag("LOWER_UP"),
             mtu: link.mtu,
-            segments: by_offload.max(by_mtu).max(1),
+            segments: by_offload.max(mtu_segments(link.mtu)),
+            gso_max_segs: link.gso_max_segs,
             speed: None,
             is_physical: false,
         })
     }
+}
+
+fn mtu_segments(mtu: u32) -> u32 {
+    mtu.saturating_sub(IP_AND_TCP_HEADER_BYTES).div_ceil(PAYLOAD_BYTES).max(1)
 }
 
 fn parse_link(text: &str) -> Result<Link, ParseError> {

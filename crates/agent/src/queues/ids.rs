@@ -9,6 +9,9 @@ pub const LINK_CLASS: u16 = 1;
 /// The class of the first queue; those of further queues follow.
 pub const FIRST_QUEUE_CLASS: u16 = 0x100;
 
+/// The class of the streams between agents and the coordinator.
+pub const CONTROL_CLASS: u16 = 0x1fe;
+
 /// The class of packets that match no filter.
 pub const DEFAULT_CLASS: u16 = 0x1ff;
 
@@ -21,6 +24,12 @@ pub const FIRST_LIMITED_CLASS: u16 = 0x1000;
 
 /// The maximum number of limited flows of an interface.
 pub const MAX_LIMITED_FLOWS: u16 = 1000;
+
+/// The preference of filters for the streams to the coordinator, IPv4.
+pub const IPV4_CONTROL_FILTER_PREF: u16 = 30561;
+
+/// The preference of filters for the streams to the coordinator, IPv6.
+pub const IPV6_CONTROL_FILTER_PREF: u16 = 30562;
 
 /// The preference of filters for limited flows, which match before filters by mark.
 pub const FLOW_FILTER_PREF: u16 = 30563;
@@ -44,7 +53,14 @@ const fn is_limited_flow_class(minor: u16) -> bool {
 
 /// Whether filters of this preference below the agent's root are the agent's.
 pub const fn is_agent_filter_pref(pref: u16) -> bool {
-    matches!(pref, FLOW_FILTER_PREF | IPV4_MARK_FILTER_PREF | IPV6_MARK_FILTER_PREF)
+    matches!(
+        pref,
+        IPV4_CONTROL_FILTER_PREF
+            | IPV6_CONTROL_FILTER_PREF
+            | FLOW_FILTER_PREF
+            | IPV4_MARK_FILTER_PREF
+            | IPV6_MARK_FILTER_PREF
+    )
 }
 
 /// The handle of the queue of a class. It is below 0x8000: the kernel chooses handles from there on.

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::actual_queues::{ActualQueues, ParseError, RootQdisc};
 use super::change::{Change, changes};
 use super::desired_queues::{DesiredError, DesiredQueues};
+use super::device::Device;
 use super::ids;
 use crate::batch::{BatchError, run_batch, run_tool};
 use crate::namespace;
@@ -108,6 +109,15 @@ pub enum PreviousRoot {
     },
 }
 
+/// The recorded state of an interface from before the agent's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Record {
+    root: PreviousRoot,
+    /// The maximum number of segments of a packet.
+    gso_max_segs: u32,
+}
+
 #[derive(Deserialize)]
 struct InterfaceQdisc {
     dev: String,
@@ -144,15 +154,17 @@ impl Interface {
         Ok(ActualQueues::parse(&qdiscs, &classes, &filters)?)
     }
 
-    /// Returns the `tc` commands that [`Interface::reconcile`] would run, one per line. Changes nothing.
+    /// Returns the commands that [`Interface::reconcile`] would run, one per line. Changes nothing.
     ///
     /// # Errors
-    /// If `tc` fails or prints something unexpected, or the root queueing discipline cannot be restored.
-    pub fn tc_commands(&self, desired: &DesiredQueues) -> Result<String, QueueError> {
+    /// If `ip` or `tc` fails or prints something unexpected, or the root queueing discipline cannot be restored.
+    pub fn commands(&self, desired: &DesiredQueues) -> Result<String, QueueError> {
         let actual = self.read_queues()?;
         self.previous_root(&actual.root, ReplaceableRoots::Restorable)?;
-        let command = |change: &Change| format!("tc {}\n", change.tc_line(&self.0));
-        Ok(changes(desired, &actual).iter().map(command).collect())
+        let segments = self.read_record()?.map(|record| record.gso_max_segs);
+        let command = |change: Change| format!("{} {}\n", change.tool(), change.line(&self.0));
+        let queue_changes = changes(desired, &actual);
+        Ok(self.segment_change(desired, segments)?.into_iter().chain(queue_changes).map(command).collect())
     }
 
     /// Applies the desired queues in one batch, and returns the changes. Queued packets stay, unless their queue is deleted.
@@ -167,19 +179,35 @@ impl Interface {
     ) -> Result<Vec<Change>, QueueError> {
         let lock = lock_records()?;
         let actual = self.read_queues()?;
-        let has_record = self.record_path()?.exists();
-        let replace = if has_record { ReplaceableRoots::KernelDefault } else { replace };
+        let record = self.read_record()?;
+        let replace = if record.is_some() { ReplaceableRoots::KernelDefault } else { replace };
         let previous = self.previous_root(&actual.root, replace)?;
         let list = changes(desired, &actual);
         // A record from before the agent's first configuration stays when the agent restores its queues.
-        if let Some(previous) = previous.filter(|_| !has_record) {
-            self.write_record(&previous)?;
+        if let Some(root) = previous.filter(|_| record.is_none()) {
+            self.write_record(&Record { root, gso_max_segs: Device::read(self)?.gso_max_segs })?;
+        }
+        let segment_change = self.segment_change(desired, record.map(|record| record.gso_max_segs))?;
+        if let Some(change) = &segment_change {
+            run_ip_line(&change.line(&self.0).to_string())?;
         }
         if !list.is_empty() {
-            let lines: String = list.iter().map(|change| format!("{}\n", change.tc_line(&self.0))).collect();
+            let lines: String = list.iter().map(|change| format!("{}\n", change.line(&self.0))).collect();
             run_tc_batch(&lines, &lock)?;
         }
-        Ok(list)
+        Ok(segment_change.into_iter().chain(list).collect())
+    }
+
+    /// The change that limits the segments of packets as desired, at most to the recorded number; none if the limit is set, or lower.
+    fn segment_change(
+        &self,
+        desired: &DesiredQueues,
+        recorded: Option<u32>,
+    ) -> Result<Option<Change>, QueueError> {
+        let Some(max_segments) = desired.max_segments() else { return Ok(None) };
+        let actual = Device::read(self)?.gso_max_segs;
+        let segments = max_segments.min(recorded.unwrap_or(actual));
+        Ok((segments != actual).then_some(Change::SetSegments(segments)))
     }
 
     /// Removes the filters that map UDP flows to classes with their rates: the packets then share the queue of packets without a class.
@@ -211,15 +239,19 @@ impl Interface {
         let is_agent_root = self.read_queues()?.root == RootQdisc::Agent;
         if is_agent_root {
             let dev = &self.0;
-            // A missing or malformed record must not prevent the removal of the agent's queues.
-            let previous = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
-            let line = match previous {
+            let record = self.read_record()?;
+            let line = match record.as_ref().map(|record| &record.root) {
                 Some(PreviousRoot::Fifo { kind, handle, limit }) => {
                     format!("qdisc replace dev {dev} root handle {handle:x}: {kind} limit {limit}\n")
                 }
                 Some(PreviousRoot::Default) | None => format!("qdisc del dev {dev} root\n"),
             };
             run_tc_batch(&line, lock)?;
+            if let Some(Record { gso_max_segs, .. }) = record
+                && Device::read(self)?.gso_max_segs != gso_max_segs
+            {
+                run_ip_line(&Change::SetSegments(gso_max_segs).line(dev).to_string())?;
+            }
         }
         delete_record(&path)?;
         Ok(is_agent_root)
@@ -243,8 +275,14 @@ impl Interface {
         }
     }
 
+    /// The record; none without one. A malformed record counts as none: it must not prevent the removal of the agent's queues.
+    fn read_record(&self) -> Result<Option<Record>, QueueError> {
+        let text = fs::read(self.record_path()?).ok();
+        Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
+    }
+
     /// Writes the record atomically, before any change.
-    fn write_record(&self, previous: &PreviousRoot) -> Result<(), QueueError> {
+    fn write_record(&self, previous: &Record) -> Result<(), QueueError> {
         let path = self.record_path()?;
         let temporary = path.with_extension("new");
         let text = serde_json::to_vec(previous).map_err(|error| file_error(&path, error.into()))?;
@@ -317,6 +355,12 @@ fn delete_record(path: &Path) -> Result<(), QueueError> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(path, error)),
         _ => Ok(()),
     }
+}
+
+fn run_ip_line(line: &str) -> Result<(), QueueError> {
+    let words: Vec<&str> = line.split(' ').collect();
+    run_tool("ip", &words)?;
+    Ok(())
 }
 
 fn run_tc_batch(lines: &str, lock: &File) -> Result<(), QueueError> {

@@ -31,7 +31,7 @@ fn queues(weights: &[f64], class: u32) -> Queues {
         weights: weights.to_vec(),
         queue_of_class: queue_of,
         class_of_application: vec![("web".into(), class)],
-        guaranteed: false,
+        ..Queues::default()
     }
 }
 

@@ -19,7 +19,7 @@ use crate::programs::{
 };
 use crate::wait::wait_for;
 use weir_agent::batch::run_batch;
-use weir_agent::queues::{Change, DesiredQueues, Device, ReplaceableRoots};
+use weir_agent::queues::{Change, DesiredQueues, Device, ReplaceableRoots, Shares};
 use weir_agent::traffic::{
     Connection, ConnectionEnds, EventKind, Rule, Traffic, TrafficClass, TrafficError, cleanup,
 };
@@ -382,7 +382,7 @@ fn two_applications_share_by_weight() {
     let desired = DesiredQueues::new(
         "50Mbit".parse().unwrap(),
         Device::read(&interface()).unwrap().segments,
-        &[1.0, 3.0],
+        &Shares::by_weight(&[1.0, 3.0]),
         &BTreeMap::new(),
     );
     let desired = desired.unwrap();

@@ -40,8 +40,8 @@ fn agent_queues_adds_and_changes_classes_and_cleanup_removes_them() {
     let expected = "\
 qdisc noqueue 0: root refcnt 2 
 e0: 2 queues, 0 changes
-tc class change dev e0 parent 7765:1 classid 7765:100 rate 750000000bit
-tc class change dev e0 parent 7765:1 classid 7765:101 rate 250000000bit
+tc class change dev e0 parent 7765:1 classid 7765:100 rate 698321000bit
+tc class change dev e0 parent 7765:1 classid 7765:101 rate 232773000bit
 e0: 2 queues, 2 changes
 e0: restored
 qdisc noqueue 0: root refcnt 2 

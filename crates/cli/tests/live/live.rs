@@ -15,7 +15,7 @@ use crate::kernel::pacing_rate;
 use weir_client::Agent;
 use weir_coordinator::control_plane::{ControlPlane, Link, NetworkLinks, Registration, Settings, Transfer};
 use weir_coordinator::{agents, control_thread};
-use weir_core::model::ServiceNames;
+use weir_core::model::{LinkBudget, ServiceNames};
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate};
 
@@ -95,7 +95,7 @@ fn simulated_ccts(dir: &TestDir, policy: &str) -> Vec<(String, f64)> {
         flows_of_coflow.iter().for_each(|flow| trace += &format!("flow {} {} {}B\n", flow.2, flow.3, flow.4));
     }
     dir.write("coflows.weir", &trace);
-    let rate = LINK_FRAME_BYTES_PER_SEC * PAYLOAD_FRACTION * (1.0 - RESERVE) * 8.0;
+    let rate = LINK_FRAME_BYTES_PER_SEC * LinkBudget::DEFAULT.coflow_payload_fraction(RESERVE) * 8.0;
     let ccts = dir.path("ccts.csv");
     dir.stdout_of(&format!(
         "sim coflows.weir --quiet --policy {policy} --port-rate {rate}bit --per-coflow {}",

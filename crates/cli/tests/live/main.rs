@@ -11,6 +11,7 @@ mod campaign;
 mod certificates;
 #[path = "../common/mod.rs"]
 mod common;
+mod crowded_link;
 mod evaluations;
 mod examples;
 mod faults;

@@ -547,16 +547,16 @@ ethtool()
             .any(|line| line.starts_with("class htb 7765:1 ") && line.contains(&format!("rate {rate} ")))
     };
     let hosts_state = || hosts.request("GET", "/v1/hosts", "");
-    wait_within(START_TIMEOUT, "queues of 5 Gbit/s", || has_root_rate("5Gbit"));
+    wait_within(START_TIMEOUT, "queues of 5 Gbit/s", || has_root_rate("4950Mbit"));
     assert!(set_speed(1000));
-    wait_within(START_TIMEOUT, "queues of 1 Gbit/s", || has_root_rate("1Gbit"));
+    wait_within(START_TIMEOUT, "queues of 1 Gbit/s", || has_root_rate("990Mbit"));
     let metrics = || hosts.request("GET", "/metrics", "");
     wait_within(START_TIMEOUT, "a metric", || {
         metrics().contains("weir_interface_conflicts{reason=\"slow\"} 1\n")
     });
     wait_within(START_TIMEOUT, "a conflict", || hosts_state().contains("t0: slow (1Gbit)"));
     assert!(set_speed(10_000));
-    wait_within(START_TIMEOUT, "queues of 5 Gbit/s again", || has_root_rate("5Gbit"));
+    wait_within(START_TIMEOUT, "queues of 5 Gbit/s again", || has_root_rate("4950Mbit"));
     wait_within(START_TIMEOUT, "the end of the conflict", || !hosts_state().contains("t0: slow"));
     let log = dir.read("log");
     assert!(log.contains("t0: speed changed from 10Gbit to 1Gbit"), "{log}");

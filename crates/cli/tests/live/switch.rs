@@ -32,7 +32,7 @@ fn config(hosts: u32, switches: &str) -> String {
 }
 
 /// A coordinator on the last host.
-struct Coordinator<'a> {
+pub struct Coordinator<'a> {
     bed: &'a Bed,
     hosts: u32,
     _process: Process,
@@ -40,8 +40,8 @@ struct Coordinator<'a> {
 
 impl<'a> Coordinator<'a> {
     /// Starts a coordinator, and writes its configuration and the certificates of the server, of the switches
-    /// and of an operator.
-    fn start(bed: &'a Bed, hosts: u32, switches: &[(&str, &str)]) -> Coordinator<'a> {
+    /// and of an operator. A switch without ports is the agent of a host.
+    pub fn start(bed: &'a Bed, hosts: u32, switches: &[(&str, &str)]) -> Coordinator<'a> {
         let authority = Authority::new();
         authority.write_server_files_for(&bed.dir.path("."), &[&address(hosts - 1).to_string(), "127.0.0.1"]);
         let names = switches.iter().map(|(name, _)| (*name, format!("weir://agent/{name}")));
@@ -50,7 +50,11 @@ impl<'a> Coordinator<'a> {
             bed.dir.write(&format!("{name}.pem"), &pair.certificate);
             bed.dir.write(&format!("{name}.key"), &pair.key);
         }
-        let ports: String = switches.iter().map(|(name, ports)| format!("{name} = {ports}\n")).collect();
+        let ports: String = switches
+            .iter()
+            .filter(|(_, ports)| !ports.is_empty())
+            .map(|(name, ports)| format!("{name} = {ports}\n"))
+            .collect();
         bed.dir.write("serve.toml", &config(hosts, &ports));
         let mut command = bed.command_on_host(hosts - 1, Path::new(env!("CARGO_BIN_EXE_weir")));
         command.args(["serve", "--config", "serve.toml"]);
@@ -60,7 +64,7 @@ impl<'a> Coordinator<'a> {
         coordinator
     }
 
-    fn ctl(&self, words: &str) -> (bool, String) {
+    pub fn ctl(&self, words: &str) -> (bool, String) {
         let mut command = self.bed.command_on_host(self.hosts - 1, Path::new(env!("CARGO_BIN_EXE_weir")));
         command.arg("ctl").args(words.split(' ')).args(credential_options("ann"));
         let output = command.current_dir(self.bed.dir.path(".")).output().unwrap();
@@ -93,7 +97,7 @@ impl<'a> Coordinator<'a> {
 }
 
 /// The options for a certificate, its key and the authority.
-fn credential_options(name: &str) -> [String; 6] {
+pub fn credential_options(name: &str) -> [String; 6] {
     let file = |end: &str| format!("{name}.{end}");
     let authority = "authority.pem".to_owned();
     [
@@ -114,7 +118,7 @@ fn switch_namespace(bed: &Bed, hosts: u32) -> String {
     namespaces.lines().filter_map(|line| line.split(' ').next()).find(is_switch).unwrap().to_owned()
 }
 
-fn tc(namespace: &str, line: &str) -> String {
+pub fn tc(namespace: &str, line: &str) -> String {
     let output = Command::new("tc").args(["-n", namespace]).args(line.split(' ')).output().unwrap();
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
@@ -122,7 +126,7 @@ fn tc(namespace: &str, line: &str) -> String {
 
 /// Deletes the testbed's own queues at the first ports, so that the agent can add its queues, which have the
 /// same rate.
-fn delete_testbed_queues(namespace: &str, ports: u32) {
+pub fn delete_testbed_queues(namespace: &str, ports: u32) {
     for port in 0..ports {
         tc(namespace, &format!("qdisc del dev eth{port} root"));
     }
@@ -158,9 +162,9 @@ fn wait_for_share(expected: f64, read_bytes: impl Fn() -> [u64; 2]) {
     });
 }
 
-/// Sends from one host to another with a mark while the receiver listens. Returns the counter of received
-/// bytes.
-fn start_flood(bed: &Bed, (from, host): (u32, u32), dscp: i32) -> Arc<AtomicU64> {
+/// Sends from one host to another with a mark, to the port 9000 plus the sender's number, while the receiver listens. Returns the
+/// counter of received bytes.
+pub fn start_flood(bed: &Bed, (from, host): (u32, u32), dscp: i32) -> Arc<AtomicU64> {
     let to = SocketAddr::from((address(host), 9000 + from as u16));
     let listener = in_namespace(&bed.namespace(host), move || TcpListener::bind(to).unwrap());
     let mut stream = in_namespace(&bed.namespace(from), move || TcpStream::connect(to).unwrap());

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::process::{Child, Command};
 
-use weir_agent::queues::{DesiredQueues, Device, Interface, QueueError, ReplaceableRoots, RootQdisc};
+use weir_agent::queues::{DesiredQueues, Device, Interface, QueueError, ReplaceableRoots, RootQdisc, Shares};
+use weir_core::model::LinkBudget;
 use weir_core::saba::Fraction;
 use weir_core::saba::profile::PROFILED_FRACTIONS;
 use weir_core::units::Rate;
@@ -157,5 +158,6 @@ impl<'a> ProfileTarget<'a> {
 /// One queue for all packets, at a fraction of the rate.
 fn desired_queues(rate: Rate, segments: u32, fraction: Fraction) -> Result<DesiredQueues, Failure> {
     let rate = Rate::new(rate.get() * fraction.get()).expect("a rate times a fraction is a rate");
-    DesiredQueues::new(rate, segments, &[1.0], &BTreeMap::new()).map_err(Failure::input)
+    let shares = Shares { budget: LinkBudget::UNDIVIDED, ..Shares::by_weight(&[1.0]) };
+    DesiredQueues::new(rate, segments, &shares, &BTreeMap::new()).map_err(Failure::input)
 }

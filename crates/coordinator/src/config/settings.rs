@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use weir_core::model::LinkBudget;
 use weir_core::netshare::MEASUREMENT_PERIOD;
+use weir_core::saba::Fraction;
 use weir_proto::MAX_LEASE;
 use weir_trace::TraceError;
 use weir_trace::toml_fields::{TableFields, Value};
@@ -37,6 +39,25 @@ pub(super) fn read_settings(fields: &mut TableFields<'_>) -> Result<Settings, Tr
         }
     };
     Ok(Settings { interval, lease, reserve, keep_completed, ..default })
+}
+
+/// Reads the parts of links. Where Saba leaves a part of every link to others, that part is for packets without a class.
+pub(super) fn read_budget(
+    fields: &TableFields<'_>,
+    unclassified: Option<Value<'_>>,
+    queues: QueueAssignment,
+) -> Result<LinkBudget, TraceError> {
+    let Some(value) = unclassified else { return Ok(LinkBudget::DEFAULT) };
+    if matches!(queues, QueueAssignment::Applications(saba) if saba.settings.c_saba < Fraction::ALL) {
+        return Err(fields.value_error(
+            &value,
+            "no `unclassified`, since `share` of `[saba]` leaves the rest to packets without a class",
+        ));
+    }
+    let fraction = fields.read_number(&value)?;
+    LinkBudget::DEFAULT
+        .with_unclassified(fraction)
+        .ok_or_else(|| fields.value_error(&value, "a fraction of every link, from 0.001 to 0.999"))
 }
 
 /// Reads a time, in seconds. `expected` describes `range` in errors.

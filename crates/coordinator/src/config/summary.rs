@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use weir_core::saba::Fraction;
 use weir_core::saba::controller::ControllerSettings;
 use weir_core::units::Time;
 
@@ -87,6 +88,13 @@ impl Config {
             }
             QueueAssignment::Services => writeln!(f, "queues    one for each service, at every port")?,
         }
+        let unclassified = match self.queues {
+            QueueAssignment::Applications(saba) if saba.settings.c_saba < Fraction::ALL => {
+                1.0 - saba.settings.c_saba.get()
+            }
+            _ => self.settings.budget.unclassified_fraction(),
+        };
+        writeln!(f, "          {unclassified} of every link for packets without a class")?;
         if self.allocator {
             writeln!(f, "allocator rates of observed connections, by service")?;
         }

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use weir_core::model::LinkBudget;
 use weir_core::netshare::{MEASUREMENT_PERIOD, limit_with_headroom};
 use weir_core::solve::hierarchy::{HierarchicalMaxMin, HierarchyError, ServiceShares};
 use weir_core::units::Rate;
@@ -229,7 +230,7 @@ impl ControlPlane {
         if flows.is_empty() {
             return;
         }
-        let limits = compute_limits(&self.links.hosts, self.settings.reserve, services, &flows);
+        let limits = compute_limits(&self.links.hosts, &self.settings.budget, services, &flows);
         for ((peer, flow), limit) in peers.into_iter().zip(&flows).zip(limits) {
             let host_limits = &mut self.hosts[flow.host as usize].limits;
             host_limits.computed.insert(peer, limit);
@@ -241,15 +242,12 @@ impl ControlPlane {
 /// Limits of the flows, in bytes per second.
 fn compute_limits(
     links: &[Link],
-    reserve: f64,
+    budget: &LinkBudget,
     services: &ServiceWeights,
     flows: &[ApplicationFlow],
 ) -> Vec<u64> {
-    let usable_fraction = 1.0 - reserve;
-    let capacities: Vec<f64> = links
-        .iter()
-        .flat_map(|link| [usable_fraction * link.send.get(), usable_fraction * link.recv.get()])
-        .collect();
+    let rates = links.iter().flat_map(|link| [link.send, link.recv]);
+    let capacities: Vec<f64> = rates.map(|rate| budget.allocatable(rate).get()).collect();
     let mut hierarchy = HierarchicalMaxMin::new(&capacities, services.shares.clone())
         .expect("the configuration limits rates to 1e15 B/s per cable, and no rate is guaranteed on a link");
     // The number of flows of each service on each link. A service with at least one flow is active on the link.

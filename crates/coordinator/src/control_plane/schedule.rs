@@ -194,10 +194,11 @@ impl ControlPlane {
         };
         let scheduled_rates: Vec<f64> = flows().map(|(slot, flow)| rate(slot, flow)).collect();
         let capacities = self.links.capacities();
+        let reserve = self.settings.budget.reserve_fraction(self.settings.reserve);
         let is_slow = |(slot, flow): (Slot, &Flow), rate: f64| {
             let slowest =
                 self.flow_links(slot, flow).map(|link| capacities[link]).fold(f64::INFINITY, f64::min);
-            rate < 1.0 || rate < MIN_RATE_FRACTION * self.settings.reserve * slowest
+            rate < 1.0 || rate < MIN_RATE_FRACTION * reserve * slowest
         };
         let mut slow_flow_counts = vec![0u32; capacities.len()];
         for ((slot, flow), _) in flows().zip(&scheduled_rates).filter(|(flow, rate)| is_slow(*flow, **rate)) {
@@ -206,7 +207,7 @@ impl ControlPlane {
         let reserve_rate = |slot: Slot, flow: &Flow| {
             let equal_share =
                 |link: usize| capacities[link] / f64::from(round_up_coarsely(slow_flow_counts[link]));
-            self.settings.reserve * self.flow_links(slot, flow).map(equal_share).fold(f64::INFINITY, f64::min)
+            reserve * self.flow_links(slot, flow).map(equal_share).fold(f64::INFINITY, f64::min)
         };
         let to_ordered_rate = |((slot, flow), &scheduled): ((Slot, &Flow), &f64)| {
             let mut rate = if scheduled < 1.0 { 0.0 } else { scheduled / PAYLOAD_FRACTION };

@@ -2,14 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use weir_core::saba::Fraction;
 use weir_core::saba::controller::{
     AppId, ConnectionId, Controller, ControllerError, ControllerSettings, Port,
 };
+use weir_proto::UnclassifiedShare;
 use weir_trace::sensitivity::SensitivityTable;
 
-/// The queues of a port.
+/// The least part of a link that packets without a class can be guaranteed.
+const MIN_UNCLASSIFIED_FRACTION: f64 = 0.001;
+
+/// The queues of a port for packets with a class.
 pub(super) struct PortPlan<'a> {
-    /// Weight of each queue as a fraction of the link; the sum is 1.
+    /// Weight of each queue; the sum is at most 1.
     pub weights: &'a [f64],
     /// The queue of each priority level, from 0.
     pub queue_of: &'a [u16],
@@ -120,12 +125,34 @@ impl LinkDivision {
         }
     }
 
+    /// What packets without a class get at each port, where services leave them the fraction `default`.
+    pub fn unclassified(&self, default: f64) -> UnclassifiedShare {
+        match self {
+            LinkDivision::Applications { settings: (settings, queues), .. } => {
+                let rest = 1.0 - settings.c_saba.get();
+                if settings.c_saba < Fraction::ALL {
+                    return UnclassifiedShare { fraction: rest.max(MIN_UNCLASSIFIED_FRACTION), weight: rest };
+                }
+                // They borrow as one queue of many does.
+                let queue_count = queues.first().copied().unwrap_or(1).max(1);
+                UnclassifiedShare { fraction: default, weight: 1.0 / f64::from(queue_count) }
+            }
+            // A service of weight 1, next to weights that are fractions of a link.
+            LinkDivision::Services { weights, .. } => {
+                UnclassifiedShare { fraction: default, weight: 1.0 / weights.iter().sum::<f64>() }
+            }
+        }
+    }
+
     /// Queues of a port; `None` if no connection is known there.
     pub fn plan(&self, port: Port) -> Option<PortPlan<'_>> {
         match self {
-            LinkDivision::Applications { controller, .. } => {
+            LinkDivision::Applications { controller, settings } => {
                 let plan = controller.queue_plan(port)?;
-                Some(PortPlan { weights: &plan.weights, queue_of: &plan.queue_by_level })
+                // The last queue is not in use if Saba leaves a part of the link to others: they have no class.
+                let reserved_queues = usize::from(settings.0.c_saba < Fraction::ALL);
+                let weights = &plan.weights[..plan.weights.len() - reserved_queues];
+                Some(PortPlan { weights, queue_of: &plan.queue_by_level })
             }
             LinkDivision::Services { fractions, queue_of, .. } => {
                 Some(PortPlan { weights: fractions, queue_of })

@@ -107,6 +107,8 @@ pub(super) type ObservedKey = (u32, Arc<str>, Option<u32>);
 /// Division of links, with the ids and names of its objects.
 pub(super) struct SharingState {
     pub(super) division: LinkDivision,
+    /// The fraction of links that packets without a class are guaranteed.
+    unclassified_fraction: f64,
     pub(super) port_map: Arc<PortMap>,
     sensitivity_table: SensitivityTable,
     names: ServiceNames,
@@ -143,6 +145,7 @@ impl SharingState {
         let (names, addresses) = (config.names.clone(), config.addresses.clone());
         let mut sharing = SharingState::without_applications(
             division,
+            config.settings.budget.unclassified_fraction(),
             Arc::clone(port_map),
             table.clone(),
             names,
@@ -172,6 +175,7 @@ impl SharingState {
 
     fn without_applications(
         division: LinkDivision,
+        unclassified_fraction: f64,
         port_map: Arc<PortMap>,
         table: SensitivityTable,
         names: ServiceNames,
@@ -179,6 +183,7 @@ impl SharingState {
     ) -> SharingState {
         SharingState {
             division,
+            unclassified_fraction,
             port_map,
             sensitivity_table: table,
             names,
@@ -196,8 +201,15 @@ impl SharingState {
         let division = self.division.with_table(table)?;
         let (port_map, names, addresses) =
             (Arc::clone(&self.port_map), self.names.clone(), self.addresses.clone());
-        let mut updated =
-            SharingState::without_applications(division, port_map, table.clone(), names, addresses);
+        let unclassified = self.unclassified_fraction;
+        let mut updated = SharingState::without_applications(
+            division,
+            unclassified,
+            port_map,
+            table.clone(),
+            names,
+            addresses,
+        );
         for (id, application) in &self.applications {
             updated.register(id, application.body.clone()).map_err(|_| {
                 let model = application.body.model.as_deref().unwrap_or_default();
@@ -356,6 +368,7 @@ impl SharingState {
             queue_of_class,
             class_of_application: marked_applications.filter_map(to_class).collect(),
             guaranteed,
+            unclassified: self.division.unclassified(self.unclassified_fraction),
         })
     }
 }

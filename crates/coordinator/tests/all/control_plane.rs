@@ -15,7 +15,7 @@ use weir_coordinator::control_plane::{
 use weir_core::model::ServiceNames;
 use weir_core::policy::build;
 use weir_core::units::Rate;
-use weir_proto::estimate_sent_bytes;
+use weir_proto::{UnclassifiedShare, estimate_sent_bytes};
 
 /// All hosts send an empty report, which keeps them present.
 fn report_all_hosts(plane: &mut ControlPlane, now: f64) {
@@ -188,8 +188,8 @@ fn orders_follow_the_schedule_and_carry_changes_only() {
     let first = order_of(&orders, 0);
     assert_eq!((first.epoch, first.seq, first.is_full), (7, 1, true));
     // One flow waits, so it gets the whole reserve: a hundredth of each port.
-    let full_rate = OrderedRate::Rate(990_000);
-    assert_eq!(first.flows, [(flow_key("c1", 0), full_rate), (flow_key("c2", 0), OrderedRate::Rate(10_000))]);
+    let full_rate = OrderedRate::Rate(980_100);
+    assert_eq!(first.flows, [(flow_key("c1", 0), full_rate), (flow_key("c2", 0), OrderedRate::Rate(9_900))]);
     assert_eq!(order_of(&orders, 1).flows, [(flow_key("c1", 1), full_rate)]);
     // Without changes, orders only renew leases.
     let only_renews = |order: &Order| order.flows.is_empty() && !order.is_full;
@@ -272,6 +272,7 @@ fn orders_carry_changed_queues_once() {
         queue_of_class: vec![0, 1, 1],
         class_of_application: vec![("web".into(), 3)],
         guaranteed: weight > 4.0,
+        unclassified: UnclassifiedShare::default(),
     };
     let mut now = 0.0;
     let mut ordered_queues = |plane: &mut ControlPlane| {
@@ -403,7 +404,7 @@ fn update_replaces_flows_and_unchanged_flows_continue() {
         plane.report(host, &Report { applied: (1, 1), ..Report::default() }, 0.008);
     }
     let orders = plane.tick(0.008);
-    let half_rate = OrderedRate::Rate(495_000);
+    let half_rate = OrderedRate::Rate(490_050);
     let ordered_flows = |host: usize| (orders[host].0, orders[host].1.flows.clone());
     // The first flow keeps its rate, so the order does not contain it. Orders to the other hosts only renew leases.
     assert!(orders[2..].iter().all(|(_, order)| order.flows.is_empty()));
@@ -426,7 +427,7 @@ fn flow_without_a_connection_frees_its_ports_after_a_lease() {
         plane.tick(now);
         ["dead", "alive"].map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate)
     };
-    let (full_rate, reserve_rate) = (Some(OrderedRate::Rate(990_000)), Some(OrderedRate::Rate(10_000)));
+    let (full_rate, reserve_rate) = (Some(OrderedRate::Rate(980_100)), Some(OrderedRate::Rate(9_900)));
     report_flow_of(&mut plane, "alive", 0.002);
     assert_eq!(ordered_rates(&mut plane, 0.002), [full_rate, reserve_rate]);
     // Within a lease, the connection could still be handed over.
@@ -470,7 +471,7 @@ fn flows_of_a_reconnected_agent_keep_their_order() {
     let has_order = |plane: &mut ControlPlane, now| {
         plane.tick(now);
         let rates = ["first", "second"].map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate);
-        rates == [Some(OrderedRate::Rate(990_000)), Some(OrderedRate::Rate(10_000))]
+        rates == [Some(OrderedRate::Rate(980_100)), Some(OrderedRate::Rate(9_900))]
     };
     assert!(has_order(&mut plane, 0.002));
     for reconnected_at in [0.05, 0.12, 0.2] {
@@ -507,7 +508,7 @@ fn restarted_control_plane_sends_equal_orders_within_two_intervals() {
     report_flow(&mut before, 0, flow_key("long", 0), 0.0);
     report_flows(&mut before, (1, 0), 30.0);
     before.tick(30.0);
-    let expected_rates = [Some(OrderedRate::Rate(10_000)), Some(OrderedRate::Rate(990_000))];
+    let expected_rates = [Some(OrderedRate::Rate(9_900)), Some(OrderedRate::Rate(980_100))];
     assert_eq!(ordered_rates(&before), expected_rates);
     let mut after = registered_plane(2, 0.0);
     // No host has reported yet.
@@ -531,7 +532,7 @@ fn removed_and_readded_flow_appears_once_in_an_order() {
     plane.report(0, &Report { applied: (1, 1), ..Report::default() }, 0.008);
     let orders = plane.tick(0.008);
     assert!(!orders[0].1.is_full);
-    assert_eq!(orders[0].1.flows, [(flow_key("a", 0), OrderedRate::Rate(990_000))]);
+    assert_eq!(orders[0].1.flows, [(flow_key("a", 0), OrderedRate::Rate(980_100))]);
 }
 
 #[test]
@@ -551,8 +552,8 @@ fn policy_change_keeps_the_progress_of_coflows() {
     plane.set_policy(build("varys").unwrap(), 1.0).unwrap();
     report_sent(&mut plane, 900_000, 1.001);
     let orders = plane.tick(1.001);
-    let full_rate = OrderedRate::Rate(990_000);
-    let reserve_rate = OrderedRate::Rate(10_000);
+    let full_rate = OrderedRate::Rate(980_100);
+    let reserve_rate = OrderedRate::Rate(9_900);
     assert_eq!(orders[0].1.flows, [(flow_key("long", 0), full_rate), (flow_key("short", 0), reserve_rate)]);
     // A policy that needs sizes is refused while a flow has an unknown size.
     let mut unsized_flow = registration(&[(3, 2, 1.0)]);
@@ -570,7 +571,7 @@ fn aalo_reassigns_sender_capacity_that_a_busy_receiver_does_not_use() {
     plane.register("second", registration(&[(0, 3, 1e6)]), 0.001).unwrap();
     report_all_hosts(&mut plane, 0.002);
     let orders = plane.tick(0.002);
-    let half_rate = OrderedRate::Rate(495_000);
+    let half_rate = OrderedRate::Rate(490_050);
     assert_eq!(orders[0].1.flows, [(flow_key("first", 0), half_rate), (flow_key("second", 0), half_rate)]);
     assert_eq!(orders[1].1.flows, [(flow_key("first", 1), half_rate)]);
 }
@@ -633,8 +634,7 @@ fn flows_without_reports_progress_at_their_ordered_rate() {
     // count packets.
     let (first, second) = (ordered_rate(&plane, "a"), ordered_rate(&plane, "b"));
     assert!(
-        (first - 990_000.0 * 1448.0 / 1514.0).abs() < 1.0
-            && (second - 10_000.0 * 1448.0 / 1514.0).abs() < 1.0
+        (first - 980_100.0 * 1448.0 / 1514.0).abs() < 1.0 && (second - 9_900.0 * 1448.0 / 1514.0).abs() < 1.0
     );
     for step in 1..=5 {
         let now = f64::from(step) * INTERVAL;
@@ -858,10 +858,10 @@ fn expected_limits(limits: &[(u32, &str, u32, Option<u64>)]) -> Vec<(u32, String
 }
 
 /// NetShare, Fig. 5 (3.3): three services with equal weights, of which the last is idle. In the second case, two thirds of
-/// the unused bandwidth go to the first service. Links have 1 MB/s and a reserve of 0.01.
+/// the unused bandwidth go to the first service. The allocator divides 980.1 kB/s of links of 1 MB/s.
 #[test]
 fn service_limits_equal_netshare_fig_5() {
-    for (excess, expected) in [(None, [495, 495]), (Some(&[2.0, 1.0, 1.0][..]), [550, 440])] {
+    for (excess, expected) in [(None, [490, 490]), (Some(&[2.0, 1.0, 1.0][..]), [545, 436])] {
         let mut plane = allocating_plane(&[1.0; 3], excess);
         let observed = vec![
             observed_with_demand("s0", 1, 3, Demand::Unlimited),
@@ -877,7 +877,7 @@ fn service_limits_equal_netshare_fig_5() {
         // The third service becomes active.
         let observed = vec![observed_with_demand("s2", 2, 1, Demand::Unlimited)];
         report_observed(&mut plane, 0, observed, 0.11);
-        let thirds = [(0, "s0", 1, Some(330)), (0, "s1", 1, Some(330)), (0, "s2", 2, Some(330))];
+        let thirds = [(0, "s0", 1, Some(327)), (0, "s1", 1, Some(327)), (0, "s2", 2, Some(327))];
         assert_eq!(ordered_limits(&mut plane, 0.16), expected_limits(&thirds));
         // The third service becomes idle again; the application `x` is not registered, so it gets no limit.
         let observed = vec![
@@ -903,14 +903,14 @@ fn unused_bandwidth_goes_to_other_services() {
     report_observed(&mut plane, 0, observed, 0.0);
     assert_eq!(
         ordered_limits(&mut plane, 0.05),
-        expected_limits(&[(0, "s0", 3, Some(495)), (0, "s1", 3, Some(890))])
+        expected_limits(&[(0, "s0", 3, Some(490)), (0, "s1", 3, Some(880))])
     );
     // A second host sends to the same link. Its lower bound is half of its service's weighted share, and its demand is
     // below that.
     let observed = vec![observed_with_demand("s1", 3, 200, Demand::Rate(240_000))];
     report_observed(&mut plane, 1, observed, 0.06);
     let limits = ordered_limits(&mut plane, 0.11);
-    assert_eq!(limits, expected_limits(&[(0, "s1", 3, Some(650)), (1, "s1", 3, Some(264))]));
+    assert_eq!(limits, expected_limits(&[(0, "s1", 3, Some(640)), (1, "s1", 3, Some(264))]));
     // Connections without a measured demand, and those inside a host, get no limit.
     let observed = vec![
         observed_with_demand("s0", 1, 1, Demand::Unlimited),
@@ -918,13 +918,13 @@ fn unused_bandwidth_goes_to_other_services() {
     ];
     report_observed(&mut plane, 1, observed, 0.12);
     let limits = ordered_limits(&mut plane, 0.17);
-    assert_eq!(limits, expected_limits(&[(0, "s1", 3, Some(890)), (1, "s1", 3, None)]));
+    assert_eq!(limits, expected_limits(&[(0, "s1", 3, Some(880)), (1, "s1", 3, None)]));
     assert_eq!(plane.limits().len(), 2);
     // A host without reports gets no share, so only the other host receives limits.
     report_observed(&mut plane, 1, vec![observed_with_demand("s1", 3, 1, Demand::Unlimited)], 0.18);
     assert_eq!(
         ordered_limits(&mut plane, 0.23),
-        expected_limits(&[(0, "s1", 3, Some(445)), (1, "s1", 3, Some(445))])
+        expected_limits(&[(0, "s1", 3, Some(440)), (1, "s1", 3, Some(440))])
     );
     for step in 0..60 {
         let applied = (1, plane.host_statuses()[0].ordered_seq);
@@ -933,7 +933,7 @@ fn unused_bandwidth_goes_to_other_services() {
         plane.tick(now);
     }
     let limits: Vec<u64> = plane.limits().into_values().map(|limit| limit / 1000).collect();
-    assert_eq!(limits, [495, 890]);
+    assert_eq!(limits, [490, 880]);
 }
 
 /// A host that misreports demands reduces neither other services nor flows on other links, and the number of its flows
@@ -955,13 +955,13 @@ fn misreported_demands_do_not_exceed_the_services_share() {
     let limits = plane.limits();
     assert_eq!(limits.len(), 1 + 1024);
     let own_limit = limits.iter().find(|((host, ..), _)| *host == 0).unwrap();
-    assert_eq!(own_limit.1 / 1000, 990);
+    assert_eq!(own_limit.1 / 1000, 980);
     // After the host disconnects, its flows are removed.
     plane.clear_observed(1);
     report_observed(&mut plane, 1, vec![observed_with_demand("s1", 3, u32::MAX, Demand::Unlimited)], 0.06);
     plane.tick(0.11);
     let limits: Vec<u64> = plane.limits().into_values().map(|limit| limit / 1000).collect();
-    assert_eq!(limits, [495, 495]);
+    assert_eq!(limits, [490, 490]);
 }
 
 /// Random demands: no limit is zero, and the limits of flows with unlimited demand on a link sum to at most its
@@ -1005,13 +1005,13 @@ fn limits_for_unlimited_demands_fit_into_links() {
             into[to as usize] += limit as f64;
         }
         // Limits are at least one byte per second.
-        let max_rate = 0.99 * LINK_RATE + flow_count as f64;
+        let max_rate = 0.9801 * LINK_RATE + flow_count as f64;
         assert!(out.iter().chain(&into).all(|&sum| sum <= max_rate), "{out:?} {into:?}");
         // With weights alone, each flow crosses a link without residual capacity.
         for (from, _, to) in plane.limits().into_keys().filter(|_| round % 2 == 1) {
             let to = (0..HOSTS).find(|&host| to == std::net::IpAddr::from(address(host))).unwrap();
             let max_load = out[from as usize].max(into[to as usize]);
-            assert!(max_load > 0.99 * LINK_RATE - flow_count as f64, "{from} to {to}: {out:?} {into:?}");
+            assert!(max_load > 0.9801 * LINK_RATE - flow_count as f64, "{from} to {to}: {out:?} {into:?}");
         }
     }
 }

@@ -10,11 +10,12 @@ use weir_coordinator::control_plane::{
     ControlPlane, FlowKey, FlowProgress, OrderedRate, Registration, Report, Settings, Transfer,
 };
 use weir_core::model::{
-    CoflowSpec, FlowSpec, NodeId, Routes, ServiceNames, Topology, TopologyTemplate, Trunks, Workload,
+    CoflowSpec, FlowSpec, LinkBudget, NodeId, Routes, ServiceNames, Topology, TopologyTemplate, Trunks,
+    Workload,
 };
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate, Time};
-use weir_proto::{FRAME_BYTES, PAYLOAD_BYTES, estimate_sent_bytes};
+use weir_proto::estimate_sent_bytes;
 use weir_sim::{NetworkModel, NoObserver, ReplayOptions, replay};
 
 use crate::small_cluster::{INTERVAL, LINK_RATE, flow_key, links_of};
@@ -152,7 +153,7 @@ fn live_ccts(policy: &str, topology: &Topology, workload: &Workload) -> Vec<f64>
 
 /// The completion times in the simulator, whose links carry the payload without the reserve.
 fn simulated_ccts(policy: &str, topology: &Topology, workload: &Workload) -> Vec<f64> {
-    let usable_fraction = (1.0 - RESERVE) * f64::from(PAYLOAD_BYTES) / f64::from(FRAME_BYTES);
+    let usable_fraction = LinkBudget::DEFAULT.coflow_payload_fraction(RESERVE);
     let trunks = Trunks::even_split(topology.clone()).scaled(usable_fraction);
     let network = NetworkModel { trunks: Some(Arc::new(trunks)), ..NetworkModel::default() };
     let interval = Time::new(INTERVAL).unwrap();

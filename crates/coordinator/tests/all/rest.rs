@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::api::{TIMEOUT, TestServer, get, get_text, put, send_json_request, send_raw};
 use serde_json::{Value, json};
-use weir_proto::{Demand, FlowKey, FlowProgress, ObservedConnections, Queues, RefusedOrders, Report};
+use weir_proto::{
+    Demand, FlowKey, FlowProgress, ObservedConnections, Queues, RefusedOrders, Report, UnclassifiedShare,
+};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
@@ -425,6 +427,7 @@ fn services_have_queues_between_switches() {
         queue_of_class: vec![0, 1],
         class_of_application: vec![],
         guaranteed: true,
+        unclassified: UnclassifiedShare { fraction: 0.05, weight: 0.25 },
     };
     for (switch, ports) in [(4, 4), (5, 4), (6, 2), (7, 2)] {
         let all: Vec<_> = (0..ports).map(|port| (port, expected.clone())).collect();
@@ -433,6 +436,23 @@ fn services_have_queues_between_switches() {
     let queues = get(&server, "/v1/queues").1;
     assert_eq!(queues.as_array().unwrap().len(), 2 * 4 + 8);
     assert_eq!(queues_of(&queues, "spine-2", "to leaf-1")["weights"], json!([0.25, 0.75]));
+}
+
+/// Saba, section 3: the part of a link that `share` leaves is for packets without a class, and so it is in no queue with a class.
+#[test]
+fn share_of_saba_leaves_the_rest_to_packets_without_a_class() {
+    let mut server = TestServer::start();
+    let unclassified = |server: &TestServer| {
+        assert_eq!(send_json_request(server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
+        assert_eq!(put(server, "/v1/applications/job", &json!({ "model": "sort" })).0, 200);
+        let connection = json!({ "application": "job", "from": "a", "to": "b" });
+        assert_eq!(put(server, "/v1/connections/x", &connection).0, 200);
+        let queues = first_ordered_queues(server, 0).unwrap();
+        (queues.weights.len(), queues.unclassified)
+    };
+    assert_eq!(unclassified(&server), (8, UnclassifiedShare { fraction: 0.05, weight: 0.125 }));
+    server.restart(|text| text + "[saba]\nshare = 0.6\n");
+    assert_eq!(unclassified(&server), (7, UnclassifiedShare { fraction: 0.4, weight: 0.4 }));
 }
 
 /// NetShare, section 4.1: each service has a queue with its weight at every port, independent of connections.
@@ -451,6 +471,8 @@ fn queues_by_service_have_service_weights() {
         queue_of_class: vec![0, 1],
         class_of_application: classes,
         guaranteed: true,
+        // A service of weight 1 next to weights 1 and 3.
+        unclassified: UnclassifiedShare { fraction: 0.05, weight: 0.25 },
     };
     for host in 0..3 {
         assert_eq!(ordered_queues(&server, host), [(0, expected(vec![("job".into(), 2)]))]);
@@ -504,11 +526,11 @@ fn observed_connections_get_service_limits() {
         });
     };
     // Links have 1 Gbit/s, of which a hundredth is the reserve.
-    wait_for_limits([Some(61_875_000), None, Some(61_875_000)]);
+    wait_for_limits([Some(61_256_250), None, Some(61_256_250)]);
     assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
-    wait_for_limits([Some(92_812_500), None, Some(30_937_500)]);
+    wait_for_limits([Some(91_884_375), None, Some(30_628_125)]);
     assert_eq!(send_json_request(&server, "DELETE", "/v1/applications/web", b"").0, 204);
-    wait_for_limits([Some(123_750_000), None, None]);
+    wait_for_limits([Some(122_512_500), None, None]);
 }
 
 /// The second host reports an open connection of an application to the third.

@@ -1,8 +1,12 @@
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::set_tcp_congestion;
+use weir_agent::htb::max_segments;
+use weir_agent::queues::{DesiredQueues, Device, Interface, ReplaceableRoots, Shares};
 use weir_core::units::Rate;
 use weir_lab::delay_line::{End, PathSettings, Schedule};
 use weir_lab::{DelayLine, Network};
@@ -31,6 +35,11 @@ fn join(network: &Network, path: &PathSettings) -> DelayLine {
 
 /// Sends `data` from `a` to `b`, and returns what arrived, how long connecting took, and how long connecting and the transfer took.
 fn transfer(network: &Network, data: &[u8]) -> (Vec<u8>, Duration, Duration) {
+    transfer_under(network, data, "cubic")
+}
+
+/// The same under a congestion control.
+fn transfer_under(network: &Network, data: &[u8], control: &str) -> (Vec<u8>, Duration, Duration) {
     let listen = || TcpListener::bind((ADDRESSES[1], 0)).unwrap();
     let listener = network.run_inside("b", listen).unwrap();
     let address = listener.local_addr().unwrap();
@@ -38,6 +47,7 @@ fn transfer(network: &Network, data: &[u8]) -> (Vec<u8>, Duration, Duration) {
     let send = || {
         let mut stream = TcpStream::connect(address).unwrap();
         let connected = started.elapsed();
+        set_tcp_congestion(&stream, control).unwrap();
         stream.write_all(data).unwrap();
         connected
     };
@@ -66,6 +76,34 @@ fn delay_line_delays_and_limits_the_rate() {
     assert_eq!(report.paths.map(|path| path.lost), [0, 0]);
     // The segments of 5 MB, and no packet of many segments counted as one.
     assert!(report.paths[0].forwarded >= 3_400, "{report:?}");
+}
+
+/// The agent's queue (20 ms) is long enough for one connection with an RTT of 10 ms.
+#[test]
+fn one_connection_borrows_a_whole_link() {
+    let Some(network) = test_network("borrow", &["a", "b"]) else { return };
+    let delay = Schedule::constant(Duration::from_millis(5));
+    let _line = join(&network, &PathSettings { delay, ..path("4Gbit".parse().unwrap(), 0.0) });
+    for (rate, bytes, control) in
+        [("15Mbit", 10 << 20, "cubic"), ("15Mbit", 10 << 20, "bbr"), ("200Mbit", 160 << 20, "cubic")]
+    {
+        let link: Rate = rate.parse().unwrap();
+        let configure = || {
+            let interface: Interface = "wan0".parse().unwrap();
+            let segments = Device::read(&interface).unwrap().limited_segments(max_segments(link));
+            // The connection has no class, so it borrows 95 % of the link.
+            let shares = Shares::by_weight(&[1.0, 1.0]);
+            let desired = DesiredQueues::new(link, segments, &shares, &BTreeMap::new()).unwrap();
+            interface
+                .reconcile(&desired.with_max_segments(Some(max_segments(link))), ReplaceableRoots::Restorable)
+                .unwrap();
+        };
+        network.run_inside("a", configure).unwrap();
+        let (.., duration) = transfer_under(&network, &vec![1; bytes], control);
+        let payload = bytes as f64 / duration.as_secs_f64() / link.get();
+        eprintln!("{rate}, {control}: {payload:.3} of the link");
+        assert!(payload * 1514.0 / 1448.0 > 0.95, "{rate}, {control}: {payload:.3} of the link in payload");
+    }
 }
 
 #[test]

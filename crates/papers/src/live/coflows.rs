@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Builder;
-use weir_agent::htb;
 use weir_console::failure::Failure;
 use weir_console::policy_spec;
 use weir_console::progress::Progress;
@@ -16,7 +15,7 @@ use weir_console::run::ReplayTask;
 use weir_console::testbed;
 use weir_coordinator::control_plane::{Link, NetworkLinks, Settings};
 use weir_core::engine::DecidesOver;
-use weir_core::model::{Topology, Trunks, Workload};
+use weir_core::model::{LinkBudget, Topology, Trunks, Workload};
 use weir_core::units::{Rate, Time};
 use weir_sim::outcome::{mean, percentile, speedups};
 use weir_sim::{NetworkModel, Outcome, ReplayOptions};
@@ -30,9 +29,6 @@ use control_plane::ControlPlane;
 /// takes to share a link evenly. At a host, a full queue also delays the host's flows to other receivers. A queue per flow
 /// (fq_codel) would be better, but not every kernel has one.
 pub const QUEUE_SECS: [f64; 2] = [3e-3, 8e-3];
-
-/// The payload of TCP with time stamps, as a fraction of a full frame.
-pub const PAYLOAD_FRACTION: f64 = htb::PAYLOAD_BYTES as f64 / htb::FRAME_BYTES as f64;
 
 /// TCP without a scheduler.
 pub const PLAIN_TCP: &str = "fair";
@@ -56,12 +52,13 @@ pub fn method_text() -> String {
          the same links.\n\
          - A measured CCT is the time from the arrival of a coflow until its last byte is read. It includes the time to \
          connect and to hand over the sockets. The CCT of a coflow is the median of {RUNS} runs.\n\
-         - Simulated links carry {} of their rate, the payload without headers. Under a coordinator, its reserve of {} for \
-         flows without a rate is subtracted.\n\n\
+         - Simulated links carry {} of their rate, the payload without headers. Under a coordinator they carry {}: without the \
+         margin of links, and its reserve of {} for flows without a rate.\n\n\
          CCTs in seconds. The error of a coflow is |measured / simulated - 1|. Its speedup is its CCT under plain TCP \
          divided by its CCT under the policy.\n",
         format_cell(settings.interval * 1e3),
-        format_percent(PAYLOAD_FRACTION),
+        format_percent(LinkBudget::UNDIVIDED.coflow_payload_fraction(0.0)),
+        format_percent(settings.budget.coflow_payload_fraction(settings.reserve)),
         format_percent(settings.reserve),
     )
 }
@@ -92,12 +89,13 @@ impl Setup {
         }
     }
 
-    /// The options of a simulated replay. Links carry the payload rate. Under a coordinator, its reserve for flows without a rate is
-    /// subtracted.
+    /// The options of a simulated replay. Links carry the payload rate; under a coordinator, the part that is scheduled.
     fn replay_options(&self, network: &Topology) -> ReplayOptions {
         let settings = settings();
-        let reserve = if self.policy == PLAIN_TCP { 0.0 } else { settings.reserve };
-        let usable_fraction = PAYLOAD_FRACTION * (1.0 - reserve);
+        let usable_fraction = match self.policy {
+            PLAIN_TCP => LinkBudget::UNDIVIDED.coflow_payload_fraction(0.0),
+            _ => settings.budget.coflow_payload_fraction(settings.reserve),
+        };
         let trunks = Some(Trunks::even_split(network.clone()).scaled(usable_fraction));
         let trunks = trunks.filter(|trunks| trunks.links() > 0).map(Arc::new);
         ReplayOptions {

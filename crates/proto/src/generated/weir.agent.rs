@@ -254,6 +254,12 @@ pub struct Order {
     /// other weights end some time after the last order.
     #[prost(uint32, repeated, tag = "20")]
     pub guaranteed_interfaces: ::prost::alloc::vec::Vec<u32>,
+    /// The fraction of each of these interfaces that packets without a class are guaranteed, 0.001 to 0.999.
+    #[prost(double, repeated, tag = "21")]
+    pub unclassified_shares: ::prost::alloc::vec::Vec<f64>,
+    /// The weight at which packets without a class borrow unused bandwidth at each of these interfaces; finite and above 0.
+    #[prost(double, repeated, tag = "22")]
+    pub unclassified_weights: ::prost::alloc::vec::Vec<f64>,
 }
 /// Generated client implementations.
 pub mod control_client {

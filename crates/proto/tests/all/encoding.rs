@@ -11,7 +11,7 @@ use weir_proto::{
     Conflict, ConflictReason, Demand, FlowKey, FlowProgress, Limit, MAX_CONFLICTS, MAX_ID_LENGTH,
     MAX_OBSERVED, MAX_REPORT_BYTES, MAX_REPORTED_FLOWS, MAX_UDP_FLOWS, Mark, MessageError,
     ObservedConnections, Order, OrderedRate, Queues, RefusedOrders, Report, RestoredObjects, UdpFlow,
-    UdpMeasurement, wire,
+    UdpMeasurement, UnclassifiedShare, wire,
 };
 
 fn any_flow_key() -> impl Strategy<Value = FlowKey> {
@@ -30,14 +30,22 @@ fn any_ordered_rate() -> impl Strategy<Value = OrderedRate> {
 fn any_queues() -> impl Strategy<Value = Queues> {
     let at = any::<prop::sample::Index>;
     let classes = btree_map("[!-~]{1,3}", at(), 0..4);
-    (vec(1e-3..1e3, 1..4), vec(at(), 1..5), classes, any::<bool>()).prop_map(
-        |(weights, queue_of, classes, guaranteed)| {
+    let unclassified = (0.001..=0.999, 1e-3..1e3);
+    (vec(1e-3..1e3, 1..4), vec(at(), 1..5), classes, any::<bool>(), unclassified).prop_map(
+        |(weights, queue_of, classes, guaranteed, (fraction, weight))| {
             let queue_of: Vec<u32> = queue_of.into_iter().map(|at| at.index(weights.len()) as u32).collect();
             let class = |(name, at): (String, prop::sample::Index)| {
                 (name.into(), at.index(queue_of.len()) as u32 + 1)
             };
             let classes = classes.into_iter().map(class).collect();
-            Queues { weights, queue_of_class: queue_of, class_of_application: classes, guaranteed }
+            let unclassified = UnclassifiedShare { fraction, weight };
+            Queues {
+                weights,
+                queue_of_class: queue_of,
+                class_of_application: classes,
+                guaranteed,
+                unclassified,
+            }
         },
     )
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::common::config_with_cases;
 use proptest::prelude::*;
+use weir_core::model::LinkBudget;
 use weir_core::model::scenario::{NetworkQueues, PortQueues, Queue};
 use weir_core::model::topology::TopologyBuilder;
 use weir_core::model::{NodeId, Routes, Topology, TopologyTemplate as Fabric};
@@ -215,10 +216,10 @@ END
 qdisc replace dev eth1 root bfifo limit 250000
 qdisc replace dev eth1 root handle 1: htb default 12
 class add dev eth1 parent 1: classid 1:1 htb rate 100000000bit ceil 100000000bit burst 16384 cburst 16384 quantum 1514
-class add dev eth1 parent 1:1 classid 1:10 htb rate 25000000bit ceil 100000000bit burst 16384 cburst 16384 quantum 1514
+class add dev eth1 parent 1:1 classid 1:10 htb rate 24975000bit ceil 100000000bit burst 16384 cburst 16384 quantum 1514
 qdisc add dev eth1 parent 1:10 bfifo limit 250000
 filter add dev eth1 parent 1: protocol ip prio 1 u32 match ip dsfield 0x04 0xfc flowid 1:10
-class add dev eth1 parent 1:1 classid 1:11 htb rate 75000000bit ceil 100000000bit burst 16384 cburst 16384 quantum 4542
+class add dev eth1 parent 1:1 classid 1:11 htb rate 74925000bit ceil 100000000bit burst 16384 cburst 16384 quantum 4542
 qdisc add dev eth1 parent 1:11 bfifo limit 250000
 filter add dev eth1 parent 1: protocol ip prio 1 u32 match ip dsfield 0x08 0xfc flowid 1:11
 class add dev eth1 parent 1:1 classid 1:12 htb rate 100000bit ceil 100000000bit burst 16384 cburst 16384 quantum 1514
@@ -256,10 +257,10 @@ tc -n weir-t-a -batch - <<'END'
 qdisc replace dev eth0 root bfifo limit 25000
 qdisc replace dev eth0 root handle 1: htb default 12
 class add dev eth0 parent 1: classid 1:1 htb rate 10000000bit ceil 10000000bit burst 16384 cburst 16384 quantum 1514
-class add dev eth0 parent 1:1 classid 1:10 htb rate 4000000bit ceil 10000000bit burst 16384 cburst 16384 quantum 1514
+class add dev eth0 parent 1:1 classid 1:10 htb rate 3996000bit ceil 10000000bit burst 16384 cburst 16384 quantum 1514
 qdisc add dev eth0 parent 1:10 bfifo limit 25000
 filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dsfield 0x08 0xfc flowid 1:10
-class add dev eth0 parent 1:1 classid 1:11 htb rate 6000000bit ceil 10000000bit burst 16384 cburst 16384 quantum 2271
+class add dev eth0 parent 1:1 classid 1:11 htb rate 5994000bit ceil 10000000bit burst 16384 cburst 16384 quantum 2271
 qdisc add dev eth0 parent 1:11 bfifo limit 25000
 filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dsfield 0x04 0xfc flowid 1:11
 filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dsfield 0x0c 0xfc flowid 1:11
@@ -334,27 +335,30 @@ proptest! {
     fn classes_are_in_proportion(
         weights in prop::collection::vec(1u32..100, 1..MAX_SERVICES),
         mbit in 1u32..10_000,
+        unclassified in 0.001..0.999,
     ) {
         let link = rate(&format!("{mbit}Mbit"));
         let packets = max_segments(link);
         let weights: Vec<f64> = weights.into_iter().map(f64::from).collect();
-        let classes = HtbClass::weighted(link, packets, &weights);
+        let budget = LinkBudget::DEFAULT.with_unclassified(unclassified).unwrap();
+        let classes = HtbClass::weighted(link, packets, &budget, &weights, 1.0);
         let (unmarked, services) = classes.split_last().unwrap();
         prop_assert_eq!(services.len(), weights.len());
         let sum: f64 = weights.iter().sum();
-        let min_weight = weights.iter().copied().fold(f64::INFINITY, f64::min);
         for (class, weight) in services.iter().zip(&weights) {
-            prop_assert!((class.rate as f64 - 8.0 * link.get() * weight / sum).abs() <= 0.5);
-            let quantum = f64::from(packets * FRAME_BYTES) * weight / min_weight;
+            prop_assert!((class.rate as f64 - 8.0 * budget.services(link).get() * weight / sum).abs() <= 8.0);
+            let quantum = f64::from(packets * FRAME_BYTES) * weight;
             prop_assert!((f64::from(class.quantum) - quantum).abs() <= 1.0);
         }
+        let shaped = (8.0 * budget.shaped(link).get()).round() as u64;
         for class in &classes {
-            prop_assert!(class.ceil == 8 * link.get() as u64 && class.rate <= class.ceil);
+            prop_assert!(class.ceil == shaped && class.rate <= class.ceil);
             prop_assert!(class.quantum >= packets * FRAME_BYTES && class.burst >= packets * FRAME_BYTES);
-            prop_assert!(class.queue_limit >= 16 * packets * FRAME_BYTES);
+            prop_assert!(class.queue_limit >= 2 * packets * FRAME_BYTES && class.queue_limit >= 10 * FRAME_BYTES);
         }
-        let total: u64 = services.iter().map(|class| class.rate).sum();
-        prop_assert!(total.abs_diff(8 * link.get() as u64) <= services.len() as u64);
-        prop_assert!(unmarked.rate * 999 <= total);
+        let control = HtbClass::control(link, packets, &budget);
+        let total: u64 = classes.iter().chain([&control]).map(|class| class.rate).sum();
+        prop_assert!(total.abs_diff(shaped) <= 8 * classes.len() as u64);
+        prop_assert!((unmarked.rate as f64 - 8.0 * budget.unclassified(link).get()).abs() <= 8.0);
     }
 }

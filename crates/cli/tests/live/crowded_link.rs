@@ -1,0 +1,166 @@
+//! Tests that traffic without a class, and the agent's own stream, have their shares of a link that services fill.
+//! The tests run on a testbed of namespaces, and skip without the privileges for one.
+
+use std::io::{ErrorKind, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::bed::{Bed, LINK_FRAME_BYTES_PER_SEC, PAYLOAD_FRACTION, Process, address, in_namespace};
+use crate::common::{count_received_bytes, wait_for};
+use crate::switch::{Coordinator, credential_options, delete_testbed_queues, tc};
+use nix::sys::socket::{setsockopt, sockopt};
+
+/// The sender, the receiver and the coordinator's host.
+const HOSTS: u32 = 3;
+
+/// Connections of the services with the weights 1 and 3, and without a class, with their marks.
+const FLOWS: [(usize, i32); 3] = [(8, 1), (1, 2), (4, 0)];
+
+/// Connections that send at full speed until they are dropped.
+struct Flows {
+    streams: Vec<TcpStream>,
+    received: Vec<Arc<AtomicU64>>,
+}
+
+impl Flows {
+    /// Connects the first host to a port of the second, with a mark and a congestion control.
+    fn start(bed: &Bed, port: u16, (count, mark): (usize, i32), control: &'static str) -> Flows {
+        let mut flows = Flows { streams: Vec::new(), received: Vec::new() };
+        let to = SocketAddr::from((address(1), port));
+        let listener = in_namespace(&bed.namespace(1), move || TcpListener::bind(to).unwrap());
+        for _ in 0..count {
+            let mut stream = in_namespace(&bed.namespace(0), move || TcpStream::connect(to).unwrap());
+            setsockopt(&stream, sockopt::TcpCongestion, &control.into()).unwrap();
+            setsockopt(&stream, sockopt::Ipv4Tos, &(mark << 2)).unwrap();
+            let receiver = listener.accept().unwrap().0;
+            flows.streams.push(stream.try_clone().unwrap());
+            flows.received.push(count_received_bytes(move || receiver));
+            thread::spawn(move || while stream.write_all(&[0; 1 << 14]).is_ok() {});
+        }
+        flows
+    }
+
+    fn received_bytes(&self) -> u64 {
+        self.received.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+}
+
+impl Drop for Flows {
+    fn drop(&mut self) {
+        for stream in &self.streams {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// The payload of each group in a time, as a fraction of the link's payload.
+fn measure_shares(groups: &[Flows], time: Duration) -> Vec<f64> {
+    let read = || groups.iter().map(Flows::received_bytes).collect::<Vec<_>>();
+    let (before, began) = (read(), Instant::now());
+    thread::sleep(time);
+    let (after, seconds) = (read(), began.elapsed().as_secs_f64());
+    let link_bytes = LINK_FRAME_BYTES_PER_SEC * PAYLOAD_FRACTION * seconds;
+    after.iter().zip(before).map(|(after, before)| (after - before) as f64 / link_bytes).collect()
+}
+
+/// Sends datagrams without a class to an echo server at the other end. Returns how many come back, and the longest time.
+fn count_echoes(bed: &Bed, count: u32) -> (u32, Duration) {
+    let to = SocketAddr::from((address(1), 9100));
+    let server = in_namespace(&bed.namespace(1), move || UdpSocket::bind(to).unwrap());
+    thread::spawn(move || {
+        let mut buffer = [0; 64];
+        while let Ok((bytes, from)) = server.recv_from(&mut buffer) {
+            let _ = server.send_to(&buffer[..bytes], from);
+            if bytes == 1 {
+                return;
+            }
+        }
+    });
+    let client = in_namespace(&bed.namespace(0), move || UdpSocket::bind("0.0.0.0:0").unwrap());
+    client.connect(to).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let (mut arrived, mut longest) = (0, Duration::ZERO);
+    for number in 0..count {
+        let began = Instant::now();
+        client.send(&number.to_be_bytes()).unwrap();
+        let mut buffer = [0; 4];
+        loop {
+            match client.recv(&mut buffer) {
+                Ok(_) if buffer == number.to_be_bytes() => {
+                    arrived += 1;
+                    longest = longest.max(began.elapsed());
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                // An echo of an earlier datagram, or none in time.
+                Ok(_) => continue,
+                Err(_) => {}
+            }
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    let _ = client.send(&[0]);
+    (arrived, longest)
+}
+
+/// The longest time to connect to another port of the receiver.
+fn measure_connects(bed: &Bed, count: u32) -> Duration {
+    let to = SocketAddr::from((address(1), 9200));
+    let listener = in_namespace(&bed.namespace(1), move || TcpListener::bind(to).unwrap());
+    let connect = |_| {
+        let began = Instant::now();
+        let stream = in_namespace(&bed.namespace(0), move || TcpStream::connect(to).unwrap());
+        let elapsed = began.elapsed();
+        drop((stream, listener.accept().unwrap()));
+        elapsed
+    };
+    (0..count).map(connect).max().unwrap()
+}
+
+/// The bytes that the first host has sent in the class of the streams to the coordinator.
+fn sent_to_coordinator(bed: &Bed) -> u64 {
+    let text = tc(&bed.namespace(0), "-s class show dev eth0");
+    let class = text.split("class htb ").find(|class| class.starts_with("7765:1fe ")).unwrap();
+    class.split_once("Sent ").unwrap().1.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// Weights 3:1 on 94 % of the link, and 5 % for traffic without a class. Before, it had a thousandth, so that datagrams were lost, a
+/// connection took seconds, and the coordinator lost the host.
+#[test]
+fn traffic_without_a_class_and_the_agents_stream_have_their_shares() {
+    let Some(bed) = Bed::up("crowd", HOSTS) else { return };
+    let coordinator = Coordinator::start(&bed, HOSTS, &[("h0", "")]);
+    delete_testbed_queues(&bed.namespace(0), 1);
+    let mut command = bed.agent_command(0);
+    command.args(["--interface", "eth0"]).args(credential_options("h0")).current_dir(bed.dir.path("."));
+    let _agent = Process(command.spawn().unwrap());
+    let is_present = || coordinator.ctl("hosts --format csv").1.contains("h0,true");
+    wait_for("the agent", is_present);
+    for control in ["cubic", "bbr"] {
+        let ports = 9000..;
+        let groups: Vec<Flows> =
+            ports.zip(FLOWS).map(|(port, flows)| Flows::start(&bed, port, flows, control)).collect();
+        wait_for("shares of 3:1", || {
+            let shares = measure_shares(&groups, Duration::from_secs(3));
+            eprintln!("{control}: {shares:.3?} of the link");
+            let &[light, heavy, unclassified] = &shares[..] else { unreachable!("three groups") };
+            (heavy / (light + heavy) - 0.75).abs() < 0.03
+                && (0.045..0.08).contains(&unclassified)
+                && shares.iter().sum::<f64>() > 0.95
+        });
+        let before = sent_to_coordinator(&bed);
+        let (echoes, longest) = count_echoes(&bed, 100);
+        let connected = measure_connects(&bed, 20);
+        eprintln!(
+            "{control}: {echoes} of 100 echoes, the last after {longest:?}; connected in {connected:?}"
+        );
+        assert!(echoes >= 95, "{control}: {echoes} of 100 echoes");
+        // A lost packet of a handshake is sent again after a second.
+        assert!(connected < Duration::from_secs(1), "{control}: connected in {connected:?}");
+        assert!(is_present(), "{control}: the coordinator has lost the host");
+        assert!(sent_to_coordinator(&bed) > before, "{control}: reports are in another class");
+    }
+}
