@@ -33,7 +33,7 @@ use weir_core::units::Rate;
 use weir_proto::{FlowKey, OrderedRate, Queues, Report};
 
 use crate::lease::{LeaseState, RefusalReason};
-use crate::queues::{Interface, LimitedFlow};
+use crate::queues::{Interface, InterfaceLock, LimitedFlow};
 use crate::report_delta::{ReportHistory, max_report_interval};
 use crate::traffic::Traffic;
 
@@ -109,6 +109,8 @@ struct AgentState {
     desired_links: watch::Sender<DesiredLinks>,
     /// The conflicts of interfaces, the number of restored objects, and the present names.
     interfaces: interfaces::InterfaceStatus,
+    /// The locks of the queues of interfaces.
+    queue_locks: Vec<InterfaceLock>,
     watchdog: Option<Watchdog>,
     /// Whether a watchdog could not be started. The failure is logged once.
     has_watchdog_failed: bool,
@@ -303,21 +305,25 @@ pub struct KernelState {
     pub traffic: Option<Traffic>,
     /// The interfaces that may have queues of the agent's, by their present names.
     pub interfaces: Vec<Interface>,
+    /// The locks of the queues of interfaces.
+    pub queue_locks: Vec<InterfaceLock>,
 }
 
-/// Runs an agent until `stop`. All sockets are then unpaced; interfaces and the traffic of applications stay unchanged.
+/// Runs an agent until `stop`. All sockets are then unpaced; interfaces and the traffic of applications stay unchanged. `queue_locks` are
+/// those of the interfaces that exist now.
 ///
 /// # Errors
 /// If the socket for programs cannot be opened.
 pub async fn run(
     settings: Settings,
+    queue_locks: Vec<InterfaceLock>,
     traffic: Option<Traffic>,
     stop: impl Future<Output = ()>,
 ) -> (KernelState, io::Result<()>) {
     let local_socket =
         match settings.local_socket.as_deref().map(local_socket::LocalSocketServer::open).transpose() {
             Ok(local_socket) => local_socket,
-            Err(error) => return (KernelState { traffic, interfaces: Vec::new() }, Err(error)),
+            Err(error) => return (KernelState { traffic, interfaces: Vec::new(), queue_locks }, Err(error)),
         };
     socket::raise_file_limit();
     let (desired_sender, desired_updates) = watch::channel(DesiredLinks::default());
@@ -336,6 +342,7 @@ pub async fn run(
         had_valid_weights: false,
         desired_links: desired_sender,
         interfaces: interfaces::InterfaceStatus::default(),
+        queue_locks,
         has_watchdog_failed: false,
         watchdog: settings.watchdog.clone().map(|start| {
             let interfaces = settings.links.iter().flat_map(|link| link.interfaces.clone());
@@ -359,7 +366,8 @@ pub async fn run(
     host.flows.remove_rates();
     host.watchdog = None;
     let traffic = host.applications.take().map(|applications| applications.traffic);
-    (KernelState { traffic, interfaces: std::mem::take(&mut host.interfaces.names) }, result)
+    let interfaces = std::mem::take(&mut host.interfaces.names);
+    (KernelState { traffic, interfaces, queue_locks: std::mem::take(&mut host.queue_locks) }, result)
 }
 
 /// How often the agent looks for programs and maps that another process removed.

@@ -14,9 +14,11 @@ mod desired_queues;
 mod device;
 pub mod ids;
 mod interface;
+mod interface_lock;
 
 pub use actual_queues::{ActualClass, ActualQueues, FilterHandle, LeafQueue, ParseError, RootQdisc};
 pub use change::{Change, changes};
 pub use desired_queues::{DesiredClass, DesiredError, DesiredQueues, Filter, LimitedFlow, Shares, U32Match};
 pub use device::Device;
 pub use interface::{Interface, PreviousRoot, QueueError, ReplaceableRoots, cleanup};
+pub use interface_lock::InterfaceLock;

@@ -13,7 +13,9 @@ use weir_agent::htb::max_segments;
 use weir_agent::live::endpoint::endpoint;
 use weir_agent::live::watchdog::{self, WatchdogCommand};
 use weir_agent::live::{self, Link, Settings};
-use weir_agent::queues::{self, DesiredQueues, Device, Interface, QueueError, ReplaceableRoots, Shares};
+use weir_agent::queues::{
+    self, DesiredQueues, Device, Interface, InterfaceLock, QueueError, ReplaceableRoots, Shares,
+};
 use weir_agent::traffic::{self, ConnectionEvent, EventKind, Traffic, TrafficError};
 use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
@@ -43,6 +45,9 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let interfaces: Vec<Interface> = links.iter().flat_map(|link| link.interfaces.clone()).collect();
     // A missing interface is an error at the start, not at the first order.
     interfaces.iter().try_for_each(|interface| Device::read(interface).map(drop)).map_err(queue_failure)?;
+    let changed_interfaces = if args.dry_run { &[][..] } else { &interfaces };
+    let queue_locks = changed_interfaces.iter().map(InterfaceLock::acquire);
+    let queue_locks = queue_locks.collect::<Result<Vec<_>, _>>().map_err(queue_failure)?;
     // After an upgrade has replaced the program's file, /proc/self/exe still opens the running version.
     let program = env::current_exe().ok().filter(|path| path.exists()).unwrap_or("/proc/self/exe".into());
     let watchdog = local_socket.clone().map(|local_socket| WatchdogCommand {
@@ -59,7 +64,8 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
         [] => None,
         applications => Some(Traffic::start(applications, &interfaces).map_err(traffic_failure)?),
     };
-    let (remaining, result) = runtime.block_on(live::run(settings, traffic, wait_for_stop_signal()));
+    let (remaining, result) =
+        runtime.block_on(live::run(settings, queue_locks, traffic, wait_for_stop_signal()));
     // Dropping the runtime waits for running changes of queues, before the queues are removed.
     drop(runtime);
     let mut results = vec![result.map_err(Failure::runtime)];
@@ -99,6 +105,7 @@ fn configure_queues(args: &args::AgentQueues) -> Result<(), Failure> {
     let text = if args.dry_run {
         interface.commands(&desired).map_err(queue_failure)?
     } else {
+        let _lock = InterfaceLock::acquire(interface).map_err(queue_failure)?;
         let list = interface.reconcile(&desired, ReplaceableRoots::Restorable).map_err(queue_failure)?;
         format!("{interface}: {} queues, {} changes\n", args.weights.len(), list.len())
     };

@@ -19,7 +19,9 @@ use weir_proto::{Conflict, ConflictReason, MAX_CONFLICTS, Queues};
 use super::{DesiredLinks, Link, SharedState, log};
 use crate::htb::max_segments;
 use crate::notifications::{ChangedInterfaces, Notifications};
-use crate::queues::{DesiredQueues, Device, Interface, LimitedFlow, QueueError, ReplaceableRoots, Shares};
+use crate::queues::{
+    DesiredQueues, Device, Interface, InterfaceLock, LimitedFlow, QueueError, ReplaceableRoots, Shares,
+};
 
 /// The first wait before the agent tries a failed configuration again. The wait doubles after each failure.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -134,6 +136,8 @@ struct CheckResult {
     configuration: Option<Configuration>,
     /// How many queueing objects were changed.
     changes: Result<usize, QueueError>,
+    /// The lock of the interface's queues, if this check has acquired it.
+    lock: Option<InterfaceLock>,
 }
 
 /// Keeps the interfaces of all links as ordered, until the last sender of orders is dropped. `kind` tells whose links they are.
@@ -193,7 +197,7 @@ pub async fn print_commands(
             .filter(|managed| managed.configuration.is_some() || !managed.desired.has_no_queues())
         {
             let CheckJob { name, max_rate, kind, desired, configuration, .. } =
-                managed.check_job(BTreeSet::new());
+                managed.check_job(BTreeSet::new(), BTreeSet::new());
             if configuration.is_some_and(|configuration| configuration.desired == desired) {
                 continue;
             }
@@ -282,9 +286,11 @@ async fn check_due(shared: &SharedState, interfaces: &mut [ManagedInterface], st
     for &index in &due {
         let others = interfaces.iter().enumerate().filter(|(other, _)| *other != index);
         let other_indexes = others.filter_map(|(_, other)| Some(other.device.as_ref()?.index)).collect();
-        let job = interfaces[index].check_job(other_indexes);
+        let locked_indexes = shared.lock().queue_locks.iter().map(InterfaceLock::index).collect();
+        let job = interfaces[index].check_job(other_indexes, locked_indexes);
         // The job does not panic, so an error means that the runtime shuts down.
-        let Ok(result) = spawn_blocking(move || job.run()).await else { return };
+        let Ok(mut result) = spawn_blocking(move || job.run()).await else { return };
+        shared.lock().queue_locks.extend(result.lock.take());
         status.restored += interfaces[index].record_check(result, shared);
     }
     let now = Instant::now();
@@ -313,11 +319,13 @@ struct CheckJob {
     first_speed: Option<Rate>,
     /// The numbers of the other interfaces that the agent keeps.
     other_indexes: BTreeSet<u32>,
+    /// The numbers of the interfaces whose queues the agent has locked.
+    locked_indexes: BTreeSet<u32>,
 }
 
 impl CheckJob {
     fn run(self) -> CheckResult {
-        let missing = || CheckResult { device: None, configuration: None, changes: Ok(0) };
+        let missing = || CheckResult { device: None, configuration: None, changes: Ok(0), lock: None };
         // A renamed interface keeps its number, and its queues.
         let by_number = self.previous.as_ref().and_then(|device| Interface::from_index(device.index));
         // An interface that the agent keeps under another name, and that was renamed to this name, is not taken over.
@@ -335,6 +343,7 @@ impl CheckJob {
                     device: self.previous,
                     configuration: self.configuration,
                     changes: Err(error),
+                    lock: None,
                 };
             }
         };
@@ -345,7 +354,7 @@ impl CheckJob {
         let is_same = self.previous.as_ref().is_some_and(|before| before.index == device.index);
         let configuration = self.configuration.filter(|_| is_same);
         if self.desired.has_no_queues() && configuration.is_none() {
-            return CheckResult { device: Some(device), configuration: None, changes: Ok(0) };
+            return CheckResult { device: Some(device), configuration: None, changes: Ok(0), lock: None };
         }
         let replace = if configuration.is_some() {
             ReplaceableRoots::KernelDefault
@@ -354,15 +363,20 @@ impl CheckJob {
         };
         let next_configuration =
             Configuration::new(self.max_rate, self.kind, self.desired, &device, self.first_speed);
-        let changes =
-            next_configuration.desired_queues().and_then(|desired| name.reconcile(&desired, replace));
+        let is_locked = self.locked_indexes.contains(&device.index);
+        let mut lock = None;
+        let changes = next_configuration.desired_queues().and_then(|desired| {
+            lock = (!is_locked).then(|| InterfaceLock::acquire(&name)).transpose()?;
+            name.reconcile(&desired, replace)
+        });
         match changes {
             Ok(list) => CheckResult {
                 device: Some(device),
                 configuration: Some(next_configuration),
                 changes: Ok(list.len()),
+                lock,
             },
-            Err(error) => CheckResult { device: Some(device), configuration, changes: Err(error) },
+            Err(error) => CheckResult { device: Some(device), configuration, changes: Err(error), lock },
         }
     }
 }
@@ -451,7 +465,7 @@ impl ManagedInterface {
         self.last_repair = Some((now, pause));
     }
 
-    fn check_job(&self, other_indexes: BTreeSet<u32>) -> CheckJob {
+    fn check_job(&self, other_indexes: BTreeSet<u32>, locked_indexes: BTreeSet<u32>) -> CheckJob {
         // A flow leaves by one of the link's interfaces, but the agent cannot tell which.
         let limited_flows = scale_flows(&self.desired.limited_flows, 1.0 / self.interfaces_per_link);
         CheckJob {
@@ -463,6 +477,7 @@ impl ManagedInterface {
             configuration: self.configuration.clone(),
             first_speed: self.first_speed,
             other_indexes,
+            locked_indexes,
         }
     }
 

@@ -17,6 +17,7 @@ use super::change::{Change, changes};
 use super::desired_queues::{DesiredError, DesiredQueues};
 use super::device::Device;
 use super::ids;
+use super::interface_lock::InterfaceLock;
 use crate::batch::{BatchError, run_batch, run_tool};
 use crate::namespace;
 
@@ -46,6 +47,25 @@ pub enum QueueError {
         interface: Interface,
         /// The kind of the root queueing discipline.
         kind: String,
+    },
+    /// No interface has this name.
+    #[error("no interface is named {0}")]
+    MissingInterface(Interface),
+    /// Another process keeps the queues of the interface.
+    #[error("the queues of {interface} are kept by {holder}; help: stop it first")]
+    Locked {
+        /// The interface.
+        interface: Interface,
+        /// The other process.
+        holder: String,
+    },
+    /// The queues of an interface could not be locked.
+    #[error("the queues of {interface} cannot be locked: {error}")]
+    Lock {
+        /// The interface.
+        interface: Interface,
+        /// The error of the operating system.
+        error: io::Error,
     },
     /// A file or folder with a record could not be read or written.
     #[error("{path}: {error}")]
@@ -301,7 +321,7 @@ impl Interface {
 /// Restores all interfaces of this namespace. Returns those whose root was the agent's.
 ///
 /// # Errors
-/// If `tc` fails, or a record cannot be read or deleted.
+/// If an agent keeps an interface, `tc` fails, or a record cannot be read or deleted.
 pub fn cleanup() -> Result<Vec<Interface>, QueueError> {
     let text = run_tool("tc", &["-j", "qdisc", "show"])?;
     let qdiscs: Vec<InterfaceQdisc> = serde_json::from_str(&text).map_err(|_| ParseError {
@@ -314,6 +334,7 @@ pub fn cleanup() -> Result<Vec<Interface>, QueueError> {
     let mut restored = Vec::new();
     for queue in agent_roots {
         let interface = Interface(queue.dev);
+        let _interface_lock = InterfaceLock::acquire(&interface)?;
         if interface.restore_locked(&lock)? {
             restored.push(interface);
         }

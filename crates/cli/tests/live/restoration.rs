@@ -562,3 +562,31 @@ ethtool()
     assert!(log.contains("t0: speed changed from 10Gbit to 1Gbit"), "{log}");
     agent.terminate();
 }
+
+/// Two agents at one interface would undo each other's queues, and the exit of one would remove those of the other.
+#[test]
+fn second_agent_at_an_interface_is_refused_with_the_holders_name() {
+    let Some(mut setup) = AgentSetup::up("second") else { return };
+    let before = setup.hosts.tc("class");
+    let run = |words: &str| {
+        let mut command = setup.hosts.command_on_host(env!("CARGO_BIN_EXE_weir"));
+        let output = command.arg("agent").args(words.split(' ')).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let agent_run =
+        format!("run --host 1 --rate 40Mbit --interface e0 --socket {}", setup.dir.path("other").display());
+    let holder = format!("the queues of e0 are kept by process {} (", setup.agent.0.id());
+    // `cleanup` begins with the traffic of applications, which only one agent of a network namespace observes.
+    let (code, stderr) = run("cleanup");
+    assert!(code == Some(1) && stderr.contains("another agent runs in this network namespace"), "{stderr}");
+    for words in [&*agent_run, "queues --interface e0 --rate 40Mbit --weights 1:1"] {
+        let (code, stderr) = run(words);
+        assert!(code == Some(1) && stderr.contains(&holder), "{words}: {code:?} {stderr}");
+        assert!(stderr.contains(" agent run --host 0 "), "{words}: {stderr}");
+    }
+    assert_eq!(setup.hosts.tc("class"), before);
+    // The kernel frees the lock of a killed agent.
+    setup.agent.0.kill().unwrap();
+    setup.agent.0.wait().unwrap();
+    assert_eq!(run("cleanup").0, Some(0));
+}

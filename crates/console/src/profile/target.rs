@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::process::{Child, Command};
 
-use weir_agent::queues::{DesiredQueues, Device, Interface, QueueError, ReplaceableRoots, RootQdisc, Shares};
+use weir_agent::queues::{
+    DesiredQueues, Device, Interface, InterfaceLock, QueueError, ReplaceableRoots, RootQdisc, Shares,
+};
 use weir_core::model::LinkBudget;
 use weir_core::saba::Fraction;
 use weir_core::saba::profile::PROFILED_FRACTIONS;
@@ -32,6 +34,8 @@ pub enum ProfileTarget<'a> {
         rate: Rate,
         /// The maximum number of segments of its packets.
         segments: u32,
+        /// Keeps agents from changing its queues meanwhile.
+        lock: InterfaceLock,
     },
 }
 
@@ -69,9 +73,10 @@ impl<'a> ProfileTarget<'a> {
     /// An interface of this machine, whose link has the rate `rate`.
     ///
     /// # Errors
-    /// If the interface does not exist or has queues of an agent, or the lowest fraction of the rate cannot be configured.
+    /// If the interface does not exist, an agent keeps its queues or has left some, or the lowest fraction of the rate cannot be configured.
     pub fn interface(interface: Interface, rate: Rate) -> Result<ProfileTarget<'a>, Failure> {
         let segments = Device::read(&interface).map_err(Failure::runtime)?.segments;
+        let lock = InterfaceLock::acquire(&interface).map_err(Failure::runtime)?;
         for fraction in [PROFILED_FRACTIONS[0], Fraction::ALL] {
             desired_queues(rate, segments, fraction).map_err(|error| {
                 Failure::input(format_args!(
@@ -86,7 +91,7 @@ impl<'a> ProfileTarget<'a> {
                 "{interface} already has queues of an agent; help: `weir agent cleanup` removes them"
             )));
         }
-        Ok(ProfileTarget::Interface { interface, rate, segments })
+        Ok(ProfileTarget::Interface { interface, rate, segments, lock })
     }
 
     /// Runs `work`, and then restores the bandwidth, whether `work` failed or not.
@@ -112,7 +117,7 @@ impl<'a> ProfileTarget<'a> {
             ProfileTarget::Hosts { bed, hosts } => {
                 bed.throttle(hosts, fraction).map_err(|error| testbed::failure(&error))
             }
-            ProfileTarget::Interface { interface, rate, segments } => {
+            ProfileTarget::Interface { interface, rate, segments, .. } => {
                 let desired = desired_queues(*rate, *segments, fraction)?;
                 let changed = interface.reconcile(&desired, ReplaceableRoots::Restorable);
                 changed.map(drop).map_err(|error: QueueError| Failure::runtime(error))
