@@ -118,6 +118,8 @@ struct AgentState {
     is_link_shaped: bool,
     /// The address of the last coordinator.
     coordinator: Option<SocketAddr>,
+    /// The rates of links in its configuration, in bytes per second; 0 if not configured.
+    link_rates: Vec<u64>,
     start_time: Instant,
 }
 
@@ -130,6 +132,8 @@ struct DesiredLinks {
     limited_flows: BTreeMap<u16, LimitedFlow>,
     /// The address of the last coordinator.
     coordinator: Option<SocketAddr>,
+    /// The rates of links in its configuration, in bytes per second; 0 if not configured.
+    link_rates: Vec<u64>,
 }
 
 /// The state of the agent, shared between tasks.
@@ -162,12 +166,14 @@ impl AgentState {
         self.desired_links.send_if_modified(|last| {
             let is_changed = last.queues != *queues
                 || last.limited_flows != limited_flows
-                || last.coordinator != self.coordinator;
+                || last.coordinator != self.coordinator
+                || last.link_rates != self.link_rates;
             if is_changed {
                 *last = DesiredLinks {
                     queues: queues.into_owned(),
                     limited_flows,
                     coordinator: self.coordinator,
+                    link_rates: self.link_rates.clone(),
                 };
             }
             is_changed
@@ -209,8 +215,15 @@ impl AgentState {
     }
 
     /// Prepares for a new stream to a coordinator, which may request UDP measurements and demands.
-    fn begin_stream(&mut self, coordinator: SocketAddr, wants_udp_measurements: bool, wants_demands: bool) {
-        self.coordinator = Some(coordinator);
+    fn begin_stream(
+        &mut self,
+        coordinator: SocketAddr,
+        link_rates: Vec<u64>,
+        wants_udp_measurements: bool,
+        wants_demands: bool,
+    ) {
+        (self.coordinator, self.link_rates) = (Some(coordinator), link_rates);
+        self.publish_desired_links();
         self.report_all();
         if let Some(applications) = &mut self.applications {
             applications.begin_stream(wants_demands);
@@ -350,13 +363,15 @@ pub async fn run(
         }),
         is_link_shaped: shaped_link.is_some(),
         coordinator: None,
+        link_rates: Vec::new(),
         start_time: Instant::now(),
     };
     let shared = SharedState(Arc::new(Mutex::new(host)));
     let (event_sender, mut events) = mpsc::channel(16);
+    let link_rates: Vec<u64> = settings.links.iter().map(|link| link.rate.get() as u64).collect();
     let result = tokio::select! {
         ended = serve_programs(local_socket, shared.clone()) => ended,
-        () = coordinator_stream::keep_open(settings.coordinator.clone(), settings.host, event_sender, log) => Ok(()),
+        () = coordinator_stream::keep_open(settings.coordinator.clone(), settings.host, &link_rates, event_sender, log) => Ok(()),
         () = run_main_loop(&shared, settings.host, &mut events) => Ok(()),
         () = manage_interfaces(&shared, &settings, desired_updates) => Ok(()),
         () = restore_programs(&shared) => Ok(()),
@@ -430,10 +445,10 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
         tokio::select! {
             biased;
             event = events.recv() => match event {
-                Some(StreamEvent::Started { report_interval, wants_udp_measurements, wants_demands, coordinator, report_sender }) => {
+                Some(StreamEvent::Started { report_interval, wants_udp_measurements, wants_demands, coordinator, link_rates, report_sender }) => {
                     (ticker, interval, report_timer) = (self::ticker(report_interval), report_interval, ReportTimer::new(host, report_interval));
                     reports = Some(report_sender);
-                    shared.lock().begin_stream(coordinator, wants_udp_measurements, wants_demands);
+                    shared.lock().begin_stream(coordinator, link_rates, wants_udp_measurements, wants_demands);
                 }
                 Some(StreamEvent::Order(order)) => {
                     shared.lock().apply_order(order);

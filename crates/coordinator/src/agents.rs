@@ -96,10 +96,15 @@ impl Control for AgentService {
             let last = self.handle.agent_count().saturating_sub(1);
             Status::not_found(format!("host {host} is not in the configuration; expected 0 to {last}"))
         })?;
+        let link_rates = self.handle.set_agent_rates(host, hello.link_rates).await?;
         let (messages, message_receiver) = mpsc::channel(1);
         let handle = self.handle.clone();
-        let welcome =
-            CoordinatorMessage::welcome(handle.interval(), handle.has_throttling(), handle.has_allocator());
+        let welcome = CoordinatorMessage::welcome(
+            handle.interval(),
+            link_rates,
+            handle.has_throttling(),
+            handle.has_allocator(),
+        );
         tokio::spawn(async move {
             let replaced = || Status::aborted("another stream has begun for this peer");
             let orders = send_orders(welcome, orders, CoordinatorMessage::order, &messages, replaced);

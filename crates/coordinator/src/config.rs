@@ -120,6 +120,15 @@ pub enum CableEnd {
 }
 
 impl Config {
+    /// The host at each port of each switch; none where the cable leads to another switch.
+    pub fn hosts_at_ports(&self) -> Vec<Vec<Option<u32>>> {
+        let host = |end: &CableEnd| match *end {
+            CableEnd::Host(host) => Some(host),
+            CableEnd::Switch(_) => None,
+        };
+        self.switches.iter().map(|switch| switch.ports.iter().map(host).collect()).collect()
+    }
+
     /// The links that the policy decides over.
     pub fn network_links(&self) -> NetworkLinks {
         let hosts: Vec<Link> = self.hosts.iter().map(|host| host.link).collect();

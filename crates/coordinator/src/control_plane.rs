@@ -36,6 +36,7 @@ use weir_proto::{FRAME_BYTES, MAX_FLOWS_PER_HOST, PAYLOAD_BYTES, is_id};
 
 mod allocator;
 mod history;
+mod link_rates;
 mod observed_connections;
 mod rejected_entries;
 mod reports;
@@ -44,6 +45,8 @@ mod schedule;
 mod sender_queues;
 mod status;
 mod udp_measurements;
+
+use link_rates::LinkRates;
 
 pub use allocator::ServiceWeights;
 pub use history::Decision;
@@ -293,6 +296,8 @@ pub struct ControlPlane {
     needs_sizes: bool,
     /// Links by host number, and between switches. Switches have the numbers after the hosts and no entry.
     links: NetworkLinks,
+    /// The rates of hosts' links in the configuration and in the options of agents.
+    link_rates: LinkRates,
     hosts: Vec<Host>,
     coflows: BTreeMap<Arc<str>, Coflow>,
     /// Ids of active coflows by their slot in the engine.
@@ -339,6 +344,7 @@ impl ControlPlane {
             engine,
             next_wakeup: 0.0,
             needs_sizes,
+            link_rates: LinkRates::new(links.hosts.clone()),
             links,
             hosts,
             coflows: BTreeMap::new(),
@@ -356,10 +362,11 @@ impl ControlPlane {
         })
     }
 
-    /// Adds this number of switches, numbered after the hosts. Agents of switches report no flows. Their orders contain
-    /// queues only.
-    pub fn with_switches(mut self, switch_count: usize) -> ControlPlane {
-        self.hosts.extend(std::iter::repeat_with(Host::new).take(switch_count));
+    /// Adds switches, numbered after the hosts, with the host at each port; none where the cable leads to another switch. Agents of
+    /// switches report no flows. Their orders contain queues only.
+    pub fn with_switches(mut self, hosts_at_ports: Vec<Vec<Option<u32>>>) -> ControlPlane {
+        self.hosts.extend(std::iter::repeat_with(Host::new).take(hosts_at_ports.len()));
+        self.link_rates.set_switches(hosts_at_ports);
         self
     }
 

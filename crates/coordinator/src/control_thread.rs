@@ -382,6 +382,18 @@ impl Handle {
         self.call(move |state| state.subscribe_to_orders(host)).await
     }
 
+    /// See [`ControlPlane::set_agent_rates`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn set_agent_rates(&self, agent: u32, rates: Vec<u64>) -> Result<Vec<u64>, Stopped> {
+        self.call(move |state| {
+            let now = state.now();
+            state.plane.set_agent_rates(agent, &rates, now)
+        })
+        .await
+    }
+
     // Queries.
 
     /// See [`ControlPlane::take_observed_changes`].

@@ -67,7 +67,7 @@ impl Coordinator {
             store.epoch(),
         );
         let mut control_plane =
-            control_plane.map_err(|error| format!("policy: {error}"))?.with_switches(config.switches.len());
+            control_plane.map_err(|error| format!("policy: {error}"))?.with_switches(config.hosts_at_ports());
         if config.allocator {
             control_plane = control_plane.with_allocation(config.addresses.clone());
         }

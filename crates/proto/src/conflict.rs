@@ -23,16 +23,19 @@ pub enum ConflictReason {
     Slow,
     /// The kernel refused a command.
     Refused,
+    /// The agent's options and the coordinator's configuration have different rates of the link. The lower one counts.
+    Rate,
 }
 
 impl ConflictReason {
     /// All reasons.
-    pub const ALL: [ConflictReason; 5] = [
+    pub const ALL: [ConflictReason; 6] = [
         ConflictReason::ForeignQdisc,
         ConflictReason::Missing,
         ConflictReason::Down,
         ConflictReason::Slow,
         ConflictReason::Refused,
+        ConflictReason::Rate,
     ];
 
     /// The name in the API and in metrics.
@@ -43,6 +46,7 @@ impl ConflictReason {
             ConflictReason::Down => "down",
             ConflictReason::Slow => "slow",
             ConflictReason::Refused => "refused",
+            ConflictReason::Rate => "rate",
         }
     }
 }
@@ -123,7 +127,7 @@ mod tests {
         let good = wire::Conflict::from(&Conflict::new("eth0", ConflictReason::Down, ""));
         for bad in [
             wire::Conflict { reason: 0, ..good.clone() },
-            wire::Conflict { reason: 6, ..good.clone() },
+            wire::Conflict { reason: 7, ..good.clone() },
             wire::Conflict { interface: String::new(), ..good.clone() },
             wire::Conflict { interface: "x".repeat(16), ..good.clone() },
             wire::Conflict { detail: "x".repeat(201), ..good.clone() },

@@ -56,7 +56,7 @@ pub enum MessageError {
     Unsorted(&'static str),
     /// A conflict is invalid.
     #[error(
-        "conflict is invalid; expected an interface name of 1 to 15 bytes, a reason from 1 to 5 and a detail of at most 200 bytes"
+        "conflict is invalid; expected an interface name of 1 to 15 bytes, a reason from 1 to 6 and a detail of at most 200 bytes"
     )]
     Conflict,
     /// What packets without a class get is out of range.
@@ -281,9 +281,10 @@ pub(crate) fn to_micros_rounding_up(time: Duration) -> u32 {
 }
 
 impl wire::AgentMessage {
-    /// Encodes the first message of an agent, with the number of its host or switch.
-    pub fn hello(node: u32) -> wire::AgentMessage {
-        wire::AgentMessage { body: Some(wire::agent_message::Body::Hello(wire::Hello { node })) }
+    /// Encodes the first message of an agent, with the number of its host or switch and the rates of its links in bytes per second.
+    pub fn hello(node: u32, link_rates: Vec<u64>) -> wire::AgentMessage {
+        let hello = wire::Hello { node, link_rates };
+        wire::AgentMessage { body: Some(wire::agent_message::Body::Hello(hello)) }
     }
 
     /// Encodes a report.
@@ -293,10 +294,11 @@ impl wire::AgentMessage {
 }
 
 impl wire::CoordinatorMessage {
-    /// Encodes the first message of a coordinator: the report interval, and whether the agent has to report UDP measurements
-    /// and demands.
+    /// Encodes the first message of a coordinator: the report interval, whether the agent has to report UDP measurements and demands, and
+    /// the configured rates of its links in bytes per second, 0 if not configured.
     pub fn welcome(
         interval: Duration,
+        link_rates: Vec<u64>,
         wants_udp_measurements: bool,
         wants_demands: bool,
     ) -> wire::CoordinatorMessage {
@@ -304,6 +306,7 @@ impl wire::CoordinatorMessage {
             report_interval_us: to_micros_rounding_up(interval),
             wants_udp_measurements,
             wants_demands,
+            link_rates,
         };
         wire::CoordinatorMessage { body: Some(wire::coordinator_message::Body::Welcome(welcome)) }
     }

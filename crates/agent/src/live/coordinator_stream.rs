@@ -40,6 +40,8 @@ pub enum StreamEvent {
         wants_demands: bool,
         /// The coordinator's address, to which reports go.
         coordinator: SocketAddr,
+        /// The rates of the agent's links in the coordinator's configuration, in bytes per second; 0 if not configured.
+        link_rates: Vec<u64>,
         /// Takes the reports to send.
         report_sender: mpsc::Sender<Report>,
     },
@@ -49,10 +51,11 @@ pub enum StreamEvent {
     Ended,
 }
 
-/// Keeps a stream open for a host, until the receiver of events is dropped. Logs changes of its state by `log`.
+/// Keeps a stream open for a host whose links have these rates in bytes per second, until the receiver of events is dropped. Logs changes of its state by `log`.
 pub async fn keep_open(
     coordinator: Endpoint,
     host: u32,
+    link_rates: &[u64],
     events: mpsc::Sender<StreamEvent>,
     log: impl Fn(&str),
 ) {
@@ -62,7 +65,7 @@ pub async fn keep_open(
     let mut last_reason = String::new();
     loop {
         let began = Instant::now();
-        let reason = run_stream(&coordinator, host, &events, &log).await;
+        let reason = run_stream(&coordinator, host, link_rates, &events, &log).await;
         if events.send(StreamEvent::Ended).await.is_err() {
             return;
         }
@@ -90,11 +93,12 @@ fn status_reason(status: &tonic::Status) -> String {
 async fn run_stream(
     coordinator: &Endpoint,
     host: u32,
+    link_rates: &[u64],
     events: &mpsc::Sender<StreamEvent>,
     log: &impl Fn(&str),
 ) -> String {
     let to_timeout_error = |_| format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs());
-    match timeout(MESSAGE_TIMEOUT, open_stream(coordinator, host))
+    match timeout(MESSAGE_TIMEOUT, open_stream(coordinator, host, link_rates))
         .await
         .map_err(to_timeout_error)
         .and_then(|opened| opened)
@@ -102,12 +106,15 @@ async fn run_stream(
         Err(reason) => reason,
         Ok(OpenStream { address, welcome, report_sender, mut orders }) => {
             let report_interval = welcome.interval();
+            let (wants_udp_measurements, wants_demands) =
+                (welcome.wants_udp_measurements, welcome.wants_demands);
             if events
                 .send(StreamEvent::Started {
                     report_interval,
-                    wants_udp_measurements: welcome.wants_udp_measurements,
-                    wants_demands: welcome.wants_demands,
+                    wants_udp_measurements,
+                    wants_demands,
                     coordinator: address,
+                    link_rates: welcome.link_rates,
                     report_sender,
                 })
                 .await
@@ -171,14 +178,14 @@ async fn connect(coordinator: &Endpoint) -> Result<(Channel, SocketAddr), String
     Ok((channel, SocketAddr::new(address.ip().to_canonical(), address.port())))
 }
 
-async fn open_stream(coordinator: &Endpoint, host: u32) -> Result<OpenStream, String> {
+async fn open_stream(coordinator: &Endpoint, host: u32, link_rates: &[u64]) -> Result<OpenStream, String> {
     let (channel, address) = connect(coordinator).await?;
     let mut control = ControlClient::new(channel)
         .max_decoding_message_size(MAX_ORDER_BYTES)
         .max_encoding_message_size(MAX_REPORT_BYTES);
     let (report_sender, reports) = mpsc::channel(1);
     let messages = ReceiverStream::new(reports).map(|report| AgentMessage::report(&report));
-    let messages = tokio_stream::once(AgentMessage::hello(host)).chain(messages);
+    let messages = tokio_stream::once(AgentMessage::hello(host, link_rates.to_vec())).chain(messages);
     let answer = control.stream_orders(messages).await.map_err(|status| status_reason(&status))?;
     let mut orders = answer.into_inner();
     let first = orders.message().await.map_err(|status| status_reason(&status))?;

@@ -57,6 +57,8 @@ struct DesiredLink {
     limited_flows: BTreeMap<u16, LimitedFlow>,
     /// The address of the last coordinator.
     coordinator: Option<SocketAddr>,
+    /// The rate of the link in its configuration, if it has one.
+    configured_rate: Option<Rate>,
 }
 
 impl DesiredLink {
@@ -91,10 +93,8 @@ pub struct InterfaceStatus {
 struct ManagedInterface {
     /// The number of the link at the coordinator.
     link: u32,
-    /// How many interfaces share the link evenly.
-    interfaces_per_link: f64,
-    /// The rate of the link divided by `interfaces_per_link`.
-    max_rate: Rate,
+    /// The rate of the link in the agent's options. Each interface may send at it, or at its speed.
+    link_rate: Rate,
     kind: Machine,
     /// The name in the agent's options.
     name: Interface,
@@ -121,7 +121,7 @@ struct ManagedInterface {
 struct Configuration {
     desired: DesiredLink,
     rate: Rate,
-    /// `rate` divided by the interface's share of the link's rate ([`ManagedInterface::max_rate`]).
+    /// `rate` divided by the rate of the link ([`ManagedInterface::max_rate`]).
     fraction: f64,
     /// The maximum number of segments of a packet, after the limit.
     segments: u32,
@@ -245,7 +245,10 @@ fn set_desired(interfaces: &mut [ManagedInterface], mut desired_links: DesiredLi
         let limited_flows =
             if managed.link == 0 { desired_links.limited_flows.clone() } else { BTreeMap::new() };
         let (queues, coordinator) = (queues.get(&managed.link).cloned(), desired_links.coordinator);
-        let desired = DesiredLink { queues, limited_flows, coordinator };
+        let configured_rate = desired_links.link_rates.get(managed.link as usize).copied();
+        let configured_rate =
+            configured_rate.filter(|&rate| rate > 0).and_then(|rate| Rate::new(rate as f64));
+        let desired = DesiredLink { queues, limited_flows, coordinator, configured_rate };
         if desired == managed.desired {
             continue;
         }
@@ -401,7 +404,7 @@ impl Configuration {
     }
 
     fn desired_queues(&self) -> Result<DesiredQueues, QueueError> {
-        let DesiredLink { queues, limited_flows, coordinator } = &self.desired;
+        let DesiredLink { queues, limited_flows, coordinator, .. } = &self.desired;
         let limited_flows = &scale_flows(limited_flows, self.fraction);
         // Without ordered queues all packets share one.
         let (weights, queue_of_class) =
@@ -423,13 +426,10 @@ fn scale_flows(flows: &BTreeMap<u16, LimitedFlow>, fraction: f64) -> BTreeMap<u1
 
 impl ManagedInterface {
     fn for_link(number: u32, link: &Link, kind: Machine) -> impl Iterator<Item = ManagedInterface> {
-        let interfaces_per_link = link.interfaces.len() as f64;
-        let max_rate = Rate::new(link.rate.get() / interfaces_per_link).unwrap_or(Rate::ZERO);
         let now = Instant::now();
         link.interfaces.iter().map(move |name| ManagedInterface {
             link: number,
-            interfaces_per_link,
-            max_rate,
+            link_rate: link.rate,
             kind,
             name: name.clone(),
             desired: DesiredLink::default(),
@@ -443,6 +443,12 @@ impl ManagedInterface {
             last_repair: None,
             first_speed: None,
         })
+    }
+
+    /// The lower rate of the link: in the agent's options, or in the coordinator's configuration.
+    fn max_rate(&self) -> Rate {
+        let configured = self.desired.configured_rate;
+        configured.filter(|configured| *configured < self.link_rate).unwrap_or(self.link_rate)
     }
 
     /// When to check after an order.
@@ -466,13 +472,11 @@ impl ManagedInterface {
     }
 
     fn check_job(&self, other_indexes: BTreeSet<u32>, locked_indexes: BTreeSet<u32>) -> CheckJob {
-        // A flow leaves by one of the link's interfaces, but the agent cannot tell which.
-        let limited_flows = scale_flows(&self.desired.limited_flows, 1.0 / self.interfaces_per_link);
         CheckJob {
             name: self.name.clone(),
-            max_rate: self.max_rate,
+            max_rate: self.max_rate(),
             kind: self.kind,
-            desired: DesiredLink { limited_flows, ..self.desired.clone() },
+            desired: self.desired.clone(),
             previous: self.device.clone(),
             configuration: self.configuration.clone(),
             first_speed: self.first_speed,
@@ -519,7 +523,8 @@ impl ManagedInterface {
         }
         let speed = result.device.as_ref().and_then(|device| device.speed);
         self.first_speed = self.first_speed.or(speed);
-        let slow_speed = speed.filter(|&speed| speed < self.max_rate);
+        conflicts.extend(self.rate_conflict());
+        let slow_speed = speed.filter(|&speed| speed < self.max_rate());
         conflicts.extend(slow_speed.map(|speed| (ConflictReason::Slow, speed.to_string())));
         self.device = result.device;
         self.set_conflicts(conflicts);
@@ -527,6 +532,13 @@ impl ManagedInterface {
             self.record_repair(Instant::now());
         }
         restored
+    }
+
+    /// The conflict if the coordinator's configuration has another rate of the link.
+    fn rate_conflict(&self) -> Option<(ConflictReason, String)> {
+        let configured = self.desired.configured_rate.filter(|rate| differ(*rate, self.link_rate))?;
+        let detail = format!("{configured} at the coordinator, {} in this agent's options", self.link_rate);
+        Some((ConflictReason::Rate, detail))
     }
 
     /// Whether another process or the kernel prevents the agent from configuring the interface.
@@ -585,6 +597,11 @@ impl ManagedInterface {
     }
 }
 
+/// Whether two rates differ by more than their rounding.
+fn differ(a: Rate, b: Rate) -> bool {
+    (a.get() - b.get()).abs() > 1e-6 * a.get().max(b.get()) + 1.0
+}
+
 /// The agent's reaction to a conflict, for the log.
 fn agent_action(reason: ConflictReason) -> &'static str {
     match reason {
@@ -595,6 +612,7 @@ fn agent_action(reason: ConflictReason) -> &'static str {
         ConflictReason::Down => "its queues stay",
         ConflictReason::Slow => "its queues share this speed",
         ConflictReason::Refused => "the agent tries again after 1 s to 60 s",
+        ConflictReason::Rate => "the lower one counts",
     }
 }
 

@@ -563,6 +563,36 @@ ethtool()
     agent.terminate();
 }
 
+/// The rate of a link differs between the agent's options and the coordinator's configuration.
+#[test]
+fn lower_rate_of_a_link_counts_and_the_difference_is_a_conflict() {
+    let test = "differ";
+    let Some(hosts) = HostPair::up() else {
+        eprintln!("{test} skips, since this machine cannot create namespaces");
+        return;
+    };
+    let dir = TestDir::new();
+    dir.write("serve.toml", CONFIG);
+    let _coordinator = hosts.start_coordinator(&dir.path("serve.toml"));
+    for (rate, class_rate, detail) in [
+        ("20Mbit", "19800Kbit", "e0: rate (40Mbit at the coordinator, 20Mbit in this agent's options)"),
+        ("1Gbit", "39600Kbit", "e0: rate (40Mbit at the coordinator, 1Gbit in this agent's options)"),
+    ] {
+        let mut command = hosts.command_on_host(env!("CARGO_BIN_EXE_weir"));
+        command.args(["agent", "run", "--host", "0", "--interface", "e0", "--rate", rate, "--socket"]);
+        command.arg(dir.path("local_socket")).stderr(File::create(dir.path("log")).unwrap());
+        let mut agent = Process(command.spawn().unwrap());
+        let root_rate = format!("rate {class_rate} ceil {class_rate} ");
+        wait_within(START_TIMEOUT, &root_rate, || hosts.tc("class").contains(&root_rate));
+        wait_within(START_TIMEOUT, detail, || hosts.request("GET", "/v1/hosts", "").contains(detail));
+        let metric = "weir_interface_conflicts{reason=\"rate\"} 1\n";
+        wait_within(START_TIMEOUT, metric, || hosts.request("GET", "/metrics", "").contains(metric));
+        let log = dir.read("log");
+        assert!(log.contains(&format!("conflict: {detail}; the lower one counts")), "{log}");
+        agent.terminate();
+    }
+}
+
 /// Two agents at one interface would undo each other's queues, and the exit of one would remove those of the other.
 #[test]
 fn second_agent_at_an_interface_is_refused_with_the_holders_name() {

@@ -93,7 +93,7 @@ struct MetricValues {
     epoch: u64,
     connections_over_limit: u64,
     /// Number of interfaces with a conflict, by reason.
-    conflicts: [(&'static str, usize); 5],
+    conflicts: [(&'static str, usize); ConflictReason::ALL.len()],
 }
 
 impl Collector for MetricValues {

@@ -116,7 +116,7 @@ fn agent_stream_carries_reports_and_orders() {
     block_on(async {
         let handle = start_control_thread();
         let address = start_server(handle.clone()).await;
-        let mut host = AgentStream::open(address, AgentMessage::hello(2)).await.unwrap();
+        let mut host = AgentStream::open(address, AgentMessage::hello(2, Vec::new())).await.unwrap();
         let Some(coordinator_message::Body::Welcome(welcome)) = host.next_message().await.unwrap() else {
             panic!()
         };
@@ -129,7 +129,7 @@ fn agent_stream_carries_reports_and_orders() {
         let states = handle.host_statuses().await.unwrap();
         assert_eq!(states.iter().map(|state| state.present).collect::<Vec<_>>(), [false, false, true, false]);
         // A second stream for the same host.
-        let mut second = AgentStream::open(address, AgentMessage::hello(2)).await.unwrap();
+        let mut second = AgentStream::open(address, AgentMessage::hello(2, Vec::new())).await.unwrap();
         assert_eq!(host.final_status().await, Code::Aborted);
         second.next_message().await.unwrap();
         second.send_report(&Report::default()).await;
@@ -147,7 +147,7 @@ fn udp_measurements_reach_the_sending_host() {
         let address = start_server(handle.clone()).await;
         let mut hosts = Vec::new();
         for host in 0..2 {
-            let mut host = AgentStream::open(address, AgentMessage::hello(host)).await.unwrap();
+            let mut host = AgentStream::open(address, AgentMessage::hello(host, Vec::new())).await.unwrap();
             let Some(coordinator_message::Body::Welcome(welcome)) = host.next_message().await.unwrap() else {
                 panic!()
             };
@@ -185,12 +185,12 @@ fn slow_host_receives_the_stream_status() {
         let endpoint =
             Endpoint::from_shared(format!("http://{address}")).unwrap().initial_stream_window_size(64);
         let client = ControlClient::new(endpoint.connect().await.unwrap());
-        let mut host = AgentStream::open_with(client, AgentMessage::hello(2)).await.unwrap();
+        let mut host = AgentStream::open_with(client, AgentMessage::hello(2, Vec::new())).await.unwrap();
         while handle.overview().await.unwrap().dropped_orders == 0 {
             host.send_report(&Report::default()).await;
             sleep(Duration::from_millis(8)).await;
         }
-        let _second = AgentStream::open(address, AgentMessage::hello(2)).await.unwrap();
+        let _second = AgentStream::open(address, AgentMessage::hello(2, Vec::new())).await.unwrap();
         assert_eq!(host.final_status().await, Code::Aborted);
     });
 }
@@ -202,7 +202,7 @@ fn invalid_hellos_and_reports_end_the_stream() {
         let refusal_code = |first_message| async move {
             AgentStream::open(address, first_message).await.err().unwrap().code()
         };
-        assert_eq!(refusal_code(AgentMessage::hello(4)).await, Code::NotFound);
+        assert_eq!(refusal_code(AgentMessage::hello(4, Vec::new())).await, Code::NotFound);
         assert_eq!(refusal_code(AgentMessage::report(&Report::default())).await, Code::InvalidArgument);
         assert_eq!(refusal_code(AgentMessage { body: None }).await, Code::InvalidArgument);
         // A malformed report, and one above the maximum length.
@@ -210,13 +210,13 @@ fn invalid_hellos_and_reports_end_the_stream() {
         let too_long =
             wire::Report { sent_bytes: vec![u64::MAX; MAX_REPORT_BYTES / 8], ..wire::Report::default() };
         for (report, code) in [(malformed, Code::InvalidArgument), (too_long, Code::OutOfRange)] {
-            let mut host = AgentStream::open(address, AgentMessage::hello(0)).await.unwrap();
+            let mut host = AgentStream::open(address, AgentMessage::hello(0, Vec::new())).await.unwrap();
             host.sender.send(AgentMessage { body: Some(agent_message::Body::Report(report)) }).await.unwrap();
             assert_eq!(host.final_status().await, code);
         }
         // A second hello message.
-        let mut host = AgentStream::open(address, AgentMessage::hello(0)).await.unwrap();
-        host.sender.send(AgentMessage::hello(0)).await.unwrap();
+        let mut host = AgentStream::open(address, AgentMessage::hello(0, Vec::new())).await.unwrap();
+        host.sender.send(AgentMessage::hello(0, Vec::new())).await.unwrap();
         assert_eq!(host.final_status().await, Code::InvalidArgument);
     });
 }
@@ -226,7 +226,7 @@ fn silent_stream_is_closed() {
     block_on(async {
         let address = start_server(start_control_thread()).await;
         let start = Instant::now();
-        let mut host = AgentStream::open(address, AgentMessage::hello(0)).await.unwrap();
+        let mut host = AgentStream::open(address, AgentMessage::hello(0, Vec::new())).await.unwrap();
         let (_sender, messages) = mpsc::channel(1);
         let status =
             connect_client(address).await.stream_orders(ReceiverStream::new(messages)).await.err().unwrap();
@@ -243,7 +243,7 @@ fn report_flood_is_read_at_four_reports_per_interval() {
     block_on(async {
         let handle = start_control_thread();
         let address = start_server(handle.clone()).await;
-        let mut host = AgentStream::open(address, AgentMessage::hello(0)).await.unwrap();
+        let mut host = AgentStream::open(address, AgentMessage::hello(0, Vec::new())).await.unwrap();
         let (start, up) = (Instant::now(), host.sender.clone());
         tokio::spawn(async move { while host.next_message().await.is_ok_and(|body| body.is_some()) {} });
         // Reports of 1,000 flows fill the buffers on the path, so that the sender has to wait.
@@ -276,9 +276,9 @@ fn proven_agent_opens_only_its_own_stream() {
         let service = InterceptedService::new(agents::agent_service(start_control_thread()), add_identity);
         let incoming = tonic::transport::server::TcpIncoming::from(listener);
         tokio::spawn(Server::builder().serve_with_incoming(service, incoming));
-        assert!(AgentStream::open(address, AgentMessage::hello(1)).await.is_ok());
+        assert!(AgentStream::open(address, AgentMessage::hello(1, Vec::new())).await.is_ok());
         assert_eq!(
-            AgentStream::open(address, AgentMessage::hello(2)).await.err().unwrap().code(),
+            AgentStream::open(address, AgentMessage::hello(2, Vec::new())).await.err().unwrap().code(),
             Code::PermissionDenied
         );
     });

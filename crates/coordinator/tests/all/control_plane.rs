@@ -263,10 +263,38 @@ fn two_lost_orders_in_a_row_do_not_end_a_lease() {
     }
 }
 
+/// The rates of a link in the configuration and in the options of agents differ: the lower one counts.
+#[test]
+fn lower_rate_of_a_link_counts() {
+    let mut plane = control_plane("saath", 1).with_switches(vec![vec![Some(1), None]]);
+    let rate_of_c1 = |plane: &mut ControlPlane, now: f64| {
+        report_all_hosts(plane, now);
+        report_flow(plane, 0, flow_key("c1", 0), now);
+        plane.require_full_order(0);
+        let orders = plane.tick(now);
+        orders.into_iter().find(|(host, _)| *host == 0).map(|(_, order)| order.flows)
+    };
+    plane.register("c1", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
+    let expected = |rate: u64| Some(vec![(flow_key("c1", 0), OrderedRate::Rate(rate))]);
+    assert_eq!(rate_of_c1(&mut plane, 0.008), expected(980_100));
+    // The agent of host 0 has half the rate. A higher rate has no effect.
+    assert_eq!(plane.set_agent_rates(0, &[500_000], 0.008), [LINK_RATE as u64]);
+    assert_eq!(rate_of_c1(&mut plane, 0.016), expected(490_050));
+    plane.set_agent_rates(0, &[2_000_000], 0.016);
+    assert_eq!(rate_of_c1(&mut plane, 0.024), expected(980_100));
+    // The switch's port to the receiver has a quarter, and its port to another switch has no configured rate.
+    assert_eq!(plane.set_agent_rates(HOSTS, &[250_000, 1, 9, 9], 0.024), [LINK_RATE as u64, 0]);
+    assert_eq!(rate_of_c1(&mut plane, 0.032), expected(245_025));
+    // Rates of zero and unknown agents.
+    plane.set_agent_rates(HOSTS, &[0], 0.032);
+    assert_eq!(plane.set_agent_rates(99, &[1], 0.032), [] as [u64; 0]);
+    assert_eq!(rate_of_c1(&mut plane, 0.04), expected(980_100));
+}
+
 /// A changed queue is in one order, and full orders contain all queues.
 #[test]
 fn orders_carry_changed_queues_once() {
-    let mut plane = control_plane("saath", 1).with_switches(1);
+    let mut plane = control_plane("saath", 1).with_switches(vec![vec![Some(1)]]);
     let queues = |weight| Queues {
         weights: vec![1.0, weight],
         queue_of_class: vec![0, 1, 1],
@@ -311,7 +339,7 @@ fn orders_carry_changed_queues_once() {
 /// Flows and observed connections in reports of switches are rejected.
 #[test]
 fn flows_reported_by_a_switch_are_rejected() {
-    let mut plane = control_plane("saath", 1).with_switches(1);
+    let mut plane = control_plane("saath", 1).with_switches(vec![vec![Some(1)]]);
     plane.register("a", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
     let progress = FlowProgress { key: flow_key("a", 0), sent: 5, closed: true };
     let (peer, demand) = ([10, 0, 0, 1].into(), Demand::Unknown);
@@ -331,7 +359,7 @@ fn flows_reported_by_a_switch_are_rejected() {
 /// Refused orders are summed over all agents, and the sum never decreases.
 #[test]
 fn refused_orders_are_summed_over_agents_once() {
-    let mut plane = control_plane("saath", 1).with_switches(1);
+    let mut plane = control_plane("saath", 1).with_switches(vec![vec![Some(1)]]);
     let refused_orders = |stale_epoch, gap| RefusedOrders { stale_epoch, gap, ..RefusedOrders::default() };
     let reports = [
         (0, refused_orders(3, 0)),
@@ -732,7 +760,7 @@ fn udp_measurements_are_forwarded_to_senders() {
 
 #[test]
 fn udp_measurements_count_for_own_addresses_up_to_the_link_rate() {
-    let mut plane = throttling_plane().with_switches(1);
+    let mut plane = throttling_plane().with_switches(vec![vec![Some(1)]]);
     report_all_hosts(&mut plane, 0.0);
     plane.tick(0.0);
     let link_rate = LINK_RATE as u64;

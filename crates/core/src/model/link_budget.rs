@@ -72,7 +72,7 @@ impl LinkBudget {
         rate(self.shaped(link).get() - self.control(link).get())
     }
 
-    /// The fraction of a link that waiting flows share, with headers: `reserve` of what is shaped.
+    /// The fraction of a link that waiting flows share, with headers.
     pub fn reserve_fraction(&self, reserve: f64) -> f64 {
         (1.0 - self.margin) * reserve
     }

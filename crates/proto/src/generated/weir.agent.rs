@@ -32,14 +32,17 @@ pub mod coordinator_message {
     }
 }
 /// The first message of an agent.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Hello {
     /// The number of the host or switch in the coordinator's configuration, from 0.
     #[prost(uint32, tag = "1")]
     pub node: u32,
+    /// The rate of each of its links in its options, in bytes per second, in the order of links.
+    #[prost(uint64, repeated, tag = "2")]
+    pub link_rates: ::prost::alloc::vec::Vec<u64>,
 }
 /// The first message of a coordinator.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {
     /// The time between two reports, in microseconds.
     #[prost(uint32, tag = "1")]
@@ -50,6 +53,9 @@ pub struct Welcome {
     /// Whether the agent has to send Report.observed_demands.
     #[prost(bool, tag = "3")]
     pub wants_demands: bool,
+    /// The rate of each of the agent's links in the configuration, in bytes per second, in the order of links. 0: not configured.
+    #[prost(uint64, repeated, tag = "4")]
+    pub link_rates: ::prost::alloc::vec::Vec<u64>,
 }
 /// The rates of UDP over IPv4 at its receiver. Sorted by source, destination and mark, each once.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -297,6 +297,8 @@ fn malformed_orders_are_refused() {
         weights: weights.to_vec(),
         application_counts: vec![0; interfaces.len()],
         class_counts: vec![0; interfaces.len()],
+        unclassified_shares: vec![0.05; interfaces.len()],
+        unclassified_weights: vec![1.0; interfaces.len()],
         ..wire::Order::default()
     };
     let order_with_applications =
@@ -325,6 +327,11 @@ fn malformed_orders_are_refused() {
         guaranteed_interfaces: indices.to_vec(),
         ..order_with_queues(&[0], &[1], &[1.0])
     };
+    let order_with_unclassified = |share: f64, weight: f64| wire::Order {
+        unclassified_shares: vec![share],
+        unclassified_weights: vec![weight],
+        ..order_with_applications(&[0], "", &[])
+    };
     let length_mismatch = |list, count, expected| MessageError::LengthMismatch { list, count, expected };
     let surplus_rate = wire::Order { rates: vec![1], ..wire::Order::default() };
     let cases = [
@@ -352,6 +359,15 @@ fn malformed_orders_are_refused() {
         (order_with_classes(&[2], &[0]), length_mismatch("queues of classes", 1, 2)),
         (order_with_classes(&[u32::MAX], &[0]), length_mismatch("queues of classes", 1, u32::MAX as usize)),
         (order_with_classes(&[1], &[2]), MessageError::Queue { queue: 2, queue_count: 2 }),
+        (order_with_unclassified(0.0, 1.0), MessageError::UnclassifiedShare),
+        (order_with_unclassified(1.0, 1.0), MessageError::UnclassifiedShare),
+        (order_with_unclassified(f64::NAN, 1.0), MessageError::UnclassifiedShare),
+        (order_with_unclassified(0.05, 0.0), MessageError::UnclassifiedShare),
+        (order_with_unclassified(0.05, f64::INFINITY), MessageError::UnclassifiedShare),
+        (
+            wire::Order { unclassified_shares: vec![], ..order_with_unclassified(0.05, 1.0) },
+            length_mismatch("unclassified shares", 0, 1),
+        ),
         (order_with_limits("a", &[], 1, 1), length_mismatch("peer counts", 0, 1)),
         (order_with_limits("a", &[1], 1, 2), length_mismatch("limits", 2, 1)),
         (order_with_limits("a", &[1], 0, 1), length_mismatch("bytes of addresses", 0, 16)),
