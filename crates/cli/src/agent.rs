@@ -2,25 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fs;
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::runtime::Builder;
 use weir_agent::htb::max_segments;
 use weir_agent::live::endpoint::endpoint;
 use weir_agent::live::watchdog::{self, WatchdogCommand};
-use weir_agent::live::{self, Link, Settings};
+use weir_agent::live::{self, KernelState, Link, Settings};
 use weir_agent::queues::{
-    self, DesiredQueues, Device, Interface, InterfaceLock, QueueError, ReplaceableRoots, Shares,
+    DesiredQueues, Device, Interface, InterfaceLock, QueueError, ReplaceableRoots, Shares,
 };
-use weir_agent::traffic::{self, ConnectionEvent, EventKind, Traffic, TrafficError};
+use weir_agent::traffic::{ConnectionEvent, EventKind, Traffic, TrafficError};
 use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
+use weir_core::units::Time;
 
-use crate::args::{self, SwitchPort};
+use crate::args::{self, KeepQueues, SwitchPort};
+use crate::cleanup::{self, start_cleaner};
 use crate::coordinator_hint::explain;
 use crate::serve::wait_for_stop_signal;
 
@@ -30,7 +31,7 @@ pub fn agent(args: &args::Agent) -> Result<(), Failure> {
         args::Agent::Run(args) => run(args),
         args::Agent::Queues(args) => configure_queues(args),
         args::Agent::Traffic(args) => print_traffic(args),
-        args::Agent::Cleanup => cleanup(),
+        args::Agent::Cleanup(args) => cleanup::cleanup(args),
         args::Agent::Watchdog { socket, interfaces } => run_watchdog(socket, interfaces),
     }
 }
@@ -48,10 +49,8 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let changed_interfaces = if args.dry_run { &[][..] } else { &interfaces };
     let queue_locks = changed_interfaces.iter().map(InterfaceLock::acquire);
     let queue_locks = queue_locks.collect::<Result<Vec<_>, _>>().map_err(queue_failure)?;
-    // After an upgrade has replaced the program's file, /proc/self/exe still opens the running version.
-    let program = env::current_exe().ok().filter(|path| path.exists()).unwrap_or("/proc/self/exe".into());
     let watchdog = local_socket.clone().map(|local_socket| WatchdogCommand {
-        program,
+        program: own_program(),
         args: vec!["agent".to_owned(), "watchdog".to_owned()],
         local_socket,
     });
@@ -68,6 +67,9 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
         runtime.block_on(live::run(settings, queue_locks, traffic, wait_for_stop_signal()));
     // Dropping the runtime waits for running changes of queues, before the queues are removed.
     drop(runtime);
+    if result.is_ok() && interrupt::is_terminated() && keeps_queues(args, &remaining) {
+        return Ok(());
+    }
     let mut results = vec![result.map_err(Failure::runtime)];
     results.extend(remaining.traffic.map(stop_traffic));
     let existing =
@@ -75,6 +77,34 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     results.extend(existing.map(|interface| interface.restore().map(drop).map_err(queue_failure)));
     // All interfaces and programs are restored, also after a failure; the first error is reported.
     results.into_iter().collect()
+}
+
+/// Whether queues and marks stay after SIGTERM, for the next agent. Starts the process that removes them if none follows.
+fn keeps_queues(args: &args::AgentRun, state: &KernelState) -> bool {
+    if args.dry_run || state.interfaces.is_empty() {
+        return false;
+    }
+    let time = match args.keep_queues {
+        KeepQueues::Forever => return true,
+        KeepQueues::For(time) if time == Time::ZERO => return false,
+        KeepQueues::For(time) => time,
+    };
+    let started = start_cleaner(&own_program(), time);
+    // If the standard error is closed, the line is lost.
+    let _ = match &started {
+        Ok(()) => writeln!(std::io::stderr(), "weir agent: queues and marks stay for {time}"),
+        Err(reason) => writeln!(
+            std::io::stderr(),
+            "weir agent: queues and marks are removed now: {reason}; help: `--keep-queues forever`, and `weir agent cleanup \
+             --if-unused` outside it"
+        ),
+    };
+    started.is_ok()
+}
+
+/// The file of this program. After an upgrade has replaced it, /proc/self/exe still opens the running version.
+fn own_program() -> PathBuf {
+    env::current_exe().ok().filter(|path| path.exists()).unwrap_or("/proc/self/exe".into())
 }
 
 /// Prints what an operator can do if no coordinator for agents is at the address. The agent tries to connect meanwhile.
@@ -177,32 +207,11 @@ fn event_line(traffic: &Traffic, event: &ConnectionEvent) -> String {
     }
 }
 
-fn cleanup() -> Result<(), Failure> {
-    // This call fails if an agent runs, so it comes before any change.
-    let had_programs = traffic::cleanup().map_err(traffic_failure)?;
-    let restored = queues::cleanup().map_err(queue_failure)?;
-    let mut text: String = restored.iter().map(|interface| format!("{interface}: restored\n")).collect();
-    if had_programs {
-        text += "BPF programs: removed\n";
-    }
-    let mount_namespaces = ["/proc/self/ns/mnt", "/proc/1/ns/mnt"].map(|space| fs::read_link(space).ok());
-    if !traffic::is_bpf_fs_visible() && mount_namespaces[0] != mount_namespaces[1] {
-        eprintln!(
-            "weir: /sys/fs/bpf: no BPF file system is visible, so programs of an earlier agent cannot be found; help: use \
-             `nsenter --net=/run/netns/NAME` instead of `ip netns exec`"
-        );
-    }
-    if text.is_empty() {
-        text += "nothing to remove\n";
-    }
-    Ok(output::print(text)?)
-}
-
 fn queue_failure(error: QueueError) -> Failure {
     Failure::runtime(error)
 }
 
-fn traffic_failure(error: TrafficError) -> Failure {
+pub fn traffic_failure(error: TrafficError) -> Failure {
     match error {
         TrafficError::Overlap(..) | TrafficError::NotEthernet { .. } => Failure::input(error),
         _ => Failure::runtime(error),

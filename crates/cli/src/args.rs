@@ -36,7 +36,9 @@ use value::parse_interval;
 use value::{parse_port_rate, parse_up_to_1000};
 
 #[cfg(all(feature = "live", target_os = "linux"))]
-pub use agent::{Agent, AgentQueues, AgentRun, AgentTraffic, ObservedTraffic, SwitchPort};
+pub use agent::{
+    Agent, AgentCleanup, AgentQueues, AgentRun, AgentTraffic, KeepQueues, ObservedTraffic, SwitchPort,
+};
 #[cfg(feature = "live")]
 pub use coordinator::{Credentials, Ctl, CtlCommand, LogFormat, PolicyCommand, Serve};
 pub use fabric::{Fabric, FabricCheck, FabricDescribe, FabricGenerate};

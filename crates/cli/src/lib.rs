@@ -5,6 +5,8 @@
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod agent;
 mod args;
+#[cfg(all(feature = "live", target_os = "linux"))]
+mod cleanup;
 mod compare;
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod coordinator_hint;

@@ -42,6 +42,11 @@ pub fn is_requested() -> bool {
     received_signal().load(Ordering::Relaxed) != 0
 }
 
+/// Whether SIGTERM has asked to stop, as a service manager does.
+pub fn is_terminated() -> bool {
+    received_signal().load(Ordering::Relaxed) == SIGTERM as usize
+}
+
 /// Forgets a signal, so that the results of an interrupted command can be written. A further signal counts again.
 pub fn forget_signal() {
     received_signal().store(0, Ordering::Relaxed);

@@ -51,7 +51,8 @@ pub enum StreamEvent {
     Ended,
 }
 
-/// Keeps a stream open for a host whose links have these rates in bytes per second, until the receiver of events is dropped. Logs changes of its state by `log`.
+/// Keeps a stream open for a host whose links have these rates in bytes per second, until the receiver of events is dropped. Logs changes
+/// of its state by `log`.
 pub async fn keep_open(
     coordinator: Endpoint,
     host: u32,

@@ -20,7 +20,8 @@ use super::{DesiredLinks, Link, SharedState, log};
 use crate::htb::max_segments;
 use crate::notifications::{ChangedInterfaces, Notifications};
 use crate::queues::{
-    DesiredQueues, Device, Interface, InterfaceLock, LimitedFlow, QueueError, ReplaceableRoots, Shares,
+    Change, DesiredQueues, Device, Interface, InterfaceLock, LimitedFlow, QueueError, ReplaceableRoots,
+    Shares,
 };
 
 /// The first wait before the agent tries a failed configuration again. The wait doubles after each failure.
@@ -34,6 +35,10 @@ const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long the agent waits after a notification: a process that deletes a root queueing discipline often sets up another one next.
 const NOTIFICATION_DELAY: Duration = Duration::from_millis(200);
+
+/// How long an interface sends a tenth less after its queues were set up: without them, the queue of the next switch has filled, and would
+/// drain slowly at almost the rate of the link.
+const DRAIN_TIME: Duration = Duration::from_millis(500);
 
 /// The minimum time between two repairs of an interface, doubled with each repair within a minute of the last: a process that removes
 /// queues in a loop must not keep the host busy.
@@ -110,6 +115,8 @@ struct ManagedInterface {
     retry_wait: Duration,
     /// The time of the next attempt.
     retry_at: Option<Instant>,
+    /// Until when the interface sends a tenth less.
+    drain_end: Option<Instant>,
     /// When queues were restored last, and how long to wait from then to the next repair.
     last_repair: Option<(Instant, Duration)>,
     /// The first speed that was read.
@@ -127,6 +134,8 @@ struct Configuration {
     segments: u32,
     /// The limit of `segments` that the agent sets, if it sets one.
     max_segments: Option<u32>,
+    /// Whether the queue of the next switch drains.
+    is_draining: bool,
 }
 
 /// The result of a check.
@@ -136,6 +145,8 @@ struct CheckResult {
     configuration: Option<Configuration>,
     /// How many queueing objects were changed.
     changes: Result<usize, QueueError>,
+    /// Whether the root queueing discipline was set up.
+    has_new_root: bool,
     /// The lock of the interface's queues, if this check has acquired it.
     lock: Option<InterfaceLock>,
 }
@@ -302,6 +313,9 @@ async fn check_due(shared: &SharedState, interfaces: &mut [ManagedInterface], st
     for index in due {
         let managed = &mut interfaces[index];
         managed.next_check = now + managed.next_wait(now, check_interval);
+        if let Some(end) = managed.drain_end {
+            managed.next_check = managed.next_check.min(if managed.is_draining() { end } else { now });
+        }
         managed.last_check = Some(now);
     }
     status.conflicts =
@@ -324,11 +338,22 @@ struct CheckJob {
     other_indexes: BTreeSet<u32>,
     /// The numbers of the interfaces whose queues the agent has locked.
     locked_indexes: BTreeSet<u32>,
+    is_draining: bool,
+}
+
+impl CheckResult {
+    fn unchanged(
+        device: Option<Device>,
+        configuration: Option<Configuration>,
+        changes: Result<usize, QueueError>,
+    ) -> CheckResult {
+        CheckResult { device, configuration, changes, has_new_root: false, lock: None }
+    }
 }
 
 impl CheckJob {
     fn run(self) -> CheckResult {
-        let missing = || CheckResult { device: None, configuration: None, changes: Ok(0), lock: None };
+        let missing = || CheckResult::unchanged(None, None, Ok(0));
         // A renamed interface keeps its number, and its queues.
         let by_number = self.previous.as_ref().and_then(|device| Interface::from_index(device.index));
         // An interface that the agent keeps under another name, and that was renamed to this name, is not taken over.
@@ -342,12 +367,7 @@ impl CheckJob {
             // The interface was deleted after its name was looked up.
             Err(_) if name.index().is_none() => return missing(),
             Err(error) => {
-                return CheckResult {
-                    device: self.previous,
-                    configuration: self.configuration,
-                    changes: Err(error),
-                    lock: None,
-                };
+                return CheckResult::unchanged(self.previous, self.configuration, Err(error));
             }
         };
         // A driver reports no speed while the interface is down.
@@ -357,15 +377,17 @@ impl CheckJob {
         let is_same = self.previous.as_ref().is_some_and(|before| before.index == device.index);
         let configuration = self.configuration.filter(|_| is_same);
         if self.desired.has_no_queues() && configuration.is_none() {
-            return CheckResult { device: Some(device), configuration: None, changes: Ok(0), lock: None };
+            return CheckResult::unchanged(Some(device), None, Ok(0));
         }
         let replace = if configuration.is_some() {
             ReplaceableRoots::KernelDefault
         } else {
             ReplaceableRoots::Restorable
         };
-        let next_configuration =
-            Configuration::new(self.max_rate, self.kind, self.desired, &device, self.first_speed);
+        let next_configuration = Configuration {
+            is_draining: self.is_draining,
+            ..Configuration::new(self.max_rate, self.kind, self.desired, &device, self.first_speed)
+        };
         let is_locked = self.locked_indexes.contains(&device.index);
         let mut lock = None;
         let changes = next_configuration.desired_queues().and_then(|desired| {
@@ -376,10 +398,13 @@ impl CheckJob {
             Ok(list) => CheckResult {
                 device: Some(device),
                 configuration: Some(next_configuration),
+                has_new_root: list.iter().any(Change::sets_root),
                 changes: Ok(list.len()),
                 lock,
             },
-            Err(error) => CheckResult { device: Some(device), configuration, changes: Err(error), lock },
+            Err(error) => {
+                CheckResult { lock, ..CheckResult::unchanged(Some(device), configuration, Err(error)) }
+            }
         }
     }
 }
@@ -400,7 +425,8 @@ impl Configuration {
         // Packets that a switch forwards are as large as their sender made them.
         let max_segments = (kind == Machine::Host).then(|| max_segments(rate));
         let segments = max_segments.map_or(device.segments, |max| device.limited_segments(max));
-        Configuration { desired, rate, fraction: rate.get() / max_rate.get(), segments, max_segments }
+        let fraction = rate.get() / max_rate.get();
+        Configuration { desired, rate, fraction, segments, max_segments, is_draining: false }
     }
 
     fn desired_queues(&self) -> Result<DesiredQueues, QueueError> {
@@ -410,8 +436,9 @@ impl Configuration {
         let (weights, queue_of_class) =
             queues.as_ref().map_or((&[1.0][..], &[0][..]), |q| (&q.weights, &q.queue_of_class));
         let unclassified = queues.as_ref().map(|queues| queues.unclassified).unwrap_or_default();
-        let shares =
-            Shares { budget: unclassified.budget(), weights, unclassified_weight: unclassified.weight };
+        let budget = unclassified.budget();
+        let budget = if self.is_draining { budget.draining() } else { budget };
+        let shares = Shares { budget, weights, unclassified_weight: unclassified.weight };
         let desired = DesiredQueues::new(self.rate, self.segments, &shares, limited_flows)?
             .with_classes(queue_of_class)?;
         Ok(desired.with_coordinator(*coordinator).with_max_segments(self.max_segments))
@@ -440,6 +467,7 @@ impl ManagedInterface {
             next_check: now,
             retry_wait: FIRST_WAIT,
             retry_at: None,
+            drain_end: None,
             last_repair: None,
             first_speed: None,
         })
@@ -449,6 +477,11 @@ impl ManagedInterface {
     fn max_rate(&self) -> Rate {
         let configured = self.desired.configured_rate;
         configured.filter(|configured| *configured < self.link_rate).unwrap_or(self.link_rate)
+    }
+
+    /// Whether the queues are configured for the time until `drain_end`.
+    fn is_draining(&self) -> bool {
+        self.configuration.as_ref().is_some_and(|configuration| configuration.is_draining)
     }
 
     /// When to check after an order.
@@ -482,6 +515,7 @@ impl ManagedInterface {
             first_speed: self.first_speed,
             other_indexes,
             locked_indexes,
+            is_draining: self.drain_end.is_some_and(|end| Instant::now() < end),
         }
     }
 
@@ -526,6 +560,11 @@ impl ManagedInterface {
         conflicts.extend(self.rate_conflict());
         let slow_speed = speed.filter(|&speed| speed < self.max_rate());
         conflicts.extend(slow_speed.map(|speed| (ConflictReason::Slow, speed.to_string())));
+        if result.has_new_root {
+            self.drain_end = Some(Instant::now() + DRAIN_TIME);
+        } else if !self.is_draining() {
+            self.drain_end = None;
+        }
         self.device = result.device;
         self.set_conflicts(conflicts);
         if restored > 0 {

@@ -104,6 +104,11 @@ fn has_equal_parameters(desired: &HtbClass, actual: &ActualClass) -> bool {
 }
 
 impl Change {
+    /// Whether the change sets up the agent's root.
+    pub fn sets_root(&self) -> bool {
+        matches!(self, Change::AddRoot | Change::ReplaceRoot)
+    }
+
     /// The tool of the line.
     pub fn tool(&self) -> &'static str {
         if matches!(self, Change::SetSegments(_)) { "ip" } else { "tc" }

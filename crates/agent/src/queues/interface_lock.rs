@@ -8,6 +8,7 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
+use nix::net::if_::if_nameindex;
 use nix::sys::socket::{getsockopt, sockopt};
 
 use super::interface::{Interface, QueueError};
@@ -35,6 +36,12 @@ impl InterfaceLock {
             }
             Err(error) => Err(to_error(error)),
         }
+    }
+
+    /// Whether a process holds the lock of an interface of this network namespace.
+    pub fn is_any_held() -> bool {
+        let is_held = |index| address(index).is_ok_and(|address| UnixStream::connect_addr(&address).is_ok());
+        if_nameindex().is_ok_and(|interfaces| interfaces.iter().any(|interface| is_held(interface.index())))
     }
 
     /// The number of the interface.

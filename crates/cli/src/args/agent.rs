@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueHint};
 use weir_agent::live::Link;
 use weir_agent::queues::Interface;
 use weir_agent::traffic::Rule;
-use weir_core::units::Rate;
+use weir_core::units::{Rate, Time};
 
 use super::coordinator::{CREDENTIALS_HEADING, Credentials, parse_address};
 use super::{OUTPUT_HEADING, integer_in, parse_port_rate};
@@ -22,7 +22,7 @@ pub enum Agent {
     /// Mark the traffic of applications, and print each connection that opens or closes
     Traffic(AgentTraffic),
     /// Restore all interfaces and cgroups to their state before Weir
-    Cleanup,
+    Cleanup(AgentCleanup),
     /// Remove the rates of an agent that was killed. An agent starts this command itself, with a socket as the standard input
     #[command(hide = true)]
     Watchdog {
@@ -38,8 +38,8 @@ pub enum Agent {
 #[command(
     after_help = "Programs pass the sockets of their flows to the agent over the Unix socket; the permissions of its directory decide which \
 programs have access. The agent configures the queues that the coordinator orders at the interfaces. It gives an application the class \
-that the coordinator orders for the registered application of the same name. On SIGINT or SIGTERM the agent removes all limits, \
-restores the interfaces and exits. If the agent is killed, queues and classes stay."
+that the coordinator orders for the registered application of the same name. On SIGINT the agent removes all limits, \
+restores the interfaces and exits; on SIGTERM queues and classes stay for --keep-queues. If the agent is killed, they stay."
 )]
 pub struct AgentRun {
     /// The number of this host or switch in the coordinator's configuration, from 0; switches follow hosts
@@ -65,6 +65,11 @@ pub struct AgentRun {
 
     #[command(flatten)]
     pub traffic: ObservedTraffic,
+
+    /// How long queues and marks stay after SIGTERM, for the next agent, unless SIGINT or `weir agent cleanup` removes them at once;
+    /// `forever` leaves it to another program to remove them
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub keep_queues: KeepQueues,
 
     /// Accept a coordinator on another host over plain text, for test networks: any process at that address can send orders
     #[arg(long, conflicts_with = "certificate", help_heading = CREDENTIALS_HEADING)]
@@ -102,6 +107,39 @@ impl FromStr for SwitchPort {
             .ok_or_else(|| format!("`{text}` has no rate; expected IF=RATE, such as eth1=10Gbit"))?;
         Ok(SwitchPort { interface: interface.parse()?, rate: parse_port_rate(rate)? })
     }
+}
+
+/// How long queues and marks stay after SIGTERM.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum KeepQueues {
+    /// For a time.
+    For(Time),
+    /// Until another program removes them.
+    Forever,
+}
+
+impl FromStr for KeepQueues {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<KeepQueues, String> {
+        match text {
+            "forever" => Ok(KeepQueues::Forever),
+            _ => text.parse().map(KeepQueues::For).map_err(|error| format!("{error}, or `forever`")),
+        }
+    }
+}
+
+/// Arguments of `weir agent cleanup`.
+#[derive(Debug, Args)]
+#[command(after_help = "Fails while an agent runs.")]
+pub struct AgentCleanup {
+    /// Change nothing while an agent runs, instead of failing
+    #[arg(long)]
+    pub if_unused: bool,
+
+    /// Wait for this time, and change nothing if an agent keeps an interface meanwhile
+    #[arg(long, value_name = "TIME", default_value = "0s", requires = "if_unused")]
+    pub after: Time,
 }
 
 /// Arguments of `weir agent queues`.

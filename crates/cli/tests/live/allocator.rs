@@ -191,7 +191,7 @@ fn allocator_rates_equal_fig_5_and_survive_agent_restarts() {
     wait_within(STEP_TIMEOUT, "the whole link", || payload_rates(&received)[0] > 0.9 * 40e6);
 
     // A stopped agent removes its queues.
-    agent.terminate();
+    agent.interrupt();
     assert!(!hosts.tc("qdisc").contains("7765:"), "{}", hosts.tc("qdisc"));
     drop(coordinator_process);
 }

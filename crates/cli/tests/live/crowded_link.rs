@@ -3,6 +3,7 @@
 
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -127,16 +128,20 @@ fn sent_to_coordinator(bed: &Bed) -> u64 {
     class.split_once("Sent ").unwrap().1.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Weights 3:1 on 94 % of the link, and 5 % for traffic without a class. Before, it had a thousandth, so that datagrams were lost, a
+fn start_agent(bed: &Bed) -> Process {
+    let mut command = bed.agent_command(0);
+    command.args(["--interface", "eth0"]).args(credential_options("h0")).current_dir(bed.dir.path("."));
+    Process(command.spawn().unwrap())
+}
+
+/// Weights 3:1 on 93 % of the link, and 5 % for traffic without a class. Before, it had a thousandth, so that datagrams were lost, a
 /// connection took seconds, and the coordinator lost the host.
 #[test]
 fn traffic_without_a_class_and_the_agents_stream_have_their_shares() {
     let Some(bed) = Bed::up("crowd", HOSTS) else { return };
     let coordinator = Coordinator::start(&bed, HOSTS, &[("h0", "")]);
     delete_testbed_queues(&bed.namespace(0), 1);
-    let mut command = bed.agent_command(0);
-    command.args(["--interface", "eth0"]).args(credential_options("h0")).current_dir(bed.dir.path("."));
-    let _agent = Process(command.spawn().unwrap());
+    let _agent = start_agent(&bed);
     let is_present = || coordinator.ctl("hosts --format csv").1.contains("h0,true");
     wait_for("the agent", is_present);
     for control in ["cubic", "bbr"] {
@@ -162,5 +167,43 @@ fn traffic_without_a_class_and_the_agents_stream_have_their_shares() {
         assert!(connected < Duration::from_secs(1), "{control}: connected in {connected:?}");
         assert!(is_present(), "{control}: the coordinator has lost the host");
         assert!(sent_to_coordinator(&bed) > before, "{control}: reports are in another class");
+    }
+}
+
+/// Queues stay when a service manager restarts the agent. If another process removes them, the queue of the switch fills, and drains while
+/// the agent sends a tenth less.
+#[test]
+fn shares_are_right_within_a_second_after_a_restart_or_removed_queues() {
+    let Some(bed) = Bed::up("again", HOSTS) else { return };
+    let coordinator = Coordinator::start(&bed, HOSTS, &[("h0", "")]);
+    delete_testbed_queues(&bed.namespace(0), 1);
+    let mut agent = start_agent(&bed);
+    wait_for("the agent", || coordinator.ctl("hosts --format csv").1.contains("h0,true"));
+    for control in ["cubic", "bbr"] {
+        let ports = 9000..;
+        let groups: Vec<Flows> =
+            ports.zip(FLOWS).map(|(port, flows)| Flows::start(&bed, port, flows, control)).collect();
+        let heavy_share = || {
+            let shares = measure_shares(&groups, Duration::from_secs(1));
+            eprintln!("{control}: {shares:.3?} of the link");
+            shares[1] / (shares[0] + shares[1])
+        };
+        let is_right = |share: f64| (share - 0.75).abs() < 0.05;
+        wait_for("shares of 3:1", || is_right(heavy_share()));
+
+        assert!(Command::new("kill").arg(agent.0.id().to_string()).status().unwrap().success());
+        assert!(agent.0.wait().unwrap().success());
+        agent = start_agent(&bed);
+        for _ in 0..4 {
+            let share = heavy_share();
+            assert!(is_right(share), "{control}: {share} after a restart");
+        }
+
+        tc(&bed.namespace(0), "qdisc del dev eth0 root");
+        thread::sleep(Duration::from_secs(1));
+        for _ in 0..4 {
+            let share = heavy_share();
+            assert!(is_right(share), "{control}: {share} after queues were removed");
+        }
     }
 }

@@ -169,7 +169,7 @@ fn registered_applications_keep_their_shares_without_an_agent() {
         wait_within(Duration::from_secs(60), "one queue", || class_rates(&hosts).len() == 1);
         assert_eq!(hosts.tc("qdisc").matches("parent 7765:1").count(), 2, "{}", hosts.tc("qdisc"));
     }
-    second.terminate();
+    second.interrupt();
     assert!(!hosts.tc("qdisc").contains("7765:"), "{}", hosts.tc("qdisc"));
     let cleanup =
         hosts.command_on_host(env!("CARGO_BIN_EXE_weir")).args(["agent", "cleanup"]).output().unwrap();

@@ -177,9 +177,15 @@ impl Process {
         self.0.wait().unwrap();
     }
 
-    /// Sends SIGTERM with `kill(1)`, and waits for the exit.
-    pub fn terminate(&mut self) {
-        assert!(Command::new("kill").arg(self.0.id().to_string()).status().unwrap().success());
+    /// Sends a signal with `kill(1)`.
+    pub fn send_signal(&self, name: &str) {
+        let arguments = [&format!("-{name}"), &self.0.id().to_string()];
+        assert!(Command::new("kill").args(arguments).status().unwrap().success());
+    }
+
+    /// Sends SIGINT, and waits for the exit.
+    pub fn interrupt(&mut self) {
+        self.send_signal("INT");
         assert!(self.0.wait().unwrap().success());
     }
 }

@@ -189,7 +189,7 @@ impl AgentSetup {
 
     /// Stops the agent, and asserts that it has removed its classes and BPF files.
     fn stop(mut self, interface: &str) {
-        self.agent.terminate();
+        self.agent.interrupt();
         assert_eq!(self.classes(interface), Vec::<String>::new());
         assert_eq!(self.bpf_files(), Vec::<String>::new());
     }
@@ -296,7 +296,7 @@ fn stopped_agent_restores_the_administrators_queue_after_a_repair() {
     setup.tc("qdisc del dev e0 root");
     setup.assert_restored("queues after their root was deleted", || setup.classes("e0") == before);
     let AgentSetup { mut agent, hosts: pair, .. } = setup;
-    agent.terminate();
+    agent.interrupt();
     assert!(pair.tc("qdisc").contains("qdisc pfifo 5: root refcnt"), "{}", pair.tc("qdisc"));
     assert!(pair.tc("qdisc").contains("limit 77p"), "{}", pair.tc("qdisc"));
 }
@@ -560,7 +560,7 @@ ethtool()
     wait_within(START_TIMEOUT, "the end of the conflict", || !hosts_state().contains("t0: slow"));
     let log = dir.read("log");
     assert!(log.contains("t0: speed changed from 10Gbit to 1Gbit"), "{log}");
-    agent.terminate();
+    agent.interrupt();
 }
 
 /// The rate of a link differs between the agent's options and the coordinator's configuration.
@@ -589,8 +589,47 @@ fn lower_rate_of_a_link_counts_and_the_difference_is_a_conflict() {
         wait_within(START_TIMEOUT, metric, || hosts.request("GET", "/metrics", "").contains(metric));
         let log = dir.read("log");
         assert!(log.contains(&format!("conflict: {detail}; the lower one counts")), "{log}");
-        agent.terminate();
+        agent.interrupt();
     }
+}
+
+/// After SIGTERM, queues and marks stay for the next agent, and a process removes them if none follows.
+#[test]
+fn queues_stay_after_sigterm_until_the_next_agent_or_their_time() {
+    let Some(mut setup) = AgentSetup::up("keep") else { return };
+    // For half a second after their setup, queues send a tenth less, so that the queue of the next switch drains.
+    for rate in ["rate 36Mbit ceil 36Mbit ", "rate 39600Kbit ceil 39600Kbit "] {
+        wait_within(START_TIMEOUT, rate, || setup.hosts.tc("class").contains(rate));
+    }
+    let before = setup.hosts.tc("class");
+    setup.agent.send_signal("TERM");
+    assert!(setup.agent.0.wait().unwrap().success());
+    assert!(setup.dir.read("log").contains("queues and marks stay for 60s"), "{}", setup.dir.read("log"));
+    assert_eq!(setup.hosts.tc("class"), before);
+    let mut command = setup.hosts.command_on_host(env!("CARGO_BIN_EXE_weir"));
+    command.args([
+        "agent",
+        "run",
+        "--host",
+        "0",
+        "--rate",
+        "40Mbit",
+        "--interface",
+        "e0",
+        "--keep-queues",
+        "2s",
+    ]);
+    command.arg("--socket").arg(setup.dir.path("local_socket"));
+    command.arg("--application").arg(format!("web={}:1", setup.group.path.display()));
+    setup.agent = Process(command.stderr(File::create(setup.dir.path("log")).unwrap()).spawn().unwrap());
+    wait_within(START_TIMEOUT, "a coordinator", || setup.dir.read("log").contains("has a coordinator"));
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(setup.hosts.tc("class"), before);
+    setup.agent.send_signal("TERM");
+    assert!(setup.agent.0.wait().unwrap().success());
+    assert_eq!(setup.hosts.tc("class"), before);
+    wait_within(START_TIMEOUT, "the removal of queues", || setup.hosts.tc("class").is_empty());
+    assert!(setup.hosts.tc("qdisc").starts_with("qdisc noqueue"), "{}", setup.hosts.tc("qdisc"));
 }
 
 /// Two agents at one interface would undo each other's queues, and the exit of one would remove those of the other.

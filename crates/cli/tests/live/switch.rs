@@ -133,8 +133,8 @@ pub fn delete_testbed_queues(namespace: &str, ports: u32) {
 }
 
 /// Stops an agent, and asserts that its ports have the kernel's default queues again.
-fn terminate_agent(mut agent: Process, namespace: &str, ports: u32) {
-    assert!(Command::new("kill").arg(agent.0.id().to_string()).status().unwrap().success());
+fn interrupt_agent(mut agent: Process, namespace: &str, ports: u32) {
+    assert!(Command::new("kill").args(["-INT", &agent.0.id().to_string()]).status().unwrap().success());
     assert!(agent.0.wait().unwrap().success());
     for port in 0..ports {
         let queues = tc(namespace, &format!("qdisc show dev eth{port}"));
@@ -205,7 +205,7 @@ fn switch_ports_share_bandwidth_by_service_weights() {
     coordinator.wait_for_presence("edge", true);
     thread::sleep(Duration::from_millis(300));
     assert_eq!(classes().collect::<Vec<_>>(), before);
-    terminate_agent(second, &namespace, HOSTS);
+    interrupt_agent(second, &namespace, HOSTS);
 }
 
 /// Two hosts at each of two switches. The cable between the switches is the only bottleneck. The coordinator
@@ -265,6 +265,6 @@ fn ports_between_switches_share_bandwidth_by_service_weights() {
         assert!(weights.lines().any(|found| found == line), "{line}: {weights}");
     }
     for (agent, namespace) in agents.into_iter().zip(&namespaces) {
-        terminate_agent(agent, namespace, PORTS);
+        interrupt_agent(agent, namespace, PORTS);
     }
 }

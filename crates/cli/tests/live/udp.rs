@@ -137,7 +137,7 @@ fn udp_flows_send_at_ordered_rates_and_are_unlimited_after_the_lease() {
     let refused =
         Agent::connect(&local_socket).unwrap().hand_over("first", 0, &first.socket).unwrap_err().to_string();
     assert!(refused.contains("UDP sockets need an agent with an interface"), "{refused}");
-    agent_without_interface.terminate();
+    agent_without_interface.interrupt();
 
     let mut agent_process = start_agent(&["--interface", "e0"]);
     let program = Agent::connect(&local_socket).unwrap();
@@ -194,6 +194,6 @@ fn udp_flows_send_at_ordered_rates_and_are_unlimited_after_the_lease() {
         received_bytes(&second)
     });
     second.stop.store(true, Ordering::Relaxed);
-    agent_process.terminate();
+    agent_process.interrupt();
     assert!(!hosts.tc("qdisc").contains("7765:"), "{}", hosts.tc("qdisc"));
 }

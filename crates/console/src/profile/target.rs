@@ -73,7 +73,8 @@ impl<'a> ProfileTarget<'a> {
     /// An interface of this machine, whose link has the rate `rate`.
     ///
     /// # Errors
-    /// If the interface does not exist, an agent keeps its queues or has left some, or the lowest fraction of the rate cannot be configured.
+    /// If the interface does not exist, an agent keeps its queues or has left some, or the lowest fraction of the rate cannot be
+    /// configured.
     pub fn interface(interface: Interface, rate: Rate) -> Result<ProfileTarget<'a>, Failure> {
         let segments = Device::read(&interface).map_err(Failure::runtime)?.segments;
         let lock = InterfaceLock::acquire(&interface).map_err(Failure::runtime)?;
