@@ -31,7 +31,9 @@ pub use service_names::ServiceNames;
 pub use stage::Stage;
 pub use topology::{LinkId, NodeId, Routes, Topology, TopologyError, TopologyTemplate};
 pub use trunks::{Trunks, TrunksError};
-pub use view::{Knowledge, RemainingLoads, SizesEstimated, SizesKnown, SizesOrEstimates, SizesUnknown, View};
+pub use view::{
+    Knowledge, RemainingLoads, SizesEstimated, SizesKnown, SizesOrEstimates, SizesUnknown, TotalsKnown, View,
+};
 pub use wide_area::{BandwidthHistory, WideArea, WideAreaError};
 pub use workload::{CoflowSpec, FlowSpec, PortSide, TimedEvent, Workload, WorkloadChange, WorkloadError};
 

@@ -192,9 +192,11 @@ pub struct Coflow {
     pub application: (u32, u32),
     /// Absolute time of the deadline in seconds; infinite without a deadline.
     pub deadline: f64,
-    /// Bytes of all flows, and of the longest flow.
+    /// Bytes of all flows, and of the longest flow, from the specification.
     pub(super) total_bytes: f64,
     pub(super) longest_flow_bytes: f64,
+    /// Sum of the flows' sizes, which can differ from those of the specification; meaningless if a size is unknown.
+    size_sum: f64,
     /// The estimate of each flow's size before the policy sets one, in bytes.
     pub(crate) default_estimate: f64,
     pub(super) flows: Vec<Flow>,
@@ -267,6 +269,7 @@ impl Coflow {
             weight: spec.weight,
             application: (spec.service, spec.application),
             total_bytes: spec.total_bytes(),
+            size_sum: spec.total_bytes(),
             longest_flow_bytes: spec.flows.iter().map(|f| f.bytes.get()).fold(0.0, f64::max),
             default_estimate,
             deadline: spec.deadline.map_or(f64::INFINITY, |d| now + d.get()),
@@ -715,9 +718,37 @@ impl Coflow {
         self.flows[flow as usize].base * self.level(now)
     }
 
-    /// Bytes that all flows have sent, without bytes sent at own rates since the last fold ([`CommonRateKind::EqualRates`]).
+    /// Bytes that all flows have sent, without bytes sent at own rates since the last fold. Not with estimated sizes. O(1) with equal
+    /// rates; otherwise O(senders), and O(flows) while a flow waits for data.
     pub(super) fn total_sent_bytes(&self, now: f64) -> f64 {
-        self.sent_by_non_live + self.base_sum + self.live_count as f64 * self.level(now)
+        match self.common_rate_kind {
+            CommonRateKind::EqualRates => {
+                self.sent_by_non_live + self.base_sum + self.live_count as f64 * self.level(now)
+            }
+            CommonRateKind::ProportionalRates | CommonRateKind::EstimatedRates => {
+                let mut remaining = self.live_base_sum() * self.level(now);
+                if self.has_waiting_flows() {
+                    let waiting = self.flows.iter().filter(|f| f.state == FlowState::Waiting);
+                    remaining += waiting.map(|f| f.base).sum::<f64>();
+                }
+                (self.size_sum - remaining).max(0.0)
+            }
+        }
+    }
+
+    /// Sum of the bases of the live flows. Not with equal rates. O(senders).
+    fn live_base_sum(&self) -> f64 {
+        self.senders.iter().map(|load| load.base_sum.max(0.0)).sum()
+    }
+
+    /// The total of the live flows' common rates, in bytes per second. O(1) with equal rates, otherwise O(senders).
+    pub(super) fn total_common_rate(&self) -> f64 {
+        match self.common_rate_kind {
+            CommonRateKind::EqualRates => self.level_slope * self.live_count as f64,
+            CommonRateKind::ProportionalRates | CommonRateKind::EstimatedRates => {
+                -self.level_slope * self.live_base_sum()
+            }
+        }
     }
 
     /// The highest base of a live flow ([`CommonRateKind::EqualRates`]).
@@ -797,8 +828,7 @@ impl Coflow {
         if self.level_slope == 0.0 || self.live_count == 0 {
             return;
         }
-        let total: f64 = self.senders.iter().map(|load| load.base_sum.max(0.0)).sum();
-        let mean = total * self.level(now) / self.live_count as f64;
+        let mean = self.live_base_sum() * self.level(now) / self.live_count as f64;
         let f = &mut self.flows[flow as usize];
         if f.base > 2.0 * mean {
             f.estimate += mean - f.base;
@@ -995,6 +1025,7 @@ impl Coflow {
     /// Sets the size of a waiting flow in bytes, and resets its progress.
     pub(super) fn set_size(&mut self, flow: u32, bytes: f64) {
         self.reset_progress(flow);
+        self.size_sum += bytes - self.flows[flow as usize].size;
         let f = &mut self.flows[flow as usize];
         f.size = bytes;
         if self.common_rate_kind != CommonRateKind::EstimatedRates {
@@ -1005,6 +1036,7 @@ impl Coflow {
     /// Sets the size of a flow that completes next. A live flow's progress is not computed: its time of completion may have passed.
     pub(super) fn set_final_size(&mut self, flow: u32, bytes: f64) {
         if self.flows[flow as usize].state == FlowState::Live {
+            self.size_sum += bytes - self.flows[flow as usize].size;
             self.flows[flow as usize].size = bytes;
         } else {
             self.set_size(flow, bytes);

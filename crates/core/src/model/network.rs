@@ -98,6 +98,8 @@ pub struct Network {
     changed_flows: Vec<(Slot, u32)>,
     /// Whether the last schedule changed the common rate of a coflow that contains flows with own rates.
     common_changed_under_own: bool,
+    /// The time of the last [`Network::update_progress`].
+    progress_time: f64,
 }
 
 impl Network {
@@ -130,6 +132,7 @@ impl Network {
             skipped_ranges: Vec::new(),
             changed_flows: Vec::new(),
             common_changed_under_own: false,
+            progress_time: 0.0,
         }
     }
 
@@ -420,6 +423,7 @@ impl Network {
         if self.common_rate_kind == CommonRateKind::EqualRates {
             return;
         }
+        self.progress_time = now;
         let Network { schedule_order, own_rates: own, slots, .. } = self;
         // Entries of one coflow are adjacent, so the level is computed once for each coflow.
         let (mut last, mut per_level) = (NO_INDEX, 0.0);
@@ -728,10 +732,32 @@ impl Network {
         live.max(own).max(coflow.longest_completed_bytes()).max(coflow.max_waiting_sent_bytes())
     }
 
-    /// The bytes that all flows have sent by `now`. O(flows with own rates) if the coflow contains some.
+    /// The bytes that all flows have sent by `now`. The cost is that of [`Coflow::total_sent_bytes`], and O(flows with own rates) if the
+    /// coflow contains some whose progress is not current.
     pub(super) fn total_sent_bytes(&self, slot: Slot, now: f64) -> f64 {
-        let own = self.fold_own_rates(slot, 0.0, |sent, own| sent + own.rate * (now - own.since));
-        self.coflow(slot).total_sent_bytes(now) + own
+        let coflow = self.coflow(slot);
+        let is_current = coflow.common_rate_kind.is_proportional() && self.progress_time == now;
+        let own = match is_current {
+            true => 0.0,
+            false => self.fold_own_rates(slot, 0.0, |sent, own| sent + own.rate * (now - own.since)),
+        };
+        coflow.total_sent_bytes(now) + own
+    }
+
+    /// Writes the total applied rate of each coflow to `rates`, by slot. O(slots + flows with own rates), and the cost of
+    /// [`Coflow::total_common_rate`] for each active coflow.
+    pub(super) fn coflow_rates(&self, rates: &mut Vec<f64>) {
+        rates.clear();
+        rates.resize(self.slots.len(), 0.0);
+        for &entry in &self.schedule_order {
+            let OwnRate { slot, rate, .. } = self.own_rates[entry as usize];
+            if slot != NO_INDEX {
+                rates[slot as usize] += rate;
+            }
+        }
+        for &slot in &self.active_coflows {
+            rates[slot as usize] += self.coflow(slot).total_common_rate();
+        }
     }
 
     fn fold_own_rates(&self, slot: Slot, start: f64, fold: impl FnMut(f64, &OwnRate) -> f64) -> f64 {

@@ -37,6 +37,12 @@ pub trait SizesOrEstimates: Knowledge {}
 impl SizesOrEstimates for SizesEstimated {}
 impl SizesOrEstimates for SizesKnown {}
 
+/// Knowledge of the bytes that all flows of a coflow have sent. With estimated sizes, the total is not exact.
+pub trait TotalsKnown: Knowledge {}
+
+impl TotalsKnown for SizesUnknown {}
+impl TotalsKnown for SizesKnown {}
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for super::SizesUnknown {}
@@ -115,18 +121,27 @@ impl<'a, K: Knowledge> View<'a, K> {
         self.network.rate(slot, flow)
     }
 
+    /// Writes the total applied rate of each coflow to `rates`, by slot, in bytes per second; for
+    /// [`crate::policy::Policy::next_wakeup`]. O(slots + flows with own rates + senders of all coflows).
+    pub fn coflow_rates(&self, rates: &mut Vec<f64>) {
+        self.network.coflow_rates(rates);
+    }
+
     /// Bytes that all flows of a coflow have sent, if hosts report it.
     pub fn reported_sent_bytes(&self, slot: Slot) -> f64 {
         self.network.coflow(slot).reported_sent_bytes(self.now)
     }
 }
 
-impl View<'_, SizesUnknown> {
-    /// Bytes that all flows of a coflow have sent, including completed flows.
+impl<K: TotalsKnown> View<'_, K> {
+    /// Bytes that all flows of a coflow have sent, including completed flows. O(flows with own rates) if sizes are unknown; otherwise
+    /// O(senders of the coflow) in a schedule, and O(flows of the coflow) while one of them waits for data.
     pub fn total_sent_bytes(&self, slot: Slot) -> f64 {
         self.network.total_sent_bytes(slot, self.now)
     }
+}
 
+impl View<'_, SizesUnknown> {
     /// The maximum number of bytes that a flow of a coflow has sent, including completed flows (Saath's m_c).
     pub fn max_sent_bytes(&mut self, slot: Slot) -> f64 {
         self.network.max_sent_bytes(slot, self.now)

@@ -227,10 +227,7 @@ impl Policy for Aalo {
             let place = allocation.class(slot);
             let queue = self.queue_turns.as_ref().map_or(place, |turns| turns.queue_at_priority(place));
             let (sent, rate) = (view.reported_sent_bytes(slot), view.coflow(slot).reported_rate());
-            if queue + 1 == self.thresholds.queue_count() || rate <= 0.0 {
-                return f64::INFINITY;
-            }
-            view.now() + (self.thresholds.upper_threshold(queue) - sent).max(0.0) / rate
+            view.now() + self.thresholds.seconds_to_next_queue(queue, sent, rate)
         });
         let over = self.queue_turns.as_ref().map_or(f64::INFINITY, QueueTurns::next_turn_end);
         reached.fold(over, f64::min)

@@ -1,4 +1,8 @@
-//! Rates of the policies that know sizes and order coflows: MADD, then backfilling.
+//! Orders of coflows by policies that know sizes, and the rates that follow from an order: MADD, then backfilling.
+//!
+//! A policy implements [`CoflowOrder`], and [`OrderedPolicy`] turns the order into rates. A [`Policy`] with rates of its own can use
+//! the steps: [`SortedCoflows`], [`assign_madd`], [`assign_equal_rates`] and [`backfill_coflows`]. Each step takes from the same
+//! [`ResidualCapacity`].
 //!
 //! Source: Chowdhury et al., "Efficient Coflow Scheduling with Varys", SIGCOMM '14. The module serves coflows in the
 //! order of the policy:
@@ -17,33 +21,75 @@
 
 use super::{Event, Policy};
 use crate::allocation::{Allocation, CommonRate, Rule};
-use crate::model::{Knowledge, SizesKnown, SizesOrEstimates, Slot, View};
+use crate::model::{CoflowKey, Knowledge, SizesKnown, SizesOrEstimates, SizesUnknown, Slot, View};
 use crate::solve::ResidualCapacity;
 
-/// An order of coflows: ascending keys; ties go to the coflow that was released first.
+/// An order of coflows: ascending queues, ascending keys inside a queue, and the order of release for equal keys.
+///
+/// Without a method, the order is that of release: first in, first out.
 pub trait CoflowOrder: Send {
-    /// Receives a change.
+    /// Receives a change. Called once after each change, before the next schedule.
     fn on_event(&mut self, event: Event, view: &View<'_, SizesKnown>) {
         let _ = (event, view);
     }
 
-    /// Called before the first [`CoflowOrder::sort_key`] of each schedule.
+    /// Called before the first [`CoflowOrder::queue`] of each schedule.
     fn prepare(&mut self, view: &View<'_, SizesKnown>) {
         let _ = view;
     }
 
-    /// The key of a coflow at this schedule.
-    fn sort_key(&self, slot: Slot, view: &View<'_, SizesKnown>) -> f64;
+    /// The queue of a coflow at this schedule, from 0. It is the coflow's class in the [`Allocation`].
+    fn queue(&self, slot: Slot, view: &View<'_, SizesKnown>) -> usize {
+        let _ = (slot, view);
+        0
+    }
+
+    /// The key of a coflow inside its queue at this schedule.
+    fn sort_key(&self, slot: Slot, view: &View<'_, SizesKnown>) -> f64 {
+        let _ = (slot, view);
+        0.0
+    }
+
+    /// The rule that `weir explain` reports for the coflows of a queue that get MADD rates. The others have [`Rule::Backfill`].
+    fn rule(&self, queue: usize) -> Rule {
+        let _ = queue;
+        Rule::Madd
+    }
+
+    /// The time in seconds at which the order changes if no event occurs before; infinite if the order does not change.
+    ///
+    /// The returned time is after [`View::now`]. It may be too early, but never too late. Called when the rates of the schedule
+    /// apply.
+    fn next_wakeup(&mut self, view: &View<'_, SizesKnown>) -> f64 {
+        let _ = view;
+        f64::INFINITY
+    }
+
+    /// Whether the order depends on this key of coflows.
+    fn uses(&self, key: CoflowKey) -> bool {
+        let _ = key;
+        false
+    }
 }
 
-/// The coflows with live flows, in the order of their keys, and of their release if the keys are equal.
+/// A coflow with the values that order it.
+#[derive(Debug, Clone, Copy)]
+struct SortedCoflow {
+    queue: u32,
+    slot: Slot,
+    key: f64,
+    seq: u64,
+}
+
+/// The coflows with live flows: by queue, inside a queue by key, and in the order of their release if the keys are equal.
 #[derive(Debug, Default)]
-pub(super) struct SortedCoflows {
-    entries: Vec<(f64, u64, Slot)>,
+pub struct SortedCoflows {
+    entries: Vec<SortedCoflow>,
 }
 
 impl SortedCoflows {
-    /// Sorts the coflows. The others wait for data. O(coflows log coflows).
+    /// Sorts the coflows. The queue of a coflow is its class in `out`, 0 unless it was set. The other coflows wait for data, and get
+    /// that rule. O(coflows log coflows).
     pub fn sort<K: Knowledge>(
         &mut self,
         view: &View<'_, K>,
@@ -56,10 +102,13 @@ impl SortedCoflows {
             if coflow.live_count() == 0 {
                 out.set_rule(slot, Rule::WaitingForData);
             } else {
-                self.entries.push((key(slot), coflow.seq, slot));
+                let queue = out.class(slot) as u32;
+                self.entries.push(SortedCoflow { queue, slot, key: key(slot), seq: coflow.seq });
             }
         }
-        self.entries.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        self.entries.sort_unstable_by(|a, b| {
+            a.queue.cmp(&b.queue).then(a.key.total_cmp(&b.key)).then(a.seq.cmp(&b.seq))
+        });
     }
 
     /// Number of coflows.
@@ -67,17 +116,25 @@ impl SortedCoflows {
         self.entries.len()
     }
 
+    /// Whether no coflow has live flows.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// The coflow at a position.
+    ///
+    /// # Panics
+    /// If the position is not below [`SortedCoflows::len`].
     pub fn slot(&self, position: usize) -> Slot {
-        self.entries[position].2
+        self.entries[position].slot
     }
 
     /// The coflows in order.
     pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
-        self.entries.iter().map(|entry| entry.2)
+        self.entries.iter().map(|entry| entry.slot)
     }
 
-    /// Backfills the coflows in order.
+    /// Backfills the coflows in order; see [`backfill_coflows`].
     pub fn backfill<K: Knowledge>(
         &self,
         residual: &mut ResidualCapacity,
@@ -96,15 +153,16 @@ pub struct OrderedPolicy<O> {
 }
 
 impl<O: CoflowOrder> OrderedPolicy<O> {
-    pub(super) fn new(order: O) -> OrderedPolicy<O> {
+    /// Serves coflows in `order`.
+    pub fn new(order: O) -> OrderedPolicy<O> {
         OrderedPolicy { order, residual: ResidualCapacity::default(), coflow_order: SortedCoflows::default() }
     }
 }
 
-/// Gives a coflow the rates at which its flows complete together, after `min_seconds` seconds or later.
+/// MADD: gives a coflow the rates at which its live flows complete together, after `min_seconds` seconds or later.
 ///
-/// Sets no rates and returns false if a port of the coflow has no residual capacity. O(ports of the coflow).
-pub(super) fn assign_madd<K: SizesOrEstimates>(
+/// Sets no rates and returns false if a link of the coflow has no residual capacity. O(links of the coflow).
+pub fn assign_madd<K: SizesOrEstimates>(
     slot: Slot,
     min_seconds: f64,
     residual: &mut ResidualCapacity,
@@ -124,8 +182,9 @@ pub(super) fn assign_madd<K: SizesOrEstimates>(
     true
 }
 
-/// MADD for one coflow as soon as possible; without residual capacity, the coflow has to wait for backfilling.
-pub(super) fn assign_madd_or_backfill<K: SizesOrEstimates>(
+/// MADD for one coflow as soon as possible, with [`Rule::Madd`]. Without residual capacity, the coflow has to wait for backfilling,
+/// with [`Rule::Backfill`].
+pub fn assign_madd_or_backfill<K: SizesOrEstimates>(
     slot: Slot,
     residual: &mut ResidualCapacity,
     view: &View<'_, K>,
@@ -135,11 +194,12 @@ pub(super) fn assign_madd_or_backfill<K: SizesOrEstimates>(
     out.set_rule(slot, if rated { Rule::Madd } else { Rule::Backfill });
 }
 
-/// All or none: gives all flows of a coflow the highest equal rates, or none if a link has no residual capacity. O(links of the coflow).
-pub(super) fn assign_equal_rates<K: Knowledge>(
+/// All or none: gives all live flows of a coflow the highest equal rates, or none if a link has no residual capacity. O(links of the
+/// coflow).
+pub fn assign_equal_rates(
     slot: Slot,
     residual: &mut ResidualCapacity,
-    view: &View<'_, K>,
+    view: &View<'_, SizesUnknown>,
     out: &mut Allocation,
 ) {
     let coflow = view.coflow(slot);
@@ -154,7 +214,7 @@ pub(super) fn assign_equal_rates<K: Knowledge>(
 }
 
 /// Backfilling: each flow takes the residual capacity of its links, in the order of coflows.
-pub(super) fn backfill_coflows<K: Knowledge>(
+pub fn backfill_coflows<K: Knowledge>(
     slots: impl Iterator<Item = Slot>,
     residual: &mut ResidualCapacity,
     view: &View<'_, K>,
@@ -171,19 +231,31 @@ pub(super) fn backfill_coflows<K: Knowledge>(
 impl<O: CoflowOrder> Policy for OrderedPolicy<O> {
     type Knowledge = SizesKnown;
 
+    fn uses(&self, key: CoflowKey) -> bool {
+        self.order.uses(key)
+    }
+
     fn on_event(&mut self, event: Event, view: &mut View<'_, SizesKnown>) {
         self.order.on_event(event, view);
     }
 
-    /// O(coflows x ports of each).
+    /// O(coflows x links of each).
     fn schedule(&mut self, view: &mut View<'_, SizesKnown>, out: &mut Allocation) {
         self.order.prepare(view);
         let order = &self.order;
+        for &slot in view.active_coflows() {
+            out.set_class(slot, order.queue(slot, view));
+        }
         self.coflow_order.sort(view, out, |slot| order.sort_key(slot, view));
         self.residual.reset(view.fabric());
         for slot in self.coflow_order.slots() {
-            assign_madd_or_backfill(slot, &mut self.residual, view, out);
+            let is_rated = assign_madd(slot, 0.0, &mut self.residual, view, out);
+            out.set_rule(slot, if is_rated { order.rule(out.class(slot)) } else { Rule::Backfill });
         }
         self.coflow_order.backfill(&mut self.residual, view, out);
+    }
+
+    fn next_wakeup(&mut self, view: &mut View<'_, SizesKnown>, _: &Allocation) -> f64 {
+        self.order.next_wakeup(view)
     }
 }

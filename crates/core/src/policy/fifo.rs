@@ -5,7 +5,6 @@
 
 use super::coflow_order::{CoflowOrder, OrderedPolicy};
 use super::{Params, ParamsError};
-use crate::model::{SizesKnown, Slot, View};
 
 /// The order of FIFO.
 pub struct Fifo;
@@ -16,8 +15,5 @@ impl Fifo {
     }
 }
 
-impl CoflowOrder for Fifo {
-    fn sort_key(&self, slot: Slot, view: &View<'_, SizesKnown>) -> f64 {
-        view.coflow(slot).seq as f64
-    }
-}
+// The order of release is the default.
+impl CoflowOrder for Fifo {}

@@ -46,7 +46,7 @@
 //! - The mean over all flows does not tell how the bytes are spread over receivers.
 //! - A large coflow can wait without limit while small coflows continue to arrive.
 
-use super::coflow_order::{assign_equal_rates, backfill_coflows};
+use super::coflow_order::{SortedCoflows, assign_equal_rates};
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, Rule};
 use crate::model::{BitSet, Coflow, FlowState, SizesUnknown, Slot, View};
@@ -96,8 +96,7 @@ pub struct Philae {
     contention: Contention,
     /// Number of pilots by sending and by receiving port.
     pilots_by_port: [Vec<u32>; 2],
-    /// Coflows with live flows as (phase, key, release, slot), in the order of service.
-    order: Vec<(Phase, f64, u64, Slot)>,
+    order: SortedCoflows,
     residual: ResidualCapacity,
 }
 
@@ -111,7 +110,7 @@ impl Philae {
             states: Vec::new(),
             contention: Contention::default(),
             pilots_by_port: Default::default(),
-            order: Vec::new(),
+            order: SortedCoflows::default(),
             residual: ResidualCapacity::default(),
         })
     }
@@ -199,14 +198,8 @@ impl Philae {
     }
 
     /// Steps 2 and 4 for one coflow.
-    fn assign_rates(
-        &mut self,
-        phase: Phase,
-        slot: Slot,
-        view: &View<'_, SizesUnknown>,
-        out: &mut Allocation,
-    ) {
-        if phase != Phase::Sampling {
+    fn assign_rates(&mut self, slot: Slot, view: &View<'_, SizesUnknown>, out: &mut Allocation) {
+        if self.states[slot as usize].phase != Phase::Sampling {
             assign_equal_rates(slot, &mut self.residual, view, out);
             return;
         }
@@ -241,31 +234,26 @@ impl Policy for Philae {
     /// O(coflows x links of each), and the choice of pilots.
     fn schedule(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {
         self.contention.update_overlaps(view);
-        self.order.clear();
         // Before any choice of pilots: the port of a flow that lost its data is not busy.
         for &slot in view.active_coflows() {
             let coflow = view.coflow(slot);
             self.remove_pilots(slot, |flow| coflow.flow_state(flow) != FlowState::Live);
         }
         for &slot in view.active_coflows() {
-            let coflow = view.coflow(slot);
-            if coflow.live_count() == 0 {
-                out.set_rule(slot, Rule::WaitingForData);
-                continue;
-            }
             let phase = self.states[slot as usize].phase;
-            if phase == Phase::Sampling {
+            out.set_class(slot, phase as usize);
+            if phase == Phase::Sampling && view.coflow(slot).live_count() > 0 {
                 self.choose_pilots(slot, view);
             }
-            self.order.push((phase, self.key(slot, view), coflow.seq, slot));
         }
-        self.order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
+        let mut order = std::mem::take(&mut self.order);
+        order.sort(view, out, |slot| self.key(slot, view));
         self.residual.reset(view.fabric());
-        for i in 0..self.order.len() {
-            let (phase, _, _, slot) = self.order[i];
-            self.assign_rates(phase, slot, view, out);
+        for slot in order.slots() {
+            self.assign_rates(slot, view, out);
         }
-        backfill_coflows(self.order.iter().map(|entry| entry.3), &mut self.residual, view, out);
+        order.backfill(&mut self.residual, view, out);
+        self.order = order;
     }
 }
 

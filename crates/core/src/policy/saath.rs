@@ -584,26 +584,18 @@ impl Saath {
     }
 
     /// Predicts the change of each coflow's queue without per-flow thresholds, by the total over all flows.
-    fn predict_queue_changes_by_total(&mut self, view: &mut View<'_, SizesUnknown>, out: &Allocation) {
-        self.coflow_rates.clear();
-        self.coflow_rates.resize(view.slots(), 0.0);
-        for rated in out.flow_rates() {
-            self.coflow_rates[rated.slot as usize] += rated.rate;
-        }
+    fn predict_queue_changes_by_total(&mut self, view: &View<'_, SizesUnknown>) {
+        view.coflow_rates(&mut self.coflow_rates);
         for turn in &self.order {
             let state = &mut self.states[turn.slot as usize];
             if state.awaits_queue_change(view.now()) {
                 continue;
             }
-            let queue = state.queue.unwrap_or(0);
-            let mut rate = self.coflow_rates[turn.slot as usize];
-            if let CommonRate::Equal(common) = out.common(turn.slot) {
-                rate += common * view.coflow(turn.slot).live_count() as f64;
-            }
+            let (queue, rate) = (state.queue.unwrap_or(0), self.coflow_rates[turn.slot as usize]);
             state.queue_change_at = f64::INFINITY;
-            if queue + 1 < self.thresholds.queue_count() && rate > 0.0 {
-                let left = self.thresholds.upper_threshold(queue) - view.total_sent_bytes(turn.slot);
-                state.queue_change_at = view.now() + left.max(0.0) / rate;
+            if rate > 0.0 {
+                let sent = view.total_sent_bytes(turn.slot);
+                state.queue_change_at = view.now() + self.thresholds.seconds_to_next_queue(queue, sent, rate);
             }
         }
     }
@@ -751,7 +743,7 @@ impl Policy for Saath {
         if self.per_flow {
             self.predict_queue_changes(view, allocation);
         } else {
-            self.predict_queue_changes_by_total(view, allocation);
+            self.predict_queue_changes_by_total(view);
         }
         let now = view.now();
         let next = |turn: &OrderEntry| {

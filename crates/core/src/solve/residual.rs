@@ -244,7 +244,7 @@ impl ResidualCapacity {
 
     /// The highest rate that a flow can have: the minimum residual capacity of its links.
     #[inline]
-    pub(crate) fn flow_residual(&self, coflow: &Coflow, flow: u32) -> f64 {
+    pub fn flow_residual(&self, coflow: &Coflow, flow: u32) -> f64 {
         let (src, dst) = coflow.flow_ports(flow);
         let at_ports = self.senders.residuals[src as usize].min(self.receivers.residuals[dst as usize]);
         let trunks = coflow.flow_trunks(flow).iter().map(|&trunk| self.trunks.residuals[trunk as usize]);
@@ -252,7 +252,7 @@ impl ResidualCapacity {
     }
 
     /// Subtracts the rate of one flow from its links.
-    pub(crate) fn subtract_flow_rate(&mut self, coflow: &Coflow, flow: u32, rate: f64) {
+    pub fn subtract_flow_rate(&mut self, coflow: &Coflow, flow: u32, rate: f64) {
         let (src, dst) = coflow.flow_ports(flow);
         self.senders.subtract_rate(src as usize, rate, self.rounding_tolerance);
         self.receivers.subtract_rate(dst as usize, rate, self.rounding_tolerance);
