@@ -134,6 +134,11 @@ const LOW_LEVEL: f64 = 1e-6;
 /// How far the level falls below 0 until flows have outgrown their estimates. Flows that end exactly at their estimates do not.
 const OUTGROWN_LEVEL: f64 = 1e-9;
 
+/// An estimate by a policy; `sent`, the bytes that the flow has sent, if the policy gives no number above them.
+fn valid_estimate(estimate: f64, sent: f64) -> f64 {
+    if estimate > sent && estimate.is_finite() { estimate } else { sent }
+}
+
 /// No position.
 pub(super) const NO_INDEX: u32 = u32::MAX;
 
@@ -406,7 +411,7 @@ impl Coflow {
     }
 
     /// The position of a flow's receiving port in [`Coflow::receivers`].
-    pub(crate) fn receiver_index(&self, flow: u32) -> usize {
+    pub fn receiver_index(&self, flow: u32) -> usize {
         self.flows[flow as usize].grid_position.receiver as usize
     }
 
@@ -841,6 +846,12 @@ impl Coflow {
         !self.outgrown_flows.is_empty() || self.level(now) < LOW_LEVEL
     }
 
+    /// Whether a flow is live and has sent its whole estimate.
+    fn is_outgrown(&self, flow: u32) -> bool {
+        let f = &self.flows[flow as usize];
+        f.state == FlowState::Live && f.base <= OUTGROWN_LEVEL * f.estimate
+    }
+
     /// The time at which flows without own rates outgrow their estimates; infinite if no such flow sends.
     pub(super) fn estimates_end_at(&self) -> f64 {
         if self.level_slope == 0.0 || self.live_count == 0 {
@@ -855,44 +866,48 @@ impl Coflow {
         self.restart_low_level(now);
         let level = self.level(now);
         let mut flows = std::mem::take(&mut self.outgrown_flows);
-        for flow in flows.drain(..) {
-            let f = &mut self.flows[flow as usize];
-            if f.state != FlowState::Live || f.base > OUTGROWN_LEVEL * f.estimate {
-                continue;
+        flows.retain(|&flow| {
+            if !self.is_outgrown(flow) {
+                return false;
             }
+            let f = &mut self.flows[flow as usize];
             let sent = f.estimate - f.base * level;
-            f.estimate = estimate(flow, f.grid_position.receiver, sent);
+            f.estimate = valid_estimate(estimate(flow, f.grid_position.receiver, sent), sent);
             let more = (f.estimate - sent) / level - f.base;
             f.base += more;
             self.add_to_base_sums(flow, more);
             if self.flows[flow as usize].own_rate_index == NO_INDEX {
                 self.push_estimated_completion(flow);
             }
-        }
+            self.is_outgrown(flow)
+        });
         self.outgrown_flows = flows;
     }
 
     /// Sets the estimated sizes of the live flows. `estimate` receives a flow, the position of its receiving port in
-    /// [`Coflow::receivers`], and the bytes that the flow has sent; it returns more than these bytes. The bytes sent at own rates
-    /// are current. O(live flows).
+    /// [`Coflow::receivers`], and the bytes that the flow has sent; it returns more than these bytes, or the flow is outgrown. The
+    /// bytes sent at own rates are current. O(live flows).
     pub(super) fn set_estimates(&mut self, now: f64, mut estimate: impl FnMut(u32, u32, f64) -> f64) {
         let level = self.level(now);
         self.clear_base_sums();
         self.completions.clear();
+        self.outgrown_flows.clear();
         let flows: Vec<u32> = self.live_flows().collect();
         for flow in flows {
             let f = &mut self.flows[flow as usize];
             let sent = f.estimate - f.base * level;
-            f.estimate = estimate(flow, f.grid_position.receiver, sent);
+            f.estimate = valid_estimate(estimate(flow, f.grid_position.receiver, sent), sent);
             f.base = f.estimate - sent;
             let base = f.base;
             let end = f.estimated_completion();
             if f.own_rate_index == NO_INDEX && end.is_finite() {
                 self.completions.push(end, flow);
             }
+            if base <= 0.0 {
+                self.outgrown_flows.push(flow);
+            }
             self.add_to_base_sums(flow, base);
         }
-        self.outgrown_flows.clear();
         (self.level, self.level_time) = (1.0, now);
     }
 

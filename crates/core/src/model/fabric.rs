@@ -102,7 +102,7 @@ impl Fabric {
     ///
     /// It is far above the size of most flows, so that a flow rarely outgrows it; and low enough that bytes sent, the difference
     /// between estimate and remaining bytes, are exact to a picosecond of the port's rate.
-    pub(crate) fn default_estimate(&self) -> f64 {
+    pub fn default_estimate(&self) -> f64 {
         (DEFAULT_ESTIMATE_SECONDS * self.nominal_rate).min(MAX_DEFAULT_ESTIMATE)
     }
 

@@ -174,31 +174,33 @@ impl View<'_, SizesEstimated> {
     /// Sets the estimated sizes of a coflow's live flows, in a schedule.
     ///
     /// `estimate` receives a flow, the position of its receiving port in [`Coflow::receivers`], and the bytes that the flow has
-    /// sent. It returns a size above these bytes. Before the first call, all flows of the coflow have one estimate,
-    /// [`Fabric::default_estimate`]. O(live flows of the coflow).
-    pub(crate) fn set_estimates(&mut self, slot: Slot, estimate: impl FnMut(u32, u32, f64) -> f64) {
+    /// sent. It returns a size above these bytes; with any other result, the flow has outgrown its estimate. Before the first call, all
+    /// flows of the coflow have one estimate, [`Fabric::default_estimate`]. O(live flows of the coflow).
+    pub fn set_estimates(&mut self, slot: Slot, estimate: impl FnMut(u32, u32, f64) -> f64) {
         self.network.set_estimates(slot, self.now, estimate);
     }
 
-    /// Sets the estimated sizes of those live flows of a coflow that have sent their whole estimates. `estimate` is as for
-    /// [`View::set_estimates`].
-    pub(crate) fn raise_estimates(&mut self, slot: Slot, estimate: impl FnMut(u32, u32, f64) -> f64) {
+    /// Sets the estimated sizes of those live flows of a coflow that have sent their whole estimates, in a schedule. `estimate` is as for
+    /// [`View::set_estimates`]. O(1) without such flows; at worst O(live flows of the coflow).
+    pub fn raise_estimates(&mut self, slot: Slot, estimate: impl FnMut(u32, u32, f64) -> f64) {
         self.network.raise_estimates(slot, self.now, estimate);
     }
 
-    /// Whether a live flow of a coflow has sent its whole estimate, in a schedule.
-    pub(crate) fn has_outgrown_flows(&self, slot: Slot) -> bool {
+    /// Whether a flow of a coflow may have sent its whole estimate, in a schedule. Such a flow has no rate in
+    /// [`crate::allocation::CommonRate::CompleteTogether`], so raise its estimate before MADD.
+    pub fn has_outgrown_flows(&self, slot: Slot) -> bool {
         self.network.coflow(slot).has_outgrown_flows(self.now)
     }
 
-    /// The time at which a flow of a coflow has sent its whole estimate at the common rate; infinite if none does.
-    pub(crate) fn estimates_end_at(&self, slot: Slot) -> f64 {
+    /// The time at which the flows of a coflow without own rates have sent their whole estimates at the common rate, in seconds;
+    /// infinite if the coflow has no common rate.
+    pub fn estimates_end_at(&self, slot: Slot) -> f64 {
         self.network.coflow(slot).estimates_end_at()
     }
 
     /// The time until the first of these flows of a coflow has sent its estimate at its present rate, in seconds; for
-    /// [`crate::policy::Policy::next_wakeup`].
-    pub(crate) fn time_to_estimated_end(&self, slot: Slot, flows: &[FlowRate]) -> f64 {
+    /// [`crate::policy::Policy::next_wakeup`]. Infinite if none of them sends.
+    pub fn time_to_estimated_end(&self, slot: Slot, flows: &[FlowRate]) -> f64 {
         self.network.time_to_estimated_end(slot, flows, self.now)
     }
 }
