@@ -46,6 +46,8 @@ pub enum Rule {
     Transport,
     /// The flows send over the connections that the receivers opened (Django).
     Connections,
+    /// A rule of a policy of another crate, by its name in results.
+    Other(&'static str),
 }
 
 impl Rule {
@@ -63,6 +65,7 @@ impl Rule {
             Rule::WaitingForData => "waiting-for-data",
             Rule::Transport => "transport",
             Rule::Connections => "connections",
+            Rule::Other(name) => name,
         }
     }
 }

@@ -276,6 +276,7 @@ fn rule_meaning(rule: Rule) -> &'static str {
         Rule::WaitingForData => "some of its data is missing",
         Rule::Transport => "shared by the transport inside its queue",
         Rule::Connections => "over the connections that its receivers have opened",
+        Rule::Other(_) => "a rule of the policy itself",
     }
 }
 
