@@ -1,11 +1,11 @@
 //! A leaf of a policy tree: a policy, its coflows, and its fabric.
 
 use super::maxmin::MaxMinLeaf;
-use crate::allocation::{Allocation, CommonRate};
+use crate::allocation::Allocation;
 use crate::model::network::LeafScope;
 use crate::model::{
-    BitSet, CommonRateKind, Fabric, FlowState, Knowledge, Network, SizesEstimated, SizesKnown,
-    SizesOrEstimates, SizesUnknown, View,
+    BitSet, CommonRateKind, Fabric, FlowState, Knowledge, Network, SizesEstimated, SizesKnown, SizesUnknown,
+    View,
 };
 use crate::policy::{self, AnyPolicy, DecidedBy, Event, Params, ParamsError, Policy, Reaction, Timing};
 
@@ -75,22 +75,6 @@ fn decide_rates<K: Knowledge>(
         policy.on_event(Event::CapacityChanged, view);
     }
     by.decide(policy, view, out);
-}
-
-/// Adds up the capacity that rates in proportion to remaining bytes use.
-fn add_madd_rates<K: SizesOrEstimates>(
-    view: &View<'_, K>,
-    decided: &Allocation,
-    ports: usize,
-    used_capacity: &mut [f64],
-) {
-    for &slot in view.active_coflows() {
-        if let CommonRate::CompleteTogether(seconds) = decided.common(slot) {
-            for (link, bytes) in view.remaining_loads(slot).by_fabric_link(ports) {
-                used_capacity[link] += bytes / seconds;
-            }
-        }
-    }
 }
 
 /// Checks that a policy can be a leaf: its specification is valid, and it is `fair` or sets rates itself.
@@ -199,30 +183,13 @@ impl Leaf {
         let is_live = |slot, flow| network.coflow(slot).flow_state(flow) == FlowState::Live;
         self.allocation.continue_decision(now - self.decided_at, is_live);
         self.decided_at = now;
-        self.used_capacity.fill(0.0);
-        let ports = network.fabric().ports();
-        network.swap_scope(&mut self.scope);
-        match self.algorithm {
-            LeafAlgorithm::SizesEstimated(_) => {
-                let view = View::<SizesEstimated>::new(network, now);
-                add_madd_rates(&view, &self.allocation, ports, &mut self.used_capacity);
-            }
-            LeafAlgorithm::SizesKnown(_) => {
-                let view = View::<SizesKnown>::new(network, now);
-                add_madd_rates(&view, &self.allocation, ports, &mut self.used_capacity);
-            }
-            LeafAlgorithm::SizesUnknown(_) | LeafAlgorithm::MaxMin(_) => {}
-        }
-        network.swap_scope(&mut self.scope);
-        self.add_used_capacity(network, ports);
+        self.compute_used_capacity(network, now);
     }
 
     /// Decides over the offered capacity of each side, and computes the used capacity.
     pub(super) fn decide(&mut self, offered: &[f64], by: DecidedBy, network: &mut Network, now: f64) {
         self.decided_at = now;
         self.allocation.start_decision(network.slots());
-        self.used_capacity.fill(0.0);
-        let ports = network.fabric().ports();
         let changed = self.scope.fabric.set_link_capacities(offered);
         if changed {
             let fraction =
@@ -232,6 +199,7 @@ impl Leaf {
             self.scope.link_fractions.extend(fractions);
         }
         if let LeafAlgorithm::MaxMin(fair) = &self.algorithm {
+            self.used_capacity.fill(0.0);
             fair.compute_rates(
                 &self.scope.active_coflows,
                 offered,
@@ -242,26 +210,22 @@ impl Leaf {
             return;
         }
         network.swap_scope(&mut self.scope);
-        let used = &mut self.used_capacity;
+        let out = &mut self.allocation;
         match &mut self.algorithm {
             LeafAlgorithm::SizesUnknown(policy) => {
-                decide_rates(&mut **policy, changed, by, &mut View::new(network, now), &mut self.allocation);
+                decide_rates(&mut **policy, changed, by, &mut View::new(network, now), out);
             }
             LeafAlgorithm::SizesEstimated(policy) => {
-                let mut view = View::new(network, now);
-                decide_rates(&mut **policy, changed, by, &mut view, &mut self.allocation);
-                add_madd_rates(&view, &self.allocation, ports, used);
+                decide_rates(&mut **policy, changed, by, &mut View::new(network, now), out);
             }
             LeafAlgorithm::SizesKnown(policy) => {
-                let mut view = View::new(network, now);
-                decide_rates(&mut **policy, changed, by, &mut view, &mut self.allocation);
-                add_madd_rates(&view, &self.allocation, ports, used);
+                decide_rates(&mut **policy, changed, by, &mut View::new(network, now), out);
             }
             LeafAlgorithm::MaxMin(_) => {}
         }
         network.swap_scope(&mut self.scope);
         self.allocation.drop_unkept_flows();
-        self.add_used_capacity(network, ports);
+        self.compute_used_capacity(network, now);
     }
 
     /// Whether the leaf lacks bandwidth that other leaves or its own flows use.
@@ -285,20 +249,11 @@ impl Leaf {
         })
     }
 
-    /// Adds up the capacity that equal rates and own rates use.
-    fn add_used_capacity(&mut self, network: &Network, ports: usize) {
-        for &slot in &self.scope.active_coflows {
-            if let CommonRate::Equal(rate) = self.allocation.common(slot) {
-                let coflow = network.coflow(slot);
-                for (link, load) in coflow.link_loads(ports) {
-                    self.used_capacity[link] += rate * f64::from(load.live_flow_count);
-                }
-            }
-        }
-        for rated in self.allocation.flow_rates() {
-            for link in network.coflow(rated.slot).flow_links(rated.flow, ports) {
-                self.used_capacity[link] += rated.rate;
-            }
-        }
+    /// Computes the capacity that the leaf's decision uses of each side.
+    fn compute_used_capacity(&mut self, network: &Network, now: f64) {
+        let used = &mut self.used_capacity;
+        used.fill(0.0);
+        let add = |_, link: usize, rate: f64| used[link] += rate;
+        self.allocation.visit_link_rates(&self.scope.active_coflows, network, now, add);
     }
 }
