@@ -72,6 +72,8 @@ impl Failure {
                 Failure::interrupted(format_args!("{message}; nothing was written"))
             }
             ReplayError::Stalled { .. } => Failure::runtime(message),
+            // The error names the policy, or that of a leaf of the tree.
+            ReplayError::Policy { .. } => Failure::runtime(error),
         }
     }
 }

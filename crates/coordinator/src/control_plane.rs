@@ -284,6 +284,14 @@ struct PreparedPolicy {
     coflows: Vec<(Arc<str>, CoflowSpec)>,
 }
 
+/// An invalid decision of a policy of another crate, which ends its decisions.
+#[derive(Debug)]
+struct PolicyFailure {
+    message: String,
+    /// Whether [`ControlPlane::take_policy_error`] has returned the message.
+    is_reported: bool,
+}
+
 /// The control plane.
 pub struct ControlPlane {
     settings: Settings,
@@ -292,6 +300,8 @@ pub struct ControlPlane {
     engine: Engine,
     /// The time of the next schedule if no event occurs before.
     next_wakeup: f64,
+    /// The first invalid decision of the policy.
+    policy_error: Option<PolicyFailure>,
     /// Whether the policy reads sizes of flows.
     needs_sizes: bool,
     /// Links by host number, and between switches. Switches have the numbers after the hosts and no entry.
@@ -343,6 +353,7 @@ impl ControlPlane {
             names,
             engine,
             next_wakeup: 0.0,
+            policy_error: None,
             needs_sizes,
             link_rates: LinkRates::new(links.hosts.clone()),
             links,
@@ -535,6 +546,7 @@ impl ControlPlane {
         self.advance_to(now);
         let PreparedPolicy { engine, needs_sizes, coflows } = self.prepare_policy(policy)?;
         (self.engine, self.needs_sizes, self.next_wakeup) = (engine, needs_sizes, self.now);
+        self.policy_error = None;
         self.id_by_slot.clear();
         for (id, spec) in &coflows {
             self.add_to_engine(id, spec);

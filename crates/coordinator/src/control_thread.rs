@@ -184,6 +184,9 @@ impl State {
                 Err(mpsc::error::TrySendError::Closed(_)) => self.order_channels[host as usize] = None,
             }
         }
+        if let Some(error) = self.plane.take_policy_error() {
+            tracing::error!(%error, "the policy stops, and TCP divides the links; help: set another policy");
+        }
         let duration = start.elapsed();
         self.schedule_durations.add(duration);
         self.schedule_histogram.add(duration);

@@ -158,6 +158,8 @@ pub struct Allocation {
     /// Whether no flow was added since the start of this decision.
     no_flow_added: bool,
     queue_discipline: Option<QueueDiscipline>,
+    /// A slot that a policy decided about although it does not exist.
+    vacant_slot: Option<Slot>,
 }
 
 impl Allocation {
@@ -167,6 +169,21 @@ impl Allocation {
         self.decisions.resize(slot_count, CoflowDecision::default());
         self.kept_flow_count = 0;
         self.no_flow_added = true;
+        self.vacant_slot = None;
+    }
+
+    /// The decision about a coflow. A slot that does not exist is recorded.
+    fn decision_mut(&mut self, slot: Slot) -> Option<&mut CoflowDecision> {
+        let decision = self.decisions.get_mut(slot as usize);
+        if decision.is_none() {
+            self.vacant_slot = Some(slot);
+        }
+        decision
+    }
+
+    /// A slot that the policy decided about although it does not exist.
+    pub(crate) fn vacant_slot(&self) -> Option<Slot> {
+        self.vacant_slot
     }
 
     /// Keeps the first `count` flows with own rates of the previous decision. All of them have to be live.
@@ -260,7 +277,9 @@ impl Allocation {
 
     /// Sets the common rate of a coflow's live flows.
     pub fn set_common(&mut self, slot: Slot, common: CommonRate) {
-        self.decisions[slot as usize].common = common;
+        if let Some(decision) = self.decision_mut(slot) {
+            decision.common = common;
+        }
     }
 
     /// Adds an own rate of one flow, on top of the common rate. Call at most once for each flow.
@@ -271,17 +290,23 @@ impl Allocation {
 
     /// Sets the class of a coflow.
     pub fn set_class(&mut self, slot: Slot, class: usize) {
-        self.decisions[slot as usize].class = class as u16;
+        if let Some(decision) = self.decision_mut(slot) {
+            decision.class = class as u16;
+        }
     }
 
     /// Sets the criterion that orders the coflow.
     pub fn set_order_criterion(&mut self, slot: Slot, order_criterion: OrderCriterion) {
-        self.decisions[slot as usize].order_criterion = order_criterion;
+        if let Some(decision) = self.decision_mut(slot) {
+            decision.order_criterion = order_criterion;
+        }
     }
 
     /// Sets the rule that decided the rates.
     pub fn set_rule(&mut self, slot: Slot, rule: Rule) {
-        self.decisions[slot as usize].rule = rule;
+        if let Some(decision) = self.decision_mut(slot) {
+            decision.rule = rule;
+        }
     }
 
     /// Sets the queues, and leaves the rates to the transport.

@@ -12,7 +12,7 @@ use crate::model::{
     CoflowSpec, CommonRateKind, CompletedFlow, Fabric, FlowState, Goodput, LinkId, Network, PortSide,
     ServiceNames, SizesEstimated, SizesKnown, SizesUnknown, Slot, Trunks, View,
 };
-use crate::policy::{AnyPolicy, DecidedBy, Event, Policy, Timing, TrunkSupport};
+use crate::policy::{AnyPolicy, DecidedBy, Event, Policy, PolicyError, Timing, TrunkSupport};
 use crate::tree::{PolicyTree, TreeError};
 
 /// The policy, or tree of policies, that decides.
@@ -475,14 +475,33 @@ impl Engine {
     }
 
     /// Computes a new allocation and applies its rates.
-    pub fn schedule(&mut self, now: f64) {
+    ///
+    /// # Errors
+    /// If the policy is checked, and this decision or an earlier one is invalid. No flow of the policy has a rate then.
+    pub fn schedule(&mut self, now: f64) -> Result<(), PolicyError> {
         self.has_new_events = false;
         self.decide(DecidedBy::Coordinator, now);
+        self.check_policy()
     }
 
     /// Reassigns capacity between two schedules, as hosts and switches do at once; see [`Policy::reassign`].
-    pub fn reassign(&mut self, now: f64) {
+    ///
+    /// # Errors
+    /// As [`Engine::schedule`].
+    pub fn reassign(&mut self, now: f64) -> Result<(), PolicyError> {
         self.decide(DecidedBy::Hosts, now);
+        self.check_policy()
+    }
+
+    /// Returns the first invalid decision of a policy that is checked.
+    fn check_policy(&self) -> Result<(), PolicyError> {
+        let error = match &self.root {
+            RootPolicy::SizesUnknown(policy) => policy.error(),
+            RootPolicy::SizesEstimated(policy) => policy.error(),
+            RootPolicy::SizesKnown(policy) => policy.error(),
+            RootPolicy::Tree(tree) => tree.error(),
+        };
+        error.map_or(Ok(()), |error| Err(error.clone()))
     }
 
     fn decide(&mut self, by: DecidedBy, now: f64) {
@@ -502,6 +521,7 @@ impl Engine {
             RootPolicy::Tree(tree) => tree.decide(by, &mut self.network, now, out),
         }
         out.drop_unkept_flows();
+        debug_assert_eq!(out.vacant_slot(), None, "a policy decides about active coflows");
         let mut enforced = &*out;
         for limiter in &mut self.capacity_limiters {
             enforced = limiter.limit_rates(enforced, &self.network, now);
@@ -516,9 +536,12 @@ impl Engine {
     ///
     /// Call it right after [`Engine::schedule`]. If rates are left to the transport, call it after the reports of the
     /// resulting rates.
-    pub fn next_wakeup(&mut self, now: f64) -> f64 {
+    ///
+    /// # Errors
+    /// If the policy is checked, and the time is not after `now`.
+    pub fn next_wakeup(&mut self, now: f64) -> Result<f64, PolicyError> {
         let decided = &self.allocation;
-        match &mut self.root {
+        let next = match &mut self.root {
             RootPolicy::SizesUnknown(policy) => {
                 policy.next_wakeup(&mut View::new(&mut self.network, now), decided)
             }
@@ -529,6 +552,7 @@ impl Engine {
                 policy.next_wakeup(&mut View::new(&mut self.network, now), decided)
             }
             RootPolicy::Tree(tree) => tree.next_wakeup(&mut self.network, now),
-        }
+        };
+        self.check_policy().map(|()| next)
     }
 }

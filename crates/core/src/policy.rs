@@ -8,8 +8,10 @@ use crate::wide_area::{Mrtf, Siphon};
 mod aalo;
 mod aalo_plus;
 mod attained_service;
+mod check;
 pub mod coflow_order;
 mod django;
+mod error;
 mod fair;
 mod fifo;
 mod gittins;
@@ -35,7 +37,9 @@ mod tree_policies;
 mod varys;
 mod weir;
 
+use check::CheckedPolicy;
 pub use coflow_order::{CoflowOrder, OrderedPolicy};
+pub use error::{InvalidDecision, PolicyError};
 pub use interface::{Event, Policy, Routing, TrunkSupport};
 pub use params::{Params, ParamsError};
 pub use policy_table::{PolicyEntry, RegisterError, all, build, register};
@@ -59,6 +63,18 @@ pub enum AnyPolicy {
 }
 
 impl AnyPolicy {
+    /// Checks the decisions of this policy: an invalid one makes a schedule fail with a [`PolicyError`] that names `policy`. Policies
+    /// that were [registered](register) are checked, and so are the leaves of a tree. A check costs O(links of the coflows + n log n)
+    /// for n flows with own rates.
+    pub fn checked(self, policy: &str) -> AnyPolicy {
+        match self {
+            AnyPolicy::SizesUnknown(inner) => box_sizes_unknown(CheckedPolicy::new(inner, policy)),
+            AnyPolicy::SizesEstimated(inner) => box_sizes_estimated(CheckedPolicy::new(inner, policy)),
+            AnyPolicy::SizesKnown(inner) => box_sizes_known(CheckedPolicy::new(inner, policy)),
+            AnyPolicy::Tree(tree) => AnyPolicy::Tree(tree),
+        }
+    }
+
     /// What sets the rates of flows over trunks.
     pub fn trunk_support(&self) -> TrunkSupport {
         match self {

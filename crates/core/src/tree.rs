@@ -52,7 +52,7 @@ pub(crate) mod weights;
 
 use crate::allocation::Allocation;
 use crate::model::{CommonRateKind, Fabric, Network, ServiceNames, Slot};
-use crate::policy::{self, AnyPolicy, DecidedBy, Event, ParamsError, Reaction, Timing};
+use crate::policy::{self, AnyPolicy, DecidedBy, Event, ParamsError, PolicyError, Reaction, Timing};
 
 use division::divide_by_weight;
 use leaf::{Leaf, LeafAlgorithm};
@@ -289,6 +289,11 @@ impl PolicyTree {
         for &(slot, flow) in network.changed_flows() {
             self.leaves[self.leaf_by_slot[slot as usize] as usize].scope.changed_flows.push((slot, flow));
         }
+    }
+
+    /// The first invalid decision of the first leaf with one.
+    pub(crate) fn error(&self) -> Option<&PolicyError> {
+        self.leaves.iter().find_map(Leaf::error)
     }
 
     pub(crate) fn next_wakeup(&mut self, network: &mut Network, now: f64) -> f64 {

@@ -12,7 +12,7 @@ use weir_core::model::{
     CoflowSpec, CompletedFlow, Fabric, FlowState, Goodput, Slot, Trunks, Workload, WorkloadChange,
 };
 use weir_core::ordered_f64::OrderedF64;
-use weir_core::policy::{AnyPolicy, Reaction, Timing};
+use weir_core::policy::{AnyPolicy, PolicyError, Reaction, Timing};
 use weir_core::units::Time;
 
 use crate::outcome::{
@@ -368,7 +368,8 @@ impl Replay<'_> {
                 next_schedule = next_schedule.min(now);
                 continue;
             }
-            next_schedule = self.decide(by_coordinator, now, next_schedule);
+            let decided = self.decide(by_coordinator, now, next_schedule);
+            next_schedule = decided.map_err(|error| self.policy_error(error))?;
             if !observer.on_schedule(&self.snapshot(now)) {
                 let coflows = self.workload.coflows.len();
                 return Err(ReplayError::Interrupted { completed: self.completed_count, total: coflows });
@@ -391,32 +392,32 @@ impl Replay<'_> {
 
     /// Lets the coordinator, or hosts and switches alone, react to the events at `now`. Returns the time of the coordinator's next
     /// decision if no event comes before; `next_schedule` is the time before.
-    fn decide(&mut self, by_coordinator: bool, now: f64, next_schedule: f64) -> f64 {
+    fn decide(&mut self, by_coordinator: bool, now: f64, next_schedule: f64) -> Result<f64, PolicyError> {
         let by_coordinator = by_coordinator || self.timing.is_local() || self.options.interval.get() == 0.0;
         self.report_progress();
         let started = Instant::now();
         if by_coordinator {
-            self.engine.schedule(now);
+            self.engine.schedule(now)?;
         } else {
-            self.engine.reassign(now);
+            self.engine.reassign(now)?;
         }
         let mut elapsed = started.elapsed();
         self.update_transport(now);
         self.report_progress();
         let started = Instant::now();
-        let mut next_wakeup = self.engine.next_wakeup(now);
+        let mut next_wakeup = self.engine.next_wakeup(now)?;
         elapsed += started.elapsed();
         self.schedule_ns.push(elapsed.as_nanos().min(u32::MAX.into()) as u32);
         if self.next_schedule_time(next_wakeup) <= now {
             // The wake-up does not advance time, because rounding puts it at or before now.
             next_wakeup = now + self.options.interval.get().max(1e-9).max(now * 1e-12);
         }
-        if by_coordinator {
+        Ok(if by_coordinator {
             next_wakeup
         } else {
             // The coordinator learns of these events with its next schedule.
             next_wakeup.min(next_schedule).min(now)
-        }
+        })
     }
 
     fn snapshot(&self, now: f64) -> Snapshot<'_> {
@@ -483,6 +484,12 @@ impl Replay<'_> {
             id: self.workload.coflows[first].id,
             links: names.collect(),
         }
+    }
+
+    fn policy_error(&self, error: PolicyError) -> ReplayError {
+        let coflow_name = |slot| format!("coflow {}", self.engine.network().coflow(slot).id);
+        let subjects = error.name_subjects(coflow_name, |link| self.link_name(link));
+        ReplayError::Policy { error, subjects }
     }
 
     /// The name of a link by its position in [`all_capacities`].

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use weir_core::allocation::{IntraQueueSharing, QueueDiscipline};
 use weir_core::model::Slot;
+use weir_core::policy::PolicyError;
 use weir_proto::{FlowKey, Order, OrderedRate};
 
-use super::{Coflow, ControlPlane, Flow, Host, PAYLOAD_FRACTION, observed_connections};
+use super::{Coflow, ControlPlane, Flow, Host, PAYLOAD_FRACTION, PolicyFailure, observed_connections};
 
 impl ControlPlane {
     /// Computes the next schedule, unless nothing has changed since the last one. Returns an order for each host with a recent
@@ -41,8 +42,8 @@ impl ControlPlane {
             for (slot, flow, sent_bytes) in deviations.flows {
                 self.engine.set_flow_sent_bytes(slot, flow, sent_bytes, self.now);
             }
-            self.engine.schedule(self.now);
-            self.next_wakeup = self.engine.next_wakeup(self.now);
+            let decided = self.engine.schedule(self.now).and_then(|()| self.engine.next_wakeup(self.now));
+            self.next_wakeup = decided.unwrap_or_else(|error| self.record_policy_error(&error));
         }
         self.allocate();
         let orders = self.build_orders();
@@ -50,6 +51,33 @@ impl ControlPlane {
             self.record_decisions();
         }
         orders
+    }
+
+    /// Records an invalid decision of the policy. From then on, TCP divides the links. Returns the time of the next schedule without an
+    /// event: never.
+    fn record_policy_error(&mut self, error: &PolicyError) -> f64 {
+        if self.policy_error.is_none() {
+            let coflow_name = |slot: Slot| match &self.id_by_slot[slot as usize] {
+                Some(id) => format!("coflow {id}"),
+                None => format!("coflow in slot {slot}"),
+            };
+            let hosts = self.links.hosts.len();
+            let link_name = |link: usize| match link {
+                _ if link < hosts => format!("host {link} (sending)"),
+                _ if link < 2 * hosts => format!("host {} (receiving)", link - hosts),
+                _ => self.engine.trunk_name(link - 2 * hosts),
+            };
+            let message = error.message(&error.name_subjects(coflow_name, link_name));
+            self.policy_error = Some(PolicyFailure { message, is_reported: false });
+        }
+        f64::INFINITY
+    }
+
+    /// The message of an invalid decision of the policy, once.
+    pub fn take_policy_error(&mut self) -> Option<&str> {
+        let failure = self.policy_error.as_mut().filter(|failure| !failure.is_reported)?;
+        failure.is_reported = true;
+        Some(&failure.message)
     }
 
     /// Whether the policy decides now, as in the simulator: after an event, or at the time that the policy requested. Policies without
@@ -171,8 +199,8 @@ impl ControlPlane {
     fn ordered_rates(&self) -> Vec<OrderedRate> {
         let network = self.engine.network();
         let rates = match self.engine.allocation().queue_discipline() {
-            None => None,
-            Some(QueueDiscipline { intra_queue: IntraQueueSharing::MaxMin, .. }) => {
+            None if self.policy_error.is_none() => None,
+            None | Some(QueueDiscipline { intra_queue: IntraQueueSharing::MaxMin, .. }) => {
                 let active = self.coflows.values().filter(|coflow| coflow.slot.is_some());
                 return active
                     .flat_map(|c| &c.flows)

@@ -308,6 +308,11 @@ impl Coflow {
         }
     }
 
+    /// How the common part of its rates is counted.
+    pub(crate) fn common_rate_kind(&self) -> CommonRateKind {
+        self.common_rate_kind
+    }
+
     // State that every policy may read.
 
     /// Number of all flows (N_c in Saath: the width).
@@ -850,6 +855,12 @@ impl Coflow {
     fn is_outgrown(&self, flow: u32) -> bool {
         let f = &self.flows[flow as usize];
         f.state == FlowState::Live && f.base <= OUTGROWN_LEVEL * f.estimate
+    }
+
+    /// Whether a live flow has sent its whole estimated size, as for [`Coflow::has_outgrown_flows`], without flows that have completed.
+    pub(crate) fn has_outgrown_live_flow(&self, now: f64) -> bool {
+        let is_low = self.live_count > 0 && self.level(now) < LOW_LEVEL;
+        is_low || self.outgrown_flows.iter().any(|&flow| self.is_outgrown(flow))
     }
 
     /// The time at which flows without own rates outgrow their estimates; infinite if no such flow sends.

@@ -93,6 +93,11 @@ impl Fabric {
         self.nominal_rate
     }
 
+    /// A residual capacity up to this value counts as 0, since it is rounding; in bytes per second.
+    pub(crate) fn rounding_tolerance(&self) -> f64 {
+        1e-9 * self.nominal_rate
+    }
+
     /// The capacity of the fastest healthy port that can limit flows; between regions, of the fastest link at its mean bandwidth.
     pub fn fastest_link_rate(&self) -> f64 {
         self.fastest_link_rate

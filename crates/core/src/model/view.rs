@@ -62,6 +62,10 @@ impl<'a, K: Knowledge> View<'a, K> {
         View { network, now, knowledge: PhantomData }
     }
 
+    pub(crate) fn network(&self) -> &Network {
+        self.network
+    }
+
     /// The current time in seconds.
     pub fn now(&self) -> f64 {
         self.now

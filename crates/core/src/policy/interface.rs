@@ -1,5 +1,6 @@
 //! The trait that all policies for one switch implement, and the events that they receive.
 
+use super::error::PolicyError;
 use super::timing::Timing;
 use crate::allocation::Allocation;
 use crate::model::{CoflowKey, Knowledge, Slot, View};
@@ -91,10 +92,15 @@ pub trait Policy: Send {
 
     /// The latest time of the next schedule, in seconds, if no event occurs before; infinite if none is needed.
     ///
-    /// The returned time may be too early, but never too late. Called after each schedule, when the rates of the
+    /// The returned time is after [`View::now`]. It may be too early, but never too late. Called after each schedule, when the rates of the
     /// schedule apply.
     fn next_wakeup(&mut self, view: &mut View<'_, Self::Knowledge>, allocation: &Allocation) -> f64 {
         let _ = (view, allocation);
         f64::INFINITY
+    }
+
+    /// The first invalid decision of a policy that is checked; see [`AnyPolicy::checked`](super::AnyPolicy::checked).
+    fn error(&self) -> Option<&PolicyError> {
+        None
     }
 }

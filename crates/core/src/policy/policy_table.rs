@@ -57,7 +57,7 @@ pub fn all() -> impl Iterator<Item = &'static PolicyEntry> {
     POLICIES.iter().chain(REGISTERED.get().into_iter().flatten())
 }
 
-/// Builds a policy from its specification, `name` or `name:key=value:key=value`.
+/// Builds a policy from its specification, `name` or `name:key=value:key=value`. Decisions of registered policies are checked.
 ///
 /// # Errors
 /// The name, a parameter or a value is unknown or invalid. The error lists the known names.
@@ -67,9 +67,10 @@ pub fn build(spec: &str) -> Result<AnyPolicy, ParamsError> {
         name: params.name().to_owned(),
         known: all().map(|e| e.name).collect::<Vec<_>>().join(", "),
     })?;
+    let is_own = POLICIES.iter().any(|own| own.name == entry.name);
     let policy = (entry.build)(&mut params)?;
     params.reject_unknown()?;
-    Ok(policy)
+    Ok(if is_own { policy } else { policy.checked(spec) })
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ impl ResidualCapacity {
         if self.version != fabric.version() {
             self.version = fabric.version();
             self.ports_limit = fabric.has_limiting_ports();
-            self.rounding_tolerance = 1e-9 * fabric.nominal_rate();
+            self.rounding_tolerance = fabric.rounding_tolerance();
             self.idle = SavedResidual {
                 senders: LinkResiduals::new(fabric.send_capacities(), self.rounding_tolerance),
                 receivers: LinkResiduals::new(fabric.recv_capacities(), self.rounding_tolerance),
@@ -138,7 +138,7 @@ impl ResidualCapacity {
     /// Sets the residual capacities of all links, in the order of [`Fabric::link_capacities`], such as the result of an
     /// earlier allocation. O(links).
     pub fn set_residuals(&mut self, fabric: &Fabric, residuals: &[f64]) {
-        self.rounding_tolerance = 1e-9 * fabric.nominal_rate();
+        self.rounding_tolerance = fabric.rounding_tolerance();
         self.version = 0;
         let (send, others) = residuals.split_at(fabric.ports());
         let (recv, trunks) = others.split_at(fabric.ports());

@@ -7,7 +7,9 @@ use crate::model::{
     BitSet, CommonRateKind, Fabric, FlowState, Knowledge, Network, SizesEstimated, SizesKnown, SizesUnknown,
     View,
 };
-use crate::policy::{self, AnyPolicy, DecidedBy, Event, Params, ParamsError, Policy, Reaction, Timing};
+use crate::policy::{
+    self, AnyPolicy, DecidedBy, Event, Params, ParamsError, Policy, PolicyError, Reaction, Timing,
+};
 
 /// The algorithm of a leaf.
 pub(super) enum LeafAlgorithm {
@@ -113,6 +115,16 @@ impl Leaf {
             LeafAlgorithm::SizesEstimated(policy) => policy.timing(),
             LeafAlgorithm::SizesKnown(policy) => policy.timing(),
             LeafAlgorithm::MaxMin(_) => Timing::local("TCP has no coordinator"),
+        }
+    }
+
+    /// The first invalid decision of the leaf's policy.
+    pub(super) fn error(&self) -> Option<&PolicyError> {
+        match &self.algorithm {
+            LeafAlgorithm::SizesUnknown(policy) => policy.error(),
+            LeafAlgorithm::SizesEstimated(policy) => policy.error(),
+            LeafAlgorithm::SizesKnown(policy) => policy.error(),
+            LeafAlgorithm::MaxMin(_) => None,
         }
     }
 

@@ -33,7 +33,7 @@ fn completed_coflows_leave_no_engine_state() {
                     &mut ended,
                 );
             }
-            engine.schedule(now);
+            engine.schedule(now).unwrap();
             if engine.allocation().queue_discipline().is_some() {
                 // The transport moves the bytes, so the driver observes the completions.
                 now += 5.0;
@@ -60,7 +60,7 @@ fn completed_coflows_leave_no_engine_state() {
                             engine.remove_coflow(slot, now);
                         }
                     }
-                    engine.schedule(now);
+                    engine.schedule(now).unwrap();
                 }
             }
             assert!(engine.network().active_coflows().is_empty(), "{}: round {round}", entry.name);

@@ -130,8 +130,8 @@ fn run_steps(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
             Step::Schedule(time) => {
                 now += time;
                 engine.correct_overdue_flows(0.5, now);
-                engine.schedule(now);
-                let wake = engine.next_wakeup(now);
+                engine.schedule(now).unwrap();
+                let wake = engine.next_wakeup(now).unwrap();
                 prop_assert!(!wake.is_nan());
                 if let Err(e) = check_rates(engine.network()) {
                     prop_assert!(false, "{}: {}", policy, e);
@@ -142,7 +142,7 @@ fn run_steps(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
     for slot in engine.network().active_coflows().to_vec() {
         engine.withdraw_coflow(slot, now);
     }
-    engine.schedule(now + 1.0);
+    engine.schedule(now + 1.0).unwrap();
     prop_assert!(engine.network().active_coflows().is_empty());
     Ok(())
 }

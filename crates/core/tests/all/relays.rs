@@ -50,7 +50,7 @@ fn engine_rates(coflows: &[FlowBytes], area: &WideArea, policy: &str) -> BTreeMa
             engine.release_coflow(&to_spec(index as u64, flows, area), index, 0.0, &mut Vec::new())
         })
         .collect();
-    engine.schedule(0.0);
+    engine.schedule(0.0).unwrap();
     let mut rates = BTreeMap::new();
     for (seq, slot) in (0..).zip(slots) {
         let coflow = engine.network().coflow(slot);

@@ -220,7 +220,7 @@ impl TreeCase {
         for (id, (owner, flows)) in self.coflows.iter().enumerate() {
             engine.release_coflow(&coflow_spec(id as u64, *owner, flows), id, 0.0, &mut ended);
         }
-        engine.schedule(0.0);
+        engine.schedule(0.0).unwrap();
         engine
     }
 }
@@ -352,7 +352,7 @@ fn engine_of_leaf_alone(engine: &Engine, case: &TreeCase, leaf: Owner) -> Engine
     for (id, (owner, flows)) in case.coflows.iter().enumerate().filter(|(_, coflow)| coflow.0 == leaf) {
         alone.release_coflow(&coflow_spec(id as u64, *owner, flows), id, 0.0, &mut ended);
     }
-    alone.schedule(0.0);
+    alone.schedule(0.0).unwrap();
     alone
 }
 
@@ -393,7 +393,7 @@ fn run_to_completion(
         for slot in engine.network().active_coflows().iter().copied().filter(over).collect::<Vec<_>>() {
             engine.remove_coflow(slot, now);
         }
-        engine.schedule(now);
+        engine.schedule(now).unwrap();
     }
     prop_assert!(engine.network().active_coflows().is_empty(), "coflows did not complete");
     Ok(())
@@ -562,7 +562,7 @@ proptest! {
         for (id, (owner, flows)) in case.coflows.iter().enumerate() {
             engine.release_coflow(&coflow_spec(id as u64, *owner, flows), id, 0.0, &mut ended);
         }
-        engine.schedule(0.0);
+        engine.schedule(0.0).unwrap();
         let (flows, capacities) = live_flows_and_capacities(&engine, &case);
         let mut hierarchy = HierarchicalMaxMin::new(&capacities, ServiceShares::weighted(&weights).unwrap()).unwrap();
         let add = |(leaf, [send, recv], _): &LiveFlow| {
@@ -602,7 +602,7 @@ fn tree_divides_by_services_and_then_by_applications() {
                 &mut ended,
             );
         }
-        engine.schedule(0.0);
+        engine.schedule(0.0).unwrap();
         let rates: Vec<f64> = (0..3).map(|slot| engine.network().rate(slot, 0)).collect();
         for (rate, expected) in rates.iter().zip([0.25, 0.5, 0.25]) {
             assert!((rate - expected).abs() < 1e-12, "{first}: {rates:?}");
@@ -627,7 +627,7 @@ fn unused_bandwidth_of_a_service_goes_to_the_other() {
             let mut ended = Vec::new();
             engine.release_coflow(&coflow_spec(0, (0, 0), &[(0, 1, 9.0)]), 0, 0.0, &mut ended);
             engine.release_coflow(&coflow_spec(1, (1, 0), &[(0, 2, 9.0)]), 1, 0.0, &mut ended);
-            engine.schedule(0.0);
+            engine.schedule(0.0).unwrap();
             let rates = [engine.network().rate(0, 0), engine.network().rate(1, 0)];
             assert!(
                 (rates[0] - 0.1).abs() < 1e-12 && (rates[1] - 0.9).abs() < 1e-9,
@@ -709,7 +709,7 @@ fn saba_tree_gives_the_sensitive_application_more() {
     let mut ended = Vec::new();
     engine.release_coflow(&coflow_spec(0, (0, 0), &[(0, 1, 9.0)]), 0, 0.0, &mut ended);
     engine.release_coflow(&coflow_spec(1, (0, 1), &[(0, 2, 9.0)]), 1, 0.0, &mut ended);
-    engine.schedule(0.0);
+    engine.schedule(0.0).unwrap();
     assert!((engine.network().rate(0, 0) - 0.8).abs() < 1e-6, "{}", engine.network().rate(0, 0));
     assert!((engine.network().rate(1, 0) - 0.2).abs() < 1e-6);
 }
@@ -723,7 +723,7 @@ fn saba_policy_divides_by_the_slowdowns_at_half_bandwidth() {
         let mut ended = Vec::new();
         engine.release_coflow(&coflow_spec(0, (0, 0), &[(0, 1, 9.0)]), 0, 0.0, &mut ended);
         engine.release_coflow(&coflow_spec(1, (1, 0), &[(0, 2, 9.0)]), 1, 0.0, &mut ended);
-        engine.schedule(0.0);
+        engine.schedule(0.0).unwrap();
         let rates = [engine.network().rate(0, 0), engine.network().rate(1, 0)];
         assert!((rates[0] + rates[1] - 1.0).abs() < 1e-9);
         // Slopes of 1 + k (1 - b)^2 are equal where 1 - b is proportional to 1 / k: here 1 to 3.

@@ -1,6 +1,7 @@
 //! Errors of a replay.
 
 use weir_core::model::WorkloadError;
+use weir_core::policy::PolicyError;
 use weir_core::tree::TreeError;
 
 /// The reason why a replay has no outcome.
@@ -38,6 +39,14 @@ pub enum ReplayError {
         id: u64,
         /// Names of links without capacity that the incomplete coflows need, up to [`ReplayError::MAX_LINKS`].
         links: Vec<String>,
+    },
+    /// A decision of a policy of another crate is invalid.
+    #[error("{}", .error.message(.subjects))]
+    Policy {
+        /// The invalid decision.
+        error: PolicyError,
+        /// The coflow and the links that it is about.
+        subjects: Vec<String>,
     },
     /// The policy needs regions.
     #[error("`detours=on` is for links between regions; expected a network with regions")]

@@ -24,8 +24,8 @@ fn run_until(engine: &mut Engine, now: f64) {
             engine.remove_coflow(done.slot, now);
         }
     }
-    engine.schedule(now);
-    engine.next_wakeup(now);
+    engine.schedule(now).unwrap();
+    engine.next_wakeup(now).unwrap();
 }
 
 #[test]

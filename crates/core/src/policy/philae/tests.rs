@@ -6,7 +6,7 @@ use crate::policy::test_engine::{self, engine, release};
 fn rates(engine: &mut Engine, slot: Slot, now: f64) -> Vec<f64> {
     let mut completed: Vec<CompletedFlow> = Vec::new();
     engine.complete_flows_until(now, &mut completed);
-    engine.schedule(now);
+    engine.schedule(now).unwrap();
     test_engine::rates(engine, slot)
 }
 

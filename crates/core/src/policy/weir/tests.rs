@@ -18,8 +18,8 @@ fn assert_near(found: f64, expected: f64) {
 
 /// Schedules, and returns the rates of a coflow's flows.
 fn rates(engine: &mut Engine, slot: Slot, now: f64) -> Vec<f64> {
-    engine.schedule(now);
-    engine.next_wakeup(now);
+    engine.schedule(now).unwrap();
+    engine.next_wakeup(now).unwrap();
     test_engine::rates(engine, slot)
 }
 
@@ -32,8 +32,8 @@ fn run_with_arrivals(engine: &mut Engine, slot: Slot, arrival: f64, end: f64) ->
             release(engine, id, &[(0, 1, arrival)], now);
             (next_arrival, id) = (next_arrival + 1.0, id + 1);
         }
-        engine.schedule(now);
-        now = engine.next_wakeup(now).min(engine.next_completion()).min(next_arrival);
+        engine.schedule(now).unwrap();
+        now = engine.next_wakeup(now).unwrap().min(engine.next_completion()).min(next_arrival);
         let mut completed: Vec<CompletedFlow> = Vec::new();
         engine.complete_flows_until(now, &mut completed);
         for done in completed {
@@ -187,7 +187,7 @@ fn engine_with_history(policy: &str) -> Engine {
     let mut engine = engine(policy, 3);
     for (application, bytes, start) in [(1, 50.0, 0.0), (2, 5.0, 50.0)] {
         let slot = release_of(&mut engine, application, &[(0, 1, bytes)], start);
-        engine.schedule(start);
+        engine.schedule(start).unwrap();
         engine.close_flow(slot, 0, bytes, start + bytes);
         engine.remove_coflow(slot, start + bytes);
     }

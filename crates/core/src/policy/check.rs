@@ -1,0 +1,243 @@
+//! Checks the decisions of policies of other crates.
+//!
+//! Weir's own policies are not checked: tests cover them, and a check costs as much as a part of a schedule.
+
+use super::error::{InvalidDecision, PolicyError};
+use super::timing::DecidedBy;
+use super::{Event, Policy, Routing, Timing, TrunkSupport};
+use crate::allocation::{Allocation, CommonRate, InterQueueSharing};
+use crate::model::{BitSet, CoflowKey, CommonRateKind, FlowState, Knowledge, Network, Slot, View};
+
+/// A policy whose decisions are checked. After an invalid decision, the policy decides nothing more.
+pub(super) struct CheckedPolicy<K: Knowledge> {
+    policy: Box<dyn Policy<Knowledge = K>>,
+    /// The specification of the policy.
+    name: String,
+    check: AllocationCheck,
+    error: Option<PolicyError>,
+}
+
+impl<K: Knowledge> CheckedPolicy<K> {
+    pub(super) fn new(policy: Box<dyn Policy<Knowledge = K>>, name: &str) -> CheckedPolicy<K> {
+        CheckedPolicy { policy, name: name.to_owned(), check: AllocationCheck::default(), error: None }
+    }
+
+    fn decide(&mut self, by: DecidedBy, view: &mut View<'_, K>, out: &mut Allocation) {
+        if self.error.is_none() {
+            by.decide(&mut *self.policy, view, out);
+            out.drop_unkept_flows();
+            let checked = self.check.check(out, view.network(), view.now());
+            self.error = checked.err().map(|invalid| invalid.into_error(&self.name, view.now()));
+        }
+        if self.error.is_some() {
+            *out = Allocation::default();
+            out.start_decision(view.slots());
+        }
+    }
+}
+
+impl<K: Knowledge> Policy for CheckedPolicy<K> {
+    type Knowledge = K;
+
+    fn trunk_support(&self) -> TrunkSupport {
+        self.policy.trunk_support()
+    }
+
+    fn routing(&self) -> Routing {
+        self.policy.routing()
+    }
+
+    fn timing(&self) -> Timing {
+        self.policy.timing()
+    }
+
+    fn uses(&self, key: CoflowKey) -> bool {
+        self.policy.uses(key)
+    }
+
+    fn on_event(&mut self, event: Event, view: &mut View<'_, K>) {
+        if self.error.is_none() {
+            self.policy.on_event(event, view);
+        }
+    }
+
+    fn schedule(&mut self, view: &mut View<'_, K>, out: &mut Allocation) {
+        self.decide(DecidedBy::Coordinator, view, out);
+    }
+
+    fn reassign(&mut self, view: &mut View<'_, K>, out: &mut Allocation) {
+        self.decide(DecidedBy::Hosts, view, out);
+    }
+
+    fn next_wakeup(&mut self, view: &mut View<'_, K>, allocation: &Allocation) -> f64 {
+        if self.error.is_some() {
+            return f64::INFINITY;
+        }
+        let next = self.policy.next_wakeup(view, allocation);
+        if next > view.now() {
+            return next;
+        }
+        self.error = Some(Invalid::new(InvalidDecision::Wakeup(next)).into_error(&self.name, view.now()));
+        f64::INFINITY
+    }
+
+    fn error(&self) -> Option<&PolicyError> {
+        self.error.as_ref()
+    }
+}
+
+/// An invalid decision; the fields are those of [`PolicyError`].
+struct Invalid {
+    slot: Option<Slot>,
+    links: Vec<usize>,
+    reason: InvalidDecision,
+}
+
+impl Invalid {
+    fn new(reason: InvalidDecision) -> Invalid {
+        Invalid { slot: None, links: Vec::new(), reason }
+    }
+
+    fn of_coflow(slot: Slot, reason: InvalidDecision) -> Invalid {
+        Invalid { slot: Some(slot), links: Vec::new(), reason }
+    }
+
+    fn of_flow(slot: Slot, flow: u32, network: &Network, reason: InvalidDecision) -> Invalid {
+        let links = network.coflow(slot).flow_links(flow, network.fabric().ports()).collect();
+        Invalid { slot: Some(slot), links, reason }
+    }
+
+    fn into_error(self, policy: &str, time: f64) -> PolicyError {
+        let Invalid { slot, links, reason } = self;
+        PolicyError { policy: policy.to_owned(), time, slot, links, reason }
+    }
+}
+
+/// Checks allocations, in memory that is used again.
+#[derive(Debug, Default)]
+struct AllocationCheck {
+    active: BitSet,
+    rated_flows: Vec<(Slot, u32)>,
+    link_rates: Vec<f64>,
+}
+
+impl AllocationCheck {
+    /// Checks an allocation for the active coflows. O(links of the coflows + n log n) for n flows with own rates.
+    fn check(&mut self, allocation: &Allocation, network: &Network, now: f64) -> Result<(), Invalid> {
+        if let Some(slot) = allocation.vacant_slot() {
+            return Err(Invalid::new(InvalidDecision::VacantSlot(slot)));
+        }
+        check_queues(allocation, network)?;
+        for &slot in network.active_coflows() {
+            check_common_rate(slot, allocation, network, now)?;
+        }
+        self.check_flow_rates(allocation, network)?;
+        self.check_links(allocation, network, now)
+    }
+
+    /// Checks that own rates are those of live flows, above 0, and one a flow.
+    fn check_flow_rates(&mut self, allocation: &Allocation, network: &Network) -> Result<(), Invalid> {
+        self.active.clear();
+        network.active_coflows().iter().for_each(|&slot| self.active.insert(slot as usize));
+        self.rated_flows.clear();
+        for rated in allocation.flow_rates() {
+            if !self.active.contains(rated.slot as usize) {
+                return Err(Invalid::new(InvalidDecision::VacantSlot(rated.slot)));
+            }
+            let coflow = network.coflow(rated.slot);
+            if rated.flow as usize >= coflow.width() || coflow.flow_state(rated.flow) != FlowState::Live {
+                return Err(Invalid::of_coflow(rated.slot, InvalidDecision::FlowNotLive(rated.flow)));
+            }
+            if !(rated.rate > 0.0 && rated.rate.is_finite()) {
+                let reason = InvalidDecision::FlowRate(rated.rate);
+                return Err(Invalid::of_flow(rated.slot, rated.flow, network, reason));
+            }
+            self.rated_flows.push((rated.slot, rated.flow));
+        }
+        self.rated_flows.sort_unstable();
+        match self.rated_flows.windows(2).find(|pair| pair[0] == pair[1]) {
+            None => Ok(()),
+            Some(pair) => {
+                let (slot, flow) = pair[0];
+                Err(Invalid::of_flow(slot, flow, network, InvalidDecision::RateSetTwice))
+            }
+        }
+    }
+
+    /// Checks that the rates on each link are within its capacity, up to the rounding that [`ResidualCapacity`] tolerates.
+    ///
+    /// [`ResidualCapacity`]: crate::solve::ResidualCapacity
+    fn check_links(&mut self, allocation: &Allocation, network: &Network, now: f64) -> Result<(), Invalid> {
+        let (slots, fabric) = (network.active_coflows(), network.fabric());
+        let rates = &mut self.link_rates;
+        rates.clear();
+        rates.resize(fabric.links(), 0.0);
+        allocation.visit_link_rates(slots, network, now, |_, link, rate| rates[link] += rate);
+        let tolerance = fabric.rounding_tolerance();
+        let mut limits = rates.iter().zip(fabric.link_limits()).enumerate();
+        let Some((link, (&rate, capacity))) = limits.find(|(_, (rate, limit))| **rate > limit + tolerance)
+        else {
+            return Ok(());
+        };
+        // The error names the coflow with the highest rate.
+        let mut by_slot = vec![0.0; network.slots()];
+        allocation.visit_link_rates(slots, network, now, |slot, other, rate| {
+            by_slot[slot as usize] += if other == link { rate } else { 0.0 };
+        });
+        let first = slots.iter().rev().max_by(|a, b| by_slot[**a as usize].total_cmp(&by_slot[**b as usize]));
+        Err(Invalid {
+            slot: first.copied(),
+            links: vec![link],
+            reason: InvalidDecision::AboveCapacity { rate, capacity },
+        })
+    }
+}
+
+/// Checks the queues and the classes of a policy that leaves rates to the transport.
+fn check_queues(allocation: &Allocation, network: &Network) -> Result<(), Invalid> {
+    let Some(queues) = allocation.queue_discipline() else { return Ok(()) };
+    let (count, is_valid) = match &queues.inter_queue {
+        InterQueueSharing::Weighted(weights) => {
+            (weights.len(), weights.iter().all(|weight| *weight > 0.0 && weight.is_finite()))
+        }
+        InterQueueSharing::StrictPriority(count) => (*count, true),
+    };
+    if count == 0 || !is_valid {
+        return Err(Invalid::new(InvalidDecision::Queues));
+    }
+    let own_rate = allocation.flow_rates().first();
+    for &slot in network.active_coflows() {
+        let class = allocation.class(slot);
+        if class >= count {
+            return Err(Invalid::of_coflow(slot, InvalidDecision::Class { class, count }));
+        }
+        if allocation.common(slot) != CommonRate::None || own_rate.is_some_and(|rated| rated.slot == slot) {
+            return Err(Invalid::of_coflow(slot, InvalidDecision::RatesAndQueues));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the common rate of a coflow is valid, and of the kind that its policy can set.
+fn check_common_rate(
+    slot: Slot,
+    allocation: &Allocation,
+    network: &Network,
+    now: f64,
+) -> Result<(), Invalid> {
+    let coflow = network.coflow(slot);
+    let kind = coflow.common_rate_kind();
+    let reason = match allocation.common(slot) {
+        CommonRate::Equal(_) if kind.is_proportional() => InvalidDecision::EqualRates,
+        CommonRate::CompleteTogether(_) if !kind.is_proportional() => InvalidDecision::RatesBySize,
+        CommonRate::Equal(rate) if !(rate >= 0.0 && rate.is_finite()) => InvalidDecision::CommonRate(rate),
+        CommonRate::CompleteTogether(seconds) if !(seconds > 0.0) => InvalidDecision::CompletionTime(seconds),
+        CommonRate::CompleteTogether(_)
+            if kind == CommonRateKind::EstimatedRates && coflow.has_outgrown_live_flow(now) =>
+        {
+            InvalidDecision::OutgrownEstimate
+        }
+        CommonRate::None | CommonRate::Equal(_) | CommonRate::CompleteTogether(_) => return Ok(()),
+    };
+    Err(Invalid::of_coflow(slot, reason))
+}
