@@ -132,3 +132,27 @@ impl From<io::Error> for Failure {
         Failure::runtime(format_args!("standard output: cannot be written: {error}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_core::policy::{InvalidDecision, PolicyError};
+
+    use super::*;
+
+    #[test]
+    fn invalid_decision_of_a_policy_is_a_failure_with_its_message() {
+        let error = PolicyError {
+            policy: "own".to_owned(),
+            time: 0.5,
+            slot: Some(0),
+            links: vec![1],
+            reason: InvalidDecision::FlowRate(-1.0),
+        };
+        let subjects = vec!["coflow 7".to_owned(), "port 3 (receiving)".to_owned()];
+        let failure = Failure::from_replay_error("own", &ReplayError::Policy { error, subjects });
+        assert_eq!(failure.exit_code, 1);
+        let expected = "policy `own` at 500ms: coflow 7, port 3 (receiving): the rate of a flow is -1 B/s; expected a rate \
+                        above 0";
+        assert_eq!(failure.message, expected);
+    }
+}

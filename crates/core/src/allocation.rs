@@ -288,10 +288,10 @@ impl Allocation {
         self.flow_rates.push(FlowRate { slot, flow, rate });
     }
 
-    /// Sets the class of a coflow.
+    /// Sets the class of a coflow, at most 65,535.
     pub fn set_class(&mut self, slot: Slot, class: usize) {
         if let Some(decision) = self.decision_mut(slot) {
-            decision.class = class as u16;
+            decision.class = class.min(usize::from(u16::MAX)) as u16;
         }
     }
 

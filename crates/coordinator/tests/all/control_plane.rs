@@ -12,8 +12,9 @@ use weir_coordinator::control_plane::{
     ControlPlane, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
     Queues, Refusal, RefusedOrders, Registration, Report, ServiceWeights, Settings, UdpFlow, UdpMeasurement,
 };
-use weir_core::model::ServiceNames;
-use weir_core::policy::build;
+use weir_core::allocation::Allocation;
+use weir_core::model::{ServiceNames, SizesUnknown, View};
+use weir_core::policy::{AnyPolicy, Policy, build};
 use weir_core::units::Rate;
 use weir_proto::{UnclassifiedShare, estimate_sent_bytes};
 
@@ -1042,4 +1043,47 @@ fn limits_for_unlimited_demands_fit_into_links() {
             assert!(max_load > 0.9801 * LINK_RATE - flow_count as f64, "{from} to {to}: {out:?} {into:?}");
         }
     }
+}
+
+/// Sets the rate of the first coflow's flow twice.
+struct RateSetTwice;
+
+impl Policy for RateSetTwice {
+    type Knowledge = SizesUnknown;
+
+    fn schedule(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {
+        for &slot in view.active_coflows() {
+            out.add_flow_rate(slot, 0, 1.0);
+            out.add_flow_rate(slot, 0, 1.0);
+        }
+    }
+}
+
+#[test]
+fn tcp_divides_the_links_after_an_invalid_decision_of_a_policy() {
+    let policy = || AnyPolicy::SizesUnknown(Box::new(RateSetTwice)).checked("twice");
+    let settings = Settings::default();
+    let mut plane = ControlPlane::new(equal_links(), policy(), ServiceNames::default(), settings, 1).unwrap();
+    plane.register("a", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
+    report_flow(&mut plane, 0, flow_key("a", 0), 0.0);
+    let ordered = |plane: &ControlPlane, id| plane.coflow_status(id).unwrap().flows[0].ordered_rate;
+    plane.tick(0.0);
+    assert_eq!(ordered(&plane, "a"), Some(OrderedRate::Unlimited));
+    let expected = "policy `twice` at 0s: coflow a, host 0 (sending), host 1 (receiving): two rates for one flow; expected one \
+                    call of `Allocation::add_flow_rate`";
+    assert_eq!(plane.take_policy_error(), Some(expected));
+    assert_eq!(plane.take_policy_error(), None);
+    // Later coflows are not limited either, and the error is not repeated.
+    plane.register("b", registration(&[(0, 2, 1e6)]), 0.001).unwrap();
+    report_flow(&mut plane, 0, flow_key("b", 0), 0.001);
+    plane.tick(0.002);
+    assert_eq!(["a", "b"].map(|id| ordered(&plane, id)), [Some(OrderedRate::Unlimited); 2]);
+    assert_eq!(plane.take_policy_error(), None);
+    // Another policy decides again.
+    plane.set_policy(build("varys").unwrap(), 0.003).unwrap();
+    plane.tick(0.004);
+    assert_eq!(ordered(&plane, "a"), Some(OrderedRate::Rate(990_000)));
+    plane.set_policy(policy(), 0.005).unwrap();
+    plane.tick(0.006);
+    assert!(plane.take_policy_error().is_some());
 }

@@ -5,7 +5,7 @@
 use super::error::{InvalidDecision, PolicyError};
 use super::timing::DecidedBy;
 use super::{Event, Policy, Routing, Timing, TrunkSupport};
-use crate::allocation::{Allocation, CommonRate, InterQueueSharing};
+use crate::allocation::{Allocation, CommonRate, InterQueueSharing, QueueDiscipline};
 use crate::model::{BitSet, CoflowKey, CommonRateKind, FlowState, Knowledge, Network, Slot, View};
 
 /// A policy whose decisions are checked. After an invalid decision, the policy decides nothing more.
@@ -13,20 +13,46 @@ pub(super) struct CheckedPolicy<K: Knowledge> {
     policy: Box<dyn Policy<Knowledge = K>>,
     /// The specification of the policy.
     name: String,
+    /// The queues of the first schedule, if the policy sets some.
+    queues: Option<QueueDiscipline>,
+    has_decided: bool,
     check: AllocationCheck,
     error: Option<PolicyError>,
 }
 
 impl<K: Knowledge> CheckedPolicy<K> {
     pub(super) fn new(policy: Box<dyn Policy<Knowledge = K>>, name: &str) -> CheckedPolicy<K> {
-        CheckedPolicy { policy, name: name.to_owned(), check: AllocationCheck::default(), error: None }
+        CheckedPolicy {
+            policy,
+            name: name.to_owned(),
+            queues: None,
+            has_decided: false,
+            check: AllocationCheck::default(),
+            error: None,
+        }
+    }
+
+    /// Checks a decision, which belongs to the view's time.
+    fn check(&mut self, decided: &Allocation, view: &View<'_, K>) -> Result<(), Invalid> {
+        let queues = decided.queue_discipline();
+        if !self.has_decided {
+            self.has_decided = true;
+            self.queues = queues.cloned();
+        }
+        if let Some(queues) = queues {
+            check_queues(queues, self.policy.trunk_support(), decided, view.network())?;
+        }
+        if queues != self.queues.as_ref() {
+            return Err(Invalid::new(InvalidDecision::QueuesChanged));
+        }
+        self.check.check(decided, view.network(), view.now())
     }
 
     fn decide(&mut self, by: DecidedBy, view: &mut View<'_, K>, out: &mut Allocation) {
         if self.error.is_none() {
             by.decide(&mut *self.policy, view, out);
             out.drop_unkept_flows();
-            let checked = self.check.check(out, view.network(), view.now());
+            let checked = self.check(out, view);
             self.error = checked.err().map(|invalid| invalid.into_error(&self.name, view.now()));
         }
         if self.error.is_some() {
@@ -127,7 +153,6 @@ impl AllocationCheck {
         if let Some(slot) = allocation.vacant_slot() {
             return Err(Invalid::new(InvalidDecision::VacantSlot(slot)));
         }
-        check_queues(allocation, network)?;
         for &slot in network.active_coflows() {
             check_common_rate(slot, allocation, network, now)?;
         }
@@ -193,16 +218,26 @@ impl AllocationCheck {
     }
 }
 
+/// Maximum number of queues: a class has 16 bits.
+const MAX_QUEUES: usize = 1 << 16;
+
 /// Checks the queues and the classes of a policy that leaves rates to the transport.
-fn check_queues(allocation: &Allocation, network: &Network) -> Result<(), Invalid> {
-    let Some(queues) = allocation.queue_discipline() else { return Ok(()) };
+fn check_queues(
+    queues: &QueueDiscipline,
+    support: TrunkSupport,
+    allocation: &Allocation,
+    network: &Network,
+) -> Result<(), Invalid> {
+    if support != TrunkSupport::Transport {
+        return Err(Invalid::new(InvalidDecision::UndeclaredQueues(support)));
+    }
     let (count, is_valid) = match &queues.inter_queue {
         InterQueueSharing::Weighted(weights) => {
             (weights.len(), weights.iter().all(|weight| *weight > 0.0 && weight.is_finite()))
         }
         InterQueueSharing::StrictPriority(count) => (*count, true),
     };
-    if count == 0 || !is_valid {
+    if !(1..=MAX_QUEUES).contains(&count) || !is_valid {
         return Err(Invalid::new(InvalidDecision::Queues));
     }
     let own_rate = allocation.flow_rates().first();

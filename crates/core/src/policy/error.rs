@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::TrunkSupport;
 use crate::model::Slot;
 use crate::units::{Rate, Time};
 
@@ -90,11 +91,19 @@ pub enum InvalidDecision {
         /// The capacity of the link.
         capacity: f64,
     },
+    /// The policy sets queues without saying so.
+    #[error(
+        "queues, although `Policy::trunk_support` is {0:?}; expected `TrunkSupport::Transport`, or rates"
+    )]
+    UndeclaredQueues(TrunkSupport),
+    /// The queues changed.
+    #[error("other queues than at the first schedule; expected equal queues at every schedule")]
+    QueuesChanged,
     /// The policy sets both rates and queues.
     #[error("a rate, although the policy leaves rates to queues; expected rates or queues")]
     RatesAndQueues,
     /// The weights of the queues, or their number.
-    #[error("queues without a valid weight each; expected at least one queue, and weights above 0")]
+    #[error("queues without a valid weight each; expected 1 to 65536 queues, and weights above 0")]
     Queues,
     /// The class of a coflow.
     #[error("queue {class}; expected a queue below {count}, the number of queues")]

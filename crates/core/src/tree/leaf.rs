@@ -9,6 +9,7 @@ use crate::model::{
 };
 use crate::policy::{
     self, AnyPolicy, DecidedBy, Event, Params, ParamsError, Policy, PolicyError, Reaction, Timing,
+    TrunkSupport,
 };
 
 /// The algorithm of a leaf.
@@ -50,12 +51,12 @@ fn build_algorithm(spec: &str) -> Result<LeafAlgorithm, ParamsError> {
     })?;
     match algorithm {
         _ if name == "fair" => Ok(LeafAlgorithm::MaxMin(MaxMinLeaf::default())),
-        AnyPolicy::SizesUnknown(policy) if name != "aalo" => Ok(LeafAlgorithm::SizesUnknown(policy)),
+        // A leaf has rates, and no queues.
+        policy if policy.trunk_support() == TrunkSupport::Transport => Err(ParamsError::NotForLeaf { name }),
+        AnyPolicy::SizesUnknown(policy) => Ok(LeafAlgorithm::SizesUnknown(policy)),
         AnyPolicy::SizesEstimated(policy) => Ok(LeafAlgorithm::SizesEstimated(policy)),
-        AnyPolicy::SizesKnown(policy) if name != "aalo+" => Ok(LeafAlgorithm::SizesKnown(policy)),
-        AnyPolicy::SizesUnknown(_) | AnyPolicy::SizesKnown(_) | AnyPolicy::Tree(_) => {
-            Err(ParamsError::NotForLeaf { name })
-        }
+        AnyPolicy::SizesKnown(policy) => Ok(LeafAlgorithm::SizesKnown(policy)),
+        AnyPolicy::Tree(_) => Err(ParamsError::NotForLeaf { name }),
     }
 }
 

@@ -18,6 +18,7 @@ mod maxmin;
 mod montecarlo;
 mod netshare;
 mod polynomial;
+mod registered_policies;
 mod relays;
 mod saba_controller;
 mod saba_profile;

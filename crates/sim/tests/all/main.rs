@@ -9,6 +9,7 @@ mod demands;
 mod incast;
 mod jobs;
 mod link_use;
+mod own_policies;
 mod papers;
 #[path = "../../benches/naive/ports.rs"]
 mod ports;
