@@ -1,76 +1,42 @@
-//! The commands of `weir` with one more policy: `las`, least attained service.
+//! The commands of `weir` with one more policy: `two-queues`.
 
 use std::process::ExitCode;
 
-use weir_core::allocation::{Allocation, CommonRate, Rule};
-use weir_core::model::{SizesUnknown, Slot, View};
-use weir_core::policy::{AnyPolicy, Params, ParamsError, Policy, PolicyEntry};
-use weir_core::solve::ResidualCapacity;
-use weir_core::units::Time;
+use weir_core::allocation::Rule;
+use weir_core::model::{SizesKnown, Slot, View};
+use weir_core::policy::{AnyPolicy, CoflowOrder, OrderedPolicy, PolicyEntry, Thresholds};
+use weir_core::units::Bytes;
 
-/// Least attained service: the coflow that has sent the fewest bytes goes first.
-struct LeastAttainedService {
-    /// The time between two schedules without an event, in seconds.
-    seconds: f64,
-    residual: ResidualCapacity,
-    order: Vec<(f64, u64, Slot)>,
-}
+/// Two queues, below and above a threshold of bytes sent. First in, first out inside a queue.
+struct TwoQueues(Thresholds);
 
-impl LeastAttainedService {
-    fn from_params(params: &mut Params) -> Result<AnyPolicy, ParamsError> {
-        let default = Time::new(0.01).expect("10 ms is a valid time");
-        let every = params.take_value("every", default, |time| time.get() > 0.0, "a time above 0")?;
-        let policy = LeastAttainedService {
-            seconds: every.get(),
-            residual: ResidualCapacity::default(),
-            order: Vec::new(),
-        };
-        Ok(AnyPolicy::SizesUnknown(Box::new(policy)))
-    }
-}
-
-impl Policy for LeastAttainedService {
-    type Knowledge = SizesUnknown;
-
-    fn schedule(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {
-        // Ties by order of arrival.
-        self.order.clear();
-        for &slot in view.active_coflows() {
-            self.order.push((view.total_sent_bytes(slot), view.coflow(slot).seq, slot));
-        }
-        self.order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-
-        // One rate for all flows of a coflow, if each of its links has residual capacity.
-        self.residual.reset(view.fabric());
-        for &(_, _, slot) in &self.order {
-            let coflow = view.coflow(slot);
-            if coflow.live_count() > 0 && self.residual.admits(coflow) {
-                let rate = self.residual.max_equal_rate(coflow);
-                self.residual.subtract_equal_rates(coflow, rate);
-                out.set_common(slot, CommonRate::Equal(rate));
-                out.set_rule(slot, Rule::AllOrNone);
-            } else {
-                out.set_rule(slot, Rule::WorkConservation);
-            }
-        }
-
-        // Residual capacity, flow by flow.
-        for &(_, _, slot) in &self.order {
-            self.residual.fill_flows(view.coflow(slot), |flow, rate| out.add_flow_rate(slot, flow, rate));
-        }
+impl CoflowOrder for TwoQueues {
+    fn queue(&self, slot: Slot, view: &View<'_, SizesKnown>) -> usize {
+        self.0.queue_by_sent_bytes(view.total_sent_bytes(slot))
     }
 
-    // The bytes sent change continuously, so the order has to be looked at again.
-    fn next_wakeup(&mut self, view: &mut View<'_, SizesUnknown>, _: &Allocation) -> f64 {
-        view.now() + self.seconds
+    fn rule(&self, queue: usize) -> Rule {
+        Rule::Other(["below-threshold", "above-threshold"][queue])
+    }
+
+    // A coflow changes its queue without an event.
+    fn next_wakeup(&mut self, view: &View<'_, SizesKnown>) -> f64 {
+        self.0.next_queue_change(view)
     }
 }
 
 fn main() -> ExitCode {
     weir_cli::run(vec![PolicyEntry {
-        name: "las",
-        description: "least attained service first; sizes unknown",
-        params: &[("every=10ms", "time between two schedules without an event")],
-        build: LeastAttainedService::from_params,
+        name: "two-queues",
+        description: "two queues by bytes sent, FIFO and MADD inside; needs flow sizes",
+        params: &[("threshold=1MB", "bytes that a coflow sends in the first queue")],
+        build: |params| {
+            let default = Bytes::new(1e6).expect("1 MB is a valid size");
+            let is_valid = |bytes: &Bytes| bytes.get() > 0.0;
+            let threshold =
+                params.take_value("threshold", default, is_valid, "a size above 0 such as 1MB")?;
+            let order = TwoQueues(Thresholds::new(threshold, 10.0, 2));
+            Ok(AnyPolicy::SizesKnown(Box::new(OrderedPolicy::new(order))))
+        },
     }])
 }

@@ -7,11 +7,11 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-/// A folder with a trace: coflow 1 needs its ports for 1 s; coflow 2 arrives at 0.5 s and needs the same ports for 0.1 s.
+/// A folder with a trace: coflows 1 and 2 need the same ports for 16 ms each, and coflow 3, released after 20 ms, for 4 ms.
 static FOLDER: LazyLock<&Path> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let trace = "weir-trace 1\nports 2\ncoflow 1\nflow 0 1 125MB\ncoflow 2 arrival=500ms\nflow 0 1 12.5MB\n";
-    fs::write(folder.join("two.weir"), trace).unwrap();
+    let trace = "weir-trace 1\nports 2\ncoflow 1\nflow 0 1 2MB\ncoflow 2\nflow 0 1 2MB\ncoflow 3 arrival=20ms\nflow 0 1 500kB\n";
+    fs::write(folder.join("three.weir"), trace).unwrap();
     folder
 });
 
@@ -23,25 +23,49 @@ fn run(line: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Under the policy, 1 MB takes 8 ms. Coflow 1 sends 1 MB until 8 ms, and coflow 2 until 16 ms; then both are in the second queue.
+/// There, coflow 1 is first. From 20 to 24 ms, coflow 3 is in the first queue. Coflow 1 ends after 28 ms and coflow 2 after 36 ms.
 #[test]
-fn compare_replays_the_own_policy() {
-    let line = "compare two.weir --policies fifo,las:every=1ms --interval 0 --format json --quiet";
-    let results: Value = serde_json::from_str(&run(line)).unwrap();
-    // Coflow 1 is done after 1.1 s and coflow 2 after 0.1 s; under FIFO after 1 s and 0.6 s.
-    for (position, expected) in [(0, 0.8), (1, 0.6)] {
-        let found = results[position]["mean_cct_s"].as_f64().unwrap();
-        assert!((found - expected).abs() < 1e-9, "{results}");
+fn completion_times_equal_those_computed_by_hand() {
+    for (coflow, expected) in [(1, 0.028), (2, 0.036), (3, 0.004)] {
+        let line = format!(
+            "explain three.weir --policy two-queues --interval 0 --format json --quiet --coflow {coflow}"
+        );
+        let explanation: Value = serde_json::from_str(&run(&line)).unwrap();
+        let found = explanation["cct_s"].as_f64().unwrap();
+        assert!((found - expected).abs() < 1e-9, "coflow {coflow}: {found}");
     }
-    assert_eq!(results[1]["policy"], "las:every=1ms");
+}
+
+#[test]
+fn explanation_names_the_queue_and_the_rule() {
+    let line = "explain three.weir --policy two-queues --interval 0 --format csv --quiet --coflow 1";
+    let text = run(line);
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<&str>>());
+    let header = lines.next().unwrap();
+    let columns = ["queue", "rule"].map(|name| header.iter().position(|column| *column == name).unwrap());
+    let mut found: Vec<[&str; 2]> = lines.map(|line| columns.map(|column| line[column])).collect();
+    found.dedup();
+    let expected = [
+        ["0", "below-threshold"],
+        ["1", "backfill"],
+        ["1", "above-threshold"],
+        ["1", "backfill"],
+        ["1", "above-threshold"],
+    ];
+    assert_eq!(found, expected);
 }
 
 #[test]
 fn own_policy_is_among_all_policies() {
-    assert!(run("policies").contains("las"));
-    assert!(run("policies las").contains("every=10ms"));
-    assert!(run("compare two.weir --quiet").contains("\nlas "));
-    assert!(run("explain two.weir --policy las --coflow 2").contains("Coflow 2 under las"));
-    assert!(run("sweep two.weir --policies las --vary every=1ms,10ms").contains("10ms"));
+    assert!(run("policies").contains("two-queues"));
+    assert!(run("policies two-queues").contains("threshold=1MB"));
+    assert!(run("compare three.weir --quiet").contains("\ntwo-queues "));
+    assert!(
+        run("compare three.weir --policies fifo,two-queues:threshold=2MB --quiet").contains("threshold=2MB")
+    );
+    assert!(run("explain three.weir --policy two-queues --coflow 2").contains("Coflow 2 under two-queues"));
+    assert!(run("sweep three.weir --policies two-queues --vary threshold=1MB,10MB").contains("10MB"));
 }
 
 #[test]

@@ -37,7 +37,8 @@
 //! - *Estimates are final*: only pilots are samples. Among the other flows, the smallest complete first, which would bias the mean. A
 //!   coflow whose flows are replaced, since a cable failed, takes all flows with bytes that have completed as its sample. Without
 //!   any, it chooses pilots again.
-//! - *Priority queues* over estimated sizes, by which an implementation orders coflows, are left out: the order is exact.
+//! - *Priority queues* over estimated sizes, by which an implementation orders coflows, are left out: the order is exact. The queue in
+//!   the output of `weir explain` is the step of the algorithm, from 0.
 //! - *A pilot that loses its data* is replaced by another live flow.
 //!
 //! # Limits
