@@ -173,6 +173,7 @@ impl Allocation {
     }
 
     /// The decision about a coflow. A slot that does not exist is recorded.
+    #[inline]
     fn decision_mut(&mut self, slot: Slot) -> Option<&mut CoflowDecision> {
         let decision = self.decisions.get_mut(slot as usize);
         if decision.is_none() {
@@ -204,6 +205,7 @@ impl Allocation {
     }
 
     /// Ends the decision: drops the flows of the previous decision that were not kept.
+    #[inline]
     pub(crate) fn drop_unkept_flows(&mut self) {
         if self.no_flow_added {
             self.no_flow_added = false;
@@ -276,6 +278,7 @@ impl Allocation {
     }
 
     /// Sets the common rate of a coflow's live flows.
+    #[inline]
     pub fn set_common(&mut self, slot: Slot, common: CommonRate) {
         if let Some(decision) = self.decision_mut(slot) {
             decision.common = common;
@@ -283,12 +286,14 @@ impl Allocation {
     }
 
     /// Adds an own rate of one flow, on top of the common rate. Call at most once for each flow.
+    #[inline]
     pub fn add_flow_rate(&mut self, slot: Slot, flow: u32, rate: f64) {
         self.drop_unkept_flows();
         self.flow_rates.push(FlowRate { slot, flow, rate });
     }
 
     /// Sets the class of a coflow, at most 65,535.
+    #[inline]
     pub fn set_class(&mut self, slot: Slot, class: usize) {
         if let Some(decision) = self.decision_mut(slot) {
             decision.class = class.min(usize::from(u16::MAX)) as u16;
@@ -296,6 +301,7 @@ impl Allocation {
     }
 
     /// Sets the criterion that orders the coflow.
+    #[inline]
     pub fn set_order_criterion(&mut self, slot: Slot, order_criterion: OrderCriterion) {
         if let Some(decision) = self.decision_mut(slot) {
             decision.order_criterion = order_criterion;
@@ -303,6 +309,7 @@ impl Allocation {
     }
 
     /// Sets the rule that decided the rates.
+    #[inline]
     pub fn set_rule(&mut self, slot: Slot, rule: Rule) {
         if let Some(decision) = self.decision_mut(slot) {
             decision.rule = rule;

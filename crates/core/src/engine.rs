@@ -494,6 +494,7 @@ impl Engine {
     }
 
     /// Returns the first invalid decision of a policy that is checked.
+    #[inline]
     fn check_policy(&self) -> Result<(), PolicyError> {
         let error = match &self.root {
             RootPolicy::SizesUnknown(policy) => policy.error(),
@@ -501,7 +502,10 @@ impl Engine {
             RootPolicy::SizesKnown(policy) => policy.error(),
             RootPolicy::Tree(tree) => tree.error(),
         };
-        error.map_or(Ok(()), |error| Err(error.clone()))
+        match error {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
     }
 
     fn decide(&mut self, by: DecidedBy, now: f64) {

@@ -30,6 +30,7 @@ impl BitSet {
     }
 
     /// Copies another set. Reuses the memory if both sets have the same number of words.
+    #[inline]
     pub(crate) fn copy_from(&mut self, other: &BitSet) {
         if self.0.len() == other.0.len() {
             self.0.copy_from_slice(&other.0);
@@ -79,11 +80,13 @@ impl BitSet {
     }
 
     /// All words, 64 bits each.
+    #[inline]
     pub(crate) fn words(&self) -> &[u64] {
         &self.0
     }
 
     /// All words, mutable.
+    #[inline]
     pub(crate) fn words_mut(&mut self) -> &mut [u64] {
         &mut self.0
     }
