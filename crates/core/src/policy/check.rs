@@ -124,11 +124,11 @@ impl Invalid {
         Invalid { slot: None, links: Vec::new(), reason }
     }
 
-    fn of_coflow(slot: Slot, reason: InvalidDecision) -> Invalid {
+    fn about_coflow(slot: Slot, reason: InvalidDecision) -> Invalid {
         Invalid { slot: Some(slot), links: Vec::new(), reason }
     }
 
-    fn of_flow(slot: Slot, flow: u32, network: &Network, reason: InvalidDecision) -> Invalid {
+    fn about_flow(slot: Slot, flow: u32, network: &Network, reason: InvalidDecision) -> Invalid {
         let links = network.coflow(slot).flow_links(flow, network.fabric().ports()).collect();
         Invalid { slot: Some(slot), links, reason }
     }
@@ -171,11 +171,11 @@ impl AllocationCheck {
             }
             let coflow = network.coflow(rated.slot);
             if rated.flow as usize >= coflow.width() || coflow.flow_state(rated.flow) != FlowState::Live {
-                return Err(Invalid::of_coflow(rated.slot, InvalidDecision::FlowNotLive(rated.flow)));
+                return Err(Invalid::about_coflow(rated.slot, InvalidDecision::FlowNotLive(rated.flow)));
             }
             if !(rated.rate > 0.0 && rated.rate.is_finite()) {
                 let reason = InvalidDecision::FlowRate(rated.rate);
-                return Err(Invalid::of_flow(rated.slot, rated.flow, network, reason));
+                return Err(Invalid::about_flow(rated.slot, rated.flow, network, reason));
             }
             self.rated_flows.push((rated.slot, rated.flow));
         }
@@ -184,7 +184,7 @@ impl AllocationCheck {
             None => Ok(()),
             Some(pair) => {
                 let (slot, flow) = pair[0];
-                Err(Invalid::of_flow(slot, flow, network, InvalidDecision::RateSetTwice))
+                Err(Invalid::about_flow(slot, flow, network, InvalidDecision::RateSetTwice))
             }
         }
     }
@@ -244,10 +244,10 @@ fn check_queues(
     for &slot in network.active_coflows() {
         let class = allocation.class(slot);
         if class >= count {
-            return Err(Invalid::of_coflow(slot, InvalidDecision::Class { class, count }));
+            return Err(Invalid::about_coflow(slot, InvalidDecision::Class { class, count }));
         }
         if allocation.common(slot) != CommonRate::None || own_rate.is_some_and(|rated| rated.slot == slot) {
-            return Err(Invalid::of_coflow(slot, InvalidDecision::RatesAndQueues));
+            return Err(Invalid::about_coflow(slot, InvalidDecision::RatesAndQueues));
         }
     }
     Ok(())
@@ -262,17 +262,16 @@ fn check_common_rate(
 ) -> Result<(), Invalid> {
     let coflow = network.coflow(slot);
     let kind = coflow.common_rate_kind();
+    let has_outgrown = || kind == CommonRateKind::EstimatedRates && coflow.has_outgrown_live_flow(now);
     let reason = match allocation.common(slot) {
+        CommonRate::None => return Ok(()),
         CommonRate::Equal(_) if kind.is_proportional() => InvalidDecision::EqualRates,
+        CommonRate::Equal(rate) if rate >= 0.0 && rate.is_finite() => return Ok(()),
+        CommonRate::Equal(rate) => InvalidDecision::CommonRate(rate),
         CommonRate::CompleteTogether(_) if !kind.is_proportional() => InvalidDecision::RatesBySize,
-        CommonRate::Equal(rate) if !(rate >= 0.0 && rate.is_finite()) => InvalidDecision::CommonRate(rate),
-        CommonRate::CompleteTogether(seconds) if !(seconds > 0.0) => InvalidDecision::CompletionTime(seconds),
-        CommonRate::CompleteTogether(_)
-            if kind == CommonRateKind::EstimatedRates && coflow.has_outgrown_live_flow(now) =>
-        {
-            InvalidDecision::OutgrownEstimate
-        }
-        CommonRate::None | CommonRate::Equal(_) | CommonRate::CompleteTogether(_) => return Ok(()),
+        CommonRate::CompleteTogether(_) if has_outgrown() => InvalidDecision::OutgrownEstimate,
+        CommonRate::CompleteTogether(seconds) if seconds > 0.0 => return Ok(()),
+        CommonRate::CompleteTogether(seconds) => InvalidDecision::CompletionTime(seconds),
     };
-    Err(Invalid::of_coflow(slot, reason))
+    Err(Invalid::about_coflow(slot, reason))
 }

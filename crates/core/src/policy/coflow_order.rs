@@ -1,6 +1,6 @@
 //! Orders of coflows by policies that know sizes, and the rates that follow from an order: MADD, then backfilling.
 //!
-//! A policy implements [`CoflowOrder`], and [`OrderedPolicy`] turns the order into rates. A [`Policy`] with rates of its own can use
+//! A policy implements [`CoflowOrder`], and [`OrderedPolicy`] turns the order into rates. A [`Policy`] that sets rates can use
 //! the steps: [`SortedCoflows`], [`assign_madd`], [`assign_equal_rates`] and [`backfill_coflows`]. Each step takes from the same
 //! [`ResidualCapacity`].
 //!

@@ -209,9 +209,8 @@ fn negative_common_rates_are_an_error() {
 
 #[test]
 fn wakeup_that_is_not_in_the_future_is_an_error() {
-    let wakeups: [(fn(f64) -> f64, &str); 3] =
-        [(|now| now, "500ms"), (|now| now / 2.0, "250ms"), (|_| f64::NAN, "NaN s")];
-    for (next_wakeup, time) in wakeups {
+    let wakeups: [fn(f64) -> f64; 3] = [|now| now, |now| now / 2.0, |_| f64::NAN];
+    for (next_wakeup, time) in wakeups.into_iter().zip(["500ms", "250ms", "NaN s"]) {
         let valid = |view: &mut View<'_, SizesUnknown>, out: &mut Allocation| {
             out.set_common(view.active_coflows()[0], CommonRate::Equal(1.0));
         };
