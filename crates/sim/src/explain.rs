@@ -19,8 +19,23 @@
 //!
 //! No link limits the coflow if all its flows at the bottleneck wait for data, or if the policy does not assign residual
 //! capacity.
+//!
+//! # Division of lost time
+//!
+//! One rule for all policies divides the time that a segment loses, in this order:
+//!
+//! 1. *Slow link*: alone on links with their present capacities, the coflow would have needed this time in addition to the time on
+//!    nominal capacities. The slow link is the one at which the remaining bytes take longest at present.
+//! 2. *Other coflows*: each coflow on the limiting link loses the explained one the time that the bytes which it sent there take at
+//!    the link's present capacity.
+//! 3. *Next schedule*: the time that the limiting link was idle because flows of other coflows had ended.
+//! 4. *Policy*: the time that the explained coflow loses although neither a slow link nor other coflows use it.
+//!
+//! The rest is lost because the bottleneck became another link between two schedules. No coflow is charged more time on a link than
+//! its bytes take alone there.
 
 mod limit;
+mod open_segment;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -31,11 +46,13 @@ pub use timeline::{TimelineEntry, build_timeline};
 
 use weir_core::allocation::{OrderCriterion, Rule};
 use weir_core::model::{Coflow, FlowState, Slot, WorkloadChange};
+use weir_core::ordered_f64::OrderedF64;
 use weir_core::units::Time;
 
 use crate::outcome::CoflowOutcome;
 use crate::replay::{Observer, Snapshot};
-use limit::{CoflowLoads, HolderRate};
+use limit::{CoflowLoads, FlowsByLink, NEGLIGIBLE_FRACTION};
+use open_segment::{OpenSegment, Progress};
 
 /// Follows one coflow through a replay.
 pub struct Explainer {
@@ -47,8 +64,9 @@ pub struct Explainer {
     /// release.
     flow_links: Vec<Vec<usize>>,
     flow_numbers: Vec<u32>,
-    /// Seconds that the remaining bytes take alone.
+    /// Seconds that the remaining bytes take alone on nominal capacities, and on those since the last schedule.
     alone_remaining_seconds: f64,
+    present_remaining_seconds: f64,
     /// The times and flows of restarts; those from index `next_restart` on are in the future.
     restarts: Vec<(f64, usize)>,
     next_restart: usize,
@@ -61,42 +79,14 @@ pub struct Explainer {
     lost_bytes: f64,
     segments: Vec<Segment>,
     outcome: Option<CoflowOutcome>,
-    /// By link, in the numbering of the fabric: nominal rate, the coflow's rate, and its remaining bytes.
+    /// By link, in the numbering of the fabric: nominal rate, capacity since the last schedule, the coflow's rate, and its remaining
+    /// bytes.
     nominal_rates: Vec<f64>,
+    capacities: Vec<f64>,
     own_rates: Vec<f64>,
     remaining_by_link: Vec<f64>,
-}
-
-/// The open segment: the explanation from the last schedule on, closed at the next one.
-struct OpenSegment {
-    state: ProgressState,
-    queue: usize,
-    order_criterion: OrderCriterion,
-    rule: Rule,
-    cause: SlowdownCause,
-    /// The nominal rate of the limiting link.
-    nominal_rate: f64,
-    holders: Vec<HolderRate>,
-}
-
-impl OpenSegment {
-    /// The explanation of a coflow before its first schedule.
-    fn waiting(
-        queue: usize,
-        order_criterion: OrderCriterion,
-        rule: Rule,
-        cause: SlowdownCause,
-    ) -> OpenSegment {
-        OpenSegment {
-            state: ProgressState::Waiting,
-            queue,
-            order_criterion,
-            rule,
-            cause,
-            nominal_rate: 0.0,
-            holders: Vec::new(),
-        }
-    }
+    /// Of the coflows that use limiting links.
+    flows_by_link: FlowsByLink,
 }
 
 impl Explainer {
@@ -109,6 +99,7 @@ impl Explainer {
             flow_links: Vec::new(),
             flow_numbers: Vec::new(),
             alone_remaining_seconds: 0.0,
+            present_remaining_seconds: 0.0,
             restarts: Vec::new(),
             next_restart: 0,
             alone_seconds: 0.0,
@@ -120,8 +111,10 @@ impl Explainer {
             segments: Vec::new(),
             outcome: None,
             nominal_rates: Vec::new(),
+            capacities: Vec::new(),
             own_rates: Vec::new(),
             remaining_by_link: Vec::new(),
+            flows_by_link: FlowsByLink::default(),
         }
     }
 
@@ -134,6 +127,7 @@ impl Explainer {
         self.sizes = workload.coflows[self.index].flows.iter().map(|flow| flow.bytes.get()).collect();
         self.remaining_bytes.clone_from(&self.sizes);
         self.nominal_rates = snapshot.nominal_rates().to_vec();
+        self.capacities.clone_from(&self.nominal_rates);
         self.own_rates = vec![0.0; self.nominal_rates.len()];
         self.remaining_by_link = vec![0.0; self.nominal_rates.len()];
         let restarts = workload.events.iter().filter_map(|event| match event.change {
@@ -227,25 +221,44 @@ impl Explainer {
             // Differences leave rounding errors; links without remaining bytes must have a load of exactly 0.
             self.sum_loads();
         }
-        let previous_seconds = self.alone_remaining_seconds;
+        let (alone_before, present_before) = (self.alone_remaining_seconds, self.present_remaining_seconds);
         self.alone_remaining_seconds = self.compute_alone_seconds();
+        self.present_remaining_seconds = self.compute_present_seconds();
         if let Some(open) = self.open_segment.take() {
-            self.record_segment(now, bytes, previous_seconds - self.alone_remaining_seconds, &open);
+            let alone_seconds = alone_before - self.alone_remaining_seconds;
+            // On a link without capacity, the coflow alone would not end either.
+            let present_seconds = match present_before {
+                f64::INFINITY => time,
+                before => before - self.present_remaining_seconds,
+            };
+            self.record_segment(now, &Progress { bytes, alone_seconds, present_seconds }, &open);
         }
         self.last_time = now;
     }
 
-    /// Seconds that the remaining bytes take alone.
-    fn compute_alone_seconds(&self) -> f64 {
-        self.loaded_links()
-            .map(|link| self.remaining_by_link[link] / self.nominal_rates[link])
-            .fold(0.0, f64::max)
+    /// Seconds that the remaining bytes of a link take alone on its nominal capacity. None on the link that flows without a path cross:
+    /// alone, they have a path.
+    fn alone_seconds_at(&self, link: usize) -> f64 {
+        let nominal_rate = self.nominal_rates[link];
+        if nominal_rate > 0.0 { self.remaining_by_link[link] / nominal_rate } else { 0.0 }
     }
 
-    /// The links with remaining bytes, without the one that flows without a path cross: alone, they have a path.
-    fn loaded_links(&self) -> impl Iterator<Item = usize> + Clone + '_ {
-        let is_loaded = |&link: &usize| self.remaining_by_link[link] > 0.0 && self.nominal_rates[link] > 0.0;
-        (0..self.remaining_by_link.len()).filter(is_loaded)
+    /// Seconds that the remaining bytes of a link take alone on its capacity since the last schedule.
+    fn present_seconds_at(&self, link: usize) -> f64 {
+        self.remaining_by_link[link] / self.capacities[link]
+    }
+
+    fn compute_alone_seconds(&self) -> f64 {
+        self.loaded_links().map(|link| self.alone_seconds_at(link)).fold(0.0, f64::max)
+    }
+
+    fn compute_present_seconds(&self) -> f64 {
+        self.loaded_links().map(|link| self.present_seconds_at(link)).fold(0.0, f64::max)
+    }
+
+    /// The links with remaining bytes.
+    fn loaded_links(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.remaining_by_link.len()).filter(|&link| self.remaining_by_link[link] > 0.0)
     }
 
     /// Computes the remaining bytes of each link.
@@ -256,55 +269,17 @@ impl Explainer {
         }
     }
 
-    fn record_segment(&mut self, end: f64, bytes: f64, alone_seconds: f64, open: &OpenSegment) {
+    fn record_segment(&mut self, end: f64, progress: &Progress, open: &OpenSegment) {
         let start = self.last_time;
-        let lost_seconds = (end - start - alone_seconds).max(0.0);
-        let total_rate: f64 = open.holders.iter().map(|h| h.rate).sum();
-        let holders = open.holders.iter().map(|&HolderRate { coflow, queue, order_criterion, rate }| {
-            Holder {
-                coflow,
-                queue,
-                order_criterion,
-                // An integral over time until the segment is closed.
-                rate_share: rate / open.nominal_rate * (end - start),
-                lost_seconds: lost_seconds * rate / total_rate,
-            }
-        });
+        if end <= start && progress.bytes == 0.0 {
+            return;
+        }
+        let part = open.close(start, end, progress);
         match self.segments.last_mut() {
-            Some(last) if is_continuation(last, open) => {
-                last.end = end;
-                last.bytes += bytes;
-                last.alone_seconds += alone_seconds;
-                last.order_criterion = open.order_criterion;
-                for holder in holders {
-                    match last.holders.iter_mut().find(|h| h.coflow == holder.coflow) {
-                        Some(existing) => {
-                            (existing.queue, existing.order_criterion) =
-                                (holder.queue, holder.order_criterion);
-                            existing.rate_share += holder.rate_share;
-                            existing.lost_seconds += holder.lost_seconds;
-                        }
-                        None => last.holders.push(holder),
-                    }
-                }
-            }
-            _ if end <= start && bytes == 0.0 => {}
+            Some(last) if is_continuation(last, open) => last.append(part),
             _ => {
-                let OpenSegment { state, queue, order_criterion, rule, cause, .. } = *open;
-                let holders = holders.collect();
                 self.close_segment();
-                self.segments.push(Segment {
-                    start,
-                    end,
-                    bytes,
-                    alone_seconds,
-                    state,
-                    queue,
-                    order_criterion,
-                    rule,
-                    cause,
-                    holders,
-                });
+                self.segments.push(part);
             }
         }
     }
@@ -350,28 +325,34 @@ impl Explainer {
                 self.rates.push((original, rate));
             }
         }
-        let bottleneck = self.find_bottleneck();
-        let pace = bottleneck.map_or(0.0, |link| self.own_rates[link] / self.nominal_rates[link]);
-        let state = ProgressState::from_pace(pace, !self.rates.is_empty());
+        limit::write_present_capacities(snapshot, &mut self.capacities);
+        self.flows_by_link.prepare(snapshot);
+        self.present_remaining_seconds = self.compute_present_seconds();
         let ports = snapshot.fabric().ports();
-        let has_live_flows = |link: usize| {
-            let mut flows = self.flow_links.iter().zip(&self.flow_numbers);
-            match link.checked_sub(2 * ports) {
-                None if link < ports => coflow.sending_ports().contains(link),
-                None => coflow.receiving_ports().contains(link - ports),
-                Some(_) => flows.any(|(links, &flow)| {
-                    coflow.flow_state(flow) == FlowState::Live && links.contains(&link)
-                }),
-            }
+        let bottleneck =
+            self.find_slowest_link(&self.nominal_rates, ports, |link| self.alone_seconds_at(link));
+        let pace = bottleneck.map_or(0.0, |link| self.pace_at(link, &self.nominal_rates));
+        let slowest = self.find_slowest_link(&self.capacities, ports, |link| self.present_seconds_at(link));
+        let present_pace = slowest.map_or(0.0, |link| self.pace_at(link, &self.capacities));
+        let is_slow = |link: &usize| {
+            let (capacity, nominal) = (self.capacities[*link], self.nominal_rates[*link]);
+            capacity == 0.0 || nominal - capacity > NEGLIGIBLE_FRACTION * nominal
         };
-        let (cause, nominal_rate, holders) = match bottleneck {
-            _ if state == ProgressState::FullPace => (SlowdownCause::None, 0.0, Vec::new()),
-            Some(bottleneck) if has_live_flows(bottleneck) => {
-                let loads = CoflowLoads { slot, remaining_bytes: &self.remaining_by_link, bottleneck };
-                limit::find_cause(snapshot, &loads)
+        let slow_link = slowest.filter(is_slow);
+        let state = ProgressState::from_pace(pace, !self.rates.is_empty());
+        let (cause, holders) = match (slow_link, bottleneck) {
+            _ if state == ProgressState::FullPace => (SlowdownCause::None, Vec::new()),
+            // As fast as alone on present capacities.
+            (Some(link), _) if self.capacities[link] == 0.0 || present_pace > 1.0 - NEGLIGIBLE_FRACTION => {
+                (SlowdownCause::SlowLink(limit::name_link(snapshot, link)), Vec::new())
+            }
+            (_, Some(bottleneck)) if self.has_live_flows(snapshot, slot, bottleneck) => {
+                let (remaining_bytes, capacities) = (&self.remaining_by_link[..], &self.capacities[..]);
+                let loads = CoflowLoads { slot, remaining_bytes, capacities, bottleneck };
+                limit::find_cause(snapshot, &loads, &mut self.flows_by_link)
             }
             // No other coflow limits it.
-            _ => (SlowdownCause::NoData, 0.0, Vec::new()),
+            _ => (SlowdownCause::NoData, Vec::new()),
         };
         let allocation = snapshot.allocation();
         self.open_segment = Some(OpenSegment {
@@ -380,20 +361,47 @@ impl Explainer {
             order_criterion: allocation.order_criterion(slot),
             rule: allocation.rule(slot),
             cause,
-            nominal_rate,
+            slow_link: slow_link.map(|link| limit::name_link(snapshot, link)),
+            present_pace,
             holders,
         });
     }
 
-    /// The link whose remaining bytes take longest alone; of several, the one where the coflow is slowest.
-    fn find_bottleneck(&self) -> Option<usize> {
-        let seconds = |link: usize| self.remaining_by_link[link] / self.nominal_rates[link];
-        let loaded = self.loaded_links();
-        let most = loaded.clone().map(seconds).fold(0.0, f64::max);
-        let pace = |link: usize| self.own_rates[link] / self.nominal_rates[link];
-        loaded
-            .filter(|&link| seconds(link) >= most * (1.0 - 1e-9))
-            .min_by(|&a, &b| pace(a).total_cmp(&pace(b)))
+    /// Whether a flow with data crosses a link.
+    fn has_live_flows(&self, snapshot: &Snapshot<'_>, slot: Slot, link: usize) -> bool {
+        let (coflow, ports) = (snapshot.coflow(slot), snapshot.fabric().ports());
+        match link.checked_sub(2 * ports) {
+            None if link < ports => coflow.sending_ports().contains(link),
+            None => coflow.receiving_ports().contains(link - ports),
+            Some(_) => self
+                .flow_links
+                .iter()
+                .zip(&self.flow_numbers)
+                .any(|(links, &flow)| coflow.flow_state(flow) == FlowState::Live && links.contains(&link)),
+        }
+    }
+
+    /// The link whose remaining bytes take most `seconds`; of several, the one where the coflow is slowest relative to `rates`. Of links
+    /// without capacity, a port comes first, and then the link that flows without a path cross.
+    fn find_slowest_link(
+        &self,
+        rates: &[f64],
+        ports: usize,
+        seconds: impl Fn(usize) -> f64 + Copy,
+    ) -> Option<usize> {
+        let most = self.loaded_links().map(seconds).fold(0.0, f64::max);
+        let order = |link: usize| {
+            let nominal_rate = if link < 2 * ports { 0.0 } else { self.nominal_rates[link] };
+            (OrderedF64(self.pace_at(link, rates)), OrderedF64(nominal_rate))
+        };
+        self.loaded_links()
+            .filter(|&link| seconds(link) > 0.0 && seconds(link) >= most * (1.0 - 1e-9))
+            .min_by_key(|&link| order(link))
+    }
+
+    /// The coflow's rate on a link relative to `rates`.
+    fn pace_at(&self, link: usize, rates: &[f64]) -> f64 {
+        if rates[link] > 0.0 { self.own_rates[link] / rates[link] } else { 0.0 }
     }
 }
 

@@ -283,14 +283,14 @@ fn rule_meaning(rule: Rule) -> &'static str {
 fn cause_text(cause: SlowdownCause, network: &Network) -> String {
     match cause {
         SlowdownCause::None => "its bottleneck became another link between schedules".to_owned(),
-        SlowdownCause::NextSchedule => "released between two schedules".to_owned(),
+        SlowdownCause::NextSchedule => "waits for the next schedule".to_owned(),
         SlowdownCause::NoData => "its bottleneck has no data to send".to_owned(),
         SlowdownCause::ContendedLink(link) => link_name(link, network),
         SlowdownCause::SlowLink(Link::Trunk(trunk)) if trunk as usize >= network.trunk_count() => {
             "no path leads to the receiver while cables are down".to_owned()
         }
         SlowdownCause::SlowLink(link) => format!("{} is below its nominal rate", link_name(link, network)),
-        SlowdownCause::Policy => "no link is a bottleneck: the policy gives no more".to_owned(),
+        SlowdownCause::Policy => "the policy assigns no more".to_owned(),
     }
 }
 

@@ -361,6 +361,29 @@ fn explain_divides_the_cct_into_waiting_and_sending() {
     );
 }
 
+/// A port at a tenth of its rate, which two coflows of 1 s share.
+#[test]
+fn explain_charges_a_slow_port_to_no_coflow() {
+    let dir = TestDir::new();
+    let coflows = "coflow 1\nflow 0 1 1MB\ncoflow 2\nflow 0 2 1MB\n";
+    dir.write("slow.weir", &format!("weir-trace 1\nports 3\n{coflows}event 0s port=0 side=both rate=0.1\n"));
+    for policy in ["fair", "netshare", "saba"] {
+        let line = format!("explain slow.weir --policy {policy} --coflow 1 --interval 0 --port-rate 8Mbit");
+        let found = dir.json_of(&format!("{line} --format json"));
+        let number = |value: &serde_json::Value| (value.as_f64().unwrap() * 1e9).round() / 1e9;
+        assert_eq!((number(&found["cct_s"]), number(&found["alone_s"])), (20.0, 1.0), "{policy}");
+        let causes = found["by_cause"].as_array().unwrap().iter();
+        let causes: Vec<_> =
+            causes.map(|found| (found["cause"].as_str().unwrap(), number(&found["lost_s"]))).collect();
+        assert_eq!(causes, [("port", 10.0), ("slow-port", 9.0)], "{policy}");
+        let coflows = found["by_coflow"].as_array().unwrap();
+        assert_eq!((coflows.len(), number(&coflows[0]["lost_s"])), (1, 10.0), "{policy}");
+        let text = dir.stdout_of(&line);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(words.windows(4).any(|row| row == ["coflow", "2", "10.00", "s"]), "{text}");
+    }
+}
+
 #[test]
 fn policies_are_listed_with_their_parameters() {
     let dir = TestDir::new();

@@ -3,20 +3,69 @@
 use std::collections::BTreeMap;
 
 use weir_core::allocation::{CommonRate, OrderCriterion};
-use weir_core::model::{Coflow, Slot};
+use weir_core::model::{Coflow, FlowState, Slot};
 
 use super::report::{Link, SlowdownCause};
 use crate::replay::Snapshot;
 
 /// Residual capacities up to this fraction of a link's nominal rate count as none.
-const NEGLIGIBLE_FRACTION: f64 = 1e-6;
+pub(super) const NEGLIGIBLE_FRACTION: f64 = 1e-6;
 
-/// A coflow that uses the limiting link, and its rate there.
-pub(super) struct HolderRate {
+/// A coflow that uses the limiting link, and its rates there.
+pub(super) struct HolderRates {
     pub coflow: u64,
     pub queue: usize,
     pub order_criterion: OrderCriterion,
-    pub rate: f64,
+    /// Its rate relative to the nominal rate of the link.
+    pub rate_share: f64,
+    /// Of its flows on the link.
+    flows: Vec<HolderFlow>,
+}
+
+/// A flow on the limiting link.
+struct HolderFlow {
+    /// Its rate relative to the capacity of the link.
+    used_fraction: f64,
+    /// Time until it has sent all bytes at this rate.
+    seconds_left: f64,
+}
+
+impl HolderRates {
+    /// The fraction of the link's capacity that the coflow uses before one of its flows ends.
+    pub fn used_fraction(&self) -> f64 {
+        self.flows.iter().map(|flow| flow.used_fraction).sum()
+    }
+
+    /// Seconds that the bytes which the coflow sends in this time take alone.
+    pub fn used_seconds(&self, time: f64) -> f64 {
+        self.flows.iter().map(|flow| flow.used_fraction * flow.seconds_left.min(time)).sum()
+    }
+
+    /// Seconds that the link carries nothing because flows of the coflow have ended in this time.
+    pub fn idle_seconds(&self, time: f64) -> f64 {
+        self.used_fraction() * time - self.used_seconds(time)
+    }
+}
+
+/// By release number of a coflow and link: the flows of the coflow over the link, as far as needed.
+#[derive(Default)]
+pub(super) struct FlowsByLink(BTreeMap<(u64, usize), Vec<u32>>);
+
+impl FlowsByLink {
+    /// Forgets all flows, if cables change their paths.
+    pub fn prepare(&mut self, snapshot: &Snapshot<'_>) {
+        if snapshot.has_cable_events() {
+            self.0.clear();
+        }
+    }
+
+    fn find(&mut self, snapshot: &Snapshot<'_>, slot: Slot, link: usize) -> &[u32] {
+        let coflow = snapshot.coflow(slot);
+        self.0.entry((coflow.seq, link)).or_insert_with(|| {
+            let crosses = |&flow: &u32| snapshot.flow_links(slot, flow).any(|at| at == link);
+            (0..coflow.width() as u32).filter(crosses).collect()
+        })
+    }
 }
 
 /// The explained coflow at a schedule.
@@ -24,6 +73,8 @@ pub(super) struct CoflowLoads<'a> {
     pub slot: Slot,
     /// By link.
     pub remaining_bytes: &'a [f64],
+    /// By link; see [`write_present_capacities`].
+    pub capacities: &'a [f64],
     /// The link whose remaining bytes take longest alone.
     pub bottleneck: usize,
 }
@@ -36,30 +87,44 @@ enum RateKind {
     Decided,
 }
 
-/// The cause of a coflow's pace, the nominal rate of the limiting link, and the other coflows that use it, the fastest first.
+/// Writes the capacities of all links to `capacities`, at receiving ports with incast those for the present number of flows.
+pub(super) fn write_present_capacities(snapshot: &Snapshot<'_>, capacities: &mut Vec<f64>) {
+    capacities.clear();
+    capacities.extend(snapshot.link_capacities());
+    if snapshot.has_incast() {
+        let mut flow_counts = vec![0; capacities.len()];
+        // With incast, all rates are visited flow by flow.
+        visit_rates(snapshot, RateKind::InForce, |_, link, _| flow_counts[link] += 1);
+        for (link, (capacity, count)) in capacities.iter_mut().zip(flow_counts).enumerate() {
+            *capacity *= snapshot.goodput_fraction(link, count);
+        }
+    }
+}
+
+/// The cause of a coflow's pace, and the other coflows that use the limiting link, the fastest first.
 pub(super) fn find_cause(
     snapshot: &Snapshot<'_>,
     coflow: &CoflowLoads<'_>,
-) -> (SlowdownCause, f64, Vec<HolderRate>) {
+    flows_by_link: &mut FlowsByLink,
+) -> (SlowdownCause, Vec<HolderRates>) {
     // A policy does not assign the capacity that becomes free where other limits reduce its rates.
     let decided = snapshot.has_limited_rates().then_some(RateKind::Decided);
     let found = [Some(RateKind::InForce), decided]
         .into_iter()
         .flatten()
         .find_map(|kind| find_limiting_link(snapshot, coflow, kind).map(|limit| (kind, limit)));
-    let Some((kind, (link, is_contended))) = found else {
-        return (SlowdownCause::Policy, 0.0, Vec::new());
-    };
-    let nominal_rate = snapshot.nominal_rates()[link];
-    let name = name_link(snapshot, link);
-    if is_contended {
-        (SlowdownCause::ContendedLink(name), nominal_rate, find_holders(snapshot, coflow.slot, link, kind))
-    } else {
-        (SlowdownCause::SlowLink(name), nominal_rate, Vec::new())
+    match found {
+        None => (SlowdownCause::Policy, Vec::new()),
+        Some((kind, (link, true))) => (
+            SlowdownCause::ContendedLink(name_link(snapshot, link)),
+            find_holders(snapshot, coflow, link, kind, flows_by_link),
+        ),
+        Some((_, (link, false))) => (SlowdownCause::SlowLink(name_link(snapshot, link)), Vec::new()),
     }
 }
 
-fn name_link(snapshot: &Snapshot<'_>, link: usize) -> Link {
+/// The link with this number.
+pub(super) fn name_link(snapshot: &Snapshot<'_>, link: usize) -> Link {
     let ports = snapshot.fabric().ports();
     match link.checked_sub(2 * ports) {
         Some(trunk) => Link::Trunk(trunk as u32),
@@ -75,13 +140,10 @@ fn find_limiting_link(
     kind: RateKind,
 ) -> Option<(usize, bool)> {
     let links = coflow.remaining_bytes.len();
-    let (mut used, mut used_by_others, mut flow_counts) =
-        (vec![0.0; links], vec![0.0; links], vec![0; links]);
+    let (mut used, mut used_by_others) = (vec![0.0; links], vec![0.0; links]);
     visit_rates(snapshot, kind, |slot, link, rate| {
         used[link] += rate;
         used_by_others[link] += if slot == coflow.slot { 0.0 } else { rate };
-        // With incast, all rates are visited flow by flow.
-        flow_counts[link] += 1;
     });
     let decided_links = match kind {
         RateKind::InForce => links,
@@ -90,7 +152,7 @@ fn find_limiting_link(
     let mut worst: Option<((f64, f64), usize, bool)> = None;
     for (link, capacity) in snapshot.link_capacities().enumerate().take(decided_links) {
         let capacity = match kind {
-            RateKind::InForce => capacity * snapshot.goodput_fraction(link, flow_counts[link]),
+            RateKind::InForce => coflow.capacities[link],
             RateKind::Decided => capacity,
         };
         let (remaining, nominal) = (coflow.remaining_bytes[link], snapshot.nominal_rates()[link]);
@@ -120,27 +182,52 @@ fn find_limiting_link(
     worst.map(|(_, link, is_contended)| (link, is_contended))
 }
 
-/// The coflows other than that in `slot` that use a link, the fastest first.
-fn find_holders(snapshot: &Snapshot<'_>, slot: Slot, link: usize, kind: RateKind) -> Vec<HolderRate> {
+/// The other coflows that use a link, the fastest first.
+fn find_holders(
+    snapshot: &Snapshot<'_>,
+    coflow: &CoflowLoads<'_>,
+    link: usize,
+    kind: RateKind,
+    flows_by_link: &mut FlowsByLink,
+) -> Vec<HolderRates> {
     let mut rates: BTreeMap<Slot, f64> = BTreeMap::new();
     visit_rates(snapshot, kind, |other, at, rate| {
-        if other != slot && at == link {
+        if other != coflow.slot && at == link {
             *rates.entry(other).or_default() += rate;
         }
     });
     let allocation = snapshot.allocation();
-    let negligible_rate = NEGLIGIBLE_FRACTION * snapshot.nominal_rates()[link];
-    let rates = rates.into_iter().filter(|(_, rate)| *rate > negligible_rate);
-    let mut holders: Vec<HolderRate> = rates
-        .map(|(other, rate)| HolderRate {
+    let nominal_rate = snapshot.nominal_rates()[link];
+    let rates = rates.into_iter().filter(|(_, rate)| *rate > NEGLIGIBLE_FRACTION * nominal_rate);
+    let mut holders: Vec<HolderRates> = rates
+        .map(|(other, rate)| HolderRates {
             coflow: snapshot.coflow(other).id,
             queue: allocation.class(other),
             order_criterion: allocation.order_criterion(other),
-            rate,
+            rate_share: rate / nominal_rate,
+            flows: rate_flows(
+                snapshot,
+                other,
+                flows_by_link.find(snapshot, other, link),
+                coflow.capacities[link],
+            ),
         })
         .collect();
-    holders.sort_by(|a, b| b.rate.total_cmp(&a.rate).then(a.coflow.cmp(&b.coflow)));
+    holders.sort_by(|a, b| b.rate_share.total_cmp(&a.rate_share).then(a.coflow.cmp(&b.coflow)));
     holders
+}
+
+/// Those of the flows on a link of this capacity that have rates.
+fn rate_flows(snapshot: &Snapshot<'_>, slot: Slot, flows: &[u32], capacity: f64) -> Vec<HolderFlow> {
+    let coflow = snapshot.coflow(slot);
+    let live = flows.iter().filter(|&&flow| coflow.flow_state(flow) == FlowState::Live);
+    let rated = live.map(|&flow| (flow, snapshot.rate(slot, flow))).filter(|(_, rate)| *rate > 0.0);
+    rated
+        .map(|(flow, rate)| HolderFlow {
+            used_fraction: rate / capacity,
+            seconds_left: snapshot.remaining_bytes(slot, flow).map_or(f64::INFINITY, |bytes| bytes / rate),
+        })
+        .collect()
 }
 
 /// Calls `visit` with slot, link and rate for all rates. Coflows whose flows all have one rate need no visit of single flows.

@@ -85,7 +85,8 @@ impl ProgressState {
 pub enum SlowdownCause {
     /// No cause. Time can still be lost, because the bottleneck became another link between two schedules.
     None,
-    /// The coflow was released between two schedules.
+    /// The coflow was released between two schedules, or flows of other coflows ended and the limiting link was idle until the next
+    /// schedule.
     NextSchedule,
     /// All its flows at the bottleneck wait for their data.
     NoData,
@@ -93,7 +94,7 @@ pub enum SlowdownCause {
     ContendedLink(Link),
     /// This link has less than its nominal rate, and the coflow uses all of it.
     SlowLink(Link),
-    /// All its links have residual capacity, but the policy does not assign it.
+    /// The policy assigns less than other coflows and slow links leave.
     Policy,
 }
 
@@ -132,7 +133,7 @@ pub struct Holder {
     pub order_criterion: OrderCriterion,
     /// Its mean share of the link's nominal rate over the segment.
     pub rate_share: f64,
-    /// Seconds that it cost; see [`Segment::lost_seconds`].
+    /// Seconds that it cost: a part of [`Segment::lost_seconds`].
     pub lost_seconds: f64,
 }
 
@@ -159,12 +160,38 @@ pub struct Segment {
     pub cause: SlowdownCause,
     /// The coflows that use the limiting link, the largest share first.
     pub holders: Vec<Holder>,
+    /// Seconds lost to each cause. Their sum is [`Segment::lost_seconds`].
+    pub losses: Vec<(SlowdownCause, f64)>,
 }
 
 impl Segment {
     /// The duration, in seconds.
     pub fn duration_seconds(&self) -> f64 {
         self.end - self.start
+    }
+
+    /// Appends the next part, with the same explanation.
+    pub(super) fn append(&mut self, part: Segment) {
+        self.end = part.end;
+        self.bytes += part.bytes;
+        self.alone_seconds += part.alone_seconds;
+        self.order_criterion = part.order_criterion;
+        for holder in part.holders {
+            match self.holders.iter_mut().find(|h| h.coflow == holder.coflow) {
+                Some(existing) => {
+                    (existing.queue, existing.order_criterion) = (holder.queue, holder.order_criterion);
+                    existing.rate_share += holder.rate_share;
+                    existing.lost_seconds += holder.lost_seconds;
+                }
+                None => self.holders.push(holder),
+            }
+        }
+        for (cause, seconds) in part.losses {
+            match self.losses.iter_mut().find(|loss| loss.0 == cause) {
+                Some(existing) => existing.1 += seconds,
+                None => self.losses.push((cause, seconds)),
+            }
+        }
     }
 
     /// The pace: 1 is as fast as alone on nominal capacities.
@@ -242,8 +269,8 @@ impl Explanation {
     /// Seconds lost by cause, in descending order.
     pub fn lost_seconds_by_cause(&self) -> Vec<(SlowdownCause, f64)> {
         let mut sums: BTreeMap<SlowdownCause, f64> = BTreeMap::new();
-        for segment in &self.segments {
-            *sums.entry(segment.cause).or_default() += segment.lost_seconds();
+        for &(cause, seconds) in self.segments.iter().flat_map(|segment| &segment.losses) {
+            *sums.entry(cause).or_default() += seconds;
         }
         sort_descending(sums, self.outcome.cct())
     }

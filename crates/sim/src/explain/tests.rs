@@ -67,13 +67,13 @@ fn check_sums(found: &Explanation) {
     assert!(accounted.abs() <= 1e-9 * cct || (found.lost_bytes > 0.0 && accounted < 0.0), "{accounted}");
     for segment in &found.segments {
         assert!(segment.state != ProgressState::Waiting || segment.bytes == 0.0);
-        let lost: f64 = segment.holders.iter().map(|h| h.lost_seconds).sum();
-        assert!(
-            segment.holders.is_empty()
-                || (lost - segment.lost_seconds()).abs() < 1e-9 * segment.duration_seconds().max(1.0),
-            "{lost} of {}: {segment:?}",
-            segment.lost_seconds()
-        );
+        let is_near = |a: f64, b: f64| (a - b).abs() < 1e-9 * segment.duration_seconds().max(1.0);
+        let lost: f64 = segment.losses.iter().map(|(_, lost)| lost).sum();
+        assert!(is_near(lost, segment.lost_seconds()), "{lost} of {}: {segment:?}", segment.lost_seconds());
+        let to_others = |(cause, _): &&(SlowdownCause, f64)| matches!(cause, SlowdownCause::ContendedLink(_));
+        let contended: f64 = segment.losses.iter().filter(to_others).map(|(_, lost)| lost).sum();
+        let charged: f64 = segment.holders.iter().map(|h| h.lost_seconds).sum();
+        assert!(is_near(charged, contended), "{charged} of {contended}: {segment:?}");
     }
 }
 
@@ -172,9 +172,13 @@ fn names_the_port_that_the_policy_assigned_to_a_flow_that_a_trunk_limits() {
     for policy in ["fifo", "saath"] {
         let found = explain_over(&workload, policy, 1, 0.0, at_ports.clone());
         check_sums(&found);
+        // The port sends 1.5 bytes meanwhile. The policy assigns the other half of the time to the flow that does not use it.
         let port = SlowdownCause::ContendedLink(Link::Sender(0));
-        assert_eq!(found.lost_seconds_by_cause(), [(port, 3.0)], "{policy}");
-        assert_eq!(found.segments[0].holders[0].rate_share, 1.0, "{policy}");
+        let mut causes = found.lost_seconds_by_cause();
+        causes.sort_unstable_by_key(|(cause, _)| *cause);
+        assert_eq!(causes, [(port, 1.5), (SlowdownCause::Policy, 1.5)], "{policy}");
+        let holder = found.segments[0].holders[0];
+        assert_eq!((holder.rate_share, holder.lost_seconds), (1.0, 1.5), "{policy}");
     }
 }
 
@@ -339,6 +343,67 @@ fn names_a_slow_port_and_the_wait_for_a_schedule() {
         found.lost_seconds_by_cause(),
         [(SlowdownCause::SlowLink(port), 3.0), (SlowdownCause::NextSchedule, 0.75)]
     );
+}
+
+/// Two coflows of one byte each from port 0, which has a tenth of its rate.
+fn coflows_at_a_slow_port() -> Workload {
+    let coflows = vec![coflow(1, 0.0, &[(0, 1, 1.0)]), coflow(2, 0.0, &[(0, 2, 1.0)])];
+    let change = WorkloadChange::PortRate { port: 0, side: PortSide::Both, factor: 0.1 };
+    let events = vec![TimedEvent { time: time(0.0), change }];
+    Workload { ports: 3, coflows, events, names: ServiceNames::default() }
+}
+
+#[track_caller]
+fn assert_near(found: &[(SlowdownCause, f64)], expected: &[(SlowdownCause, f64)], context: &str) {
+    let is_near =
+        |(a, b): (&(SlowdownCause, f64), &(SlowdownCause, f64))| a.0 == b.0 && (a.1 - b.1).abs() < 1e-9;
+    let are_near = found.len() == expected.len() && found.iter().zip(expected).all(is_near);
+    assert!(are_near, "{context}: found {found:?}, expected {expected:?}");
+}
+
+#[test]
+fn slow_port_is_not_charged_to_the_coflow_that_shares_it() {
+    let workload = coflows_at_a_slow_port();
+    let slow = SlowdownCause::SlowLink(Link::Sender(0));
+    let shared = SlowdownCause::ContendedLink(Link::Sender(0));
+    for policy in ["fair", "netshare", "saba", "saath", "varys", "aalo", "pfp", "weir"] {
+        let found = [0, 1].map(|index| explain(&workload, policy, index, 0.0));
+        for explanation in &found {
+            check_sums(explanation);
+        }
+        let last = found.iter().max_by(|a, b| a.outcome.end.total_cmp(&b.outcome.end)).unwrap();
+        // The other coflow and the own one take 10 s each; at its nominal rate, the port takes 1 s.
+        assert!((last.outcome.cct() - 20.0).abs() < 1e-9, "{policy}: {}", last.outcome.cct());
+        assert_near(&last.lost_seconds_by_cause(), &[(shared, 10.0), (slow, 9.0)], policy);
+        let [(_, charged)] = last.lost_seconds_by_coflow()[..] else { panic!("{policy}: {last:?}") };
+        assert!((charged - 10.0).abs() < 1e-9, "{policy}: {charged}");
+    }
+}
+
+#[test]
+fn slow_sending_port_is_the_cause_although_others_fill_the_receiving_port() {
+    // The other coflow takes what the slow port leaves at port 2.
+    let mut workload = coflows_at_a_slow_port();
+    workload.coflows = vec![coflow(1, 0.0, &[(0, 2, 1.0)]), coflow(2, 0.0, &[(1, 2, 9.0)])];
+    for policy in ["fair", "netshare", "saba"] {
+        let found = explain(&workload, policy, 0, 0.0);
+        check_sums(&found);
+        let slow = SlowdownCause::SlowLink(Link::Sender(0));
+        assert_near(&found.lost_seconds_by_cause(), &[(slow, 9.0)], policy);
+        assert!(found.lost_seconds_by_coflow().is_empty(), "{policy}");
+    }
+}
+
+#[test]
+fn link_that_is_idle_until_the_next_schedule_is_charged_to_no_coflow() {
+    // Coflow 7 ends after 1 s, and coflow 8 starts at the next schedule.
+    let coflows = vec![coflow(7, 0.0, &[(0, 1, 1.0)]), coflow(8, 0.0, &[(0, 2, 3.0)])];
+    let workload = Workload { ports: 3, coflows, events: Vec::new(), names: ServiceNames::default() };
+    let found = explain(&workload, "fifo", 1, 1.5);
+    check_sums(&found);
+    let port = SlowdownCause::ContendedLink(Link::Sender(0));
+    assert_eq!(found.lost_seconds_by_cause(), [(port, 1.0), (SlowdownCause::NextSchedule, 0.5)]);
+    assert_eq!(found.lost_seconds_by_coflow(), [(7, 1.0)]);
 }
 
 #[test]

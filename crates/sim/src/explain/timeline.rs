@@ -108,6 +108,7 @@ mod tests {
             rule: Rule::Unexplained,
             cause: SlowdownCause::Policy,
             holders: Vec::new(),
+            losses: Vec::new(),
         };
         ends.iter().map(segment).collect()
     }

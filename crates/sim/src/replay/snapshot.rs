@@ -65,6 +65,11 @@ impl Snapshot<'_> {
         self.engine.has_capacity_limits()
     }
 
+    /// Whether the capacity of receiving ports depends on the number of flows.
+    pub fn has_incast(&self) -> bool {
+        self.goodput.is_some()
+    }
+
     /// The fraction of a link's capacity that remains if this number of flows uses the link: below 1 at receiving ports with incast.
     pub fn goodput_fraction(&self, link: usize, flow_count: usize) -> f64 {
         let ports = self.fabric().ports();
@@ -115,6 +120,15 @@ impl Snapshot<'_> {
             Some(_) => 0.0,
             None => network.rate(slot, flow),
         }
+    }
+
+    /// The bytes that a flow has left. `None` under a transport, which changes rates whenever a flow ends.
+    pub fn remaining_bytes(&self, slot: Slot, flow: u32) -> Option<f64> {
+        let network = self.engine.network();
+        let coflow = network.coflow(slot);
+        let spec = &self.workload.coflows[coflow.workload_index].flows[coflow.spec_index(flow) as usize];
+        let remaining = || (spec.bytes.get() - network.sent_bytes(slot, flow, self.now)).max(0.0);
+        self.transport.is_none().then(remaining)
     }
 
     /// The allocation of the schedule.

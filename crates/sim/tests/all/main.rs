@@ -6,6 +6,7 @@ mod cables;
 mod campaign;
 mod common;
 mod demands;
+mod explanations;
 mod incast;
 mod jobs;
 mod link_use;

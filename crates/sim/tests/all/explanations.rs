@@ -1,0 +1,155 @@
+//! Explanations of every policy: the parts of the time add up, and no coflow is charged more than its bytes take alone.
+
+use std::collections::BTreeMap;
+
+use crate::common::{
+    POLICIES, WorkloadFeatures, any_workload, cases, leaf_spine, options, options_over, time,
+};
+use proptest::prelude::*;
+use weir_core::engine::DecidesOver;
+use weir_core::model::{PortSide, TimedEvent, Trunks, Workload, WorkloadChange};
+use weir_core::policy;
+use weir_sim::explain::{Explainer, Explanation, Link, SlowdownCause};
+use weir_sim::{CoflowOutcome, Observer, ReplayOptions, Snapshot, replay};
+
+/// Explains all coflows of a replay.
+struct Explainers(Vec<Explainer>);
+
+impl Observer for Explainers {
+    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
+        self.0.iter_mut().all(|explainer| explainer.on_schedule(snapshot))
+    }
+
+    fn on_coflow_completed(&mut self, outcome: &CoflowOutcome) {
+        self.0.iter_mut().for_each(|explainer| explainer.on_coflow_completed(outcome));
+    }
+}
+
+fn explain_all(w: &Workload, policy: &str, options: &ReplayOptions) -> Vec<Explanation> {
+    let mut explainers = Explainers((0..w.coflows.len()).map(Explainer::new).collect());
+    let built = policy::build(policy).unwrap();
+    replay(w, built, options, &mut explainers).unwrap_or_else(|error| panic!("{policy}: {error}"));
+    explainers.0.into_iter().map(|explainer| explainer.finish().expect("all coflows complete")).collect()
+}
+
+/// By coflow and link: the seconds that the bytes of the coflow take alone on the link, at its lowest capacity above zero.
+fn max_charges(w: &Workload, trunks: Option<&Trunks>) -> BTreeMap<(u64, Link), f64> {
+    let mut seconds: BTreeMap<(u64, Link), f64> = BTreeMap::new();
+    let min_factor = |port: u32, receives: bool| {
+        let factors = w.events.iter().filter_map(|event| match event.change {
+            WorkloadChange::PortRate { port: changed, side, factor } => {
+                let skipped = if receives { PortSide::Send } else { PortSide::Receive };
+                (changed == port && side != skipped && factor > 0.0).then_some(factor)
+            }
+            _ => None,
+        });
+        factors.fold(1.0, f64::min)
+    };
+    let mut paths = trunks.cloned();
+    for (index, coflow) in w.coflows.iter().enumerate() {
+        for (position, flow) in (0..).zip(&coflow.flows) {
+            let bytes = flow.bytes.get();
+            let mut add = |link, rate: f64| *seconds.entry((coflow.id, link)).or_default() += bytes / rate;
+            add(Link::Sender(flow.src), min_factor(flow.src, false));
+            add(Link::Receiver(flow.dst), min_factor(flow.dst, true));
+            if let Some(paths) = &mut paths {
+                let mut path = Vec::new();
+                paths.compute_path(flow.src, flow.dst, index, position, &mut path);
+                path.iter().for_each(|&trunk| add(Link::Trunk(trunk), paths.capacities()[trunk as usize]));
+            }
+        }
+    }
+    seconds
+}
+
+fn check_explanation(
+    found: &Explanation,
+    max_charges: &BTreeMap<(u64, Link), f64>,
+    context: &str,
+) -> Result<(), TestCaseError> {
+    let cct = found.outcome.cct();
+    let tolerance = 1e-9 * cct.max(1.0);
+    let lost: f64 = found.lost_seconds_by_cause().iter().map(|(_, seconds)| seconds).sum();
+    let sum = found.alone_seconds + lost;
+    prop_assert!((sum - cct).abs() <= tolerance, "{}: {} of {}: {:?}", context, sum, cct, found);
+    let mut charges: BTreeMap<(u64, Link), f64> = BTreeMap::new();
+    let (mut to_coflows, mut to_links) = (0.0, 0.0);
+    for segment in &found.segments {
+        for (cause, seconds) in &segment.losses {
+            prop_assert!(*seconds > 0.0, "{}: {:?}", context, segment);
+            to_links += if matches!(cause, SlowdownCause::ContendedLink(_)) { *seconds } else { 0.0 };
+        }
+        for holder in &segment.holders {
+            let link = segment.cause.link().expect("coflows are named on a link");
+            *charges.entry((holder.coflow, link)).or_default() += holder.lost_seconds;
+            to_coflows += holder.lost_seconds;
+        }
+    }
+    let difference: f64 = to_coflows - to_links;
+    prop_assert!(difference.abs() <= tolerance, "{}: {} of {}: {:?}", context, to_coflows, to_links, found);
+    for (key, charged) in charges {
+        let max = max_charges.get(&key).copied().unwrap_or(0.0);
+        prop_assert!(
+            charged <= max + tolerance,
+            "{}: {:?} is charged {}, and takes {} alone: {:?}",
+            context,
+            key,
+            charged,
+            max,
+            found
+        );
+    }
+    Ok(())
+}
+
+fn check_workload(w: &Workload) -> Result<(), TestCaseError> {
+    let trunks = Trunks::new(leaf_spine(2, 2, 4, 2.0), 17).unwrap();
+    for interval in [0.0, 0.7] {
+        let over_links = options_over(&trunks, interval);
+        let mut at_ports = over_links.clone();
+        at_ports.network.decides_over = DecidesOver::Ports;
+        let networks =
+            [(options(1.0, interval), None), (over_links, Some(&trunks)), (at_ports, Some(&trunks))];
+        for (number, (options, trunks)) in networks.iter().enumerate() {
+            let max_charges = max_charges(w, *trunks);
+            for policy in POLICIES.iter().chain(&["netshare", "saba"]) {
+                for found in explain_all(w, policy, options) {
+                    let context = format!("{policy}, interval {interval}, network {number}");
+                    check_explanation(&found, &max_charges, &context)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+const FEATURES: WorkloadFeatures = WorkloadFeatures {
+    distinct_values: false,
+    empty_flows: true,
+    late_data: true,
+    restarts: false,
+    port_changes: true,
+    deadlines: true,
+    parents: true,
+};
+
+proptest! {
+    #![proptest_config(cases(20))]
+
+    #[test]
+    fn parts_add_up_and_charges_are_at_most_the_bytes_under_events(w in any_workload(FEATURES)) {
+        check_workload(&w)?;
+    }
+
+    #[test]
+    fn parts_add_up_and_charges_are_at_most_the_bytes_at_slow_ports(
+        mut w in any_workload(WorkloadFeatures::PLAIN.with_distinct_values()),
+        factors in prop::collection::vec(prop::sample::select(vec![0.1, 0.3, 1.0]), 8),
+    ) {
+        for (port, factor) in (0..w.ports).zip(factors) {
+            let change = WorkloadChange::PortRate { port, side: PortSide::Both, factor };
+            w.events.push(TimedEvent { time: time(0.0), change });
+        }
+        check_workload(&w)?;
+    }
+}
