@@ -18,7 +18,7 @@ use weir_console::report::explanation::{self, ExplanationReport, PacePeriod};
 use weir_console::table::format_count;
 use weir_core::allocation::OrderCriterion;
 use weir_sim::explain::{
-    Explainer, Explanation, Link, ProgressState, Segment, TimelineEntry, build_timeline,
+    Explainer, Explanation, Link, PathCollision, ProgressState, Segment, TimelineEntry, build_timeline,
 };
 use weir_sim::{CoflowOutcome, Observer, Outcome};
 
@@ -261,6 +261,20 @@ fn trunk_name(link: Option<Link>, network: &Network) -> Option<String> {
     Some(network.trunk_name(link?.trunk()? as usize))
 }
 
+/// The flows that share a link although other paths are less loaded, for JSON.
+fn collision_record(collision: &PathCollision, network: &Network) -> Value {
+    let unused: Vec<String> =
+        collision.unused_links.iter().filter_map(|&link| trunk_name(Some(link), network)).collect();
+    json!({
+        "trunk": trunk_name(Some(collision.link), network),
+        "flows": collision.flow_count,
+        "candidate_flows": collision.candidate_flow_count,
+        "unused_trunks": unused,
+        "time_s": collision.seconds,
+        "even_time_s": collision.even_seconds,
+    })
+}
+
 /// The whole explanation, for JSON.
 fn explanation_record(report: &Report<'_>) -> Record {
     let Report { source, network, policy, explanation, entries, .. } = *report;
@@ -280,6 +294,8 @@ fn explanation_record(report: &Report<'_>) -> Record {
     r.add("lost_bytes", explanation.lost_bytes);
     r.add("resent_s", explanation.restart_seconds());
     r.add("alone_s", explanation.alone_seconds);
+    let collision = explanation.collision.as_ref();
+    r.add("collision", collision.map(|collision| collision_record(collision, network)));
     let has_slowdown = explanation.alone_seconds > 0.0 && !spec.is_endless;
     r.add("slowdown", has_slowdown.then(|| outcome.cct() / explanation.alone_seconds));
     r.add("met_deadline", outcome.met_deadline());

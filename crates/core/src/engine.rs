@@ -287,6 +287,12 @@ impl Engine {
         !self.capacity_limiters.is_empty()
     }
 
+    /// The trunks, also if the policy decides over ports only.
+    pub fn trunks(&self) -> Option<&Trunks> {
+        let of_limit = self.capacity_limiters.iter().find_map(|limiter| limiter.limit().trunks());
+        of_limit.or(self.network.trunks())
+    }
+
     /// The capacities of the trunks, also if the policy decides over ports only, in bytes per second.
     pub fn trunk_capacities(&self) -> &[f64] {
         let of_limit = self.capacity_limiters.iter().find_map(|limiter| limiter.limit().trunks());
@@ -295,8 +301,7 @@ impl Engine {
 
     /// The name of a trunk by its position in [`Engine::trunk_capacities`]; see [`Trunks::link_name`].
     pub fn trunk_name(&self, trunk: usize) -> String {
-        let of_limit = self.capacity_limiters.iter().find_map(|limiter| limiter.limit().trunks());
-        of_limit.or(self.network.trunks()).map_or_else(String::new, |trunks| trunks.link_name(trunk))
+        self.trunks().map_or_else(String::new, |trunks| trunks.link_name(trunk))
     }
 
     /// The trunks that a flow with a rate crosses, also if the policy decides over ports only.

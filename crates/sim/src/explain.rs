@@ -34,6 +34,7 @@
 //! The rest is lost because the bottleneck became another link between two schedules. No coflow is charged more time on a link than
 //! its bytes take alone there.
 
+mod collision;
 mod limit;
 mod open_segment;
 mod report;
@@ -41,6 +42,7 @@ mod report;
 mod tests;
 mod timeline;
 
+pub use collision::PathCollision;
 pub use report::{Explanation, Holder, Link, ProgressState, Segment, SlowdownCause};
 pub use timeline::{TimelineEntry, build_timeline};
 
@@ -51,6 +53,7 @@ use weir_core::units::Time;
 
 use crate::outcome::CoflowOutcome;
 use crate::replay::{Observer, Snapshot};
+use collision::RoutedFlow;
 use limit::{CoflowLoads, FlowsByLink, NEGLIGIBLE_FRACTION};
 use open_segment::{OpenSegment, Progress};
 
@@ -71,6 +74,7 @@ pub struct Explainer {
     restarts: Vec<(f64, usize)>,
     next_restart: usize,
     alone_seconds: f64,
+    collision: Option<PathCollision>,
     slot: Option<Slot>,
     last_time: f64,
     /// Flows with rates since `last_time`: index in the specification, rate.
@@ -103,6 +107,7 @@ impl Explainer {
             restarts: Vec::new(),
             next_restart: 0,
             alone_seconds: 0.0,
+            collision: None,
             slot: None,
             last_time: 0.0,
             rates: Vec::new(),
@@ -148,6 +153,7 @@ impl Explainer {
         self.note_links(snapshot, slot);
         let limit = workload.coflows[self.index].max_transfer_time.map_or(f64::INFINITY, Time::get);
         self.alone_seconds = self.alone_remaining_seconds.min(limit);
+        self.collision = self.find_collision(snapshot, slot);
         let allocation = snapshot.allocation();
         self.open_segment = Some(OpenSegment::waiting(
             allocation.class(slot),
@@ -155,6 +161,13 @@ impl Explainer {
             allocation.rule(slot),
             SlowdownCause::NextSchedule,
         ));
+    }
+
+    /// The collision of the flows on the paths that they have at the release.
+    fn find_collision(&self, snapshot: &Snapshot<'_>, slot: Slot) -> Option<PathCollision> {
+        let flows = self.flow_links.iter().zip(&self.flow_numbers).zip(&self.remaining_bytes);
+        let flows = flows.map(|((links, &number), &bytes)| RoutedFlow { number, bytes, links });
+        collision::find_collision(snapshot, slot, &flows.collect::<Vec<_>>())
     }
 
     /// Notes the numbers of the flows, which change when cables fail.
@@ -194,6 +207,7 @@ impl Explainer {
         Some(Explanation {
             outcome: self.outcome?,
             alone_seconds: self.alone_seconds,
+            collision: self.collision,
             lost_bytes: self.lost_bytes,
             segments: self.segments,
         })

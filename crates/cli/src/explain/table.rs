@@ -7,7 +7,7 @@ use weir_console::table::{
     format_seconds,
 };
 use weir_core::allocation::{OrderCriterion, Rule};
-use weir_sim::explain::{Explanation, Link, ProgressState, Segment, SlowdownCause};
+use weir_sim::explain::{Explanation, Link, PathCollision, ProgressState, Segment, SlowdownCause};
 
 use super::Report;
 use super::names::{contending_coflows, link_name, rejection_seconds};
@@ -90,6 +90,9 @@ fn outcome_text(report: &Report<'_>) -> String {
         format_seconds(outcome.cct()),
         format_seconds(explanation.alone_seconds),
     );
+    if let Some(collision) = &explanation.collision {
+        out += &collision_text(collision, report.network);
+    }
     let spec = &report.source.workload.coflows[outcome.index];
     if let Some(job) = spec.job {
         let stage = spec.stage.map_or_else(String::new, |stage| format!(", stage {stage}"));
@@ -118,6 +121,26 @@ fn outcome_text(report: &Report<'_>) -> String {
         out += &format!("Rejected at admission: {needed}, deadline in {}.\n", format_seconds(left));
     }
     out
+}
+
+/// The flows that share a link although other paths are less loaded.
+fn collision_text(collision: &PathCollision, network: &Network) -> String {
+    const MAX_SHOWN_LINKS: usize = 3;
+    let PathCollision { link, flow_count, candidate_flow_count, unused_links, seconds, even_seconds } =
+        collision;
+    let shown = unused_links.iter().take(MAX_SHOWN_LINKS).map(|&link| link_name(link, network));
+    let mut unused = shown.collect::<Vec<_>>().join(", ");
+    if unused_links.len() > MAX_SHOWN_LINKS {
+        unused += &format!(" and {} more", unused_links.len() - MAX_SHOWN_LINKS);
+    }
+    let unused = if unused.is_empty() { unused } else { format!(", and none crosses {unused}") };
+    let link = link_name(*link, network);
+    format!(
+        "Its flows collide: {flow_count} of {candidate_flow_count} cross {link}{unused}. \
+         Spread evenly over the paths, they take {} instead of {}.\n",
+        format_seconds(*even_seconds),
+        format_seconds(*seconds),
+    )
 }
 
 /// The number of characters of a drawing.

@@ -149,6 +149,41 @@ fn explanations_name_links_between_switches_and_regions() {
     assert_eq!(found["by_cause"][0]["trunk"], "a -> b");
 }
 
+/// Eight flows of 1 GB over four paths of 25 Gbit/s, from one host to another.
+fn test_dir_with_eight_flows() -> TestDir {
+    let dir = TestDir::new();
+    let flows = "flow 0 2 1GB\n".repeat(8);
+    dir.write("eight-flows.weir", &format!("weir-trace 1\nports 4\ncoflow 1\n{flows}"));
+    let fabric = "weir-fabric = 1\nkind = \"leaf-spine\"\nspines = 4\nleaves = 2\nhosts = 2\nrate = \"100Gbit\"\n\
+                  oversubscription = 2.0\n";
+    dir.write("fabric.toml", fabric);
+    dir
+}
+
+#[test]
+fn explanations_compare_colliding_flows_with_the_same_flows_spread_evenly() {
+    let dir = test_dir_with_eight_flows();
+    let line = "explain eight-flows.weir --fabric fabric.toml --policy fair --coflow 1 --interval 0";
+    let found = dir.json_of(&format!("{line} --format json"));
+    assert_eq!((&found["cct_s"], &found["alone_s"]), (&1.28.into(), &1.28.into()));
+    let expected = serde_json::json!({
+        "trunk": "leaf0 -> spine0",
+        "flows": 4,
+        "candidate_flows": 8,
+        "unused_trunks": ["leaf0 -> spine2"],
+        "time_s": 1.28,
+        "even_time_s": 0.64,
+    });
+    assert_eq!(found["collision"], expected);
+    let text = dir.stdout_of(line);
+    let sentence = "Its flows collide: 4 of 8 cross leaf0 -> spine0, and none crosses leaf0 -> spine2. \
+                    Spread evenly over the paths, they take 640.0 ms instead of 1.280 s.\n";
+    assert!(text.contains(sentence), "{text}");
+    // With this seed, each path has two flows.
+    let even = dir.json_of(&format!("{line} --path-seed 104 --format json"));
+    assert_eq!((&even["cct_s"], &even["collision"]), (&0.64.into(), &serde_json::Value::Null));
+}
+
 #[test]
 fn explanations_state_why_a_coflow_was_rejected() {
     let dir = TestDir::new();

@@ -10,10 +10,12 @@
 //! When a cable of a topology fails or is repaired, flows whose path changed continue on another one
 //! ([`crate::engine::Engine::change_cables`]).
 
+mod even_shares;
 mod even_split;
 
 use std::collections::BTreeMap;
 
+pub use even_shares::EvenShare;
 use even_split::EvenSplit;
 
 use super::bit_set::BitSet;

@@ -54,6 +54,27 @@ fn fat_tree_has_four_trunks_between_pods() {
 }
 
 #[test]
+fn flow_between_pods_has_even_shares_of_four_stages() {
+    let fat_tree = TopologyTemplate::FatTree { ports: 4, rate: rate(1.0), oversubscription: 1.0 };
+    let topology = fat_tree.build().unwrap();
+    let mut trunks = Trunks::new(topology.clone(), 7).unwrap();
+    let mut shares = Vec::new();
+    assert!(trunks.compute_even_shares(0, 4, &mut shares));
+    let by_stage: Vec<Vec<f64>> = shares
+        .chunk_by(|a, b| a.stage == b.stage)
+        .map(|stage| stage.iter().map(|share| share.share).collect())
+        .collect();
+    assert_eq!(by_stage, [vec![0.5; 2], vec![0.25; 4], vec![0.25; 4], vec![0.5; 2]]);
+    // The path of the flow has one link of each stage.
+    let path = path(&mut trunks, 0, 4);
+    let stage_of = |trunk: &u32| shares.iter().find(|share| share.trunk == *trunk).unwrap().stage;
+    assert!(path.iter().map(stage_of).is_sorted_by(|a, b| a + 1 == *b), "{path:?}: {shares:?}");
+    // Below one switch, a flow crosses no trunk.
+    assert!(trunks.compute_even_shares(0, 1, &mut shares) && shares.is_empty());
+    assert!(!Trunks::even_split(topology).compute_even_shares(0, 4, &mut shares));
+}
+
+#[test]
 fn slow_link_of_an_even_split_limits_its_group() {
     let mut builder = TopologyBuilder::new();
     for host in ["a", "b"] {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_core::allocation::{OrderCriterion, Rule};
 
+use super::collision::PathCollision;
 use crate::outcome::CoflowOutcome;
 
 /// A link that limits a coflow.
@@ -227,6 +228,8 @@ pub struct Explanation {
     pub outcome: CoflowOutcome,
     /// Its completion time alone on healthy links.
     pub alone_seconds: f64,
+    /// The collision of its flows on links between switches, if other paths would have saved time.
+    pub collision: Option<PathCollision>,
     /// Bytes moved in vain by flows that restarted.
     pub lost_bytes: f64,
     /// Segments without gaps from release to completion; empty if the CCT is 0.

@@ -2,7 +2,7 @@
 
 use weir_core::allocation::{Allocation, CommonRate};
 use weir_core::engine::Engine;
-use weir_core::model::{Coflow, Fabric, FlowState, Goodput, Slot, Workload};
+use weir_core::model::{Coflow, Fabric, FlowState, Goodput, Slot, Trunks, Workload};
 
 use crate::outcome::CoflowOutcome;
 use crate::port_numbering::PortNumbering;
@@ -53,6 +53,11 @@ impl Snapshot<'_> {
     /// that the policy does not decide over.
     pub fn link_capacities(&self) -> impl Iterator<Item = f64> {
         all_capacities(self.engine)
+    }
+
+    /// The links between switches or regions, also if the policy does not decide over them.
+    pub fn trunks(&self) -> Option<&Trunks> {
+        self.engine.trunks()
     }
 
     /// The links that a flow crosses, as positions in [`Snapshot::link_capacities`].

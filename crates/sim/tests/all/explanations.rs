@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::common::{
-    POLICIES, WorkloadFeatures, any_workload, cases, leaf_spine, options, options_over, time,
+    POLICIES, WorkloadFeatures, any_workload, cases, coflow, leaf_spine, options, options_over, time,
+    workload,
 };
 use proptest::prelude::*;
 use weir_core::engine::DecidesOver;
@@ -123,6 +124,13 @@ fn check_workload(w: &Workload) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Coflows of up to eight flows between the hosts of two leaves.
+fn any_crossing_coflow() -> impl Strategy<Value = Workload> {
+    let size = prop_oneof![Just(1.0), (1..20u32).prop_map(f64::from)];
+    prop::collection::vec((0..4u32, 4..8u32, size), 1..9)
+        .prop_map(|flows| workload(8, vec![coflow(1, 0.0, &flows)]))
+}
+
 const FEATURES: WorkloadFeatures = WorkloadFeatures {
     distinct_values: false,
     empty_flows: true,
@@ -151,5 +159,28 @@ proptest! {
             w.events.push(TimedEvent { time: time(0.0), change });
         }
         check_workload(&w)?;
+    }
+
+    /// Other seeds choose other paths. None of them is faster than the lower bound, and a path that costs time is a collision.
+    #[test]
+    fn collision_is_named_if_other_paths_are_faster(w in any_crossing_coflow(), at_ports in any::<bool>()) {
+        let explain = |seed: u64| {
+            let trunks = Trunks::new(leaf_spine(3, 2, 4, 3.0), seed).unwrap();
+            let mut options = options_over(&trunks, 0.0);
+            options.network.decides_over = if at_ports { DecidesOver::Ports } else { DecidesOver::Links };
+            explain_all(&w, "fair", &options).remove(0)
+        };
+        let all: Vec<Explanation> = (0..40).map(explain).collect();
+        let shortest = all.iter().map(|found| found.alone_seconds).fold(f64::INFINITY, f64::min);
+        for found in &all {
+            match &found.collision {
+                None => prop_assert!(found.alone_seconds <= shortest * (1.0 + 1e-9), "{}: {:?}", shortest, found),
+                Some(collision) => {
+                    prop_assert_eq!(collision.seconds, found.alone_seconds);
+                    prop_assert!(collision.even_seconds <= shortest * (1.0 + 1e-9), "{}: {:?}", shortest, found);
+                    prop_assert!(collision.flow_count >= 2, "{:?}", found);
+                }
+            }
+        }
     }
 }
