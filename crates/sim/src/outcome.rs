@@ -47,6 +47,9 @@ pub struct CoflowOutcome {
     pub deadline: Option<DeadlineOutcome>,
     /// The end of each flow, in the order of the specification; empty unless [`crate::ReplayOptions::keep_flow_ends`] is set.
     pub flow_ends: Vec<f64>,
+    /// The links between switches or regions that each flow crossed when it ended, in the same order; empty with `flow_ends`, and without
+    /// such links.
+    pub flow_paths: Vec<Box<[u32]>>,
 }
 
 impl CoflowOutcome {

@@ -127,12 +127,25 @@ impl RegionLayout {
     pub fn restore(&self, outcome: &mut Outcome, original: &Workload, keep_flow_ends: bool) {
         for coflow in &mut outcome.coflows {
             let spec = &original.coflows[coflow.index];
-            let part_ends = std::mem::take(&mut coflow.flow_ends);
+            let (part_ends, part_paths) =
+                (std::mem::take(&mut coflow.flow_ends), std::mem::take(&mut coflow.flow_paths));
             let end_of = |parts: &Range<u32>| {
                 let ends = &part_ends[parts.start as usize..parts.end as usize];
                 ends.iter().copied().fold(coflow.released_at, f64::max)
             };
             let flow_ends: Vec<f64> = self.parts[coflow.index].iter().map(end_of).collect();
+            // A flow that takes detours crosses the links of all its parts.
+            let path_of = |parts: &Range<u32>| {
+                let links = &part_paths[parts.start as usize..parts.end as usize];
+                let mut path: Vec<u32> = Vec::new();
+                for &link in links.iter().flatten() {
+                    if !path.contains(&link) {
+                        path.push(link);
+                    }
+                }
+                path.into()
+            };
+            let flow_paths = || self.parts[coflow.index].iter().map(path_of).collect();
             *coflow = CoflowOutcome {
                 width: spec.flows.len(),
                 bytes: spec.total_bytes(),
@@ -140,6 +153,7 @@ impl RegionLayout {
                     flow_ends.iter().map(|end| end - coflow.released_at),
                 ),
                 has_equal_flow_sizes: spec.flows.windows(2).all(|pair| pair[0].bytes == pair[1].bytes),
+                flow_paths: if keep_flow_ends { flow_paths() } else { Vec::new() },
                 flow_ends: if keep_flow_ends { flow_ends } else { Vec::new() },
                 ..*coflow
             };

@@ -57,6 +57,7 @@ struct CoflowProgress {
     pending_parents: usize,
     ready_at: f64,
     flow_ends: Vec<f64>,
+    flow_paths: Vec<Box<[u32]>>,
     dropped_bytes: f64,
     /// Bytes of flows that took no time. The transport does not know these flows.
     instant_bytes: f64,
@@ -611,6 +612,7 @@ impl Replay<'_> {
                 self.effects.add(reaction);
             }
             self.progress[index].flow_ends[spec_index as usize] = at;
+            self.record_path(index, slot, flow);
             let mut bytes = self.flow_size(index, spec_index);
             self.count_link_use(slot, flow, bytes);
             let coflow = self.engine.network().coflow(slot);
@@ -621,6 +623,19 @@ impl Replay<'_> {
             }
         }
         self.completed_flows.clear();
+    }
+
+    /// Records the path of a flow that ends, if the outcome contains paths.
+    fn record_path(&mut self, index: usize, slot: Slot, flow: u32) {
+        let has_paths = |trunks: &&Trunks| self.options.keep_flow_ends && trunks.links() > 0;
+        let Some(trunks) = self.engine.trunks().filter(has_paths) else { return };
+        // The other trunks stand for limits of flows.
+        let links = trunks.links() as u32;
+        let path = self.engine.flow_trunks(slot, flow).iter().copied().filter(|&trunk| trunk < links);
+        let coflow = self.engine.network().coflow(slot);
+        let paths = &mut self.progress[index].flow_paths;
+        paths.resize_with(coflow.width(), Box::default);
+        paths[coflow.spec_index(flow) as usize] = path.collect();
     }
 
     fn deadline_outcome(&self, slot: Slot, end: f64) -> DeadlineOutcome {
@@ -652,6 +667,7 @@ impl Replay<'_> {
             has_equal_flow_sizes: spec.flows.iter().all(|f| f.bytes == first),
             deadline: spec.deadline.map(|_| self.deadline_outcome(slot, end)),
             flow_ends: if self.options.keep_flow_ends { ends } else { Vec::new() },
+            flow_paths: std::mem::take(&mut self.progress[index].flow_paths),
         };
         self.engine.remove_coflow(slot, end);
         if let Some(link_use) = &mut self.link_use {

@@ -116,6 +116,7 @@ mod tests {
             has_equal_flow_sizes: true,
             deadline,
             flow_ends: Vec::new(),
+            flow_paths: Vec::new(),
         }
     }
 

@@ -130,7 +130,7 @@ pub struct DetailFiles {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_coflow: Option<PathBuf>,
 
-    /// Also write a line for each policy and flow: policy,coflow,flow,src,dst,bytes,fct_s; `-` is the standard output. Flow
+    /// Also write a line for each policy and flow: policy,coflow,flow,src,dst,bytes,fct_s,path; `-` is the standard output. Flow
     /// completion times (fct_s) count from the release of the coflow
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_flow: Option<PathBuf>,

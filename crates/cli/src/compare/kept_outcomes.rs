@@ -218,7 +218,10 @@ fn with_details(mut outcome: Outcome, options: &ReplayOptions) -> Option<Outcome
         return None;
     }
     if !options.keep_flow_ends {
-        outcome.coflows.iter_mut().for_each(|coflow| coflow.flow_ends.clear());
+        for coflow in &mut outcome.coflows {
+            coflow.flow_ends.clear();
+            coflow.flow_paths.clear();
+        }
     }
     outcome.link_use = outcome.link_use.filter(|_| options.keep_link_use);
     Some(outcome)
@@ -227,6 +230,11 @@ fn with_details(mut outcome: Outcome, options: &ReplayOptions) -> Option<Outcome
 /// Whether an outcome has the coflows of a workload and the links of a network.
 fn fits(outcome: &Outcome, workload: &Workload, network: &Network) -> bool {
     let ends_fit = outcome.coflows.iter().all(|coflow| [0, coflow.width].contains(&coflow.flow_ends.len()));
+    let paths_fit = outcome.coflows.iter().all(|coflow| {
+        let count = if network.trunk_count() == 0 { 0 } else { coflow.flow_ends.len() };
+        let mut links = coflow.flow_paths.iter().flatten();
+        coflow.flow_paths.len() == count && links.all(|&link| (link as usize) < network.trunk_count())
+    });
     let coflows = outcome.coflows.iter().chain(&outcome.endless_coflows);
     let coflows = coflows.map(|coflow| (coflow.index, coflow.id, coflow.width));
     let has_finite = outcome.coflows.len() == workload.finite_coflows().len();
@@ -245,6 +253,7 @@ fn fits(outcome: &Outcome, workload: &Workload, network: &Network) -> bool {
     let has_jobs = outcome.jobs.iter().map(|job| job.id).eq(jobs);
     has_jobs
         && ends_fit
+        && paths_fit
         && has_finite
         && has_coflows
         && has_sides

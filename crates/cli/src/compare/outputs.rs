@@ -1,5 +1,6 @@
 //! Writes the outputs of `weir sim` and `weir compare`: the result, and files with lines for coflows and flows.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -207,13 +208,21 @@ fn coflow_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> 
 
 fn flow_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
-    csv.write_record(["policy", "coflow", "flow", "src", "dst", "bytes", "fct_s"])?;
+    csv.write_record(["policy", "coflow", "flow", "src", "dst", "bytes", "fct_s", "path"])?;
+    let mut names: BTreeMap<u32, String> = BTreeMap::new();
+    let mut path_text = |links: &[u32]| {
+        for &link in links {
+            names.entry(link).or_insert_with(|| results.network.trunk_name(link as usize));
+        }
+        links.iter().map(|link| names[link].as_str()).collect::<Vec<_>>().join("; ")
+    };
     for (policy, outcome) in results.by_policy() {
         for coflow in &outcome.coflows {
             let flows = &results.source.workload.coflows[coflow.index].flows;
             for (number, (flow, end)) in flows.iter().zip(&coflow.flow_ends).enumerate() {
-                let fct = end - coflow.released_at;
-                csv.serialize((policy, coflow.id, number, flow.src, flow.dst, flow.bytes.get(), fct))?;
+                let (bytes, fct) = (flow.bytes.get(), end - coflow.released_at);
+                let path = coflow.flow_paths.get(number).map_or_else(String::new, |links| path_text(links));
+                csv.serialize((policy, coflow.id, number, flow.src, flow.dst, bytes, fct, path))?;
             }
         }
     }

@@ -64,6 +64,10 @@ fn failing_cables_move_flows_to_other_paths() {
         assert_eq!(policy["lower_bound_mean_cct_s"], 2.0, "{policy}");
     }
     assert!(dir.stdout_of(line).contains("policies decide over all links; 3 events of cables."));
+    dir.stdout_of(&format!("{line} --per-flow flows.csv"));
+    for line in dir.read("flows.csv").lines().skip(1) {
+        assert!(line.ends_with(",leaf0 -> spine0; spine0 -> leaf1"), "its last path: {line}");
+    }
     assert!(dir.stdout_of("fabric check failing.toml").contains("8 cables, 3 events"));
     for (change, expected) in [
         (
@@ -182,6 +186,20 @@ fn explanations_compare_colliding_flows_with_the_same_flows_spread_evenly() {
     // With this seed, each path has two flows.
     let even = dir.json_of(&format!("{line} --path-seed 104 --format json"));
     assert_eq!((&even["cct_s"], &even["collision"]), (&0.64.into(), &serde_json::Value::Null));
+}
+
+#[test]
+fn per_flow_output_has_the_paths_of_flows() {
+    let dir = test_dir_with_eight_flows();
+    for decide_over in ["links", "ports"] {
+        let line = "sim eight-flows.weir --fabric fabric.toml --policy saath --interval 0 --quiet";
+        dir.stdout_of(&format!("{line} --decide-over {decide_over} --per-flow flows.csv"));
+        let flows = dir.read("flows.csv");
+        let count =
+            |spine: usize| flows.matches(&format!("leaf0 -> spine{spine}; spine{spine} -> leaf1\n")).count();
+        let counts = [0, 1, 2, 3].map(count);
+        assert_eq!((counts[0], counts[2], counts.iter().sum()), (4, 0, 8), "{flows}");
+    }
 }
 
 #[test]

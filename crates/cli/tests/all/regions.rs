@@ -64,10 +64,14 @@ fn wide_area_sim_writes_flow_completion_times() {
     let flows = dir.read("flows.csv");
     assert_eq!(flows.lines().count(), 1 + 7);
     // Ports 0 and 1 are both in the east, so the first flow takes no time. The second flow crosses the link.
-    let fct =
-        |from: &str| flows.lines().find(|line| line.starts_with(from)).unwrap().rsplit(',').next().unwrap();
-    assert_eq!(fct("siphon,1,0,0,1,").parse::<f64>().unwrap(), 0.0);
-    assert!(fct("siphon,1,1,0,2,").parse::<f64>().unwrap() > 0.5);
+    let time_and_path = |from: &str| -> (f64, String) {
+        let line = flows.lines().find(|line| line.starts_with(from)).unwrap();
+        let (rest, path) = line.rsplit_once(',').unwrap();
+        (rest.rsplit(',').next().unwrap().parse().unwrap(), path.to_owned())
+    };
+    assert_eq!(time_and_path("siphon,1,0,0,1,"), (0.0, String::new()));
+    let (fct, path) = time_and_path("siphon,1,1,0,2,");
+    assert!(fct > 0.5 && path == "east -> west", "{fct} {path}");
 }
 
 #[test]

@@ -128,10 +128,10 @@ fn csv_has_the_documented_columns() {
     assert!(lines.next().unwrap().starts_with("fifo,1,,,0.0,0.0,2,15000000.0,0.0,0.1"));
     assert_eq!(coflows.lines().count(), 1 + 3 * 3);
     let flows = dir.read("f.csv");
-    assert_eq!(flows.lines().next(), Some("policy,coflow,flow,src,dst,bytes,fct_s"));
+    assert_eq!(flows.lines().next(), Some("policy,coflow,flow,src,dst,bytes,fct_s,path"));
     assert_eq!(flows.lines().count(), 1 + 3 * 7);
     // A flow without bytes completes when it is released.
-    assert!(flows.contains("\nsaath,7,1,1,3,0.0,0.0\n"), "{flows}");
+    assert!(flows.contains("\nsaath,7,1,1,3,0.0,0.0,\n"), "{flows}");
     let table = dir.stdout_of(&format!("{COMPARE} --format csv"));
     assert!(table.starts_with("policy,coflows,flows,mean_cct_s,"), "{table}");
     assert_eq!(table.lines().count(), 4);

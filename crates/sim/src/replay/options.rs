@@ -18,7 +18,7 @@ pub struct ReplayOptions {
     /// two schedules are idle until the next one. An event of the workload (a port changes its rate, a flow restarts or
     /// loses its data) triggers a schedule at once. Zero: a schedule at every change.
     pub interval: Time,
-    /// Whether the outcome contains the end of every flow.
+    /// Whether the outcome contains the end and the path of every flow.
     pub keep_flow_ends: bool,
     /// Whether the outcome contains the utilization of links over time. This costs O(live flows) at the end of each of at most 128
     /// parts, and of 64 more whenever their length doubles.

@@ -124,6 +124,8 @@ fn flow_without_a_path_adds_no_incast_sender() {
     for policy in ["fair", "aalo", "saath:all-or-none=off", "varys"] {
         let found = replay_with_options(&one, policy, &options);
         assert_near(&found.coflows[0].flow_ends, &[6.0, 4.0], 1e-9, policy);
+        let paths: Vec<usize> = found.coflows[0].flow_paths.iter().map(|path| path.len()).collect();
+        assert_eq!(paths, [2, 0], "{policy}");
     }
 }
 

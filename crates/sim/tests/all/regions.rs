@@ -199,6 +199,9 @@ fn workloads_are_spread_over_regions() {
     let outcome = replay_between(&all, &area, "mrtf", 1);
     // Seven bytes on one link, zero time for the flow inside a region, a byte on another link.
     assert_eq!(outcome.coflows[0].flow_ends, [7.0, 7.0, 0.0, 1.0]);
+    let paths: Vec<usize> = outcome.coflows[0].flow_paths.iter().map(|path| path.len()).collect();
+    assert_eq!(paths, [1, 1, 0, 1]);
+    assert_eq!(outcome.coflows[0].flow_paths[0], outcome.coflows[0].flow_paths[1]);
     assert_eq!(outcome.ccts(), [7.0, 0.0]);
     assert_eq!((outcome.flow_count, outcome.makespan), (5, 7.0));
     assert_eq!((outcome.trunk_utilization[0], outcome.send_utilization.len()), (1.0, 0));
