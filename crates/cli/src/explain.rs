@@ -7,7 +7,7 @@ mod table;
 use std::path::PathBuf;
 
 use leaves::Leaves;
-use names::{contending_coflows, rejection_seconds};
+use names::{attained_seconds, contending_coflows, estimated_seconds, rejection_seconds};
 use serde_json::{Value, json};
 use weir_console::drawing;
 use weir_console::failure::Failure;
@@ -235,6 +235,14 @@ fn entry_record(report: &Report<'_>, entry: &TimelineEntry<'_>) -> Record {
     r.add("trunk", trunk_name(link, report.network));
     let leaf = first_holder.and_then(|holder| report.leaves.find(holder.coflow));
     r.add("held_up_by_leaf", leaf.map(|leaf| leaf.name.as_str()));
+    let estimated = estimated_seconds(main.order_criterion);
+    r.add("estimated_s", estimated.map(|(needed, _)| needed).filter(|needed| needed.is_finite()));
+    r.add("estimated_from_flows", estimated.map(|(_, flows)| flows));
+    r.add("attained_s", attained_seconds(main.order_criterion));
+    let of_holder = first_holder.map(|holder| holder.order_criterion);
+    let estimated = of_holder.and_then(estimated_seconds).map(|(needed, _)| needed);
+    r.add("held_up_by_estimated_s", estimated.filter(|needed| needed.is_finite()));
+    r.add("held_up_by_attained_s", of_holder.and_then(attained_seconds));
     r
 }
 

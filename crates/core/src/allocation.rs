@@ -80,6 +80,16 @@ pub enum OrderCriterion {
     Contention(u32),
     /// The deadline has expired, and the coflow goes before all classes (Saath D5).
     DeadlineExpired,
+    /// The estimated time that the coflow needs; shorter ones go first (Weir's own policy).
+    EstimatedTime {
+        /// Time that the estimated remaining bytes take at the bottleneck, in microseconds; the maximum if a link is down.
+        needed_us: u64,
+        /// Number of completed flows that estimate the sizes; 0 if earlier coflows of the application do.
+        completed_flows: u32,
+    },
+    /// The time that the sent bytes took at the bottleneck, in microseconds, rounded down to a level; compared with the estimated times
+    /// of other coflows (Weir's own policy, for a coflow whose sizes are not estimated).
+    AttainedService(u64),
     /// The coflow was not admitted, because it could not complete by its deadline (Varys's deadline mode).
     Rejected {
         /// Time that it would have needed on the residual capacity, in microseconds; the maximum if a link had none.

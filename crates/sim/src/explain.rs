@@ -46,6 +46,8 @@ pub use collision::PathCollision;
 pub use report::{Explanation, Holder, Link, ProgressState, Segment, SlowdownCause};
 pub use timeline::{TimelineEntry, build_timeline};
 
+use std::mem::discriminant;
+
 use weir_core::allocation::{OrderCriterion, Rule};
 use weir_core::model::{Coflow, FlowState, Slot, WorkloadChange};
 use weir_core::ordered_f64::OrderedF64;
@@ -419,12 +421,11 @@ impl Explainer {
     }
 }
 
-/// Whether an explanation equals that of a segment. Of the holders, only the first one is compared.
+/// Whether an explanation equals that of a segment. Of the holders, only the first one is compared, and of the order criterion its kind.
 fn is_continuation(segment: &Segment, open: &OpenSegment) -> bool {
     (segment.state, segment.queue, segment.rule, segment.cause)
         == (open.state, open.queue, open.rule, open.cause)
-        && (segment.order_criterion == OrderCriterion::DeadlineExpired)
-            == (open.order_criterion == OrderCriterion::DeadlineExpired)
+        && discriminant(&segment.order_criterion) == discriminant(&open.order_criterion)
         && segment.holders.first().map(|h| h.coflow) == open.holders.first().map(|h| h.coflow)
 }
 

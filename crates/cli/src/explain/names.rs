@@ -10,8 +10,7 @@ use crate::network::Network;
 pub fn rejection_seconds(explanation: &Explanation) -> Option<(f64, f64)> {
     explanation.segments.iter().find_map(|segment| match segment.order_criterion {
         OrderCriterion::Rejected { needed_us, left_us } => {
-            let needed = if needed_us == u64::MAX { f64::INFINITY } else { needed_us as f64 / 1e6 };
-            Some((needed, left_us as f64 / 1e6))
+            Some((seconds_or_infinity(needed_us), left_us as f64 / 1e6))
         }
         _ => None,
     })
@@ -30,6 +29,30 @@ pub fn link_name(link: Link, network: &Network) -> String {
 pub fn contending_coflows(criterion: OrderCriterion) -> Option<u32> {
     match criterion {
         OrderCriterion::Contention(others) => Some(others),
-        OrderCriterion::Constant | OrderCriterion::DeadlineExpired | OrderCriterion::Rejected { .. } => None,
+        _ => None,
     }
+}
+
+/// The estimated time that a coflow needs, in seconds, and the number of completed flows that it is based on, if its policy orders
+/// coflows by estimates. The time is infinite if a link is down.
+pub fn estimated_seconds(criterion: OrderCriterion) -> Option<(f64, u32)> {
+    match criterion {
+        OrderCriterion::EstimatedTime { needed_us, completed_flows } => {
+            Some((seconds_or_infinity(needed_us), completed_flows))
+        }
+        _ => None,
+    }
+}
+
+/// The time that a coflow of unknown sizes was served, in seconds, if its policy orders coflows by estimates.
+pub fn attained_seconds(criterion: OrderCriterion) -> Option<f64> {
+    match criterion {
+        OrderCriterion::AttainedService(attained_us) => Some(attained_us as f64 / 1e6),
+        _ => None,
+    }
+}
+
+/// Seconds from microseconds, of which the maximum stands for infinity.
+fn seconds_or_infinity(microseconds: u64) -> f64 {
+    if microseconds == u64::MAX { f64::INFINITY } else { microseconds as f64 / 1e6 }
 }

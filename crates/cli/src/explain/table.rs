@@ -10,7 +10,7 @@ use weir_core::allocation::{OrderCriterion, Rule};
 use weir_sim::explain::{Explanation, Link, PathCollision, ProgressState, Segment, SlowdownCause};
 
 use super::Report;
-use super::names::{contending_coflows, link_name, rejection_seconds};
+use super::names::{attained_seconds, contending_coflows, estimated_seconds, link_name, rejection_seconds};
 use crate::network::Network;
 
 /// The number of causes or coflows that a summary names if there are many.
@@ -44,6 +44,12 @@ pub fn explanation(report: &Report<'_>, colors: Option<bool>) -> Vec<Block> {
         (
             occurs(|criterion| contending_coflows(criterion).is_some()),
             "Within a queue, the coflow that contends with the fewest others goes first.",
+        ),
+        (
+            occurs(|criterion| {
+                estimated_seconds(criterion).is_some() || attained_seconds(criterion).is_some()
+            }),
+            "The coflow with the shortest time goes first: estimated from completed flows, or, without any, the time that its bottleneck has served it (attained).",
         ),
         (
             occurs(|criterion| criterion == OrderCriterion::DeadlineExpired),
@@ -323,7 +329,20 @@ fn queue_text(queue: usize, criterion: OrderCriterion) -> String {
         OrderCriterion::Constant => format!("queue {queue}"),
         OrderCriterion::Contention(others) => format!("queue {queue}, contention {others}"),
         OrderCriterion::DeadlineExpired => format!("queue {queue}, overdue"),
+        OrderCriterion::EstimatedTime { .. } | OrderCriterion::AttainedService(_) => estimate_text(criterion),
         OrderCriterion::Rejected { .. } => "rejected".to_owned(),
+    }
+}
+
+/// The estimate by which the coflow is ordered.
+fn estimate_text(criterion: OrderCriterion) -> String {
+    match (estimated_seconds(criterion), attained_seconds(criterion)) {
+        (Some((needed, _)), _) if needed.is_infinite() => "a link is down".to_owned(),
+        (Some((needed, 0)), _) => format!("estimated {} from earlier coflows", format_seconds(needed)),
+        (Some((needed, flows)), _) => {
+            format!("estimated {} from {}", format_seconds(needed), format_count(flows, "flow"))
+        }
+        (None, attained) => format!("attained {}", format_seconds(attained.unwrap_or(0.0))),
     }
 }
 

@@ -349,7 +349,8 @@ fn explain_divides_the_cct_into_waiting_and_sending() {
     let csv = dir.stdout_of("explain trace.txt --policy fifo --coflow 2 --format csv --all");
     assert!(
         csv.lines().next().unwrap().ends_with(
-            ",segments,since_release_s,trunk,held_up_by_leaf,leaf,leaf_policy,rejected_needed_s,rejected_left_s"
+            ",segments,since_release_s,trunk,held_up_by_leaf,estimated_s,estimated_from_flows,attained_s,\
+             held_up_by_estimated_s,held_up_by_attained_s,leaf,leaf_policy,rejected_needed_s,rejected_left_s"
         ),
         "{csv}"
     );
@@ -382,6 +383,36 @@ fn explain_charges_a_slow_port_to_no_coflow() {
         let words: Vec<&str> = text.split_whitespace().collect();
         assert!(words.windows(4).any(|row| row == ["coflow", "2", "10.00", "s"]), "{text}");
     }
+}
+
+/// The second flow of coflow 1 has data after 1.1 s, when the first one has ended. Coflow 2 arrives at that time, with unknown sizes.
+#[test]
+fn explain_shows_the_estimates_that_decided_the_order() {
+    let dir = TestDir::new();
+    let coflows =
+        "coflow 1\nflow 0 1 1MB\nflow 0 1 1MB release=1100ms\ncoflow 2 arrival=1100ms\nflow 0 2 500kB\n";
+    dir.write("two.weir", &format!("weir-trace 1\nports 3\n{coflows}"));
+    let line = "explain two.weir --policy weir:turns=0:pilots=9s --coflow 1 --interval 0 --port-rate 8Mbit";
+    let found = dir.json_of(&format!("{line} --format json"));
+    let [first, _, waiting, last] = &found["segments"].as_array().unwrap()[..] else { panic!("{found}") };
+    let number = |value: &serde_json::Value| value.as_f64().map(|number| (number * 1e6).round() / 1e6);
+    assert_eq!(first["state"], "full");
+    assert!(first["estimated_s"].is_null() && first["attained_s"].is_number(), "{first}");
+    // A byte took 1 us. The other coflow has been served for less time than this estimate when it ends.
+    assert_eq!((&waiting["state"], number(&waiting["to_s"])), (&"waiting".into(), Some(1.6)));
+    assert_eq!((number(&waiting["estimated_s"]), &waiting["estimated_from_flows"]), (Some(1.0), &1.into()));
+    assert_eq!(
+        (&waiting["held_up_by"], &waiting["held_up_by_estimated_s"]),
+        (&2.into(), &serde_json::Value::Null)
+    );
+    // The last level below 0.5 s: 8 ms x 1.25^18.
+    assert_eq!(number(&waiting["held_up_by_attained_s"]), Some(0.444089));
+    assert_eq!((&last["state"], number(&last["estimated_s"])), (&"full".into(), Some(1.0)));
+    let text = dir.stdout_of(line);
+    assert!(
+        text.contains("estimated 1.000 s from 1 flow") && text.contains("2 (attained 444.1 ms, 100.0 %)"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -87,7 +87,7 @@ use super::attained_service::{AttainedService, Levels};
 use super::coflow_order::{SortedCoflows, assign_madd_or_backfill};
 use super::interface::MIN_WAKEUP_SECONDS;
 use super::{Event, Params, ParamsError, Policy};
-use crate::allocation::{Allocation, CommonRate, Rule};
+use crate::allocation::{Allocation, CommonRate, OrderCriterion, Rule};
 use crate::model::{CoflowKey, LinkLoad, SizesEstimated, SizesOrEstimates, Slot, View};
 use crate::solve::ResidualCapacity;
 use crate::units::Time;
@@ -284,6 +284,18 @@ impl CoflowState {
 
     fn key(&self) -> f64 {
         if self.is_known() { self.known_seconds } else { self.attained.level_seconds() }
+    }
+
+    /// The key as an explanation.
+    fn order_criterion(&self) -> OrderCriterion {
+        // A cast of an infinite number gives the maximum.
+        let key_us = (self.key() * 1e6).round() as u64;
+        if self.is_known() {
+            let completed_flows = if self.prior.is_some() { 0 } else { self.samples.total() };
+            OrderCriterion::EstimatedTime { needed_us: key_us, completed_flows }
+        } else {
+            OrderCriterion::AttainedService(key_us)
+        }
     }
 
     /// The time of step 2, not rounded.
@@ -523,7 +535,9 @@ impl Policy for Weir {
         let states = &self.states;
         self.order.sort(view, out, |slot| states[slot as usize].key());
         for i in 0..self.order.len() {
-            self.assign_rates(self.order.slot(i), view, out);
+            let slot = self.order.slot(i);
+            out.set_order_criterion(slot, self.states[slot as usize].order_criterion());
+            self.assign_rates(slot, view, out);
         }
         self.order.backfill(&mut self.residual, view, out);
     }
