@@ -29,6 +29,7 @@ use weir_core::units::{Rate, Time};
 
 use crate::outcome::{Outcome, mean};
 use crate::replay::{NetworkModel, ReplayOptions};
+use crate::rounding::{DURATION_TOLERANCE, is_shorter};
 use links::{Capacity, LinkLoads};
 
 /// Lower bounds for any schedule of a workload.
@@ -78,12 +79,6 @@ pub enum BoundViolation {
     },
 }
 
-/// Relative rounding error of a bound.
-const RELATIVE_TOLERANCE: f64 = 1e-9;
-
-/// Relative rounding error of a time since the start.
-const CLOCK_TOLERANCE: f64 = 1e-14;
-
 impl LowerBounds {
     /// The bounds of `workload` on the network of `options`.
     ///
@@ -130,9 +125,7 @@ impl LowerBounds {
     /// For the first coflow below its bound, a mean CCT below its bound, or the first port that moved more bytes than its
     /// capacity allows.
     pub fn check(&self, outcome: &Outcome) -> Result<(), BoundViolation> {
-        let is_below = |found: f64, min: f64, end: f64| {
-            found + CLOCK_TOLERANCE * end + self.event_slack < min * (1.0 - RELATIVE_TOLERANCE)
-        };
+        let is_below = |found: f64, min: f64, end: f64| is_shorter(found + self.event_slack, min, end);
         for (coflow, &min) in outcome.coflows.iter().zip(&self.min_ccts) {
             let cct = coflow.cct();
             if is_below(cct, min, coflow.end) {
@@ -145,7 +138,7 @@ impl LowerBounds {
         }
         let sides = [("sent", &outcome.send_utilization), ("received", &outcome.recv_utilization)];
         for (number, (side, used)) in sides.into_iter().enumerate() {
-            let is_above = |(used, max): (&f64, &[f64; 2])| *used > max[number] * (1.0 + RELATIVE_TOLERANCE);
+            let is_above = |(used, max): (&f64, &[f64; 2])| *used > max[number] * (1.0 + DURATION_TOLERANCE);
             if let Some(port) = used.iter().zip(&self.max_utilization).position(is_above) {
                 return Err(BoundViolation::PortOverCapacity { port, side, utilization: used[port] });
             }

@@ -21,6 +21,7 @@ use crate::outcome::{
 use crate::port_numbering::PortNumbering;
 use crate::regions::RegionLayout;
 use crate::regions::bandwidth::Bandwidth;
+use crate::rounding::{CLOCK_TOLERANCE, is_shorter};
 use crate::thread_clock::thread_cpu_time;
 use crate::transport::{Transport, build_transport};
 
@@ -299,7 +300,7 @@ impl Replay<'_> {
         let ticks = ((time - self.options.slack_seconds()) / interval).ceil() + 0.0;
         // At the boundary, `ticks` and `due_until` must not disagree by rounding: the event would never become due.
         let tick = ticks * interval;
-        if tick + self.options.slack_seconds().max(tick * 1e-14) < time {
+        if tick + self.options.slack_seconds().max(tick * CLOCK_TOLERANCE) < time {
             (ticks + 1.0) * interval
         } else {
             tick
@@ -312,7 +313,7 @@ impl Replay<'_> {
             Reaction::AtOnce => 0.0,
             Reaction::AtInterval => self.options.slack_seconds(),
         };
-        now + slack.max(now * 1e-14)
+        now + slack.max(now * CLOCK_TOLERANCE)
     }
 
     fn run(&mut self, observer: &mut dyn Observer) -> Result<(), ReplayError> {
@@ -638,8 +639,9 @@ impl Replay<'_> {
         paths[coflow.spec_index(flow) as usize] = path.collect();
     }
 
-    fn deadline_outcome(&self, slot: Slot, end: f64) -> DeadlineOutcome {
-        let is_met = end <= self.engine.network().coflow(slot).deadline * (1.0 + 1e-12);
+    fn deadline_outcome(&self, deadline: Time, slot: Slot, end: f64) -> DeadlineOutcome {
+        let cct = end - self.engine.network().coflow(slot).released_at;
+        let is_met = !is_shorter(deadline.get(), cct, end);
         match self.engine.allocation().order_criterion(slot) {
             _ if is_met => DeadlineOutcome::Met,
             // A later decision, after a change of paths, finds no time left.
@@ -665,7 +667,7 @@ impl Replay<'_> {
             dropped_bytes: self.progress[index].dropped_bytes,
             flow_time_deviation: coefficient_of_variation(ends.iter().map(|e| e - arrival)),
             has_equal_flow_sizes: spec.flows.iter().all(|f| f.bytes == first),
-            deadline: spec.deadline.map(|_| self.deadline_outcome(slot, end)),
+            deadline: spec.deadline.map(|deadline| self.deadline_outcome(deadline, slot, end)),
             flow_ends: if self.options.keep_flow_ends { ends } else { Vec::new() },
             flow_paths: std::mem::take(&mut self.progress[index].flow_paths),
         };

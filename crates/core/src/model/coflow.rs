@@ -33,7 +33,8 @@ pub enum CommonRateKind {
     /// 1.
     ProportionalRates,
     /// As [`CommonRateKind::ProportionalRates`], but the remaining bytes are those of an estimated size, which the policy sets.
-    /// Flows complete at their actual sizes.
+    /// Flows complete at their actual sizes. The level is the share that was sent since the level started, and rises from 0: sent bytes
+    /// are exact although they can be far fewer than the estimate.
     EstimatedRates,
 }
 
@@ -41,6 +42,14 @@ impl CommonRateKind {
     /// Whether common rates are in proportion to remaining bytes, of known or of estimated sizes.
     pub fn is_proportional(self) -> bool {
         self != CommonRateKind::EqualRates
+    }
+
+    /// The level before any flow sends.
+    fn first_level(self) -> f64 {
+        match self {
+            CommonRateKind::EqualRates | CommonRateKind::EstimatedRates => 0.0,
+            CommonRateKind::ProportionalRates => 1.0,
+        }
     }
 }
 
@@ -60,11 +69,11 @@ pub enum FlowState {
 pub(super) struct Flow {
     /// Size in bytes; infinite if unknown.
     pub size: f64,
-    /// The size that the policy computes with. Differs from `size` with [`CommonRateKind::EstimatedRates`] only.
-    pub estimate: f64,
     /// Live with [`CommonRateKind::EqualRates`]: bytes sent minus the level. Live with other kinds: remaining bytes, as estimated,
-    /// divided by the level. Waiting: bytes sent or remaining bytes.
+    /// divided by the remaining share ([`Coflow::remaining_share`]). Waiting: bytes sent or remaining bytes.
     pub base: f64,
+    /// [`CommonRateKind::EstimatedRates`]: bytes sent, without the base times the level if the flow is live.
+    pub sent_before_level: f64,
     sender_index: u32,
     grid_position: GridPosition,
     /// Position in the specification.
@@ -79,9 +88,34 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// The negative level at which the flow completes without its own rate ([`CommonRateKind::EstimatedRates`]).
-    fn estimated_completion(&self) -> f64 {
-        if self.base > 0.0 { (self.size - self.estimate) / self.base } else { f64::INFINITY }
+    /// The estimated size ([`CommonRateKind::EstimatedRates`]).
+    fn estimate(&self) -> f64 {
+        self.sent_before_level + self.base
+    }
+
+    /// Bytes that the live flow has sent at a level ([`CommonRateKind::EstimatedRates`]).
+    pub fn estimated_sent(&self, level: f64) -> f64 {
+        self.sent_before_level + self.base * level
+    }
+
+    /// Sets the estimated size of a live flow that has sent `sent` bytes ([`CommonRateKind::EstimatedRates`]). Returns the change of
+    /// the base.
+    fn set_estimate(&mut self, estimate: f64, sent: f64, level: f64) -> f64 {
+        let before = self.base;
+        self.base = (estimate - sent) / (1.0 - level);
+        self.sent_before_level = sent - self.base * level;
+        self.base - before
+    }
+
+    /// The level at which the live flow completes without its own rate. Not with [`CommonRateKind::ProportionalRates`].
+    fn completion_level(&self, kind: CommonRateKind) -> f64 {
+        match kind {
+            CommonRateKind::EstimatedRates if self.base > 0.0 => {
+                (self.size - self.sent_before_level) / self.base
+            }
+            CommonRateKind::EstimatedRates => f64::INFINITY,
+            CommonRateKind::EqualRates | CommonRateKind::ProportionalRates => self.size - self.base,
+        }
     }
 }
 
@@ -100,14 +134,14 @@ fn build_flows(
         if senders[sender_index] != key.src {
             sender_index = senders.partition_point(|&port| port < key.src);
         }
-        let estimate = match sharing {
-            CommonRateKind::EqualRates | CommonRateKind::ProportionalRates => bytes,
-            CommonRateKind::EstimatedRates => default_estimate,
-        };
         Flow {
             size: bytes,
-            estimate,
-            base: if sharing.is_proportional() { estimate } else { 0.0 },
+            base: match sharing {
+                CommonRateKind::EqualRates => 0.0,
+                CommonRateKind::ProportionalRates => bytes,
+                CommonRateKind::EstimatedRates => default_estimate,
+            },
+            sent_before_level: 0.0,
             sender_index: sender_index as u32,
             grid_position,
             spec_index: key.spec_index,
@@ -128,11 +162,18 @@ fn distinct(numbers: impl Iterator<Item = u32>) -> Vec<u32> {
     numbers
 }
 
-/// The lowest level that bytes sent at own rates are divided by ([`CommonRateKind::EstimatedRates`]).
-const LOW_LEVEL: f64 = 1e-6;
+/// The lowest remaining share that bytes sent at own rates are divided by ([`CommonRateKind::EstimatedRates`]).
+const LOW_SHARE: f64 = 1e-3;
 
-/// How far the level falls below 0 until flows have outgrown their estimates. Flows that end exactly at their estimates do not.
-const OUTGROWN_LEVEL: f64 = 1e-9;
+/// The remaining share at which flows have sent their estimates. It counts from the level's last start.
+const SPENT_SHARE: f64 = 1e-6;
+
+/// How far the remaining share falls below 0 until flows have outgrown their estimates. Flows that end exactly at their estimates do
+/// not.
+const OUTGROWN_SHARE: f64 = 1e-9;
+
+/// A flow that becomes live starts the level again if the others have sent more than this multiple of its size since the last start.
+const MAX_SENT_SIZES: f64 = 1e3;
 
 /// An estimate by a policy; `sent`, the bytes that the flow has sent, if the policy gives no number above them.
 fn valid_estimate(estimate: f64, sent: f64) -> f64 {
@@ -290,7 +331,7 @@ impl Coflow {
             live_count: 0,
             completed_count: 0,
             common_rate_kind: sharing,
-            level: if sharing.is_proportional() { 1.0 } else { 0.0 },
+            level: sharing.first_level(),
             level_slope: 0.0,
             level_time: now,
             outgrown_flows: Vec::new(),
@@ -558,6 +599,28 @@ impl Coflow {
         self.level_slope
     }
 
+    /// The remaining bytes of live flows divided by their bases. Not with equal rates.
+    pub(super) fn remaining_share(&self, now: f64) -> f64 {
+        match self.common_rate_kind {
+            CommonRateKind::EstimatedRates => 1.0 - self.level(now),
+            CommonRateKind::EqualRates | CommonRateKind::ProportionalRates => self.level(now),
+        }
+    }
+
+    /// The common part of the rates of live flows divided by their bases. Not with equal rates.
+    pub(super) fn rate_per_base(&self) -> f64 {
+        match self.common_rate_kind {
+            CommonRateKind::EstimatedRates => self.level_slope,
+            CommonRateKind::EqualRates | CommonRateKind::ProportionalRates => -self.level_slope,
+        }
+    }
+
+    /// The slope of the level at which the remaining bytes of live flows take this many seconds. Not with equal rates.
+    pub(super) fn slope_to_complete_in(&self, seconds: f64, now: f64) -> f64 {
+        let slope = self.remaining_share(now) / seconds;
+        if self.common_rate_kind == CommonRateKind::EstimatedRates { slope } else { -slope }
+    }
+
     /// Time of the next completion by the level alone; infinite if no flow completes.
     pub(super) fn next_completion(&mut self) -> f64 {
         if self.level_slope == 0.0 || self.live_count == 0 {
@@ -565,30 +628,24 @@ impl Coflow {
         }
         match self.common_rate_kind {
             CommonRateKind::ProportionalRates => self.level_time - self.level / self.level_slope,
-            CommonRateKind::EqualRates => match self.first_level_completion() {
-                Some((end, _)) => self.level_time + (end - self.level).max(0.0) / self.level_slope,
-                None => f64::INFINITY,
-            },
-            CommonRateKind::EstimatedRates => match self.first_level_completion() {
-                Some((end, _)) => self.level_time + (end + self.level).max(0.0) / -self.level_slope,
-                None => f64::INFINITY,
-            },
+            CommonRateKind::EqualRates | CommonRateKind::EstimatedRates => {
+                match self.first_level_completion() {
+                    Some((end, _)) => self.level_time + (end - self.level).max(0.0) / self.level_slope,
+                    None => f64::INFINITY,
+                }
+            }
         }
     }
 
     /// The flow that completes first as the level rises, and the level of its completion.
     fn first_level_completion(&mut self) -> Option<(f64, u32)> {
         self.push_stale_flows();
-        let estimated = self.common_rate_kind == CommonRateKind::EstimatedRates;
+        let kind = self.common_rate_kind;
         let flows = &self.flows;
         self.completions.first(|end, flow| {
             let f = &flows[flow as usize];
-            f.state == FlowState::Live
-                && if estimated {
-                    f.own_rate_index == NO_INDEX && f.estimated_completion() == end
-                } else {
-                    f.size - f.base == end
-                }
+            let is_by_level = kind != CommonRateKind::EstimatedRates || f.own_rate_index == NO_INDEX;
+            f.state == FlowState::Live && is_by_level && f.completion_level(kind) == end
         })
     }
 
@@ -632,9 +689,8 @@ impl Coflow {
             }
             CommonRateKind::ProportionalRates => self.reduce_base(flow, bytes / level),
             CommonRateKind::EstimatedRates => {
-                self.restart_low_level(now);
-                let level = self.level(now);
-                self.reduce_estimated_base(flow, bytes / level);
+                self.restart_low_share(now);
+                self.reduce_estimated_base(flow, bytes / self.remaining_share(now));
             }
         }
     }
@@ -648,14 +704,15 @@ impl Coflow {
         self.add_to_base_sums(flow, -part);
     }
 
-    /// Subtracts a part, in units of the `level`, from the estimated remaining bytes of a live flow, which can become negative
-    /// ([`CommonRateKind::EstimatedRates`]).
+    /// Moves a part, in units of the remaining share, from the estimated remaining bytes of a live flow to its sent bytes. The
+    /// remaining bytes can become negative ([`CommonRateKind::EstimatedRates`]).
     #[inline]
     pub(super) fn reduce_estimated_base(&mut self, flow: u32, part: f64) {
         let f = &mut self.flows[flow as usize];
         f.base -= part;
+        f.sent_before_level += part;
         // By rounding, a wake-up at the end of the estimate can leave some bytes.
-        if f.base <= OUTGROWN_LEVEL * f.estimate {
+        if f.base <= OUTGROWN_SHARE * f.estimate() {
             self.outgrown_flows.push(flow);
         }
         self.add_to_base_sums(flow, -part);
@@ -716,8 +773,10 @@ impl Coflow {
             (FlowState::Completed, _) => f.size,
             (FlowState::Live, CommonRateKind::EqualRates) => f.base + self.level(now),
             (FlowState::Waiting, CommonRateKind::EqualRates) => f.base,
-            (FlowState::Live, _) => f.estimate - f.base * self.level(now),
-            (FlowState::Waiting, _) => f.estimate - f.base,
+            (FlowState::Live, CommonRateKind::ProportionalRates) => f.size - f.base * self.level(now),
+            (FlowState::Waiting, CommonRateKind::ProportionalRates) => f.size - f.base,
+            (FlowState::Live, CommonRateKind::EstimatedRates) => f.estimated_sent(self.level(now)),
+            (FlowState::Waiting, CommonRateKind::EstimatedRates) => f.sent_before_level,
         }
     }
 
@@ -725,7 +784,7 @@ impl Coflow {
     ///
     /// The result is also exact if the size is far greater than the remainder.
     pub fn remaining_bytes(&self, flow: u32, now: f64) -> f64 {
-        self.flows[flow as usize].base * self.level(now)
+        self.flows[flow as usize].base * self.remaining_share(now)
     }
 
     /// Bytes that all flows have sent, without bytes sent at own rates since the last fold. Not with estimated sizes. O(1) with equal
@@ -736,7 +795,7 @@ impl Coflow {
                 self.sent_by_non_live + self.base_sum + self.live_count as f64 * self.level(now)
             }
             CommonRateKind::ProportionalRates | CommonRateKind::EstimatedRates => {
-                let mut remaining = self.live_base_sum() * self.level(now);
+                let mut remaining = self.live_base_sum() * self.remaining_share(now);
                 if self.has_waiting_flows() {
                     let waiting = self.flows.iter().filter(|f| f.state == FlowState::Waiting);
                     remaining += waiting.map(|f| f.base).sum::<f64>();
@@ -756,7 +815,7 @@ impl Coflow {
         match self.common_rate_kind {
             CommonRateKind::EqualRates => self.level_slope * self.live_count as f64,
             CommonRateKind::ProportionalRates | CommonRateKind::EstimatedRates => {
-                -self.level_slope * self.live_base_sum()
+                self.rate_per_base() * self.live_base_sum()
             }
         }
     }
@@ -799,32 +858,41 @@ impl Coflow {
 
     /// Records the level at which a live flow completes without its own rate.
     pub(super) fn push_estimated_completion(&mut self, flow: u32) {
-        let end = self.flows[flow as usize].estimated_completion();
-        if end.is_finite() {
+        let f = &self.flows[flow as usize];
+        let end = f.completion_level(CommonRateKind::EstimatedRates);
+        if f.own_rate_index == NO_INDEX && end.is_finite() {
             self.completions.push(end, flow);
         }
     }
 
-    /// Restarts the level at 1 if it is so low that divisions by the level lose precision.
-    ///
-    /// Rates in proportion to nothing do not exist, so the common part of the rates ends until the next schedule.
-    pub(super) fn restart_low_level(&mut self, now: f64) {
-        let level = self.level(now);
-        if level >= LOW_LEVEL {
-            return;
+    /// Restarts the level at 0 if the remaining share is so low that divisions by it lose precision.
+    pub(super) fn restart_low_share(&mut self, now: f64) {
+        if self.remaining_share(now) < LOW_SHARE {
+            self.restart_level(now);
         }
+    }
+
+    /// Restarts the level at 0: bases become the remaining bytes. O(live flows).
+    ///
+    /// Rates in proportion to nothing do not exist. If nothing remains, the common part of the rates ends until the next schedule.
+    fn restart_level(&mut self, now: f64) {
+        let (level, share) = (self.level(now), self.remaining_share(now));
         self.clear_base_sums();
+        self.completions.clear();
         let flows: Vec<u32> = self.live_flows().collect();
         for flow in flows {
-            let base = self.flows[flow as usize].base * level;
-            self.flows[flow as usize].base = base;
+            let f = &mut self.flows[flow as usize];
+            f.sent_before_level = f.estimated_sent(level);
+            f.base *= share;
+            let base = f.base;
             self.add_to_base_sums(flow, base);
             if base <= 0.0 {
                 self.outgrown_flows.push(flow);
             }
             self.push_estimated_completion(flow);
         }
-        (self.level, self.level_slope, self.level_time) = (1.0, 0.0, now);
+        let slope = if share > SPENT_SHARE { self.level_slope / share } else { 0.0 };
+        (self.level, self.level_slope, self.level_time) = (0.0, slope, now);
     }
 
     fn clear_base_sums(&mut self) {
@@ -838,28 +906,27 @@ impl Coflow {
         if self.level_slope == 0.0 || self.live_count == 0 {
             return;
         }
-        let mean = self.live_base_sum() * self.level(now) / self.live_count as f64;
+        let mean = self.live_base_sum() * self.remaining_share(now) / self.live_count as f64;
         let f = &mut self.flows[flow as usize];
         if f.base > 2.0 * mean {
-            f.estimate += mean - f.base;
             f.base = mean;
         }
     }
 
     /// Whether a flow has sent its whole estimated size. The bytes sent at own rates are current.
     pub(super) fn has_outgrown_flows(&self, now: f64) -> bool {
-        !self.outgrown_flows.is_empty() || self.level(now) < LOW_LEVEL
+        !self.outgrown_flows.is_empty() || self.remaining_share(now) < SPENT_SHARE
     }
 
     /// Whether a flow is live and has sent its whole estimate.
     fn is_outgrown(&self, flow: u32) -> bool {
         let f = &self.flows[flow as usize];
-        f.state == FlowState::Live && f.base <= OUTGROWN_LEVEL * f.estimate
+        f.state == FlowState::Live && f.base <= OUTGROWN_SHARE * f.estimate()
     }
 
     /// Whether a live flow has sent its whole estimated size, as for [`Coflow::has_outgrown_flows`], without flows that have completed.
     pub(crate) fn has_outgrown_live_flow(&self, now: f64) -> bool {
-        let is_low = self.live_count > 0 && self.level(now) < LOW_LEVEL;
+        let is_low = self.live_count > 0 && self.remaining_share(now) < SPENT_SHARE;
         is_low || self.outgrown_flows.iter().any(|&flow| self.is_outgrown(flow))
     }
 
@@ -868,13 +935,13 @@ impl Coflow {
         if self.level_slope == 0.0 || self.live_count == 0 {
             return f64::INFINITY;
         }
-        self.level_time + (self.level + OUTGROWN_LEVEL) / -self.level_slope
+        self.level_time + (1.0 - self.level + OUTGROWN_SHARE) / self.level_slope
     }
 
     /// Sets the estimated sizes of the live flows that have sent their estimates. `estimate` is as for
     /// [`Coflow::set_estimates`]. O(live flows) if flows without own rates are among these flows.
     pub(super) fn raise_estimates(&mut self, now: f64, mut estimate: impl FnMut(u32, u32, f64) -> f64) {
-        self.restart_low_level(now);
+        self.restart_low_share(now);
         let level = self.level(now);
         let mut flows = std::mem::take(&mut self.outgrown_flows);
         flows.retain(|&flow| {
@@ -882,14 +949,11 @@ impl Coflow {
                 return false;
             }
             let f = &mut self.flows[flow as usize];
-            let sent = f.estimate - f.base * level;
-            f.estimate = valid_estimate(estimate(flow, f.grid_position.receiver, sent), sent);
-            let more = (f.estimate - sent) / level - f.base;
-            f.base += more;
+            let sent = f.estimated_sent(level);
+            let estimate = valid_estimate(estimate(flow, f.grid_position.receiver, sent), sent);
+            let more = f.set_estimate(estimate, sent, level);
             self.add_to_base_sums(flow, more);
-            if self.flows[flow as usize].own_rate_index == NO_INDEX {
-                self.push_estimated_completion(flow);
-            }
+            self.push_estimated_completion(flow);
             self.is_outgrown(flow)
         });
         self.outgrown_flows = flows;
@@ -906,20 +970,17 @@ impl Coflow {
         let flows: Vec<u32> = self.live_flows().collect();
         for flow in flows {
             let f = &mut self.flows[flow as usize];
-            let sent = f.estimate - f.base * level;
-            f.estimate = valid_estimate(estimate(flow, f.grid_position.receiver, sent), sent);
-            f.base = f.estimate - sent;
+            let sent = f.estimated_sent(level);
+            let estimate = valid_estimate(estimate(flow, f.grid_position.receiver, sent), sent);
+            f.set_estimate(estimate, sent, 0.0);
             let base = f.base;
-            let end = f.estimated_completion();
-            if f.own_rate_index == NO_INDEX && end.is_finite() {
-                self.completions.push(end, flow);
-            }
             if base <= 0.0 {
                 self.outgrown_flows.push(flow);
             }
             self.add_to_base_sums(flow, base);
+            self.push_estimated_completion(flow);
         }
-        (self.level, self.level_time) = (1.0, now);
+        (self.level, self.level_time) = (0.0, now);
     }
 
     // Changes of state.
@@ -928,11 +989,15 @@ impl Coflow {
     pub(super) fn set_flow_live(&mut self, flow: u32, now: f64) {
         if self.live_count == 0 && self.common_rate_kind.is_proportional() {
             // No live flow depends on the old level, which may have continued after the last completion.
-            (self.level, self.level_slope, self.level_time) = (1.0, 0.0, now);
+            (self.level, self.level_slope, self.level_time) = (self.common_rate_kind.first_level(), 0.0, now);
         }
         if self.common_rate_kind == CommonRateKind::EstimatedRates {
-            self.restart_low_level(now);
+            self.restart_low_share(now);
             self.limit_estimate_of_waiting(flow, now);
+            let Flow { base, size, .. } = self.flows[flow as usize];
+            if base * self.level(now) > MAX_SENT_SIZES * size {
+                self.restart_level(now);
+            }
         }
         let level = self.level(now);
         let f = &mut self.flows[flow as usize];
@@ -956,14 +1021,17 @@ impl Coflow {
                     self.mark_base_changed(flow);
                 }
             }
-            CommonRateKind::ProportionalRates | CommonRateKind::EstimatedRates => {
+            CommonRateKind::ProportionalRates => {
                 f.base /= level;
                 let base = f.base;
                 self.add_to_base_sums(flow, base);
             }
-        }
-        if self.common_rate_kind == CommonRateKind::EstimatedRates {
-            self.push_estimated_completion(flow);
+            CommonRateKind::EstimatedRates => {
+                f.set_estimate(f.estimate(), f.sent_before_level, level);
+                let base = f.base;
+                self.add_to_base_sums(flow, base);
+                self.push_estimated_completion(flow);
+            }
         }
         self.mark_live(flow);
     }
@@ -1013,7 +1081,11 @@ impl Coflow {
                 self.sent_by_non_live += f.base;
                 self.waiting_with_progress += usize::from(f.base > 0.0);
             }
-            CommonRateKind::ProportionalRates | CommonRateKind::EstimatedRates => f.base *= level,
+            CommonRateKind::ProportionalRates => f.base *= level,
+            CommonRateKind::EstimatedRates => {
+                f.sent_before_level = f.estimated_sent(level);
+                f.base *= 1.0 - level;
+            }
         }
         f.base_changed = true;
     }
@@ -1028,8 +1100,10 @@ impl Coflow {
                 self.waiting_with_progress -= usize::from(f.base > 0.0);
                 0.0
             }
-            CommonRateKind::ProportionalRates | CommonRateKind::EstimatedRates => f.estimate,
+            CommonRateKind::ProportionalRates => f.size,
+            CommonRateKind::EstimatedRates => f.estimate(),
         };
+        f.sent_before_level = 0.0;
     }
 
     /// Sets the bytes that a waiting flow has sent. If the bytes reach the size, one byte remains until the
@@ -1044,19 +1118,19 @@ impl Coflow {
                 self.sent_by_non_live += bytes;
                 self.waiting_with_progress += usize::from(bytes > 0.0);
             }
-            CommonRateKind::ProportionalRates | CommonRateKind::EstimatedRates => f.base = f.estimate - bytes,
+            CommonRateKind::ProportionalRates => f.base = f.size - bytes,
+            CommonRateKind::EstimatedRates => {
+                f.base -= bytes;
+                f.sent_before_level = bytes;
+            }
         }
     }
 
     /// Sets the size of a waiting flow in bytes, and resets its progress.
     pub(super) fn set_size(&mut self, flow: u32, bytes: f64) {
-        self.reset_progress(flow);
         self.size_sum += bytes - self.flows[flow as usize].size;
-        let f = &mut self.flows[flow as usize];
-        f.size = bytes;
-        if self.common_rate_kind != CommonRateKind::EstimatedRates {
-            f.estimate = bytes;
-        }
+        self.flows[flow as usize].size = bytes;
+        self.reset_progress(flow);
     }
 
     /// Sets the size of a flow that completes next. A live flow's progress is not computed: its time of completion may have passed.

@@ -105,8 +105,8 @@ impl Fabric {
 
     /// The estimate of the size of a flow about which nothing is known, in bytes.
     ///
-    /// It is far above the size of most flows, so that a flow rarely outgrows it; and low enough that bytes sent, the difference
-    /// between estimate and remaining bytes, are exact to a picosecond of the port's rate.
+    /// It is far above the size of most flows, so that a flow rarely outgrows it; and low enough that the bytes that a link has carried,
+    /// the difference between estimates and remaining bytes, are exact to a picosecond of the port's rate.
     pub fn default_estimate(&self) -> f64 {
         (DEFAULT_ESTIMATE_SECONDS * self.nominal_rate).min(MAX_DEFAULT_ESTIMATE)
     }

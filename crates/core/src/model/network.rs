@@ -203,7 +203,7 @@ impl Network {
         own + match coflow.common_rate_kind {
             CommonRateKind::EqualRates => coflow.level_slope(),
             CommonRateKind::ProportionalRates | CommonRateKind::EstimatedRates => {
-                -coflow.level_slope() * f.base
+                coflow.rate_per_base() * f.base
             }
         }
     }
@@ -425,8 +425,8 @@ impl Network {
         }
         self.progress_time = now;
         let Network { schedule_order, own_rates: own, slots, .. } = self;
-        // Entries of one coflow are adjacent, so the level is computed once for each coflow.
-        let (mut last, mut per_level) = (NO_INDEX, 0.0);
+        // Entries of one coflow are adjacent, so the remaining share is computed once for each coflow.
+        let (mut last, mut per_share) = (NO_INDEX, 0.0);
         for &entry in &*schedule_order {
             let own = &mut own[entry as usize];
             let Some(Some(coflow)) = slots.get_mut(own.slot as usize) else { continue };
@@ -436,16 +436,16 @@ impl Network {
             let estimated = coflow.common_rate_kind == CommonRateKind::EstimatedRates;
             if own.slot != last {
                 if estimated {
-                    coflow.restart_low_level(now);
+                    coflow.restart_low_share(now);
                 }
-                (last, per_level) = (own.slot, 1.0 / coflow.level(now));
+                (last, per_share) = (own.slot, 1.0 / coflow.remaining_share(now));
             }
             let bytes = own.rate * (now - own.since);
             own.since = now;
             if estimated {
-                coflow.reduce_estimated_base(own.flow, bytes * per_level);
+                coflow.reduce_estimated_base(own.flow, bytes * per_share);
             } else {
-                coflow.reduce_base(own.flow, bytes * per_level);
+                coflow.reduce_base(own.flow, bytes * per_share);
             }
         }
     }
@@ -501,9 +501,7 @@ impl Network {
                     (f.size - (f.base + level + rate * (now - since)), rate + slope)
                 }
                 CommonRateKind::ProportionalRates => (f.base * level, rate - slope * f.base),
-                CommonRateKind::EstimatedRates => {
-                    (f.size - (f.estimate - f.base * level), rate - slope * f.base)
-                }
+                CommonRateKind::EstimatedRates => (f.size - f.estimated_sent(level), rate + slope * f.base),
             };
             own_completions[entry as usize] = now + left.max(0.0) / rate;
         }
@@ -528,7 +526,7 @@ impl Network {
                 (
                     CommonRate::CompleteTogether(seconds),
                     CommonRateKind::ProportionalRates | CommonRateKind::EstimatedRates,
-                ) => -coflow.level(now) / seconds,
+                ) => coflow.slope_to_complete_in(seconds, now),
                 (CommonRate::CompleteTogether(_), CommonRateKind::EqualRates)
                 | (
                     CommonRate::Equal(_),
@@ -539,7 +537,8 @@ impl Network {
                     )
                 }
             };
-            if slope != coflow.level_slope() || slope < 0.0 {
+            let is_proportional = coflow.common_rate_kind.is_proportional();
+            if slope != coflow.level_slope() || (is_proportional && slope != 0.0) {
                 coflow.set_level_slope(slope, now);
                 self.common_changed_under_own |= self.own_rate_counts[slot as usize] > 0;
             }
@@ -707,7 +706,7 @@ impl Network {
     /// O(flows).
     pub(super) fn time_to_estimated_end(&self, slot: Slot, flows: &[FlowRate], now: f64) -> f64 {
         let coflow = self.coflow(slot);
-        let (level, slope) = (coflow.level(now), coflow.level_slope());
+        let (share, rate_per_base) = (coflow.remaining_share(now), coflow.rate_per_base());
         let times = flows.iter().map(|own| {
             let f = &coflow.flows[own.flow as usize];
             let own_rate = match f.own_rate_index {
@@ -715,7 +714,7 @@ impl Network {
                 NO_INDEX => 0.0,
                 index => self.own_rates[index as usize].rate,
             };
-            f.base * level / (own_rate - slope * f.base)
+            f.base * share / (own_rate + rate_per_base * f.base)
         });
         times.fold(f64::INFINITY, f64::min)
     }

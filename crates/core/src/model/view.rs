@@ -244,13 +244,13 @@ impl View<'_, SizesKnown> {
 }
 
 impl Coflow {
-    /// Remaining bytes of the live flows by link ([`super::CommonRateKind::ProportionalRates`]).
+    /// Remaining bytes of the live flows by link, actual or estimated. Not with equal rates.
     pub(crate) fn remaining_loads(&self, now: f64) -> RemainingLoads<'_> {
         RemainingLoads {
             senders: self.senders(),
             receivers: self.receivers(),
             trunks: self.trunks(),
-            level: self.level(now),
+            share: self.remaining_share(now),
         }
     }
 }
@@ -278,26 +278,27 @@ pub struct RemainingLoads<'a> {
     senders: &'a [LinkLoad],
     receivers: &'a [LinkLoad],
     trunks: &'a [LinkLoad],
-    level: f64,
+    /// The remaining share of the bases.
+    share: f64,
 }
 
 impl<'a> RemainingLoads<'a> {
     /// Port and bytes that remain to be sent from it, for ports with live flows.
     #[inline]
     pub fn by_sender(self) -> impl Iterator<Item = (usize, f64)> + 'a {
-        RemainingLoads::by_link(self.senders, self.level)
+        RemainingLoads::by_link(self.senders, self.share)
     }
 
     /// Port and bytes that remain to be received at it, for ports with live flows.
     #[inline]
     pub fn by_receiver(self) -> impl Iterator<Item = (usize, f64)> + 'a {
-        RemainingLoads::by_link(self.receivers, self.level)
+        RemainingLoads::by_link(self.receivers, self.share)
     }
 
     /// Trunk and bytes that remain to cross it, for trunks with live flows.
     #[inline]
     pub fn by_trunk(self) -> impl Iterator<Item = (usize, f64)> + 'a {
-        RemainingLoads::by_link(self.trunks, self.level)
+        RemainingLoads::by_link(self.trunks, self.share)
     }
 
     /// Link and remaining bytes, for links with live flows, in the numbering of [`Fabric::link_capacities`]. `ports` is
@@ -311,14 +312,14 @@ impl<'a> RemainingLoads<'a> {
     /// Bytes that remain to be received at a port; 0 without live flows there. O(log ports of the coflow).
     pub(crate) fn at_receiver(self, port: usize) -> f64 {
         let found = self.receivers.binary_search_by_key(&port, |load| load.link as usize);
-        found.map_or(0.0, |at| self.receivers[at].base_sum.max(0.0) * self.level)
+        found.map_or(0.0, |at| self.receivers[at].base_sum.max(0.0) * self.share)
     }
 
     #[inline]
-    fn by_link(loads: &'a [LinkLoad], level: f64) -> impl Iterator<Item = (usize, f64)> + 'a {
+    fn by_link(loads: &'a [LinkLoad], share: f64) -> impl Iterator<Item = (usize, f64)> + 'a {
         loads
             .iter()
             .filter(|load| load.live_flow_count > 0)
-            .map(move |load| (load.link as usize, load.base_sum.max(0.0) * level))
+            .map(move |load| (load.link as usize, load.base_sum.max(0.0) * share))
     }
 }

@@ -25,6 +25,7 @@ mod service;
 mod service_events;
 mod service_guarantees;
 mod service_ports;
+mod small_workloads;
 mod spare_capacity;
 mod timing;
 mod transfer_limit;
