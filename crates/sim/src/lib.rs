@@ -20,4 +20,6 @@ mod transport;
 
 pub use outcome::{CoflowOutcome, JobOutcome, Outcome};
 pub use regions::RegionLinks;
-pub use replay::{NetworkModel, NoObserver, Observer, ReplayError, ReplayOptions, Snapshot, replay};
+pub use replay::{
+    NetworkModel, NoObserver, Observer, ReplayError, ReplayOptions, Snapshot, replay, replay_until_stalled,
+};

@@ -80,6 +80,30 @@ pub struct JobOutcome {
     pub end: f64,
 }
 
+/// A coflow that cannot complete.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StalledCoflow {
+    /// Its index in the workload.
+    pub index: usize,
+    /// Its id in the trace.
+    pub id: u64,
+    /// Bytes that were not sent.
+    pub remaining_bytes: f64,
+    /// Names of the links without capacity that its flows need.
+    pub links: Vec<String>,
+    /// The ids of its parents that cannot complete, if it was not released.
+    pub parents: Vec<u64>,
+}
+
+/// The end of a replay in which some coflows cannot complete.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stall {
+    /// The time from which on no flow can send, in seconds.
+    pub time: f64,
+    /// The coflows that cannot complete, in the order of the workload; at least one.
+    pub coflows: Vec<StalledCoflow>,
+}
+
 /// The utilization of links over time: bytes carried divided by the bytes that the link could have carried, in parts of equal length.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct LinkUse {
@@ -96,15 +120,17 @@ pub struct LinkUse {
 /// The outcome of a replay.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Finite coflows in the order of the workload.
+    /// Completed finite coflows in the order of the workload: all, unless some stalled.
     pub coflows: Vec<CoflowOutcome>,
-    /// Endless coflows in the order of the workload.
+    /// Completed endless coflows in the order of the workload.
     pub endless_coflows: Vec<CoflowOutcome>,
-    /// Jobs in the order of their ids.
+    /// Jobs of which all coflows have completed, in the order of their ids.
     pub jobs: Vec<JobOutcome>,
+    /// The coflows that cannot complete, if there are any.
+    pub stall: Option<Stall>,
     /// Number of flows of all finite coflows.
     pub flow_count: usize,
-    /// The end of the last flow, in seconds.
+    /// The end of the last flow, or the time from which on no flow can send, in seconds.
     pub makespan: f64,
     /// By port: bytes sent, including those of restarted flows, divided by the bytes that the healthy port can send until the
     /// makespan. Empty if ports limit no flow, as between regions.
@@ -125,17 +151,21 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The outcome of the coflow at this position in the workload.
-    ///
-    /// # Panics
-    /// If the workload has no such coflow.
-    pub fn coflow(&self, index: usize) -> &CoflowOutcome {
-        self.coflows.get(index).unwrap_or_else(|| &self.endless_coflows[index - self.coflows.len()])
+    /// The outcome of the coflow at this position in the workload; `None` if the coflow has not completed. O(log coflows).
+    pub fn coflow(&self, index: usize) -> Option<&CoflowOutcome> {
+        let find = |coflows: &'_ [CoflowOutcome]| coflows.binary_search_by_key(&index, |coflow| coflow.index);
+        let finite = find(&self.coflows).ok().map(|at| &self.coflows[at]);
+        finite.or_else(|| find(&self.endless_coflows).ok().map(|at| &self.endless_coflows[at]))
     }
 
-    /// Completion times of the finite coflows, in the order of the workload.
+    /// Completion times of the completed finite coflows, in the order of the workload.
     pub fn ccts(&self) -> Vec<f64> {
         self.coflows.iter().map(CoflowOutcome::cct).collect()
+    }
+
+    /// The number of finite coflows of the workload that cannot complete.
+    pub fn stalled_count(&self) -> usize {
+        self.stall.as_ref().map_or(0, |stall| stall.coflows.len())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The event loop: drives the engine with virtual time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use weir_core::policy::{AnyPolicy, PolicyError, Reaction, Timing};
 use weir_core::units::Time;
 
 use crate::outcome::{
-    CoflowOutcome, DeadlineOutcome, JobOutcome, LinkUse, Outcome, coefficient_of_variation,
+    CoflowOutcome, DeadlineOutcome, JobOutcome, LinkUse, Outcome, Stall, coefficient_of_variation,
 };
 use crate::port_numbering::PortNumbering;
 use crate::regions::RegionLayout;
@@ -30,14 +30,15 @@ mod link_use;
 pub(crate) mod options;
 mod rerouting;
 pub(crate) mod snapshot;
+mod stall;
 mod transfer_limit;
 mod trunk_usage;
 
 pub use error::ReplayError;
 use link_use::LinkUseRecorder;
 pub use options::{NetworkModel, ReplayOptions};
+use snapshot::all_capacities;
 pub use snapshot::{NoObserver, Observer, Snapshot};
-use snapshot::{all_capacities, flow_links};
 use trunk_usage::TrunkUsage;
 
 /// An event of the agenda.
@@ -127,14 +128,30 @@ struct Replay<'a> {
     /// By coflow and flow in the specification's order: bytes that crossed former paths.
     bytes_on_former_paths: BTreeMap<(usize, u32), f64>,
     schedule_ns: Vec<u32>,
+    /// The coflows that cannot complete, at the end of the replay.
+    stall: Option<Stall>,
 }
 
 /// Replays a workload under a policy.
 ///
 /// # Errors
-/// If the workload is inconsistent, the policy tree or the network does not fit it, the transport does not support it, some
-/// coflow cannot complete, or the observer stops the replay; see [`ReplayError`].
+/// As [`replay_until_stalled`], and if some coflow cannot complete.
 pub fn replay(
+    workload: &Workload,
+    policy: AnyPolicy,
+    options: &ReplayOptions,
+    observer: &mut dyn Observer,
+) -> Result<Outcome, ReplayError> {
+    let outcome = replay_until_stalled(workload, policy, options, observer)?;
+    outcome.stall.clone().map_or(Ok(outcome), |stall| Err(ReplayError::Stalled(stall)))
+}
+
+/// Replays a workload under a policy, until all coflows have completed or no flow can send any more ([`Outcome::stall`]).
+///
+/// # Errors
+/// If the workload is inconsistent, the policy tree or the network does not fit it, the transport does not support it, or the observer
+/// stops the replay; see [`ReplayError`].
+pub fn replay_until_stalled(
     workload: &Workload,
     policy: AnyPolicy,
     options: &ReplayOptions,
@@ -236,6 +253,7 @@ impl<'a> Replay<'a> {
             link_use,
             bytes_on_former_paths: BTreeMap::new(),
             schedule_ns: Vec::new(),
+            stall: None,
         };
         replay.fill_event_queue();
         Ok(replay)
@@ -330,11 +348,13 @@ impl Replay<'_> {
             let next_cable_event = self.cable_events.first().map_or(f64::INFINITY, |event| event.time.get());
             let next_limit = self.next_transfer_limit();
             let next_event = self.event_times.last().copied().unwrap_or(f64::INFINITY);
-            let next_event = next_event.min(next_cable_event).min(next_limit).min(next_change);
-            let next =
-                next_event.min(self.next_schedule_time(next_schedule)).min(next_completion).min(next_queued);
-            if next.is_infinite() {
-                return Err(self.stalled_error(now));
+            let next_event = next_event.min(next_cable_event).min(next_limit);
+            let without_wakeups = next_event.min(next_completion).min(next_queued);
+            let next_event = next_event.min(next_change);
+            let next = without_wakeups.min(next_change).min(self.next_schedule_time(next_schedule));
+            if next.is_infinite() || without_wakeups.is_infinite() && !self.can_any_flow_send() {
+                self.stop_stalled(now);
+                break;
             }
             // An event within the slack happens at its exact time, and its effects do not start earlier. Otherwise a port would
             // carry two flows at the same time for that long.
@@ -466,25 +486,6 @@ impl Replay<'_> {
             for flow in 0..coflow.width() as u32 {
                 numbers[coflow.spec_index(flow) as usize] = flow;
             }
-        }
-    }
-
-    fn stalled_error(&self, at: f64) -> ReplayError {
-        let first = self.outcomes.iter().position(Option::is_none).unwrap_or(0);
-        let network = self.engine.network();
-        let capacities: Vec<f64> = all_capacities(&self.engine).collect();
-        let links_of = |&slot: &Slot| {
-            let flows = network.coflow(slot).live_flows();
-            flows.flat_map(move |flow| flow_links(&self.engine, slot, flow))
-        };
-        let needed = network.active_coflows().iter().flat_map(links_of);
-        let closed: BTreeSet<usize> = needed.filter(|&link| capacities[link] == 0.0).collect();
-        let names = closed.into_iter().take(ReplayError::MAX_LINKS).map(|link| self.link_name(link));
-        ReplayError::Stalled {
-            time: at,
-            incomplete: self.workload.coflows.len() - self.completed_count,
-            id: self.workload.coflows[first].id,
-            links: names.collect(),
         }
     }
 
@@ -882,7 +883,8 @@ impl Replay<'_> {
 
     fn into_outcome(mut self) -> Outcome {
         let mut coflows: Vec<CoflowOutcome> = self.outcomes.into_iter().flatten().collect();
-        let makespan = coflows.iter().map(|c| c.end).fold(0.0, f64::max);
+        let stalled_at = self.stall.as_ref().map_or(0.0, |stall| stall.time);
+        let makespan = coflows.iter().map(|c| c.end).fold(stalled_at, f64::max);
         let ports = self.workload.ports as usize;
         let (mut send, mut recv) = (vec![0.0; ports], vec![0.0; ports]);
         let flows = self.workload.coflows.iter().flat_map(|c| &c.flows);
@@ -934,11 +936,18 @@ impl Replay<'_> {
             job.arrival = job.arrival.min(arrival);
             job.end = job.end.max(end);
         }
-        let endless_coflows = coflows.split_off(self.workload.finite_coflows().len());
+        let stalled = self.stall.iter().flat_map(|stall| &stall.coflows);
+        stalled.filter_map(|coflow| self.workload.coflows[coflow.index].job).for_each(|id| {
+            jobs.remove(&id);
+        });
+        let finite_count = self.workload.finite_coflows().len();
+        let endless_coflows =
+            coflows.split_off(coflows.partition_point(|coflow| coflow.index < finite_count));
         Outcome {
             coflows,
             endless_coflows,
             jobs: jobs.into_values().collect(),
+            stall: self.stall,
             flow_count: self.workload.finite_flow_count(),
             makespan,
             send_utilization: send,

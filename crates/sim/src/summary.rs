@@ -79,9 +79,13 @@ pub struct SpeedupSummary {
 }
 
 impl SpeedupSummary {
-    /// The statistics for CCTs of the same coflows in the same order, in seconds.
-    pub fn new(baseline: &[f64], ccts: &[f64]) -> SpeedupSummary {
-        let speedups = speedups(baseline, ccts);
+    /// The statistics over coflows that have completed under both.
+    pub fn new(baseline: &Outcome, outcome: &Outcome) -> SpeedupSummary {
+        let common =
+            outcome.coflows.iter().filter_map(|coflow| Some((baseline.coflow(coflow.index)?, coflow)));
+        let (baseline, ccts): (Vec<f64>, Vec<f64>) =
+            common.map(|(baseline, coflow)| (baseline.cct(), coflow.cct())).unzip();
+        let speedups = speedups(&baseline, &ccts);
         SpeedupSummary {
             percentiles: percentiles_of(&speedups, [10.0, 50.0, 90.0]),
             mean: mean_of(&speedups),
@@ -128,7 +132,8 @@ mod tests {
             (summary.mean_utilization, summary.mean_jct, summary.mean_schedule_us),
             (None, None, None)
         );
-        assert_eq!(SpeedupSummary::new(&[0.0], &[1.0]).undefined_count, 1);
+        let outcome_of = |cct| Outcome { coflows: vec![coflow(cct, 1, 0.0, None)], ..Outcome::default() };
+        assert_eq!(SpeedupSummary::new(&outcome_of(0.0), &outcome_of(1.0)).undefined_count, 1);
     }
 
     #[test]

@@ -1,8 +1,13 @@
 //! Errors of a replay.
 
+use std::fmt;
+
 use weir_core::model::WorkloadError;
 use weir_core::policy::PolicyError;
 use weir_core::tree::TreeError;
+use weir_core::units::{Bytes, Time};
+
+use crate::outcome::{Stall, StalledCoflow};
 
 /// The reason why a replay has no outcome.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -22,24 +27,8 @@ pub enum ReplayError {
         hosts: usize,
     },
     /// Some coflows cannot complete, because links failed permanently.
-    #[error(
-        "no flow can send after {time:.3} s; incomplete: coflow {id}{}; {}",
-        match .incomplete { 1 => String::new(), more => format!(" and {} more", more - 1) },
-        match .links[..] {
-            [] => "all its links have capacity, but the policy assigns no rate; help: report this error of the policy".to_owned(),
-            _ => format!("without capacity: {}; help: check that links recover", .links.join(", ")),
-        }
-    )]
-    Stalled {
-        /// The time, in seconds.
-        time: f64,
-        /// Number of coflows that have not completed.
-        incomplete: usize,
-        /// The id of the first of them.
-        id: u64,
-        /// Names of links without capacity that the incomplete coflows need, up to [`ReplayError::MAX_LINKS`].
-        links: Vec<String>,
-    },
+    #[error("{0}")]
+    Stalled(Stall),
     /// A decision of a policy of another crate is invalid.
     #[error("{}", .error.message(.subjects))]
     Policy {
@@ -71,7 +60,50 @@ pub enum ReplayError {
     },
 }
 
-impl ReplayError {
-    /// Maximum number of links in [`ReplayError::Stalled`].
-    pub const MAX_LINKS: usize = 8;
+/// The maximum number of links and of coflows that are listed.
+const MAX_LISTED: usize = 8;
+
+/// The first names of a list, and the number of the others.
+fn list_first(names: &[String]) -> String {
+    let shown = names[..names.len().min(MAX_LISTED)].join(", ");
+    match names.len().saturating_sub(MAX_LISTED) {
+        0 => shown,
+        others => format!("{shown} and {others} more"),
+    }
+}
+
+impl StalledCoflow {
+    /// Why the coflow cannot complete.
+    pub fn reason(&self) -> String {
+        match (&self.links[..], &self.parents[..]) {
+            ([], []) => "all its links have capacity, but the policy assigns no rate".to_owned(),
+            ([], parents) => {
+                let parents: Vec<String> = parents.iter().map(|id| format!("coflow {id}")).collect();
+                format!("waits for {}", list_first(&parents))
+            }
+            (links, _) => format!("without capacity: {}", list_first(links)),
+        }
+    }
+}
+
+impl fmt::Display for Stall {
+    /// The time, and a line for each of the first coflows.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_unexplained = |coflow: &StalledCoflow| coflow.links.is_empty() && coflow.parents.is_empty();
+        let help = match self.coflows.iter().any(is_unexplained) {
+            true => "report this error of the policy",
+            false => "check that links recover",
+        };
+        let nanoseconds = (self.time * 1e9).round();
+        let time = Time::new(nanoseconds / 1e9).unwrap_or(Time::ZERO);
+        write!(f, "no flow can send after {time}; help: {help}")?;
+        for coflow in self.coflows.iter().take(MAX_LISTED) {
+            let remaining = Bytes::new(coflow.remaining_bytes.ceil()).unwrap_or(Bytes::ZERO);
+            write!(f, "\n  coflow {}: {remaining} left; {}", coflow.id, coflow.reason())?;
+        }
+        match self.coflows.len().saturating_sub(MAX_LISTED) {
+            0 => Ok(()),
+            others => write!(f, "\n  {others} more coflows"),
+        }
+    }
 }

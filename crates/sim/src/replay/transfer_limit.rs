@@ -35,26 +35,39 @@ impl Replay<'_> {
 
     /// Ends a flow that has not completed. Its remaining bytes are not sent.
     fn drop_rest_of_flow(&mut self, index: usize, slot: Slot, flow: u32, at: f64) {
+        let Some(remaining) = self.take_remaining_bytes(index, slot, flow, at) else { return };
+        let key = (index, self.engine.network().coflow(slot).spec_index(flow));
+        self.skip_link_use(slot, flow, remaining);
+        // Policies learn the sent bytes, not the size.
+        self.engine.close_flow(slot, flow, self.flow_size(index, key.1) - remaining, at);
+        self.completed_flows.push(CompletedFlow { slot, flow, completed_at: at });
+        self.progress[index].dropped_bytes += remaining;
+        // Neither did the trunks of the last path carry these bytes.
+        *self.bytes_on_former_paths.entry(key).or_insert(0.0) += remaining;
+    }
+
+    /// Stops a flow for good. Returns its remaining bytes, which its ports do not carry; `None` if it has completed.
+    pub(super) fn take_remaining_bytes(
+        &mut self,
+        index: usize,
+        slot: Slot,
+        flow: u32,
+        at: f64,
+    ) -> Option<f64> {
         let network = self.engine.network();
         let coflow = network.coflow(slot);
         let (state, (src, dst)) = (coflow.flow_state(flow), coflow.flow_ports(flow));
         let key = (index, coflow.spec_index(flow));
         let size = self.flow_size(index, key.1);
         let remaining = match (&mut self.transport, state) {
-            (_, FlowState::Completed) => return,
+            (_, FlowState::Completed) => return None,
             (None, _) => size - network.sent_bytes(slot, flow, at),
             (Some(transport), FlowState::Live) => transport.stop_flow(slot, flow, network, at),
             (Some(_), FlowState::Waiting) => self.interrupted_remaining_bytes.remove(&key).unwrap_or(size),
         };
         let remaining = remaining.clamp(0.0, size);
-        self.skip_link_use(slot, flow, remaining);
-        // Policies learn the sent bytes, not the size.
-        self.engine.close_flow(slot, flow, size - remaining, at);
-        self.completed_flows.push(CompletedFlow { slot, flow, completed_at: at });
-        self.progress[index].dropped_bytes += remaining;
         let port = |number| self.port_numbering.port_with_number(number);
         self.extra_bytes.push((port(src), port(dst), -remaining));
-        // Neither did the trunks of the last path carry these bytes.
-        *self.bytes_on_former_paths.entry(key).or_insert(0.0) += remaining;
+        Some(remaining)
     }
 }

@@ -27,6 +27,7 @@ mod service_guarantees;
 mod service_ports;
 mod small_workloads;
 mod spare_capacity;
+mod stall;
 mod timing;
 mod transfer_limit;
 mod tree;
