@@ -170,7 +170,8 @@ fn grouped_commands(command: &clap::Command) -> String {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 success; 1 the command failed (a replay stalls, an output is full); 2 wrong usage or bad input; \
+Exit codes: 0 success; 1 the command failed (a replay stalls, an output is full; results of other replays are written); 2 wrong usage or \
+bad input; \
 130 or 143 interrupted by SIGINT or SIGTERM.";
 
 const EXAMPLES: &str = "\

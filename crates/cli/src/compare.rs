@@ -16,6 +16,7 @@ use weir_console::drawing;
 use weir_console::failure::Failure;
 use weir_console::output::OutputFile;
 use weir_console::policy_spec;
+use weir_console::problem::{self, Problem};
 use weir_console::record::Record;
 use weir_console::report::{self, Comparison, Origin};
 use weir_console::table::{Alignment, Table, format_seconds};
@@ -52,7 +53,12 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
     };
 
     let metrics = Metrics::new(&source, &source.workload, &network, !experiment.no_timing);
-    let mut record = metrics.record(policy, &outcomes[0], None)?;
+    let (mut record, problem) = metrics.record(policy, &outcomes[0], None);
+    let failure = problem::to_failure(problem.iter().map(|problem| (policy.clone(), problem)));
+    if problem.as_ref().is_some_and(Problem::is_invalid) {
+        return failure.map_or(Ok(()), Err);
+    }
+    add_problem_columns(std::slice::from_mut(&mut record), &[problem]);
     let job_times = job_times(&source, &alone, &outcomes);
     add_slowdowns(std::slice::from_mut(&mut record), &job_times);
     let table = || {
@@ -66,7 +72,8 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
     outputs.write(
         &text,
         &Results { source: &source, network: &network, policies, outcomes: &outcomes, alone: &alone },
-    )
+    )?;
+    failure.map_or(Ok(()), Err)
 }
 
 /// Runs `weir compare`.
@@ -88,15 +95,11 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
         policies.iter().map(|policy| to_replay(policy, &source, &network)).collect();
     let finished = run_until_interrupted(&replays, baseline_position, kept, &experiment.run_options)?;
     let baseline_name = &policies[baseline_position];
-    let FinishedReplays { policies, outcomes, missing, failure } = finished;
-    let baseline_position = policies.iter().position(|policy| policy == baseline_name);
-
+    let missing = finished.missing.clone();
     let metrics = Metrics::new(&source, &source.workload, &network, !experiment.no_timing);
-    let baseline =
-        Baseline::if_finished(baseline_name, baseline_position.map(|position| &outcomes[position]));
-    let records = policies.iter().zip(&outcomes);
-    let records = records.map(|(policy, outcome)| metrics.record(policy, outcome, Some(&baseline)));
-    let mut records: Vec<Record> = records.collect::<Result<_, _>>()?;
+    let ComparedReplays { mut records, policies, outcomes, failure } =
+        compare_replays(finished, baseline_name, &metrics);
+    let baseline_position = policies.iter().position(|policy| policy == baseline_name);
     let job_times = job_times(&source, &alone, &outcomes);
     add_slowdowns(&mut records, &job_times);
     if !missing.is_empty() {
@@ -138,6 +141,49 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
         &Results { source: &source, network: &network, policies, outcomes: &outcomes, alone: &alone },
     )?;
     failure.map_or(Ok(()), Err)
+}
+
+/// The results of the replays of a comparison.
+struct ComparedReplays {
+    /// The rows of all replays that have finished.
+    records: Vec<Record>,
+    /// The policies with results, and their outcomes.
+    policies: Vec<String>,
+    outcomes: Vec<Outcome>,
+    /// The failure of the command after its results are written.
+    failure: Option<Failure>,
+}
+
+/// Computes the rows of replays, and separates replays without results.
+fn compare_replays(finished: FinishedReplays, baseline: &str, metrics: &Metrics<'_>) -> ComparedReplays {
+    let FinishedReplays { policies, outcomes, failure, .. } = finished;
+    let of_baseline = policies.iter().position(|policy| policy == baseline);
+    let baseline = Baseline::new(baseline, of_baseline.map(|position| &outcomes[position]), metrics);
+    let rows = policies.iter().zip(&outcomes);
+    let rows = rows.map(|(policy, outcome)| metrics.record(policy, outcome, Some(&baseline)));
+    let (mut records, problems): (Vec<Record>, Vec<Option<Problem>>) = rows.unzip();
+    add_problem_columns(&mut records, &problems);
+    let named = policies.iter().cloned().zip(&problems);
+    let problem_failure =
+        problem::to_failure(named.filter_map(|(policy, problem)| Some((policy, problem.as_ref()?))));
+    let failure = match problem_failure {
+        Some(other) => Some(other.after(failure)),
+        None => failure,
+    };
+    let has_results = problems.iter().map(|problem| !problem.as_ref().is_some_and(Problem::is_invalid));
+    let valid = policies.into_iter().zip(outcomes).zip(has_results).filter(|(_, has_results)| *has_results);
+    let (policies, outcomes) = valid.map(|(replay, _)| replay).unzip();
+    ComparedReplays { records, policies, outcomes, failure }
+}
+
+/// Adds the columns about problems, if any replay has one.
+fn add_problem_columns(records: &mut [Record], problems: &[Option<Problem>]) {
+    if problems.iter().any(Option::is_some) {
+        records
+            .iter_mut()
+            .zip(problems)
+            .for_each(|(record, problem)| problem::add_columns(record, problem.as_ref()));
+    }
 }
 
 /// The origin of a report: these input files and those that they name, and the arguments and the version of this process.
@@ -229,20 +275,30 @@ fn durations_alone(
     source: &Source,
     network: &Network,
     run_options: &args::RunOptions,
-) -> Result<Vec<f64>, Failure> {
+) -> Result<Vec<Option<f64>>, Failure> {
     let durations = |jobs: &Jobs| jobs.durations_alone(&source.workload, network, run_options);
     source.jobs.as_ref().map_or(Ok(Vec::new()), durations)
 }
 
 /// The times of the jobs of a file under each policy; empty without such jobs.
-fn job_times<'a>(source: &'a Source, alone: &'a [f64], outcomes: &[Outcome]) -> Vec<Vec<JobTime<'a>>> {
+fn job_times<'a>(
+    source: &'a Source,
+    alone: &'a [Option<f64>],
+    outcomes: &[Outcome],
+) -> Vec<Vec<JobTime<'a>>> {
     source.jobs.as_ref().map_or_else(Vec::new, |jobs| jobs.times(alone, outcomes))
 }
 
+/// Adds the slowdowns of jobs, by policy with results.
 fn add_slowdowns(records: &mut [Record], job_times: &[Vec<JobTime<'_>>]) {
-    for (record, times) in records.iter_mut().zip(job_times) {
-        let (mean, max) = jobs::slowdown_summary(times);
-        record.add_all(["mean_job_slowdown", "max_job_slowdown"], [mean, max]);
+    if job_times.is_empty() {
+        return;
+    }
+    let mut times = job_times.iter();
+    for record in records {
+        let times = if problem::is_failed(record) { None } else { times.next() };
+        let summary = times.map_or([None; 2], |times| jobs::slowdown_summary(times));
+        record.add_all(["mean_job_slowdown", "max_job_slowdown"], summary);
     }
 }
 

@@ -13,6 +13,7 @@ use weir_console::drawing;
 use weir_console::failure::Failure;
 use weir_console::output::{self, OutputFile, ResultDestination};
 use weir_console::policy_spec;
+use weir_console::problem::{self, Problem};
 use weir_console::record::Record;
 use weir_console::report::explanation::{self, ExplanationReport, PacePeriod};
 use weir_console::table::format_count;
@@ -74,7 +75,7 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
         Some(coflow) => vec![find_coflow(coflow, &source)?],
         None => slowest_coflows(&replay.run_observed(&mut [], args.quiet)?, args.slowest.unwrap_or(1)),
     };
-    let explanations = explain_coflows(&replay, &indices, events_file, args.quiet)?;
+    let (explanations, failure) = explain_coflows(&replay, &indices, events_file, args.quiet)?;
 
     let max_entries = if args.all { usize::MAX } else { MAX_ENTRIES };
     let entries: Vec<Vec<TimelineEntry<'_>>> =
@@ -103,7 +104,8 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     sink.write_text(match args.slowest {
         None => render::object(args.output.format, table, || records().swap_remove(0), lines),
         Some(_) => render::object(args.output.format, table, records, lines),
-    })
+    })?;
+    failure.map_or(Ok(()), Err)
 }
 
 /// The position of a coflow in the workload.
@@ -119,13 +121,14 @@ fn slowest_coflows(outcome: &Outcome, count: usize) -> Vec<usize> {
     coflows.iter().take(count).map(|coflow| coflow.index).collect()
 }
 
-/// Replays the trace, and explains the coflows at these positions. `events_file` gets the trace events of the only one.
+/// Replays the trace, and explains the coflows at these positions. `events_file` gets the trace events of the only one. The failure says
+/// which other coflows cannot complete.
 fn explain_coflows(
     replay: &Replay<'_>,
     indices: &[usize],
     events_file: Option<OutputFile>,
     quiet: bool,
-) -> Result<Vec<Explanation>, Failure> {
+) -> Result<(Vec<Explanation>, Option<Failure>), Failure> {
     let mut explainers: Vec<Explainer> = indices.iter().map(|&index| Explainer::new(index)).collect();
     let mut observers: Vec<&mut dyn Observer> =
         explainers.iter_mut().map(|explainer| explainer as &mut dyn Observer).collect();
@@ -139,15 +142,25 @@ fn explain_coflows(
         }
     };
     let explain = |(explainer, &index): (Explainer, &usize)| {
-        let id = replay.workload.coflows[index].id;
-        let explanation = explainer.finish();
-        let mut explanation =
-            explanation.ok_or_else(|| Failure::runtime(format_args!("coflow {id} did not complete")))?;
+        let (Some(mut explanation), Some(completed)) = (explainer.finish(), outcome.coflow(index)) else {
+            return Err(incomplete_coflow(replay, &outcome, index));
+        };
         // Between regions, the explained flows are merged; the outcome is that of the trace's flows.
-        explanation.outcome = outcome.coflow(index).clone();
+        explanation.outcome = completed.clone();
         Ok(explanation)
     };
-    explainers.into_iter().zip(indices).map(explain).collect()
+    let explanations = explainers.into_iter().zip(indices).map(explain).collect::<Result<_, _>>()?;
+    let problem = Problem::find(&outcome, &replay.network.bounds(replay.workload));
+    Ok((explanations, problem::to_failure(problem.iter().map(|problem| (replay.policy.clone(), problem)))))
+}
+
+/// The failure for a coflow that has not completed.
+fn incomplete_coflow(replay: &Replay<'_>, outcome: &Outcome, index: usize) -> Failure {
+    let mut stalled = outcome.stall.iter().flat_map(|stall| &stall.coflows);
+    let found = stalled.find(|coflow| coflow.index == index);
+    let reason = found.map_or_else(String::new, |coflow| format!("; {}", coflow.reason()));
+    let id = replay.workload.coflows[index].id;
+    Failure::runtime(format_args!("{}: coflow {id} cannot complete{reason}", replay.policy))
 }
 
 /// A line of CSV for each entry of the time line, with the coflow if there are several.

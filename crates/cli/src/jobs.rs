@@ -5,7 +5,7 @@ use std::path::Path;
 use weir_console::failure::Failure;
 use weir_console::progress::Progress;
 use weir_console::run::{self, ReplayTask};
-use weir_console::table::{Alignment, Table, format_number};
+use weir_console::table::{Alignment, Table, format_number, format_optional};
 use weir_core::model::topology::{NodeId, Topology};
 use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, Stage, Workload};
 use weir_core::policy::saba_sensitivity;
@@ -104,7 +104,7 @@ impl Jobs {
     }
 
     /// Replays each job of `workload` alone under `fair`, on the paths that its flows take there, and returns the durations in
-    /// seconds.
+    /// seconds; none for a job that cannot complete.
     ///
     /// # Errors
     /// If a replay fails, or a signal arrives.
@@ -113,7 +113,7 @@ impl Jobs {
         workload: &Workload,
         network: &Network,
         run_options: &args::RunOptions,
-    ) -> Result<Vec<f64>, Failure> {
+    ) -> Result<Vec<Option<f64>>, Failure> {
         let progress = Progress::new(run_options.quiet);
         run::run_concurrently(self.jobs.len(), run_options.jobs, |index| {
             let alone = only_job(workload, self.first_number + index as u64);
@@ -123,21 +123,27 @@ impl Jobs {
                 options: network.options().clone(),
                 sensitivities: &[],
             };
-            let outcome = task.run(&progress).map_err(|failure| {
+            let outcome = task.run_observed(&progress, &mut []).map_err(|failure| {
                 let message = format!("job {} alone, under {}", self.jobs[index].name, failure.message);
                 Failure { message, ..failure }
             });
-            outcome.map(|outcome| outcome.jobs.first().map_or(0.0, duration))
+            // A job without work has no coflows.
+            outcome.map(|outcome| match outcome.stall {
+                Some(_) => None,
+                None => Some(outcome.jobs.first().map_or(0.0, duration)),
+            })
         })
     }
 
     /// The times of the jobs under each policy.
-    pub fn times<'a>(&'a self, alone: &'a [f64], outcomes: &[Outcome]) -> Vec<Vec<JobTime<'a>>> {
+    pub fn times<'a>(&'a self, alone: &'a [Option<f64>], outcomes: &[Outcome]) -> Vec<Vec<JobTime<'a>>> {
         let of_outcome = |outcome: &Outcome| {
             let of_job = |(index, job): (usize, &'a Job)| {
                 let number = self.first_number + index as u64;
-                let found = outcome.jobs.binary_search_by_key(&number, |job| job.id);
-                let duration = found.map_or(0.0, |found| duration(&outcome.jobs[found]));
+                let found = outcome.jobs.binary_search_by_key(&number, |job| job.id).ok();
+                // A job without work has no coflows.
+                let without_job = outcome.stall.is_none().then_some(0.0);
+                let duration = found.map(|found| duration(&outcome.jobs[found])).or(without_job);
                 JobTime { job, workload: &self.workload_names[index], duration, alone: alone[index] }
             };
             self.jobs.iter().enumerate().map(of_job).collect()
@@ -152,15 +158,15 @@ pub struct JobTime<'a> {
     pub job: &'a Job,
     /// The name of its workload.
     pub workload: &'a str,
-    /// Its duration.
-    pub duration: f64,
-    /// Its duration alone, under `fair`.
-    pub alone: f64,
+    /// Its duration; none if it cannot complete.
+    pub duration: Option<f64>,
+    /// Its duration alone, under `fair`; none if it cannot complete.
+    pub alone: Option<f64>,
 }
 
 impl JobTime<'_> {
-    fn slowdown(&self) -> f64 {
-        slowdown(self.duration, self.alone)
+    fn slowdown(&self) -> Option<f64> {
+        Some(slowdown(self.duration?, self.alone?))
     }
 }
 
@@ -169,10 +175,11 @@ pub fn slowdown(duration: f64, alone: f64) -> f64 {
     if alone > 0.0 { duration / alone } else { 1.0 }
 }
 
-/// The mean and the maximum slowdown of all jobs.
-pub fn slowdown_summary(times: &[JobTime<'_>]) -> (f64, f64) {
-    let slowdowns: Vec<f64> = times.iter().map(JobTime::slowdown).collect();
-    (mean(&slowdowns), slowdowns.iter().copied().fold(0.0, f64::max))
+/// The mean and the maximum slowdown of the jobs that complete; none without any.
+pub fn slowdown_summary(times: &[JobTime<'_>]) -> [Option<f64>; 2] {
+    let slowdowns: Vec<f64> = times.iter().filter_map(JobTime::slowdown).collect();
+    let max = slowdowns.iter().copied().max_by(f64::total_cmp);
+    [max.map(|_| mean(&slowdowns)), max]
 }
 
 /// The slowdown of each job under each policy, as a table.
@@ -184,16 +191,16 @@ pub fn slowdown_table(policies: &[String], times: &[Vec<JobTime<'_>>]) -> String
     for (index, first) in times[0].iter().enumerate().take(MAX_TABLE_ROWS) {
         let JobTime { job, workload, alone, .. } = first;
         let mut line = vec![job.name.clone(), (*workload).to_owned(), job.hosts.len().to_string()];
-        line.extend([job.start.get(), *alone].map(format_number));
-        line.extend(times.iter().map(|times| format_number(times[index].slowdown())));
+        line.extend([format_number(job.start.get()), format_optional(*alone)]);
+        line.extend(times.iter().map(|times| format_optional(times[index].slowdown())));
         table.add_row(line);
     }
-    let summary = |name: &str, value: fn((f64, f64)) -> f64| {
-        let values = times.iter().map(|times| format_number(value(slowdown_summary(times))));
+    let summary = |name: &str, position: usize| {
+        let values = times.iter().map(|times| format_optional(slowdown_summary(times)[position]));
         [name, "", "", "", ""].map(str::to_owned).into_iter().chain(values).collect()
     };
-    table.add_row(summary("mean", |(mean, _)| mean));
-    table.add_row(summary("maximum", |(_, max)| max));
+    table.add_row(summary("mean", 0));
+    table.add_row(summary("maximum", 1));
     let omitted = times[0].len().saturating_sub(MAX_TABLE_ROWS);
     let omitted = match omitted {
         0 => String::new(),

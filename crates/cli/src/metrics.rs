@@ -1,6 +1,6 @@
 //! Computes the metrics of a replay, as a record.
 
-use weir_console::failure::Failure;
+use weir_console::problem::Problem;
 use weir_console::record::Record;
 use weir_console::table::BITS_PER_BYTE;
 use weir_core::model::{CoflowKey, Workload};
@@ -27,21 +27,18 @@ pub struct Metrics<'a> {
 }
 
 /// The replay that others are compared with.
-pub struct Baseline {
-    policy: String,
-    /// By coflow: the completion time; `None` if the replay has not finished.
-    ccts: Option<Vec<f64>>,
+#[derive(Clone, Copy)]
+pub struct Baseline<'a> {
+    policy: &'a str,
+    /// The outcome; `None` if the replay has not finished or has no results. Speedups are null then.
+    outcome: Option<&'a Outcome>,
 }
 
-impl Baseline {
-    /// The outcome of `policy` as the baseline.
-    pub fn new(policy: &str, outcome: &Outcome) -> Baseline {
-        Baseline::if_finished(policy, Some(outcome))
-    }
-
-    /// `policy` as the baseline. Without an outcome, speedups are null.
-    pub fn if_finished(policy: &str, outcome: Option<&Outcome>) -> Baseline {
-        Baseline { policy: policy.to_owned(), ccts: outcome.map(Outcome::ccts) }
+impl<'a> Baseline<'a> {
+    /// `policy` as the baseline, if its outcome violates no bound of `metrics`.
+    pub fn new(policy: &'a str, outcome: Option<&'a Outcome>, metrics: &Metrics<'_>) -> Baseline<'a> {
+        let is_valid = |outcome: &&Outcome| metrics.bounds.check(outcome).is_ok();
+        Baseline { policy, outcome: outcome.filter(is_valid) }
     }
 }
 
@@ -64,9 +61,10 @@ impl<'a> Metrics<'a> {
         Metrics { source, network, bounds, has_deadlines, has_jobs, has_limits, weights, include_timing }
     }
 
-    /// The lower bound of the mean CCT in seconds; `None` without coflows.
+    /// The lower bound of the mean CCT in seconds; `None` without coflows, or if some of them cannot complete.
     pub fn min_mean_cct(&self) -> Option<f64> {
-        (!self.bounds.min_ccts.is_empty()).then_some(self.bounds.min_mean_cct)
+        let bound = (!self.bounds.min_ccts.is_empty()).then_some(self.bounds.min_mean_cct);
+        bound.filter(|bound| bound.is_finite())
     }
 
     /// By coflow: the lower bound of its completion time, in seconds.
@@ -74,29 +72,39 @@ impl<'a> Metrics<'a> {
         &self.bounds.min_ccts
     }
 
-    /// All metrics of a replay, with speedups if there is a baseline. A statistic without samples is null.
-    ///
-    /// # Errors
-    /// If the outcome is better than a lower bound, which is a bug of the policy or the simulator.
+    /// All metrics of a replay, with speedups if there is a baseline, and the problem of the replay. A statistic without samples is null,
+    /// and all are if the outcome violates a bound.
     pub fn record(
         &self,
         policy: &str,
         outcome: &Outcome,
-        baseline: Option<&Baseline>,
-    ) -> Result<Record, Failure> {
-        let check = self.bounds.check(outcome);
-        check.map_err(|error| Failure::runtime(format_args!("{policy}: internal error: {error}")))?;
+        baseline: Option<&Baseline<'_>>,
+    ) -> (Record, Option<Problem>) {
+        let problem = Problem::find(outcome, &self.bounds);
+        let mut record = self.results(policy, outcome, baseline);
+        if problem.as_ref().is_some_and(Problem::is_invalid) {
+            record.clear_values(&["policy", "coflows", "flows", "baseline"]);
+        }
+        let unused_keys = unused_keys(self.source, policy);
+        record.add("unused_keys", unused_keys.into_iter().map(CoflowKey::name).collect::<Vec<_>>());
+        let fields = self.source.record_fields().into_iter().chain(self.network.record_fields());
+        fields.for_each(|(name, value)| record.add(name, value));
+        (record, problem)
+    }
+
+    /// The statistics of a replay.
+    fn results(&self, policy: &str, outcome: &Outcome, baseline: Option<&Baseline<'_>>) -> Record {
         let summary = Summary::new(outcome);
         let mut r = Record::default();
         r.add("policy", policy);
-        r.add("coflows", outcome.coflows.len());
+        r.add("coflows", self.bounds.min_ccts.len());
         r.add("flows", outcome.flow_count);
         r.add("mean_cct_s", summary.mean_cct);
         r.add_all(["p50_cct_s", "p90_cct_s", "p95_cct_s", "p99_cct_s"], summary.cct_percentiles);
         r.add("makespan_s", outcome.makespan);
-        if let Some(Baseline { policy, ccts }) = baseline {
-            let speedups = ccts.as_ref().map(|ccts| SpeedupSummary::new(ccts, &outcome.ccts()));
-            r.add("baseline", policy.as_str());
+        if let Some(&Baseline { policy, outcome: baseline }) = baseline {
+            let speedups = baseline.map(|baseline| SpeedupSummary::new(baseline, outcome));
+            r.add("baseline", policy);
             let percentiles = speedups.as_ref().map_or([None; 3], |speedups| speedups.percentiles);
             r.add_all(["speedup_p10", "speedup_p50", "speedup_p90"], percentiles);
             r.add("speedup_mean", speedups.as_ref().and_then(|speedups| speedups.mean));
@@ -104,14 +112,17 @@ impl<'a> Metrics<'a> {
         }
         let bound = self.min_mean_cct();
         r.add("lower_bound_mean_cct_s", bound);
-        let means = summary.mean_cct.zip(bound).filter(|(_, bound)| *bound > 0.0);
+        // The bound is for all coflows.
+        let means = summary.mean_cct.zip(bound).filter(|(_, bound)| *bound > 0.0 && outcome.stall.is_none());
         r.add("over_bound", means.map(|(mean, bound)| mean / bound));
         r.add_all(["out_of_sync_p50", "out_of_sync_p90"], summary.deviation_percentiles);
         r.add("utilization_mean", summary.mean_utilization);
         r.add("utilization_max", summary.max_utilization);
         if let Some(weights) = &self.weights {
-            let weighted = outcome.ccts().iter().zip(weights).map(|(cct, weight)| cct * weight).sum::<f64>();
-            r.add("weighted_mean_cct_s", weighted / weights.iter().sum::<f64>());
+            let of_completed = || outcome.coflows.iter().map(|coflow| (coflow.cct(), weights[coflow.index]));
+            let total: f64 = of_completed().map(|(_, weight)| weight).sum();
+            let weighted: f64 = of_completed().map(|(cct, weight)| cct * weight).sum();
+            r.add("weighted_mean_cct_s", (total > 0.0).then(|| weighted / total));
         }
         if self.has_deadlines {
             r.add_all(["deadlines_met", "deadlines_missed", "deadlines_rejected"], summary.deadlines);
@@ -136,10 +147,6 @@ impl<'a> Metrics<'a> {
         r.add_all(["schedule_p90_us", "schedule_p99_us"], summary.schedule_us_percentiles.map(if_timing));
         r.add("wall_s", if_timing(Some(outcome.wall_seconds)));
         r.add("processor_s", if_timing(Some(outcome.processor_seconds)));
-        let unused_keys = unused_keys(self.source, policy);
-        r.add("unused_keys", unused_keys.into_iter().map(CoflowKey::name).collect::<Vec<_>>());
-        let fields = self.source.record_fields().into_iter().chain(self.network.record_fields());
-        fields.for_each(|(name, value)| r.add(name, value));
-        Ok(r)
+        r
     }
 }

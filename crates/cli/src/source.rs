@@ -145,7 +145,8 @@ impl Source {
     /// a trace that starts late. With `per_stage`, merges the coflows of each job, stage and wave.
     ///
     /// # Errors
-    /// If a file cannot be read or is none of these, two files are of one kind, or merged stages wait for each other in a cycle.
+    /// If a file cannot be read or is none of these, two files are of one kind, there are no coflows, or merged stages wait for each
+    /// other in a cycle.
     pub fn read(
         files: &[PathBuf],
         read_options: &args::ReadOptions,
@@ -190,6 +191,9 @@ impl Source {
             time_shift,
             trace: trace_format,
         };
+        if source.workload.coflows.is_empty() {
+            return Err(Failure::input(format_args!("{}: no coflows; expected at least one", source.name)));
+        }
         if per_stage {
             source.workload = source.merge_stages(&source.workload)?;
         }
@@ -280,18 +284,14 @@ impl Source {
         self.services.is_some() && self.workload.finite_coflows().is_empty()
     }
 
-    /// A line about the size and the format of the trace, and one if there is nothing to replay.
+    /// A line about the size and the format of the trace.
     pub fn caption(&self) -> String {
         let (ports, format) = (format_count(self.workload.ports, "port"), self.format_text());
         if self.is_services_alone() {
             return format!("{}: {ports} ({format})\n", self.name);
         }
-        let note = match self.workload.coflows.is_empty() {
-            true => "The trace has no coflows: all statistics are undefined.\n",
-            false => "",
-        };
         format!(
-            "{}: {}, {}, {} on {ports} ({format})\n{note}",
+            "{}: {}, {}, {} on {ports} ({format})\n",
             self.name,
             format_count(self.workload.finite_coflows().len(), "coflow"),
             format_count(self.workload.finite_flow_count(), "flow"),

@@ -12,6 +12,7 @@ use table::Cells;
 use weir_console::failure::Failure;
 use weir_console::output::{self, OutputFile, ResultDestination};
 use weir_console::policy_spec;
+use weir_console::problem::{self, Problem};
 use weir_console::record::Record;
 use weir_console::report::sweep::{SweepLine, SweepPoint, SweepReport};
 use weir_console::report::{self, Origin};
@@ -110,6 +111,15 @@ struct Row<'a> {
     /// What varies, with the value: the trace if there are several, and the parameters.
     values: Vec<(String, String)>,
     metrics: Record,
+    problem: Option<Problem>,
+}
+
+impl Row<'_> {
+    /// The policy and the values.
+    fn name(&self) -> String {
+        let values: String = self.values.iter().map(|(key, value)| format!(", {key}={value}")).collect();
+        format!("{}{values}", self.policy)
+    }
 }
 
 /// Runs `weir sweep`.
@@ -137,6 +147,11 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     if let Some(clustered_by) = clustered_by {
         rows = combined::combine(&rows, clustered_by);
     }
+    let failure =
+        problem::to_failure(rows.iter().filter_map(|row| Some((row.name(), row.problem.as_ref()?))));
+    if failure.is_some() {
+        rows.iter_mut().for_each(|row| problem::add_columns(&mut row.metrics, row.problem.as_ref()));
+    }
     let is_varied = |key: &str| inputs[0].vary.iter().any(|vary| vary.key == key);
     let sources: String = inputs.iter().map(|input| input.source.caption()).collect();
     let network = inputs[0].network.caption(is_varied);
@@ -149,7 +164,9 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
         let unit = table::time_unit(&rows);
         let results = table::caption(args, source, unit, &policies[baseline_position], separator);
         let intervals = clustered_by.map_or("", table::intervals_caption);
-        format!("{sources}{network}{unused_keys}{results}{intervals}")
+        let has_stalled = clustered_by.is_none() && failure.is_some();
+        let completed = if has_stalled { problem::COMPLETED_CAPTION } else { "" };
+        format!("{sources}{network}{unused_keys}{results}{intervals}{completed}")
     };
     let cells = match clustered_by {
         Some(clustered_by) => Cells::with_intervals(&rows, source, clustered_by),
@@ -161,13 +178,14 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     }
     let table = || format!("{}\n{}", caption(" | "), cells.to_table());
     let records = || rows.iter().map(to_record).collect();
-    sink.write_text(render::list(experiment.output.format, table, records))
+    sink.write_text(render::list(experiment.output.format, table, records))?;
+    failure.map_or(Ok(()), Err)
 }
 
 /// What the report in HTML describes. Its x axis has the values of what varies first.
 fn to_report<'a>(rows: &[Row<'_>], cells: &Cells, caption: String, origin: Origin<'a>) -> SweepReport<'a> {
     let (mut x_values, mut lines): (Vec<String>, Vec<SweepLine>) = (Vec::new(), Vec::new());
-    for Row { policy, values, metrics } in rows {
+    for Row { policy, values, metrics, .. } in rows {
         let (first, others) =
             values.split_first().map_or((None, &[][..]), |(first, rest)| (Some(first), rest));
         let value = first.map_or("", |(_, value)| value);
@@ -239,23 +257,32 @@ fn run<'a>(
 
     let mut rows = Vec::new();
     let mut positions = positions.iter();
-    for (Input { source, vary, points, workloads, .. }, fixed_baseline) in inputs.iter().zip(fixed_baselines)
-    {
+    for (input, fixed_baseline) in inputs.iter().zip(fixed_baselines) {
+        let Input { source, network, vary, points, workloads } = input;
+        let has_timing = !args.experiment.no_timing;
+        // The baseline of each point has other bounds than a fixed one.
+        let fixed_metrics =
+            fixed_baseline.map(|_| Metrics::new(source, find_workload(workloads, 1.0), network, has_timing));
         for (point, positions) in points.iter().zip(&mut positions) {
             let workload = find_workload(workloads, point.arrival_factor);
-            let metrics = Metrics::new(source, workload, &point.network, !args.experiment.no_timing);
+            let metrics = Metrics::new(source, workload, &point.network, has_timing);
             let baseline = fixed_baseline.unwrap_or(positions[baseline_position]);
-            let baseline = Baseline::new(&replays[baseline].policy, &outcomes[baseline]);
+            let baseline = Baseline::new(
+                &replays[baseline].policy,
+                Some(&outcomes[baseline]),
+                fixed_metrics.as_ref().unwrap_or(&metrics),
+            );
             let trace = (inputs.len() > 1).then(|| ("trace".to_owned(), source.name.clone()));
             let keys = vary.iter().map(|parameter| parameter.key.clone());
             let values: Vec<_> = trace.into_iter().chain(keys.zip(point.values.iter().cloned())).collect();
             for (policy, &position) in policies.iter().zip(positions) {
                 let replay = &replays[position];
-                let mut metrics = metrics.record(&replay.policy, &outcomes[position], Some(&baseline))?;
+                let (mut metrics, problem) =
+                    metrics.record(&replay.policy, &outcomes[position], Some(&baseline));
                 if fixed_baseline.is_some() {
                     metrics.add("fixed_baseline", true);
                 }
-                rows.push(Row { policy, values: values.clone(), metrics });
+                rows.push(Row { policy, values: values.clone(), metrics, problem });
             }
         }
     }

@@ -43,6 +43,16 @@ impl Failure {
         Failure { exit_code: interrupt::exit_code(), message: message.to_string() }
     }
 
+    /// This failure, with the message and the exit code of an earlier one before it, if there is one.
+    pub fn after(self, earlier: Option<Failure>) -> Failure {
+        match earlier {
+            None => self,
+            Some(Failure { exit_code, message }) => {
+                Failure { exit_code, message: format!("{message}\nweir: {}", self.message) }
+            }
+        }
+    }
+
     /// Whether a signal stopped the command.
     pub fn is_interruption(&self) -> bool {
         self.exit_code > 128
@@ -71,7 +81,7 @@ impl Failure {
             ReplayError::Interrupted { .. } => {
                 Failure::interrupted(format_args!("{message}; nothing was written"))
             }
-            ReplayError::Stalled { .. } => Failure::runtime(message),
+            ReplayError::Stalled(_) => Failure::runtime(message),
             // The error names the policy, or that of a leaf of the tree.
             ReplayError::Policy { .. } => Failure::runtime(error),
         }

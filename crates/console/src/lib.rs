@@ -10,6 +10,7 @@ pub mod failure;
 pub mod interrupt;
 pub mod output;
 pub mod policy_spec;
+pub mod problem;
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub mod profile;
 pub mod progress;

@@ -37,6 +37,12 @@ impl Record {
         self.0.iter().map(|(name, _)| name.as_ref())
     }
 
+    /// Sets all values to null, except for those of `kept`.
+    pub fn clear_values(&mut self, kept: &[&str]) {
+        let cleared = self.0.iter_mut().filter(|(name, _)| !kept.contains(&name.as_ref()));
+        cleared.for_each(|(_, value)| *value = Value::Null);
+    }
+
     /// The value of a name, if it is a number.
     pub fn number(&self, name: &str) -> Option<f64> {
         self.get(name)?.as_f64()

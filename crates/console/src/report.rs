@@ -9,13 +9,19 @@ pub mod sweep;
 
 pub use page::Origin;
 
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
 use crate::chart::{self, LineChart, Scale};
 use crate::failure::Failure;
+use crate::policy_spec;
+use crate::problem;
 use crate::record::Record;
 use crate::table::{format_count, format_optional, format_seconds};
 use page::{Page, code, escape, figure, legend, table};
-use weir_sim::Outcome;
 use weir_sim::outcome::{LinkUse, percentile};
+use weir_sim::{CoflowOutcome, JobOutcome, Outcome};
 
 /// A narrow coflow has at most this many flows, and the longest flow of a short coflow has at most this many bytes (Varys, SIGCOMM
 /// '14, Table 3).
@@ -38,7 +44,12 @@ const COLUMNS: [(&str, &str, &str); 7] = [
 ];
 
 /// Columns of the result table for workloads with weights, deadlines or jobs, whose records have these keys.
-const OPTIONAL_COLUMNS: [(&str, &str, &str); 8] = [
+const OPTIONAL_COLUMNS: [(&str, &str, &str); 9] = [
+    (
+        "completed",
+        problem::COMPLETED,
+        "coflows that completed; statistics are of these, and speedups of those that completed under both",
+    ),
     ("dropped", "dropped_bytes", "bytes that were not sent before the limit of their transfer"),
     ("weighted", "weighted_mean_cct_s", "mean weighted by the coflows' weights"),
     ("met", "deadlines_met", "coflows that met their deadlines"),
@@ -67,13 +78,13 @@ pub struct Comparison<'a> {
     pub caption: String,
     /// How to make the report again.
     pub origin: Origin<'a>,
-    /// The compared policies.
+    /// The compared policies with results.
     pub policies: &'a [String],
     /// By policy: the outcome of its replay.
     pub outcomes: &'a [Outcome],
-    /// By policy: the metrics of its replay.
+    /// The metrics of all replays, with those without results.
     pub records: &'a [Record],
-    /// The position of the baseline among the policies, if its replay has finished.
+    /// The position of the baseline among the policies, if its replay has results.
     pub baseline: Option<usize>,
     /// By coflow: the lower bound of its completion time, in seconds.
     pub min_ccts: &'a [f64],
@@ -105,24 +116,23 @@ pub struct ServiceRates {
 /// If an input cannot be read again.
 pub fn html(comparison: &Comparison<'_>) -> Result<String, Failure> {
     let Comparison { policies, outcomes, .. } = *comparison;
-    let title = match policies.len() {
+    let title = match comparison.records.len() {
         1 => "One policy".to_owned(),
         count => format!("{count} policies compared"),
     };
     let mut page = Page::new(&title, &comparison.caption, &comparison.origin);
     let has_coflows =
         comparison.services.is_none() || outcomes.iter().any(|outcome| !outcome.coflows.is_empty());
-    let ccts: Vec<Vec<f64>> = outcomes.iter().map(Outcome::ccts).collect();
     if has_coflows {
         page.add_section("Results", &results_table(comparison));
-        add_distributions(&mut page, comparison, &ccts);
+        add_distributions(&mut page, comparison);
         page.add_section("Coflows over time", &coflow_timelines(comparison));
     }
     page.add_section("Utilization of links", &link_uses(comparison));
     if let Some(baseline) = comparison.baseline.filter(|_| has_coflows) {
-        page.add_section("Speedups by size", &speedup_table(comparison, &ccts, baseline));
+        page.add_section("Speedups by size", &speedup_table(comparison, baseline));
     }
-    if let Some(table) = weight_table(comparison, &ccts) {
+    if let Some(table) = weight_table(comparison) {
         page.add_section("Completion times by weight", &table);
     }
     if let Some(table) = job_table(comparison) {
@@ -136,15 +146,17 @@ pub fn html(comparison: &Comparison<'_>) -> Result<String, Failure> {
 }
 
 /// The distributions of completion times and of slowdowns, and the number of active coflows.
-fn add_distributions(page: &mut Page, comparison: &Comparison<'_>, ccts: &[Vec<f64>]) {
+fn add_distributions(page: &mut Page, comparison: &Comparison<'_>) {
     let legend = legend(comparison.policies);
+    let ccts: Vec<Vec<f64>> = comparison.outcomes.iter().map(Outcome::ccts).collect();
     let completion_times = figure(
-        &distribution(ccts, "completion time (s)"),
+        &distribution(&ccts, "completion time (s)"),
         "Distribution of completion times",
         "Part of the coflows that take at most this time. Coflows that take no time count, but have no place on this axis.",
     );
     page.add_section("Completion times", &(completion_times + &legend));
-    let slowdowns: Vec<Vec<f64>> = ccts.iter().map(|ccts| ratios(ccts, comparison.min_ccts)).collect();
+    let slowdowns: Vec<Vec<f64>> =
+        comparison.outcomes.iter().map(|outcome| slowdowns(outcome, comparison.min_ccts)).collect();
     let slowdowns = figure(
         &distribution(&slowdowns, "completion time / lower bound of the coflow"),
         "Distribution of slowdowns",
@@ -176,14 +188,10 @@ fn distribution<'a>(values: &[Vec<f64>], x_title: &'a str) -> LineChart<'a> {
     }
 }
 
-/// The ratios of two lists, where the second value is above 0.
-fn ratios(values: &[f64], divisors: &[f64]) -> Vec<f64> {
-    values
-        .iter()
-        .zip(divisors)
-        .filter(|(_, divisor)| **divisor > 0.0)
-        .map(|(value, divisor)| value / divisor)
-        .collect()
+/// The completion times of coflows divided by their lower bounds, where these are above 0.
+fn slowdowns(outcome: &Outcome, min_ccts: &[f64]) -> Vec<f64> {
+    let coflows = outcome.coflows.iter().map(|coflow| (coflow.cct(), min_ccts[coflow.index]));
+    coflows.filter(|(_, min)| *min > 0.0).map(|(cct, min)| cct / min).collect()
 }
 
 /// The maximum number of steps of a line.
@@ -352,16 +360,21 @@ fn results_table(comparison: &Comparison<'_>) -> String {
     let optional = OPTIONAL_COLUMNS.into_iter().filter(|(_, key, _)| has_values(key));
     let columns: Vec<(&str, &str, &str)> = COLUMNS.into_iter().chain(optional).collect();
     let head: Vec<&str> = ["policy"].into_iter().chain(columns.iter().map(|column| column.0)).collect();
-    let row = |(policy, record): (&String, &Record)| -> Vec<String> {
+    let row = |record: &Record| -> Vec<String> {
+        let policy = record.get("policy").and_then(Value::as_str).unwrap_or_default();
         let cells = columns.iter().map(|(_, key, _)| record.format_cell(key));
-        [policy.clone()].into_iter().chain(cells).collect()
+        let mut row: Vec<String> = [policy_spec::without_folder(policy)].into_iter().chain(cells).collect();
+        if problem::is_failed(record) {
+            row[1] = problem::FAILED.to_owned();
+        }
+        row
     };
-    let rows: Vec<Vec<String>> = comparison.policies.iter().zip(comparison.records).map(row).collect();
+    let rows: Vec<Vec<String>> = comparison.records.iter().map(row).collect();
     let meaning = |(title, _, meaning): &(&str, &str, &str)| format!("<li>{title}: {}</li>\n", code(meaning));
     let meanings: String = columns.iter().map(meaning).collect();
     let baseline = match comparison.baseline {
         Some(baseline) => format!("The baseline is <code>{}</code>.", escape(&comparison.policies[baseline])),
-        None => "The baseline has not finished.".to_owned(),
+        None => "The baseline has no results.".to_owned(),
     };
     format!(
         "{}<p class=\"note\">Times are in seconds. {baseline}</p>\n<ul class=\"note\">\n{meanings}</ul>\n",
@@ -370,7 +383,7 @@ fn results_table(comparison: &Comparison<'_>) -> String {
 }
 
 /// Mean completion times by weight, if weights differ. Of many weights, neighbours share a column.
-fn weight_table(comparison: &Comparison<'_>, ccts: &[Vec<f64>]) -> Option<String> {
+fn weight_table(comparison: &Comparison<'_>) -> Option<String> {
     let mut weights = comparison.weights.clone();
     weights.sort_by(f64::total_cmp);
     weights.dedup();
@@ -391,14 +404,15 @@ fn weight_table(comparison: &Comparison<'_>, ccts: &[Vec<f64>]) -> Option<String
     };
     let titles: Vec<String> = groups.iter().zip(&members).map(title).collect();
     let head: Vec<&str> = ["policy"].into_iter().chain(titles.iter().map(String::as_str)).collect();
-    let row = |(policy, ccts): (&String, &Vec<f64>)| -> Vec<String> {
+    let row = |(policy, outcome): (&String, &Outcome)| -> Vec<String> {
         let mean = |members: &Vec<usize>| {
-            let ccts: Vec<f64> = members.iter().map(|&at| ccts[at]).collect();
-            format_optional(Some(weir_sim::outcome::mean(&ccts)))
+            let ccts: Vec<f64> =
+                members.iter().filter_map(|&at| outcome.coflow(at)).map(CoflowOutcome::cct).collect();
+            format_optional((!ccts.is_empty()).then(|| weir_sim::outcome::mean(&ccts)))
         };
         [policy.clone()].into_iter().chain(members.iter().map(mean)).collect()
     };
-    let rows: Vec<Vec<String>> = comparison.policies.iter().zip(ccts).map(row).collect();
+    let rows: Vec<Vec<String>> = comparison.policies.iter().zip(comparison.outcomes).map(row).collect();
     Some(format!(
         "{}<p class=\"note\">Mean completion time in seconds by the weight of the coflow, and the number of coflows.</p>\n",
         table(&head, &rows)
@@ -407,27 +421,31 @@ fn weight_table(comparison: &Comparison<'_>, ccts: &[Vec<f64>]) -> Option<String
 
 /// Completion times of jobs, if the workload has jobs: statistics, and the times of the first jobs.
 fn job_table(comparison: &Comparison<'_>) -> Option<String> {
-    let jobs = &comparison.outcomes.first()?.jobs;
+    let jobs: BTreeSet<u64> =
+        comparison.outcomes.iter().flat_map(|outcome| &outcome.jobs).map(|job| job.id).collect();
     if jobs.is_empty() {
         return None;
     }
-    let times =
-        |outcome: &Outcome| -> Vec<f64> { outcome.jobs.iter().map(|job| job.end - job.arrival).collect() };
+    let time = |job: &JobOutcome| job.end - job.arrival;
+    let times = |outcome: &Outcome| -> Vec<f64> { outcome.jobs.iter().map(time).collect() };
     let row = |(policy, outcome): (&String, &Outcome)| -> Vec<String> {
         let times = times(outcome);
         let percentiles = [50.0, 90.0, 99.0].map(|percentage| percentile(&times, percentage));
         let cells = [weir_sim::outcome::mean(&times)].into_iter().chain(percentiles);
-        [policy.clone()].into_iter().chain(cells.map(|cell| format_optional(Some(cell)))).collect()
+        let cells = cells.map(|cell| format_optional((!times.is_empty()).then_some(cell)));
+        [policy.clone()].into_iter().chain(cells).collect()
     };
     let rows: Vec<Vec<String>> = comparison.policies.iter().zip(comparison.outcomes).map(row).collect();
     let head =
         ["job"].into_iter().chain(comparison.policies.iter().map(String::as_str)).collect::<Vec<&str>>();
-    let times: Vec<Vec<f64>> = comparison.outcomes.iter().map(times).collect();
-    let job_row = |(at, job): (usize, &weir_sim::JobOutcome)| -> Vec<String> {
-        let cells = times.iter().map(|times| format_optional(Some(times[at])));
-        [(comparison.job_name)(job.id)].into_iter().chain(cells).collect()
+    let job_row = |&id: &u64| -> Vec<String> {
+        let find = |outcome: &Outcome| {
+            let found = outcome.jobs.binary_search_by_key(&id, |job| job.id).ok();
+            format_optional(found.map(|at| time(&outcome.jobs[at])))
+        };
+        [(comparison.job_name)(id)].into_iter().chain(comparison.outcomes.iter().map(find)).collect()
     };
-    let job_rows: Vec<Vec<String>> = jobs.iter().enumerate().take(MAX_JOBS).map(job_row).collect();
+    let job_rows: Vec<Vec<String>> = jobs.iter().take(MAX_JOBS).map(job_row).collect();
     let shown = match jobs.len() {
         count if count > MAX_JOBS => format!("the first {MAX_JOBS} of {}", format_count(count, "job")),
         count => format_count(count, "job"),
@@ -447,20 +465,19 @@ fn service_table(policies: &[String], services: &ServiceRates) -> String {
 }
 
 /// Median speedups of coflows by width and by the length of their longest flow.
-fn speedup_table(comparison: &Comparison<'_>, ccts: &[Vec<f64>], baseline: usize) -> String {
+fn speedup_table(comparison: &Comparison<'_>, baseline: usize) -> String {
     let baseline_name = escape(&comparison.policies[baseline]);
-    let widths: Vec<usize> =
-        comparison.outcomes[baseline].coflows.iter().map(|coflow| coflow.width).collect();
-    let is_short = |at: usize| comparison.longest_flows[at] <= MAX_SHORT_BYTES;
-    let is_narrow = |at: usize| widths[at] <= MAX_NARROW_WIDTH;
+    let coflows = &comparison.outcomes[baseline].coflows;
+    let is_short = |coflow: &CoflowOutcome| comparison.longest_flows[coflow.index] <= MAX_SHORT_BYTES;
+    let is_narrow = |coflow: &CoflowOutcome| coflow.width <= MAX_NARROW_WIDTH;
     let groups = [
         ("short, narrow", true, true),
         ("long, narrow", false, true),
         ("short, wide", true, false),
         ("long, wide", false, false),
     ];
-    let members = groups.map(|(_, short, narrow)| -> Vec<usize> {
-        (0..widths.len()).filter(|&at| is_short(at) == short && is_narrow(at) == narrow).collect()
+    let members = groups.map(|(_, short, narrow)| -> Vec<&CoflowOutcome> {
+        coflows.iter().filter(|coflow| is_short(coflow) == short && is_narrow(coflow) == narrow).collect()
     });
     let titles: Vec<String> = groups
         .iter()
@@ -468,14 +485,16 @@ fn speedup_table(comparison: &Comparison<'_>, ccts: &[Vec<f64>], baseline: usize
         .map(|(group, members)| format!("{} ({})", group.0, members.len()))
         .collect();
     let head: Vec<&str> = ["policy"].into_iter().chain(titles.iter().map(String::as_str)).collect();
-    let baseline = &ccts[baseline];
     let rows: Vec<Vec<String>> = comparison
         .policies
         .iter()
-        .zip(ccts)
-        .map(|(policy, ccts)| {
-            let speedup = |members: &Vec<usize>| {
-                let of_member = |&at: &usize| (ccts[at] > 0.0).then(|| baseline[at] / ccts[at]);
+        .zip(comparison.outcomes)
+        .map(|(policy, outcome)| {
+            let speedup = |members: &Vec<&CoflowOutcome>| {
+                let of_member = |baseline: &&CoflowOutcome| {
+                    let cct = outcome.coflow(baseline.index)?.cct();
+                    (cct > 0.0).then(|| baseline.cct() / cct)
+                };
                 let speedups: Vec<f64> = members.iter().filter_map(of_member).collect();
                 format_optional((!speedups.is_empty()).then(|| percentile(&speedups, 50.0)))
             };

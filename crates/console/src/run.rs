@@ -9,7 +9,9 @@ use weir_core::model::scenario::Scenario;
 use weir_core::policy::AnyPolicy;
 use weir_core::saba::Sensitivity;
 use weir_sim::service::{Mechanism, ScenarioOutcome, ScenarioRunError};
-use weir_sim::{CoflowOutcome, Observer, Outcome, ReplayOptions, Snapshot, replay};
+use weir_sim::{
+    CoflowOutcome, Observer, Outcome, ReplayError, ReplayOptions, Snapshot, replay_until_stalled,
+};
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -36,15 +38,22 @@ impl ReplayTask<'_> {
     /// Runs the replay.
     ///
     /// # Errors
-    /// If the policy does not exist, or the replay fails.
+    /// As [`ReplayTask::run_observed`], and if some coflow cannot complete.
     pub fn run(&self, progress: &Progress) -> Result<Outcome, Failure> {
-        self.run_observed(progress, &mut [])
+        self.check_complete(self.run_observed(progress, &mut [])?)
     }
 
-    /// Runs the replay, and passes its events to `observers`.
+    fn check_complete(&self, mut outcome: Outcome) -> Result<Outcome, Failure> {
+        match outcome.stall.take() {
+            Some(stall) => Err(Failure::from_replay_error(&self.policy, &ReplayError::Stalled(stall))),
+            None => Ok(outcome),
+        }
+    }
+
+    /// Runs the replay until all coflows have completed or no flow can send any more, and passes its events to `observers`.
     ///
     /// # Errors
-    /// As [`ReplayTask::run`]; an interruption if an observer stops the replay.
+    /// If the policy does not exist, or the replay fails; an interruption if an observer stops the replay.
     pub fn run_observed(
         &self,
         progress: &Progress,
@@ -52,7 +61,7 @@ impl ReplayTask<'_> {
     ) -> Result<Outcome, Failure> {
         let policy = self.build()?;
         let watch = progress.add_replay_bar(&self.policy, self.workload.coflows.len());
-        replay(self.workload, policy, &self.options, &mut Watched { watch, observers })
+        replay_until_stalled(self.workload, policy, &self.options, &mut Watched { watch, observers })
             .map_err(|error| Failure::from_replay_error(&self.policy, &error))
     }
 }
@@ -79,15 +88,18 @@ impl Observer for Watched<'_, '_> {
 /// order of the tasks.
 ///
 /// # Errors
-/// The failure of the first task, in their order, that failed for another reason than a signal; otherwise the interruption. No
-/// further task starts after a failure.
+/// The failure of the first task, in their order, that failed for another reason than a signal; otherwise the interruption. A replay
+/// in which some coflow cannot complete fails.
 pub fn run_replays<T: Send>(
     tasks: &[ReplayTask<'_>],
     jobs: usize,
     progress: &Progress,
     on_outcome: impl Fn(usize, Outcome) -> T + Sync,
 ) -> Result<Vec<T>, Failure> {
-    run_replays_until_interrupted(tasks, jobs, progress, on_outcome)?.complete()
+    let on_complete = |at: usize, outcome: Outcome| -> Result<T, Failure> {
+        Ok(on_outcome(at, tasks[at].check_complete(outcome)?))
+    };
+    run_replays_until_interrupted(tasks, jobs, progress, on_complete)?.complete()?.into_iter().collect()
 }
 
 /// Calls `job` for 0 to `count` - 1, at most `jobs` concurrently. The results are in the order of the numbers.
@@ -151,10 +163,10 @@ impl<T> PartialResults<T> {
     }
 }
 
-/// As [`run_replays`], but a signal keeps the results of the tasks that have finished.
+/// As [`run_replays`], but outcomes lack coflows that cannot complete, and a signal keeps the results of the tasks that have finished.
 ///
 /// # Errors
-/// The failure of the first task, in their order, that failed for another reason than a signal.
+/// The failure of the first task, in their order, that failed for another reason than a signal. No further task starts after a failure.
 pub fn run_replays_until_interrupted<T: Send>(
     tasks: &[ReplayTask<'_>],
     jobs: usize,
@@ -163,7 +175,7 @@ pub fn run_replays_until_interrupted<T: Send>(
 ) -> Result<PartialResults<T>, Failure> {
     // A policy that does not fit its trace is refused before any replay starts.
     tasks.iter().try_for_each(|task| task.build().map(drop))?;
-    let run = |at: usize| tasks[at].run(progress).map(|outcome| on_outcome(at, outcome));
+    let run = |at: usize| tasks[at].run_observed(progress, &mut []).map(|outcome| on_outcome(at, outcome));
     let mut partial = PartialResults { results: Vec::with_capacity(tasks.len()), interruption: None };
     for result in run_until_failure(tasks.len(), jobs, run) {
         partial.results.push(match result {

@@ -15,7 +15,7 @@ use weir_console::checksum;
 use weir_console::failure::Failure;
 use weir_core::model::Workload;
 use weir_core::policy::AnyPolicy;
-use weir_sim::{Outcome, ReplayOptions};
+use weir_sim::{CoflowOutcome, Outcome, ReplayOptions};
 
 use crate::network::Network;
 use crate::source::Source;
@@ -227,6 +227,30 @@ fn with_details(mut outcome: Outcome, options: &ReplayOptions) -> Option<Outcome
     Some(outcome)
 }
 
+/// Whether an outcome has the coflows and the jobs of a workload, completed or stalled.
+fn has_coflows(outcome: &Outcome, workload: &Workload) -> bool {
+    let completed = outcome.coflows.iter().chain(&outcome.endless_coflows);
+    let fits = |coflow: &CoflowOutcome| {
+        let spec = workload.coflows.get(coflow.index);
+        spec.is_some_and(|spec| (spec.id, spec.flows.len()) == (coflow.id, coflow.width))
+    };
+    let stalled = || outcome.stall.iter().flat_map(|stall| &stall.coflows).map(|coflow| coflow.index);
+    let mut indices: Vec<usize> = completed.clone().map(|coflow| coflow.index).chain(stalled()).collect();
+    indices.sort_unstable();
+    let is_finite = |coflow: &CoflowOutcome| coflow.index < workload.finite_coflows().len();
+    let are_separate =
+        outcome.coflows.iter().all(is_finite) && !outcome.endless_coflows.iter().any(is_finite);
+    let mut jobs: BTreeSet<u64> = workload.coflows.iter().filter_map(|coflow| coflow.job).collect();
+    stalled().filter_map(|index| workload.coflows.get(index)?.job).for_each(|job| {
+        jobs.remove(&job);
+    });
+    let has_jobs = outcome.jobs.iter().map(|job| job.id).eq(jobs);
+    has_jobs
+        && are_separate
+        && completed.clone().all(fits)
+        && indices.into_iter().eq(0..workload.coflows.len())
+}
+
 /// Whether an outcome has the coflows of a workload and the links of a network.
 fn fits(outcome: &Outcome, workload: &Workload, network: &Network) -> bool {
     let ends_fit = outcome.coflows.iter().all(|coflow| [0, coflow.width].contains(&coflow.flow_ends.len()));
@@ -235,11 +259,7 @@ fn fits(outcome: &Outcome, workload: &Workload, network: &Network) -> bool {
         let mut links = coflow.flow_paths.iter().flatten();
         coflow.flow_paths.len() == count && links.all(|&link| (link as usize) < network.trunk_count())
     });
-    let coflows = outcome.coflows.iter().chain(&outcome.endless_coflows);
-    let coflows = coflows.map(|coflow| (coflow.index, coflow.id, coflow.width));
-    let has_finite = outcome.coflows.len() == workload.finite_coflows().len();
-    let expected = workload.coflows.iter().enumerate();
-    let has_coflows = coflows.eq(expected.map(|(index, spec)| (index, spec.id, spec.flows.len())));
+    let has_coflows = has_coflows(outcome, workload);
     let [ports, trunks] = [workload.ports as usize, network.trunk_count()];
     let sides = [&outcome.send_utilization, &outcome.recv_utilization];
     let has_sides = sides.into_iter().all(|side| [0, ports].contains(&side.len()));
@@ -249,14 +269,5 @@ fn fits(outcome: &Outcome, workload: &Workload, network: &Network) -> bool {
         let first = parts.next();
         sides && used.trunks.len() == trunks && parts.all(|length| Some(length) == first)
     });
-    let jobs: BTreeSet<u64> = workload.coflows.iter().filter_map(|coflow| coflow.job).collect();
-    let has_jobs = outcome.jobs.iter().map(|job| job.id).eq(jobs);
-    has_jobs
-        && ends_fit
-        && paths_fit
-        && has_finite
-        && has_coflows
-        && has_sides
-        && has_use
-        && outcome.trunk_utilization.len() == trunks
+    has_coflows && ends_fit && paths_fit && has_sides && has_use && outcome.trunk_utilization.len() == trunks
 }

@@ -39,8 +39,8 @@ pub struct Results<'a> {
     pub policies: &'a [String],
     /// By policy: the outcome.
     pub outcomes: &'a [Outcome],
-    /// By job of a file: the duration alone, in seconds.
-    pub alone: &'a [f64],
+    /// By job of a file: the duration alone, in seconds; none if the job cannot complete.
+    pub alone: &'a [Option<f64>],
 }
 
 impl<'a> Results<'a> {
@@ -236,7 +236,7 @@ fn job_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
         for job in &outcome.jobs {
             let time = job.end - job.arrival;
             let jobs = results.source.jobs.as_ref();
-            let alone = jobs.and_then(|jobs| jobs.position(job.id)).map(|index| results.alone[index]);
+            let alone = jobs.and_then(|jobs| jobs.position(job.id)).and_then(|index| results.alone[index]);
             let slowdown = alone.map(|alone| jobs::slowdown(time, alone));
             let name = results.source.job_name(job.id);
             csv.serialize((policy, name, job.arrival, job.end, time, alone, slowdown))?;

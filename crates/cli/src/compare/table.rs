@@ -1,5 +1,6 @@
 //! Prints the tables of `weir sim` and `weir compare`.
 
+use weir_console::problem;
 use weir_console::record::Record;
 use weir_console::table::{
     Alignment, Table, TimeUnit, format_bytes, format_number, format_optional, format_percent, format_seconds,
@@ -19,6 +20,8 @@ enum Cell {
     Bytes(&'static str),
     /// The numbers of deadlines that were met, and of all.
     Deadlines,
+    /// The numbers of coflows that completed, and of all.
+    Completed,
 }
 
 impl Cell {
@@ -30,10 +33,8 @@ impl Cell {
             Cell::Integer(name) => integer_cell(record, name),
             Cell::Percent(name) => percent_cell(record, name),
             Cell::Bytes(name) => bytes_cell(record, name),
-            Cell::Deadlines => {
-                let [met, all] = ["deadlines_met", "deadlines"].map(|name| integer_cell(record, name));
-                format!("{met}/{all}")
-            }
+            Cell::Deadlines => fraction_cell(record, "deadlines_met", "deadlines"),
+            Cell::Completed => fraction_cell(record, problem::COMPLETED, "coflows"),
         }
     }
 }
@@ -43,7 +44,15 @@ fn text_cell(record: &Record, name: &str) -> String {
 }
 
 fn integer_cell(record: &Record, name: &str) -> String {
-    record.get(name).map_or_else(|| format_optional(None), ToString::to_string)
+    let value = record.get(name).filter(|value| !value.is_null());
+    value.map_or_else(|| format_optional(None), ToString::to_string)
+}
+
+fn fraction_cell(record: &Record, part: &str, all: &str) -> String {
+    match record.number(part) {
+        Some(_) => [part, all].map(|name| integer_cell(record, name)).join("/"),
+        None => format_optional(None),
+    }
 }
 
 fn percent_cell(record: &Record, name: &str) -> String {
@@ -62,8 +71,10 @@ fn time_unit(records: &[Record]) -> TimeUnit {
     TimeUnit::fitting(means)
 }
 
-/// Columns for traces with limits, weights, deadlines or jobs: the key of the record that enables the column, the column, and its caption.
-const OPTIONAL_COLUMNS: [(&str, Column, &str); 4] = [
+/// Columns for replays that stall, and for traces with limits, weights, deadlines or jobs: the key of the record that enables the column,
+/// the column, and its caption.
+const OPTIONAL_COLUMNS: [(&str, Column, &str); 5] = [
+    (problem::COMPLETED, ("completed", Cell::Completed), problem::COMPLETED_CAPTION),
     (
         "dropped_bytes",
         ("dropped", Cell::Bytes("dropped_bytes")),
@@ -104,7 +115,10 @@ fn policy_table(records: &[Record], columns: &[Column], unit: TimeUnit) -> Strin
     let titles = columns.iter().map(|(title, _)| (*title, Alignment::Right));
     let mut table = Table::new(&[("policy", Alignment::Left)].into_iter().chain(titles).collect::<Vec<_>>());
     for record in records {
-        let cells = columns.iter().map(|(_, cell)| cell.text(record, unit));
+        let mut cells: Vec<String> = columns.iter().map(|(_, cell)| cell.text(record, unit)).collect();
+        if problem::is_failed(record) {
+            cells[0] = problem::FAILED.to_owned();
+        }
         table.add_row([text_cell(record, "policy")].into_iter().chain(cells).collect());
     }
     table.to_string()
@@ -135,7 +149,7 @@ pub fn short_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>
     }
     for (_, column, explanation) in optional_columns(records) {
         columns.push(*column);
-        caption += &format!("{}\n", explanation.replace("UNIT", unit.name));
+        caption += &format!("{}\n", explanation.trim_end().replace("UNIT", unit.name));
     }
     format!("{caption}\n{}", policy_table(records, &columns, unit))
 }
@@ -183,6 +197,10 @@ pub fn single_policy_table(r: &Record, has_times: bool) -> String {
     let mut table = Table::new(&[("", Alignment::Left), ("", Alignment::Left)]);
     let mut line = |name: &str, value: String| table.add_row(vec![name.to_owned(), value]);
     line("policy", text_cell(r, "policy"));
+    if r.get(problem::COMPLETED).is_some() {
+        let [completed, all] = [problem::COMPLETED, "coflows"].map(|name| integer_cell(r, name));
+        line("completed", format!("{completed} of {all} coflows; statistics are of these"));
+    }
     if has_times {
         line("mean CCT", time("mean_cct_s"));
     }

@@ -1,6 +1,7 @@
 //! Combines the results of a sweep over traces and seeds.
 
 use weir_console::confidence_interval::ConfidenceInterval;
+use weir_console::problem::Problem;
 use weir_console::record::Record;
 use weir_sim::outcome::mean;
 
@@ -78,7 +79,8 @@ fn trace_of<'b>(row: &'b Row<'_>) -> Option<&'b str> {
 }
 
 /// For each combination of the other values, and each policy: the numbers of samples and clusters, and the mean of each column
-/// with its 95 % confidence interval over clusters. In the order of first samples. The half width of a single cluster is null.
+/// with its 95 % confidence interval over clusters. In the order of first samples. The half width of a single cluster is null. Replays
+/// with a problem are no samples; the combined row has the first problem.
 pub fn combine<'a>(rows: &[Row<'a>], clustered_by: ClusteredBy) -> Vec<Row<'a>> {
     let mut groups: Vec<Group<'a, '_>> = Vec::new();
     for row in rows {
@@ -87,7 +89,8 @@ pub fn combine<'a>(rows: &[Row<'a>], clustered_by: ClusteredBy) -> Vec<Row<'a>> 
         match groups.iter_mut().find(|group| group.values == values && group.policy == row.policy) {
             Some(group) => group.add(row),
             None => {
-                let mut group = Group { policy: row.policy, values, clusters: Vec::new() };
+                let (first, clusters) = (&row.metrics, Vec::new());
+                let mut group = Group { policy: row.policy, values, first, clusters, problem: None };
                 group.add(row);
                 groups.push(group);
             }
@@ -100,12 +103,20 @@ pub fn combine<'a>(rows: &[Row<'a>], clustered_by: ClusteredBy) -> Vec<Row<'a>> 
 struct Group<'a, 'b> {
     policy: &'a str,
     values: Vec<(String, String)>,
+    /// The metrics of the first replay.
+    first: &'b Record,
     /// The samples of each trace, or each sample of one trace.
     clusters: Vec<(Option<&'b str>, Vec<&'b Record>)>,
+    /// The first problem of a replay.
+    problem: Option<&'b Problem>,
 }
 
 impl<'a, 'b> Group<'a, 'b> {
     fn add(&mut self, row: &'b Row<'a>) {
+        if let Some(problem) = &row.problem {
+            self.problem.get_or_insert(problem);
+            return;
+        }
         let trace = trace_of(row);
         match self.clusters.iter_mut().find(|(other, _)| trace.is_some() && *other == trace) {
             Some((_, samples)) => samples.push(&row.metrics),
@@ -115,16 +126,16 @@ impl<'a, 'b> Group<'a, 'b> {
 }
 
 fn combined_row<'a>(group: Group<'a, '_>, clustered_by: ClusteredBy) -> Row<'a> {
-    let Group { policy, values, clusters } = group;
+    let Group { policy, values, first, clusters, problem } = group;
     let samples = || clusters.iter().flat_map(|(_, samples)| samples);
     let mut metrics = Record::default();
     metrics.add("policy", policy);
     metrics.add("samples", samples().count());
     metrics.add("clusters", clusters.len());
     metrics.add("clustered_by", clustered_by.name());
-    metrics.add("unused_keys", clusters[0].1[0].get("unused_keys").cloned());
-    let has_deadlines = samples().any(|record| record.get(DEADLINES_MISSED).is_some());
-    let rates = clusters[0].1[0].names().filter(|name| services::is_rate_column(name));
+    metrics.add("unused_keys", first.get("unused_keys").cloned());
+    let has_deadlines = first.get(DEADLINES_MISSED).is_some();
+    let rates = first.names().filter(|name| services::is_rate_column(name));
     for name in COLUMNS.into_iter().chain(has_deadlines.then_some(DEADLINES_MISSED)).chain(rates) {
         let cluster_mean = |(_, samples): &(Option<&str>, Vec<&Record>)| {
             let values: Vec<f64> = samples.iter().filter_map(|record| record.number(name)).collect();
@@ -136,5 +147,5 @@ fn combined_row<'a>(group: Group<'a, '_>, clustered_by: ClusteredBy) -> Row<'a> 
         let width = interval.map(|interval| interval.half_width).filter(|width| width.is_finite());
         metrics.add_named(half_width_column(name), width);
     }
-    Row { policy, values, metrics }
+    Row { policy, values, metrics, problem: problem.cloned() }
 }

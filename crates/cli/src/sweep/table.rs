@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use weir_console::policy_spec;
+use weir_console::problem;
 use weir_console::table::{
     Alignment, BITS_PER_BYTE, Table, TimeUnit, format_number, format_optional, format_rate,
 };
@@ -33,6 +34,8 @@ enum Quantity {
     /// A rate in bits per second.
     Rate,
     Number,
+    /// A part of the number in another column.
+    PartOf(&'static str),
 }
 
 const fn column(
@@ -52,7 +55,7 @@ impl Column {
         match self.quantity {
             Quantity::Time => format_number(unit.count(value)),
             Quantity::Rate => format_rate(value / BITS_PER_BYTE),
-            Quantity::Number => format_number(value),
+            Quantity::Number | Quantity::PartOf(_) => format_number(value),
         }
     }
 
@@ -60,6 +63,9 @@ impl Column {
     fn cell(&self, row: &Row<'_>, unit: TimeUnit) -> String {
         match (self.quantity, row.metrics.number(&self.name)) {
             (Quantity::Time | Quantity::Rate, Some(value)) => self.format(value, unit),
+            (Quantity::PartOf(all), Some(_)) => {
+                [&self.name, all].map(|name| row.metrics.format_cell(name)).join("/")
+            }
             _ => row.metrics.format_cell(&self.name),
         }
     }
@@ -91,8 +97,9 @@ const TIME_COLUMNS: [Column; 8] = [
 const SCHEDULE_COLUMN: Column =
     column("| schedule us", "schedule (us)", "schedule_mean_us", Quantity::Number);
 
-/// Columns for traces with deadlines or jobs, whose results have these names.
-const OPTIONAL_COLUMNS: [Column; 2] = [
+/// Columns for replays that stall, and for traces with deadlines or jobs, whose results have these names.
+const OPTIONAL_COLUMNS: [Column; 3] = [
+    column("completed", "completed", problem::COMPLETED, Quantity::PartOf("coflows")),
     column("missed", "missed", DEADLINES_MISSED, Quantity::Number),
     column("mean JCT", "mean JCT", "mean_jct_s", Quantity::Time),
 ];
@@ -123,7 +130,7 @@ impl Cells {
     pub fn new(rows: &[Row<'_>], source: &Source) -> Cells {
         let (columns, unit) = (columns(rows, source), time_unit(rows));
         Cells::with_columns(rows, &[], &columns, |row| {
-            columns.iter().map(|column| column.cell(row, unit)).collect()
+            result_cells(row, columns.iter().map(|column| column.cell(row, unit)))
         })
     }
 
@@ -133,7 +140,7 @@ impl Cells {
         columns.retain(|column| combined::has_interval(&column.name));
         Cells::with_columns(rows, &["samples", clustered_by.title()], &columns, |row| {
             let counts = ["samples", "clusters"].map(|name| row.metrics.format_cell(name));
-            let cells = columns.iter().map(|column| column.cell_with_interval(row, unit));
+            let cells = result_cells(row, columns.iter().map(|column| column.cell_with_interval(row, unit)));
             counts.into_iter().chain(cells).collect()
         })
     }
@@ -186,6 +193,15 @@ impl Cells {
         }
         table
     }
+}
+
+/// The cells of a row, of which the first one names a replay without results.
+fn result_cells(row: &Row<'_>, cells: impl Iterator<Item = String>) -> Vec<String> {
+    let mut cells: Vec<String> = cells.collect();
+    if problem::is_failed(&row.metrics) {
+        cells[0] = problem::FAILED.to_owned();
+    }
+    cells
 }
 
 /// The columns that occur in the results of `source`, and those of its first services.

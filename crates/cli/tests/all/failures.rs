@@ -313,22 +313,33 @@ fn files_of_the_wrong_kind_are_named_for_every_option() {
 }
 
 #[test]
-fn failed_operations_are_exit_1() {
+fn trace_with_events_is_not_converted_to_a_format_without_them() {
     let dir = TestDir::new();
     let convert = "trace convert own.weir made.txt --to coflow-benchmark";
     let words = ["the trace cannot be written in this format: it has events", "expected --to weir"];
     assert_refused(&dir, convert, 2, &words);
-    dir.write(
-        "dead.weir",
-        "weir-trace 1\nports 2\ncoflow 6\nflow 0 1 1MB\nevent 0s port=0 side=send rate=0\n",
-    );
-    let stalled = "compare dead.weir --policies saath,fifo --out o.json --per-coflow c.csv";
-    assert_refused(
-        &dir,
-        stalled,
-        1,
-        &["saath: no flow can send after", "coflow 6", "help: check that links recover"],
-    );
+}
+
+#[test]
+fn traces_without_coflows_are_refused_with_their_name() {
+    let dir = TestDir::new();
+    dir.write("none.txt", "4 0\n");
+    dir.write("none.weir", "weir-trace 1\nports 2\n");
+    dir.write("zero.txt", "");
+    for command in [
+        "sim F --policy saath",
+        "compare F",
+        "sweep F --policies saath --vary interval=0,8ms",
+        "explain F --policy saath --slowest 1",
+        "trace check F",
+        "trace describe F",
+    ] {
+        for file in ["none.txt", "none.weir"] {
+            let expected = format!("weir: {file}: no coflows; expected at least one\n");
+            assert_refused(&dir, &command.replace('F', file), 2, &[&expected]);
+        }
+        assert_refused(&dir, &command.replace('F', "zero.txt"), 2, &["weir: zero.txt:1: ", "`empty file`"]);
+    }
 }
 
 #[test]
@@ -493,7 +504,7 @@ fn interrupted_compare_writes_the_policies_that_have_finished() {
     assert_eq!(scf["missing_policies"], serde_json::json!(["aalo:at=both"]));
     assert!(scf["mean_cct_s"].is_f64() && scf["speedup_p50"].is_null(), "{results}");
     assert_eq!(scf["baseline"], "aalo:at=both");
-    assert!(dir.read("r.html").contains("The baseline has not finished."));
+    assert!(dir.read("r.html").contains("The baseline has no results."));
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod jobs;
 mod output_columns;
 mod pictures;
 mod predict;
+mod problems_of_replays;
 #[cfg(target_os = "linux")]
 mod python;
 mod reference;

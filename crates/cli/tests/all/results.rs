@@ -675,35 +675,9 @@ fn completions_and_man_pages_are_generated() {
 }
 
 #[test]
-fn empty_traces_have_no_means() {
+fn coflow_without_bytes_takes_no_time_and_uses_no_port() {
     let dir = TestDir::new();
-    dir.write("none.txt", "4 0\n");
     dir.write("empty.txt", "4 1\n1 0 1 0 1 1:0.0\n");
-    let results = dir.json_of("compare none.txt --policies saath,fair --format json");
-    for name in [
-        "mean_cct_s",
-        "p50_cct_s",
-        "p99_cct_s",
-        "speedup_p50",
-        "speedup_mean",
-        "lower_bound_mean_cct_s",
-        "over_bound",
-        "out_of_sync_p50",
-        "utilization_mean",
-        "utilization_max",
-        "schedule_mean_us",
-    ] {
-        assert_eq!(results[1][name], Value::Null, "{name}");
-    }
-    assert_eq!((&results[1]["coflows"], &results[1]["makespan_s"]), (&0.into(), &0.0.into()));
-    let table = dir.stdout_of("compare none.txt --policies saath --no-timing");
-    assert!(table.lines().any(|line| line.split_whitespace().take(3).eq(["saath", "-", "-"])), "{table}");
-    assert!(table.contains("The trace has no coflows: all statistics are undefined."), "{table}");
-    assert!(!table.contains("/bound"), "{table}");
-    assert!(dir.stdout_of("sim none.txt --policy saath --no-timing").contains("\nmean CCT     -\n"));
-    let csv = dir.stdout_of("sim none.txt --policy saath --format csv");
-    assert!(csv.contains("\nsaath,0,0,,,,,,0.0,,,"), "{csv}");
-    // A coflow without bytes has a mean CCT, but no port utilization and no out-of-sync flows.
     let results = dir.json_of("sim empty.txt --policy saath --format json");
     assert_eq!((&results["mean_cct_s"], &results["lower_bound_mean_cct_s"]), (&0.0.into(), &0.0.into()));
     assert_eq!((&results["utilization_mean"], &results["out_of_sync_p90"]), (&Value::Null, &Value::Null));

@@ -86,9 +86,9 @@ impl StalledCoflow {
     }
 }
 
-impl fmt::Display for Stall {
-    /// The time, and a line for each of the first coflows.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Stall {
+    /// When and why the replay stalled, as one line.
+    pub fn summary(&self) -> String {
         let is_unexplained = |coflow: &StalledCoflow| coflow.links.is_empty() && coflow.parents.is_empty();
         let help = match self.coflows.iter().any(is_unexplained) {
             true => "report this error of the policy",
@@ -96,7 +96,14 @@ impl fmt::Display for Stall {
         };
         let nanoseconds = (self.time * 1e9).round();
         let time = Time::new(nanoseconds / 1e9).unwrap_or(Time::ZERO);
-        write!(f, "no flow can send after {time}; help: {help}")?;
+        format!("no flow can send after {time}; help: {help}")
+    }
+
+    /// Writes a line for each of the first coflows.
+    ///
+    /// # Errors
+    /// If the text cannot be written.
+    pub fn fmt_coflows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for coflow in self.coflows.iter().take(MAX_LISTED) {
             let remaining = Bytes::new(coflow.remaining_bytes.ceil()).unwrap_or(Bytes::ZERO);
             write!(f, "\n  coflow {}: {remaining} left; {}", coflow.id, coflow.reason())?;
@@ -105,5 +112,13 @@ impl fmt::Display for Stall {
             0 => Ok(()),
             others => write!(f, "\n  {others} more coflows"),
         }
+    }
+}
+
+impl fmt::Display for Stall {
+    /// The summary, and a line for each of the first coflows.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.summary())?;
+        self.fmt_coflows(f)
     }
 }

@@ -62,14 +62,21 @@ impl Replay<'_> {
         remaining_bytes
     }
 
-    /// The names of links without capacity that incomplete flows of a coflow need.
+    /// The names of links without capacity that incomplete flows of a coflow need. Flows without a path need one of the failed trunks.
     fn failed_links(&self, slot: Slot) -> Vec<String> {
         let coflow = self.engine.network().coflow(slot);
         let flows =
             (0..coflow.width() as u32).filter(|&flow| coflow.flow_state(flow) != FlowState::Completed);
         let needed = flows.flat_map(|flow| flow_links(&self.engine, slot, flow));
         let capacities: Vec<f64> = all_capacities(&self.engine).collect();
-        let failed: BTreeSet<usize> = needed.filter(|&link| capacities[link] == 0.0).collect();
+        let mut failed: BTreeSet<usize> = needed.filter(|&link| capacities[link] == 0.0).collect();
+        if let Some(trunks) = &self.options.network.trunks {
+            let first = 2 * self.engine.network().fabric().ports();
+            let end = first + trunks.links();
+            // Behind the trunks is only the dead end that flows without a path cross.
+            let dead_end = failed.split_off(&end);
+            failed.extend((first..end).filter(|&link| !dead_end.is_empty() && capacities[link] == 0.0));
+        }
         failed.into_iter().map(|link| self.link_name(link)).collect()
     }
 }
