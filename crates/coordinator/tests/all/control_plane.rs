@@ -1082,7 +1082,7 @@ fn tcp_divides_the_links_after_an_invalid_decision_of_a_policy() {
     // Another policy decides again.
     plane.set_policy(build("varys").unwrap(), 0.003).unwrap();
     plane.tick(0.004);
-    assert_eq!(ordered(&plane, "a"), Some(OrderedRate::Rate(990_000)));
+    assert_eq!(ordered(&plane, "a"), Some(OrderedRate::Rate(980_100)));
     plane.set_policy(policy(), 0.005).unwrap();
     plane.tick(0.006);
     assert!(plane.take_policy_error().is_some());
