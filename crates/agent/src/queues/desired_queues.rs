@@ -129,7 +129,7 @@ pub struct DesiredQueues {
 
 impl DesiredQueues {
     /// Creates a queue for each weight on a link, and one for packets without a mark. Packets with the mark [`dscp`] of a queue's number
-    /// use that queue. The rates of limited flows are taken from those of the queues; beyond [`MAX_LIMITED_FRACTION`] of them, limited
+    /// use that queue. The rates of limited flows are taken from those of the queues; beyond 98 % of them, limited
     /// flows borrow. `segments` is the maximum number of segments of a packet before the card splits it.
     ///
     /// # Errors
