@@ -130,7 +130,7 @@ done
 host h0 tc qdisc del dev eth0 root
 mkdir "$groups-web" "$groups-batch"
 start agent h0 "$weir" agent run --host 0 --rate 100Mbit --interface eth0 --socket "$place/agent.sock" \
-    --application "web=$groups-web" --application "batch=$groups-batch" \
+    --application "web=$groups-web" --application "batch=$groups-batch" --keep-queues 0s \
     --coordinator 10.0.0.4:7700 --certificate h0.pem --key h0.key --authority authority.pem
 has_queues() {
     host h0 tc class show dev eth0 | grep -q 7765:102

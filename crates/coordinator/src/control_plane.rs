@@ -255,6 +255,8 @@ struct Coflow {
     first_flows: Option<Vec<Transfer>>,
     /// Slot in the engine; `None` once the coflow has completed.
     slot: Option<Slot>,
+    /// Time of the registration. Infinitely long ago for a coflow of the store: an earlier coordinator registered it.
+    registered_at: f64,
     completed_at: Option<f64>,
     flows: Vec<Flow>,
     /// Bytes sent, summed over all flows.
@@ -422,6 +424,7 @@ impl ControlPlane {
             registration,
             first_flows: None,
             slot: None,
+            registered_at: self.now,
             completed_at: None,
             flows,
             sent_bytes: 0.0,
@@ -444,8 +447,8 @@ impl ControlPlane {
         now: f64,
     ) -> Result<(), Refusal> {
         self.register(id, registration, now)?;
-        self.coflows.get_mut(id).expect("`register` accepted the coflow, so it is in the map").first_flows =
-            first_flows;
+        let coflow = self.coflows.get_mut(id).expect("`register` accepted the coflow, so it is in the map");
+        (coflow.first_flows, coflow.registered_at) = (first_flows, f64::NEG_INFINITY);
         Ok(())
     }
 

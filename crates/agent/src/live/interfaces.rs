@@ -21,7 +21,7 @@ use crate::htb::max_segments;
 use crate::notifications::{ChangedInterfaces, Notifications};
 use crate::queues::{
     Change, DesiredQueues, Device, Interface, InterfaceLock, LimitedFlow, QueueError, ReplaceableRoots,
-    Shares,
+    RootQdisc, Shares,
 };
 
 /// The first wait before the agent tries a failed configuration again. The wait doubles after each failure.
@@ -384,8 +384,11 @@ impl CheckJob {
         } else {
             ReplaceableRoots::Restorable
         };
+        // Queues that an earlier agent has left kept the queue of the next switch short.
+        let sets_up_queues =
+            configuration.is_none() && name.read_queues().is_ok_and(|actual| actual.root != RootQdisc::Agent);
         let next_configuration = Configuration {
-            is_draining: self.is_draining,
+            is_draining: self.is_draining || sets_up_queues,
             ..Configuration::new(self.max_rate, self.kind, self.desired, &device, self.first_speed)
         };
         let is_locked = self.locked_indexes.contains(&device.index);

@@ -224,6 +224,24 @@ fn dependencies(name: &str) -> BTreeSet<String> {
     found
 }
 
+/// The README's table of papers quotes the results pages: each link's text is in the page, whose figures are computed.
+#[test]
+fn readme_quotes_the_results_pages() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let table = readme.split("## What is implemented").nth(1).unwrap().split("\n\n").nth(1).unwrap();
+    let quotes = table.lines().filter_map(|row| {
+        let cell = row.split(" | ").last()?;
+        let (text, rest) = cell.split_once("](docs/results/")?;
+        Some((text.rsplit('[').next()?, rest.split(')').next()?))
+    });
+    let quotes: Vec<(&str, &str)> = quotes.filter(|(_, page)| *page != "weir.md").collect();
+    assert_eq!(quotes.len(), 5, "{quotes:?}");
+    for (text, page) in quotes {
+        let page = fs::read_to_string(root().join("docs/results").join(page)).unwrap();
+        assert!(page.contains(text), "{text}");
+    }
+}
+
 #[test]
 fn diagram_of_crates_has_their_dependencies() {
     let page = fs::read_to_string(root().join("docs/architecture.md")).unwrap();

@@ -167,7 +167,8 @@ fn testbed_without_privileges_names_the_missing_ones() {
     let Some(_lock) = testbed_name(&dir, "unprivileged") else { return };
     // User 65534 needs permission to run the program: copy it to a shared folder.
     let weir = std::env::temp_dir().join(format!("weir-{}", std::process::id()));
-    fs::copy(env!("CARGO_BIN_EXE_weir"), &weir).unwrap();
+    // By another process: a file that this one has open for writing cannot run while a child of another test holds a copy of it.
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_weir")).arg(&weir).status().unwrap().success());
     let run_unprivileged = |words: &[&str]| {
         let mut command = Command::new(&weir);
         command.args(words).uid(65534).gid(65534).current_dir("/");

@@ -93,16 +93,15 @@ impl ControlPlane {
         }
         let link_rate = self.links.hosts[host as usize].send.get();
         let mut sent = progress.sent as f64;
-        // The first report may include bytes sent under an earlier coordinator, so it has no upper limit. Later reports may be
-        // late by two intervals.
-        if let Some((last_sent, reported_at)) = flow.last_report {
-            let max_sent = last_sent
-                + link_rate * (RATE_TOLERANCE * (self.now - reported_at) + 2.0 * self.settings.interval)
-                + MAX_PACKET_BYTES;
-            if sent > max_sent {
-                self.rejected_entries.above_link_rate += 1;
-                sent = max_sent;
-            }
+        // Programs may hand over sockets shortly before the registration, and reports may be late by two intervals.
+        let (last_sent, sends_since) =
+            flow.last_report.unwrap_or((0.0, coflow.registered_at - self.settings.lease));
+        let max_sent = last_sent
+            + link_rate * (RATE_TOLERANCE * (self.now - sends_since) + 2.0 * self.settings.interval)
+            + MAX_PACKET_BYTES;
+        if sent > max_sent {
+            self.rejected_entries.above_link_rate += 1;
+            sent = max_sent;
         }
         sent = sent.min(flow.transfer.bytes.map_or(UNKNOWN_SIZE_BYTES, Bytes::get));
         if let Some((last_sent, _)) = flow.last_report

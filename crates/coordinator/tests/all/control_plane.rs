@@ -527,19 +527,19 @@ fn restarted_control_plane_sends_equal_orders_within_two_intervals() {
         let flows = vec![to_progress("long", 20_000_000), to_progress("short", 0)];
         plane.report(0, &Report { applied, flows, ..Report::default() }, now);
     };
-    let registered_plane = |epoch, now| {
+    let restored_plane = |epoch| {
         let mut plane = control_plane("saath", epoch);
-        plane.register("long", registration(&[(0, 1, 1e9)]), now).unwrap();
-        plane.register("short", registration(&[(0, 2, 1e6)]), now).unwrap();
+        plane.restore("long", registration(&[(0, 1, 1e9)]), None, 0.0).unwrap();
+        plane.restore("short", registration(&[(0, 2, 1e6)]), None, 0.0).unwrap();
         plane
     };
-    let mut before = registered_plane(1, 0.0);
+    let mut before = restored_plane(1);
     report_flow(&mut before, 0, flow_key("long", 0), 0.0);
     report_flows(&mut before, (1, 0), 30.0);
     before.tick(30.0);
     let expected_rates = [Some(OrderedRate::Rate(9_900)), Some(OrderedRate::Rate(980_100))];
     assert_eq!(ordered_rates(&before), expected_rates);
-    let mut after = registered_plane(2, 0.0);
+    let mut after = restored_plane(2);
     // No host has reported yet.
     assert!(after.tick(0.0).is_empty());
     report_flows(&mut after, (1, before.host_statuses()[0].ordered_seq), INTERVAL);
@@ -633,6 +633,24 @@ fn implausible_entries_are_rejected_and_counted() {
         ),
         (1, 1, 1, 2, 1)
     );
+}
+
+/// A first report may not exceed what the link carries since the registration, except for a coflow of the store.
+#[test]
+fn first_report_is_limited_by_the_time_since_the_registration() {
+    let mut plane = control_plane("saath", 1);
+    let coflow = || registration(&[(0, 1, 1e15)]);
+    plane.register("new", coflow(), 1.0).unwrap();
+    plane.restore("stored", coflow(), None, 1.0).unwrap();
+    for id in ["new", "stored"] {
+        let flows = vec![FlowProgress { key: flow_key(id, 0), sent: 900_000_000_000_000, closed: false }];
+        plane.report(0, &Report { flows, ..Report::default() }, 1.1);
+    }
+    let sent = |id| plane.coflow_status(id).unwrap().flows[0].sent_bytes;
+    // A tenth of a second, and a lease before the registration.
+    assert!((1.5e5..3e5).contains(&sent("new")), "{}", sent("new"));
+    assert_eq!(sent("stored"), 9e14);
+    assert_eq!(plane.rejected_entries().above_link_rate, 1);
 }
 
 /// Agents report deviations from orders only, so a flow without a report is assumed to send at its ordered rate, also
