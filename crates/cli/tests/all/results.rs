@@ -723,3 +723,19 @@ fn groups_of_coflows_have_their_own_statistics() {
                     fair,deadline,missed,1,3000000.0,3.0,3.0,3.0,3.0,3.0\n";
     assert_eq!(groups, expected);
 }
+
+#[test]
+fn short_flow_on_a_fast_link_takes_the_same_time_under_every_policy() {
+    let dir = TestDir::new();
+    // 25,800 bytes at 100 Gbit/s take 2.064 us.
+    dir.write("one.weir", "weir-trace 1\nports 2\ncoflow 1 arrival=20088081ns\nflow 0 1 25800B\n");
+    let results = dir.json_of("compare one.weir --port-rate 100Gbit --interval 0 --quiet --format json");
+    let results = results.as_array().unwrap();
+    assert!(results.iter().any(|row| row["policy"] == "weir"));
+    for row in results {
+        let (cct, shift) = (row["mean_cct_s"].as_f64().unwrap(), row["time_shift_s"].as_f64().unwrap());
+        // As exact as the time of the end.
+        let end = 0.020_088_081 - shift + 2.064e-6;
+        assert!((cct - 2.064e-6).abs() <= 4.0 * f64::EPSILON * end, "{}: {cct}", row["policy"]);
+    }
+}

@@ -238,3 +238,16 @@ fn flow_of_800_ms_meets_a_deadline_of_800_ms() {
         assert_eq!(outcome.coflows[0].met_deadline(), Some(true), "{policy}");
     }
 }
+
+#[test]
+fn short_flow_after_a_long_one_is_exact() {
+    // Flow 0 has sent 12.5 TB at 100 Gbit/s when the data of flow 1 exists: 100 bytes to a port of 1 Mbit/s.
+    let mut all = workload(4, vec![coflow(1, 0.0, &[(0, 1, 2e13), (2, 3, 100.0)])]);
+    all.coflows[0].flows[1].data_delay = time(1000.0);
+    let slow = WorkloadChange::PortRate { port: 3, side: PortSide::Receive, factor: 1e-5 };
+    all.events = vec![timed_event(0.0, slow)];
+    for policy in ["weir", "weir:turns=0:pilots=0s", "philae", "gittins", "varys", "fair"] {
+        let outcome = replay_with_options(&all, policy, &options(1.25e10, 0.0));
+        assert_near(&outcome.coflows[0].flow_ends[1..], &[1000.0008], 1e-15, policy);
+    }
+}
