@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
 #include "classes.h"
 
 // Of the two licences, the kernel accepts only this one.
@@ -29,6 +30,18 @@ volatile const __u32 MIN_PACE = 1;
 // Port and network namespace of a port rule; 0 for a cgroup.
 volatile const __u32 PORT = 0;
 volatile const __u64 NAMESPACE = 0;
+// Whether the kernel has its types (BTF), which give the offsets below at load time (CO-RE).
+volatile const __u32 HAS_TYPES = 0;
+
+// Fields of a kernel type that are read.
+struct tcp_sock {
+	__u32 write_seq;
+	__u32 snd_nxt;
+	__u8 chrono_type : 2;
+} __attribute__((preserve_access_index));
+
+// What held the connection back when it last tried to send, as the kernel counts for `ss` (rwnd_limited).
+#define TCP_CHRONO_RWND_LIMITED 2
 
 // Whether an application is a port rule: no cgroup except the root has an id with these low bits.
 #define IS_PORT(application) ((__u32)(application) == 1 && (application) != 1)
@@ -47,10 +60,11 @@ struct connection {
 	__u64 opened_at;   // ns of the monotonic clock
 	__u64 sent;        // acknowledged bytes
 	__u64 received;
+	__u64 backlogged_since; // ns of the monotonic clock; 0: no backlog at the last sample
 	__u32 pacing_rate; // bytes per second that Weir set; UNPACED: none
 	__u32 own_rate;    // bytes per second that the program had set; UNPACED: none
 	__u32 syn;         // 1 at the connecting end, where the SYN counts as an acknowledged byte
-	__u32 padding;
+	__u32 sacked;      // bytes that arrived after lost ones, about: full segments count
 };
 
 struct pacing_entry {
@@ -182,6 +196,30 @@ static void update(struct bpf_sock_ops *ops, __u32 state, struct connection *con
 		control_bytes++;
 	connection->sent = acked > control_bytes ? acked - control_bytes : 0;
 	connection->received = ops->bytes_received;
+	connection->sacked = ops->sacked_out * ops->mss_cache;
+}
+
+// Whether data waits to be sent that the receiver's window does not hold back. At a sample of the round-trip time, the peer has just
+// acknowledged data, and the connection has not used the room for more.
+static bool is_backlogged(struct bpf_sock_ops *ops)
+{
+	struct bpf_sock *sock = ops->sk;
+	struct tcp_sock *tcp;
+
+	if (!HAS_TYPES || !sock)
+		return false;
+	tcp = bpf_skc_to_tcp_sock(sock);
+	if (!tcp)
+		return false;
+	return tcp->write_seq != tcp->snd_nxt && BPF_CORE_READ_BITFIELD(tcp, chrono_type) != TCP_CHRONO_RWND_LIMITED;
+}
+
+static void update_backlog(struct bpf_sock_ops *ops, struct connection *connection)
+{
+	if (!is_backlogged(ops))
+		connection->backlogged_since = 0;
+	else if (!connection->backlogged_since)
+		connection->backlogged_since = bpf_ktime_get_ns();
 }
 
 // Whether the agent still follows the application. The kernel detaches a program some time after the agent removed it.
@@ -295,6 +333,7 @@ int follow(struct bpf_sock_ops *ops)
 		return 1;
 	}
 	update(ops, ops->state, connection);
+	update_backlog(ops, connection);
 	set_pacing_rate(ops, &ends, connection);
 	return 1;
 }

@@ -1,12 +1,16 @@
 //! Per-flow state of NetShare's hosts and allocator: pure state machines with measurements as input.
 //!
-//! NetShare (UCSD 2010): [`RateThrottle`] is rate throttling (3.2, Algorithm 1), [`DemandPredictor`] the demand
-//! predictor of the central allocator (3.3), and [`limit_with_headroom`] the limit that hosts set from the allocator's
-//! rates. [`crate::solve::hierarchy`] is the allocator. Callers pass one measurement every [`MEASUREMENT_PERIOD`].
+//! NetShare (UCSD 2010): [`RateThrottle`] is rate throttling (3.2, Algorithm 1), [`DemandEstimator`] the demands for the
+//! central allocator (3.3), with the paper's [`DemandPredictor`], and [`limit_with_headroom`] the limit that hosts set from
+//! the allocator's rates. [`crate::solve::hierarchy`] is the allocator. Callers pass one measurement every [`MEASUREMENT_PERIOD`].
 
+mod bottleneck;
+mod demand_estimator;
 mod demand_predictor;
 mod rate_throttle;
 
+pub use bottleneck::BottleneckDetector;
+pub use demand_estimator::{DemandEstimator, FlowDemand};
 pub use demand_predictor::DemandPredictor;
 pub use rate_throttle::RateThrottle;
 

@@ -3,20 +3,22 @@
 //! Each period, every connection is measured, and its demand in the next period is predicted ([`DemandPredictor`]). The
 //! coordinator limits all connections of an application with another host together. Where the paper is silent:
 //!
-//! - *Offered traffic.* The agent observes the bytes that TCP sends, not those that a program hands to TCP. A connection that has
-//!   sent at its limit in all measured periods therefore demands all bandwidth. If it demanded the rate that it sends, the queues
-//!   of switches would limit every connection, regardless of the allocator (`docs/results/netshare.md`, Fig. 5 in the loop).
+//! - *Offered traffic* is backlog: [`DemandEstimator`] decides the demand of each connection. A connection is backlogged in a period if all
+//!   its acknowledgements found data that waited to be sent, and the receiver's window was open (`bpf/application.c`).
+//! - *Applications and peers.* The demand of an application with another host is the sum of its connections, or unlimited. A second
+//!   [`BottleneckDetector`] finds out whether all of them together are limited elsewhere.
 //! - *Limited connections.* A connection has no limit before its first measurement. The connections of an application with a host
 //!   share their limit max-min by demand. Each connection may use as much as the largest share, so that it can grow at once.
 //! - *After a restart* the kernel still paces connections by the limits of the earlier agent. The next agent measures against
 //!   these limits, and keeps them until it has limits from the coordinator or the kernel ends them.
 //! - *When limits end*: with the lease of the order, and [`LIMIT_LEASE`] after the agent has exited.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_core::netshare::{DemandPredictor, MEASUREMENT_PERIOD};
+use weir_core::netshare::{BottleneckDetector, DemandEstimator, FlowDemand, MEASUREMENT_PERIOD};
 use weir_core::units::Rate;
 use weir_proto::{Demand, FRAME_BYTES, PAYLOAD_BYTES};
 
@@ -30,13 +32,6 @@ pub const LIMIT_LEASE: Duration = Duration::from_secs(3);
 /// How often limits are renewed. This also restores an entry that another process has deleted.
 const RENEWAL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The number of recent periods that are compared with their limits, as many as the prediction uses.
-const HISTORY_PERIODS: usize = 5;
-
-/// A connection that has sent this fraction of its limit has used all of it. The value is above 1 / 1.1: a connection with a lower
-/// demand may have a limit of a tenth more than that demand.
-const FULL_USE_FRACTION: f64 = 0.95;
-
 /// Limits that differ by a smaller fraction are equal.
 const LIMIT_TOLERANCE: f64 = 0.01;
 
@@ -46,10 +41,12 @@ struct MeasuredConnection {
     peer: ApplicationPeer,
     /// The number (cookie) of its socket: a later connection may have the same ends.
     socket: u64,
-    sent_bytes: u64,
-    predictor: DemandPredictor,
-    /// The rates sent in the last periods and their limits, in bytes of packets with headers per second.
-    recent_rates: VecDeque<[f64; 2]>,
+    arrived_bytes: u64,
+    /// The rate in the last period, in bytes of packets with headers per second.
+    rate: f64,
+    /// The start of its backlog at the last measurement.
+    backlogged_since: Option<Duration>,
+    estimator: DemandEstimator,
     /// The limit, and the time at which the kernel received it.
     limit: Option<(f64, Instant)>,
     /// The time until which the kernel may keep a limit of the earlier agent.
@@ -57,11 +54,70 @@ struct MeasuredConnection {
 }
 
 impl MeasuredConnection {
+    fn new(peer: ApplicationPeer, connection: &Connection, now: Instant) -> MeasuredConnection {
+        let pacing_rate = connection.pacing_rate;
+        MeasuredConnection {
+            peer,
+            socket: connection.socket,
+            arrived_bytes: connection.sent + u64::from(connection.sacked),
+            rate: 0.0,
+            backlogged_since: connection.backlogged_since,
+            estimator: DemandEstimator::new(),
+            limit: pacing_rate.map(|rate| (to_frame_rate(rate), now)),
+            inherited_until: pacing_rate.map(|_| now + LIMIT_LEASE),
+        }
+    }
+
+    fn measure(&mut self, connection: &Connection, period_secs: f64) {
+        let arrived_bytes = connection.sent + u64::from(connection.sacked);
+        let added_bytes = arrived_bytes.saturating_sub(self.arrived_bytes) as f64;
+        self.rate = added_bytes / period_secs * f64::from(FRAME_BYTES) / f64::from(PAYLOAD_BYTES);
+        self.arrived_bytes = self.arrived_bytes.max(arrived_bytes);
+        // A backlog that ended meanwhile has another start, or none.
+        let is_backlogged =
+            connection.backlogged_since.is_some() && connection.backlogged_since == self.backlogged_since;
+        self.backlogged_since = connection.backlogged_since;
+        let limit = self.limit.and_then(|(limit, _)| Rate::new(limit));
+        self.estimator.add_measurement(to_rate(self.rate), limit, is_backlogged);
+    }
+
+    fn is_measured(&self) -> bool {
+        self.estimator.demand().is_some()
+    }
+}
+
+/// The connections of an application with a host.
+#[derive(Debug, Default)]
+struct MeasuredPeer {
+    /// The rate of the connections in the last period.
+    rate: f64,
+    /// The sum of the limited demands of connections. None if no connection has been measured.
+    demand: Option<f64>,
+    /// Whether a connection wants to send more.
+    wants_more: bool,
+    /// The limit of the coordinator.
+    limit: Option<u64>,
+    bottleneck: BottleneckDetector,
+}
+
+impl MeasuredPeer {
+    fn add(&mut self, connection: &MeasuredConnection) {
+        let Some(demand) = connection.estimator.demand() else { return };
+        self.rate += connection.rate;
+        self.wants_more |= connection.estimator.wants_more();
+        let limited_demand = self.demand.get_or_insert_default();
+        if let FlowDemand::Rate(rate) = demand {
+            *limited_demand += rate.get();
+        }
+    }
+
     fn demand(&self) -> Demand {
-        let Some(rate) = self.predictor.predict_rate() else { return Demand::Unknown };
-        let [sent, limits] =
-            [0, 1].map(|column| self.recent_rates.iter().map(|period| period[column]).sum::<f64>());
-        if sent >= FULL_USE_FRACTION * limits { Demand::Unlimited } else { Demand::Rate(rate.get() as u64) }
+        match (self.demand, self.bottleneck.demand()) {
+            (None, _) => Demand::Unknown,
+            (Some(demand), _) if !self.wants_more => Demand::Rate(demand as u64),
+            (_, FlowDemand::Rate(rate)) => Demand::Rate(rate.get().max(self.rate) as u64),
+            (_, FlowDemand::Unlimited) => Demand::Unlimited,
+        }
     }
 }
 
@@ -69,6 +125,7 @@ impl MeasuredConnection {
 #[derive(Debug, Default)]
 pub struct Demands {
     connections: BTreeMap<ConnectionEnds, MeasuredConnection>,
+    peers: BTreeMap<ApplicationPeer, MeasuredPeer>,
     /// The time of the last measurement.
     last_measurement: Option<Instant>,
     /// The time between the last two measurements.
@@ -108,52 +165,47 @@ impl Demands {
                 continue;
             }
             let Some(application) = application_name(connection.application) else { continue };
-            let Connection { socket, sent, pacing_rate, .. } = *connection;
-            let known = previous.remove(ends).filter(|known| known.socket == socket);
-            let Some(mut known) = known else {
-                let peer = (application, ends.remote.ip().to_canonical());
-                let limit = pacing_rate.map(|rate| (to_frame_rate(rate), now));
-                let inherited_until = pacing_rate.map(|_| now + LIMIT_LEASE);
-                self.connections.insert(
-                    *ends,
-                    MeasuredConnection {
-                        peer,
-                        socket,
-                        sent_bytes: sent,
-                        predictor: DemandPredictor::new(),
-                        recent_rates: VecDeque::new(),
-                        limit,
-                        inherited_until,
-                    },
-                );
-                continue;
-            };
-            if period_secs > 0.0 {
-                let added_bytes = sent.saturating_sub(known.sent_bytes) as f64;
-                let rate = added_bytes / period_secs * f64::from(FRAME_BYTES) / f64::from(PAYLOAD_BYTES);
-                known.sent_bytes = known.sent_bytes.max(sent);
-                known.predictor.add_measurement(Rate::new(rate).unwrap_or(Rate::ZERO));
-                known.recent_rates.push_back([rate, known.limit.map_or(f64::INFINITY, |(limit, _)| limit)]);
-                if known.recent_rates.len() > HISTORY_PERIODS {
-                    known.recent_rates.pop_front();
+            let known = previous.remove(ends).filter(|known| known.socket == connection.socket);
+            let known = match known {
+                Some(mut known) => {
+                    if period_secs > 0.0 {
+                        known.measure(connection, period_secs);
+                    }
+                    known
                 }
-            }
+                None => {
+                    let peer = (application, ends.remote.ip().to_canonical());
+                    MeasuredConnection::new(peer, connection, now)
+                }
+            };
             self.connections.insert(*ends, known);
+        }
+        self.measure_peers();
+    }
+
+    /// Adds up the connections of each application with another host.
+    fn measure_peers(&mut self) {
+        let mut previous = std::mem::take(&mut self.peers);
+        for known in self.connections.values() {
+            let peer = match self.peers.entry(known.peer.clone()) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => {
+                    let last = previous.remove(entry.key()).unwrap_or_default();
+                    let MeasuredPeer { limit, bottleneck, .. } = last;
+                    entry.insert(MeasuredPeer { limit, bottleneck, ..MeasuredPeer::default() })
+                }
+            };
+            peer.add(known);
+        }
+        for peer in self.peers.values_mut().filter(|peer| peer.demand.is_some()) {
+            let limit = peer.limit.map(|limit| to_rate(limit as f64));
+            peer.bottleneck.add_period(to_rate(peer.rate), limit, peer.wants_more);
         }
     }
 
     /// The demands by application and other host, of connections that have been measured.
     pub fn by_peer(&self) -> BTreeMap<&ApplicationPeer, Demand> {
-        let mut by_peer: BTreeMap<&ApplicationPeer, Demand> = BTreeMap::new();
-        for known in self.connections.values() {
-            let sum = by_peer.entry(&known.peer).or_default();
-            *sum = match (*sum, known.demand()) {
-                (some, Demand::Unknown) | (Demand::Unknown, some) => some,
-                (Demand::Rate(a), Demand::Rate(b)) => Demand::Rate(a.saturating_add(b)),
-                (Demand::Unlimited, _) | (_, Demand::Unlimited) => Demand::Unlimited,
-            };
-        }
-        by_peer
+        self.peers.iter().map(|(peer, measured)| (peer, measured.demand())).collect()
     }
 
     /// Records that limits have changed.
@@ -174,12 +226,15 @@ impl Demands {
         }
         self.had_limits = is_limited;
         let renewal_interval = (self.limit_lease() / 2).min(RENEWAL_INTERVAL);
+        for (peer, measured) in &mut self.peers {
+            measured.limit = limits.and_then(|limits| limits.get(peer).copied());
+        }
         let mut by_peer: BTreeMap<&ApplicationPeer, Vec<f64>> = BTreeMap::new();
         for known in self.connections.values() {
-            let max_rate = match known.demand() {
-                Demand::Rate(rate) => rate as f64,
-                Demand::Unknown => continue,
-                Demand::Unlimited => f64::INFINITY,
+            let max_rate = match known.estimator.demand() {
+                Some(FlowDemand::Rate(rate)) => rate.get(),
+                Some(FlowDemand::Unlimited) => f64::INFINITY,
+                None => continue,
             };
             by_peer.entry(&known.peer).or_default().push(max_rate);
         }
@@ -190,7 +245,7 @@ impl Demands {
         let levels: BTreeMap<ApplicationPeer, f64> = by_peer.into_iter().filter_map(peer_level).collect();
         let mut changed_limits = Vec::new();
         for (ends, known) in &mut self.connections {
-            let is_measured = !known.recent_rates.is_empty();
+            let is_measured = known.is_measured();
             let has_level = is_measured && levels.contains_key(&known.peer);
             if !has_level && known.inherited_until.is_some_and(|until| now < until) {
                 continue;
@@ -233,6 +288,10 @@ fn max_min_level(limit: f64, mut demands: Vec<f64>) -> f64 {
     limit
 }
 
+fn to_rate(rate: f64) -> Rate {
+    Rate::new(rate).unwrap_or(Rate::ZERO)
+}
+
 /// The payload rate of a rate of full packets, at least [`MIN_PACING_RATE`].
 fn to_payload_rate(rate: f64) -> Rate {
     let payload_rate = rate * f64::from(PAYLOAD_BYTES) / f64::from(FRAME_BYTES);
@@ -269,6 +328,8 @@ mod tests {
         periods: u32,
         sent_bytes: [f64; 2],
         limits: [f64; 2],
+        /// Since when both connections are backlogged.
+        backlogged_since: Option<Duration>,
     }
 
     impl SimulatedConnections {
@@ -280,6 +341,7 @@ mod tests {
                 periods: 0,
                 sent_bytes: [0.0; 2],
                 limits: [f64::INFINITY; 2],
+                backlogged_since: None,
             }
         }
 
@@ -299,7 +361,9 @@ mod tests {
                 opened_at: Duration::ZERO,
                 sent: self.sent_bytes[index] as u64,
                 received: 0,
+                sacked: 0,
                 pacing_rate: None,
+                backlogged_since: self.backlogged_since,
             };
             let list: Vec<(ConnectionEnds, Connection)> =
                 (0..2).map(|at| (ends(at as u16), connection(at))).collect();
@@ -369,6 +433,39 @@ mod tests {
     }
 
     #[test]
+    fn backlog_is_demand_unless_the_connections_are_limited_elsewhere() {
+        let mut connections = SimulatedConnections::new();
+        connections.backlogged_since = Some(Duration::from_secs(1));
+        for _ in 0..5 {
+            assert_ne!(connections.simulate_period([1.0, 0.5], Some(9_000_000)), Demand::Unlimited);
+        }
+        // Congestion limits both.
+        for _ in 0..40 {
+            assert_eq!(connections.simulate_period([1.0, 0.5], Some(9_000_000)), Demand::Unlimited);
+        }
+        assert_eq!(connections.limits.map(|limit| (limit * 10.0).round() / 10.0), [4.5; 2]);
+        // Their rates have not risen for a long time.
+        for _ in 0..25 {
+            connections.simulate_period([1.0, 0.5], Some(9_000_000));
+        }
+        let Demand::Rate(rate) = connections.simulate_period([1.0, 0.5], Some(9_000_000)) else {
+            panic!("connections that are limited elsewhere have a rate as demand")
+        };
+        assert!(rate.abs_diff(1_575_000) < 1_000, "{rate}");
+        // They send more, and so demand twice as much.
+        for _ in 0..20 {
+            connections.simulate_period([2.0, 1.0], Some(9_000_000));
+        }
+        let Demand::Rate(rate) = connections.simulate_period([2.0, 1.0], Some(9_000_000)) else {
+            panic!("the connections have not reached their limit")
+        };
+        assert!((5_000_000..6_100_000).contains(&rate), "{rate}");
+        // The backlog ends, and a later one begins.
+        connections.backlogged_since = Some(Duration::from_secs(2));
+        assert!(matches!(connections.simulate_period([1.0, 0.5], Some(9_000_000)), Demand::Rate(_)));
+    }
+
+    #[test]
     fn unchanged_limits_are_renewed_before_expiry() {
         let mut connections = SimulatedConnections::new();
         let limits = BTreeMap::from([(peer(), 2_000_000)]);
@@ -398,7 +495,9 @@ mod tests {
             opened_at: Duration::ZERO,
             sent,
             received: 0,
+            sacked: 0,
             pacing_rate: None,
+            backlogged_since: None,
         };
         let mut measure_demand = |socket, sent, ms| {
             let list = [(ends(0), connection(socket, sent))];
@@ -423,7 +522,9 @@ mod tests {
                 opened_at: Duration::ZERO,
                 sent: (limit * PAYLOAD_RATE / 1e6 * ms as f64 / 1e3) as u64,
                 received: 0,
+                sacked: 0,
                 pacing_rate: Some((limit * PAYLOAD_RATE / 1e6) as u32),
+                backlogged_since: None,
             };
             let now = began + Duration::from_millis(ms);
             demands.measure(&[(ends(0), connection)], |_| Some("web".into()), now);
@@ -454,7 +555,9 @@ mod tests {
             opened_at: Duration::ZERO,
             sent: 0,
             received: 0,
+            sacked: 0,
             pacing_rate: None,
+            backlogged_since: None,
         };
         let list = ["127.0.0.1:80", "[::1]:80", "10.0.0.1:80", "10.0.0.3:80"]
             .map(|to| (ConnectionEnds { remote: to.parse().unwrap(), ..ends(0) }, connection));

@@ -15,7 +15,7 @@ const BPF_FS: &str = "/sys/fs/bpf";
 const FOLDER_NAME: &str = "weir";
 
 /// The version of the map layout. It changes with the structures of `bpf/application.c`: this version does not read maps of another one.
-const LAYOUT_VERSION: &str = "1";
+const LAYOUT_VERSION: &str = "2";
 
 /// The folder of this network namespace, locked by this process.
 #[derive(Debug)]

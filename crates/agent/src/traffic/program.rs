@@ -6,7 +6,7 @@ use aya::programs::{
     CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, Program, ProgramError, SchedClassifier, SockOps,
     TcAttachType,
 };
-use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
 
 use super::attachment::{Attachment, Programs};
 use super::cgroup::{Cgroup, FIRST_PRIORITY};
@@ -35,9 +35,11 @@ fn load_application_object(folder: &PinFolder, id: u64, port: Option<u16>) -> Re
         None => (0, 0),
         Some(port) => (u32::from(port), namespace::cookie().map_err(to_error)?),
     };
+    let kernel_types = Btf::from_sys_fs().ok();
+    let has_types = u32::from(kernel_types.is_some());
     let mut loader = EbpfLoader::new();
-    // The programs do not use the kernel's own types, so BTF is not loaded.
-    loader.btf(None).default_map_pin_directory(folder.path());
+    loader.btf(kernel_types.as_ref()).default_map_pin_directory(folder.path());
+    loader.override_global("HAS_TYPES", &has_types, true);
     loader.override_global("APPLICATION", &id, true).override_global("MIN_PACE", &MIN_PACING_RATE, true);
     loader.override_global("PORT", &port, true).override_global("NAMESPACE", &namespace, true);
     loader.load(APPLICATION).map_err(|error| TrafficError::kernel("the programs at cgroups", &error))

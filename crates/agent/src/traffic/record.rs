@@ -39,8 +39,14 @@ pub struct Connection {
     pub sent: u64,
     /// Bytes received: up to the last sample of the round-trip time, or all once the connection is closed. The peer's FIN counts as one.
     pub received: u64,
+    /// Bytes beyond `sent` that arrived after lost ones, about: the peer has acknowledged them selectively.
+    pub sacked: u32,
     /// The pacing rate by an order, in bytes per second; none if the connection is not paced.
     pub pacing_rate: Option<u32>,
+    /// When the backlog began, by the monotonic clock: at that sample of the round-trip time and all later ones, the program had given TCP
+    /// data that waited to be sent, and the receiver's window was not what held it back. None if the last sample found no backlog, and
+    /// on kernels without their types (BTF).
+    pub backlogged_since: Option<Duration>,
 }
 
 /// The kind of an event.
@@ -66,7 +72,7 @@ pub struct ConnectionEvent {
 }
 
 pub(super) const ENDS_BYTES: usize = 36;
-pub(super) const CONNECTION_BYTES: usize = 56;
+pub(super) const CONNECTION_BYTES: usize = 64;
 const EVENT_BYTES: usize = 8 + CONNECTION_BYTES + ENDS_BYTES + 4;
 
 /// Takes numbers from the front of a record, in this machine's byte order. It panics at the end of the record, which cannot happen: the
@@ -124,13 +130,18 @@ impl ConnectionEnds {
 impl Connection {
     pub(super) fn parse(bytes: &[u8; CONNECTION_BYTES]) -> Connection {
         let mut reader = Reader(bytes);
+        let application = ApplicationId(reader.u64());
+        let [socket, opened_at, sent, received, backlogged_since] = std::array::from_fn(|_| reader.u64());
+        let [pacing_rate, _own_rate, _syn, sacked] = std::array::from_fn(|_| reader.u32());
         Connection {
-            application: ApplicationId(reader.u64()),
-            socket: reader.u64(),
-            opened_at: Duration::from_nanos(reader.u64()),
-            sent: reader.u64(),
-            received: reader.u64(),
-            pacing_rate: Some(reader.u32()).filter(|&rate| rate != UNPACED),
+            application,
+            socket,
+            opened_at: Duration::from_nanos(opened_at),
+            sent,
+            received,
+            sacked,
+            pacing_rate: Some(pacing_rate).filter(|&rate| rate != UNPACED),
+            backlogged_since: Some(backlogged_since).filter(|&since| since > 0).map(Duration::from_nanos),
         }
     }
 }

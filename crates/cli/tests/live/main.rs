@@ -23,6 +23,7 @@ mod host_pair;
 mod kernel;
 mod live;
 mod profile;
+mod receiver_link;
 mod restoration;
 mod switch;
 mod test_lock;

@@ -42,20 +42,26 @@ impl<'a> Coordinator<'a> {
     /// Starts a coordinator, and writes its configuration and the certificates of the server, of the switches
     /// and of an operator. A switch without ports is the agent of a host.
     pub fn start(bed: &'a Bed, hosts: u32, switches: &[(&str, &str)]) -> Coordinator<'a> {
-        let authority = Authority::new();
-        authority.write_server_files_for(&bed.dir.path("."), &[&address(hosts - 1).to_string(), "127.0.0.1"]);
-        let names = switches.iter().map(|(name, _)| (*name, format!("weir://agent/{name}")));
-        for (name, identity) in names.chain([("ann", "weir://operator/ann".to_owned())]) {
-            let pair = authority.client_certificate(&[&identity]);
-            bed.dir.write(&format!("{name}.pem"), &pair.certificate);
-            bed.dir.write(&format!("{name}.key"), &pair.key);
-        }
         let ports: String = switches
             .iter()
             .filter(|(_, ports)| !ports.is_empty())
             .map(|(name, ports)| format!("{name} = {ports}\n"))
             .collect();
-        bed.dir.write("serve.toml", &config(hosts, &ports));
+        let names: Vec<&str> = switches.iter().map(|(name, _)| *name).collect();
+        Coordinator::start_with(bed, hosts, &names, &config(hosts, &ports))
+    }
+
+    /// Starts a coordinator with a configuration, and writes the certificates of the agents.
+    pub fn start_with(bed: &'a Bed, hosts: u32, agents: &[&str], config: &str) -> Coordinator<'a> {
+        let authority = Authority::new();
+        authority.write_server_files_for(&bed.dir.path("."), &[&address(hosts - 1).to_string(), "127.0.0.1"]);
+        let names = agents.iter().map(|name| (*name, format!("weir://agent/{name}")));
+        for (name, identity) in names.chain([("ann", "weir://operator/ann".to_owned())]) {
+            let pair = authority.client_certificate(&[&identity]);
+            bed.dir.write(&format!("{name}.pem"), &pair.certificate);
+            bed.dir.write(&format!("{name}.key"), &pair.key);
+        }
+        bed.dir.write("serve.toml", config);
         let mut command = bed.command_on_host(hosts - 1, Path::new(env!("CARGO_BIN_EXE_weir")));
         command.args(["serve", "--config", "serve.toml"]);
         command.current_dir(bed.dir.path(".")).stderr(Stdio::null());
@@ -110,7 +116,7 @@ pub fn credential_options(name: &str) -> [String; 6] {
     ]
 }
 
-fn switch_namespace(bed: &Bed, hosts: u32) -> String {
+pub fn switch_namespace(bed: &Bed, hosts: u32) -> String {
     let namespaces = Command::new("ip").args(["netns", "list"]).output().unwrap();
     let namespaces = String::from_utf8(namespaces.stdout).unwrap();
     let hosts: Vec<String> = (0..hosts).map(|host| bed.namespace(host)).collect();

@@ -9,9 +9,9 @@
 //!   connections, or idle ones, do not raise its limit. A host cannot reduce the rates of other hosts by reporting more
 //!   connections.
 //! - *Headroom.* "Each flow must be allocated say 10% higher than its optimal centralized allocation to allow it to
-//!   grow". A flow with a limited demand gets that headroom, and at least its part of the weighted share of its service
-//!   (the lower bound). A flow with unlimited demand gets no headroom: with 10% more for all of them, queues would decide
-//!   the rates, as `docs/results/netshare.md` shows for Fig. 5.
+//!   grow". A flow that is allocated its demand gets that headroom, and at least its part of the weighted share of its
+//!   service (the lower bound). A flow that demands more gets no headroom: with 10% more for all of them, queues would
+//!   decide the rates, as `docs/results/netshare.md` shows for Fig. 5.
 //! - *Links.* Only the links of hosts count. TCP adapts to congestion between switches, and the demand
 //!   then falls.
 //! - *Coflows* have their rates from the policy, and the allocator ignores them. On links with both, TCP divides the
@@ -24,7 +24,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use weir_core::model::LinkBudget;
-use weir_core::netshare::{MEASUREMENT_PERIOD, limit_with_headroom};
+use weir_core::netshare::{MEASUREMENT_PERIOD, limit_for_demand};
 use weir_core::solve::hierarchy::{HierarchicalMaxMin, HierarchyError, ServiceShares};
 use weir_core::units::Rate;
 use weir_proto::{Demand, Limit, ObservedConnections, OrderedRate};
@@ -275,14 +275,15 @@ fn compute_limits(
     let weight_sums: Vec<f64> = (0..capacities.len()).map(active_weight_sum).collect();
     let to_limit = |(flow, class): (&ApplicationFlow, _)| {
         let rate = hierarchy.rate(class);
-        let limit = if let Demand::Rate(_) = flow.demand {
+        let limit = if let Demand::Rate(demand) = flow.demand {
             let lower_bounds = flow.links.iter().map(|&link| {
                 let link = link as usize;
                 let service_rate = capacities[link] * services.weights[flow.service] / weight_sums[link];
                 service_rate / f64::from(flow_counts[link * service_count + flow.service])
             });
             let lower_bound = lower_bounds.fold(f64::INFINITY, f64::min);
-            limit_with_headroom(Rate::new(rate).unwrap_or(Rate::ZERO)).get().max(lower_bound)
+            let [rate, demand] = [rate, demand as f64].map(|rate| Rate::new(rate).unwrap_or(Rate::ZERO));
+            limit_for_demand(rate, demand).get().max(lower_bound)
         } else {
             rate
         };

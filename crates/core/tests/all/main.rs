@@ -17,6 +17,7 @@ mod lockstep;
 mod maxmin;
 mod montecarlo;
 mod netshare;
+mod netshare_loop;
 mod polynomial;
 mod registered_policies;
 mod relays;

@@ -1,7 +1,9 @@
 //! NetShare's rate throttling and demand prediction against the paper.
 
 use proptest::prelude::*;
-use weir_core::netshare::{DemandPredictor, RateThrottle, limit_with_headroom};
+use weir_core::netshare::{
+    DemandEstimator, DemandPredictor, FlowDemand, MEASUREMENT_PERIOD, RateThrottle, limit_with_headroom,
+};
 use weir_core::units::Rate;
 
 fn rate(value: f64) -> Rate {
@@ -109,6 +111,101 @@ fn demand_prediction_extrapolates_a_line_through_five_samples() {
     assert_close(&[predict_demand(&[10.0, 0.0, 0.0, 0.0, 0.0]).unwrap()], &[0.0]);
     // Least squares: mean 4, slope 1.2.
     assert_close(&[predict_demand(&[2.0, 3.0, 3.0, 5.0, 7.0]).unwrap()], &[7.6]);
+}
+
+/// Adds periods of one flow, and returns how many of them end with an unlimited demand.
+fn add_periods(
+    flow: &mut DemandEstimator,
+    seconds: f64,
+    sent: f64,
+    limit: f64,
+    is_backlogged: bool,
+) -> usize {
+    let periods = (seconds / MEASUREMENT_PERIOD.get()).round() as usize;
+    let add_period = |_: &usize| {
+        flow.add_measurement(rate(sent), Some(rate(limit)), is_backlogged);
+        flow.demand() == Some(FlowDemand::Unlimited)
+    };
+    (0..periods).filter(add_period).count()
+}
+
+fn demanded_rate(flow: &DemandEstimator) -> f64 {
+    match flow.demand() {
+        Some(FlowDemand::Rate(rate)) => rate.get(),
+        other => panic!("expected a rate, got {other:?}"),
+    }
+}
+
+#[test]
+fn backlogged_flow_demands_everything_and_an_idle_one_its_rate() {
+    let mut flow = DemandEstimator::new();
+    assert_eq!(flow.demand(), None);
+    // A flow that congestion limits to 20 of 148, as in the first second of two services that start together.
+    assert_eq!(add_periods(&mut flow, 0.2, 20.0, 148.0, true), 0);
+    assert_eq!(add_periods(&mut flow, 1.0, 20.0, 148.0, true), 20);
+    assert_eq!(add_periods(&mut flow, 0.05, 20.0, 148.0, false), 0);
+    assert_close(&[demanded_rate(&flow)], &[20.0]);
+    // Without backlog, a flow at its limit demands everything.
+    assert_eq!(add_periods(&mut flow, 0.2, 20.0, 20.5, false), 0);
+    assert_eq!(add_periods(&mut flow, 1.0, 20.0, 20.5, false), 20);
+}
+
+#[test]
+fn flow_that_cannot_use_its_limit_demands_its_rate_with_rare_probes() {
+    let mut flow = DemandEstimator::new();
+    // The first second shows the rate, and two more no rise.
+    add_periods(&mut flow, 3.2, 20.0, 148.0, true);
+    assert_close(&[demanded_rate(&flow)], &[21.0]);
+    // Probes of twice the rate for 2 s after 2, 4, 8, 16, 32 and then 60 s.
+    let mut probe_time = |seconds: u32| -> f64 {
+        let demands = (0..20 * seconds).map(|_| {
+            assert_eq!(add_periods(&mut flow, 0.05, 20.0, 148.0, true), 0);
+            demanded_rate(&flow)
+        });
+        let probed: Vec<f64> = demands.filter(|&demand| demand != 21.0).collect();
+        assert!(probed.iter().all(|&demand| demand == 40.0), "{probed:?}");
+        probed.len() as f64 * MEASUREMENT_PERIOD.get()
+    };
+    let times = [probe_time(72), probe_time(620)];
+    assert!((10.0..12.1).contains(&times[0]) && (18.0..22.1).contains(&times[1]), "{times:?}");
+    // It sends slightly more than before, and then as much as it demands, up to its limit.
+    for sent in [21.0, 42.0, 84.0] {
+        add_periods(&mut flow, 1.0, sent, 148.0, true);
+        assert_close(&[demanded_rate(&flow)], &[2.0 * sent]);
+    }
+    add_periods(&mut flow, 1.0, 148.0, 148.0, true);
+    assert_eq!(flow.demand(), Some(FlowDemand::Unlimited));
+}
+
+#[test]
+fn flow_that_is_pushed_back_keeps_its_demand_until_a_probe_finds_less() {
+    let mut flow = DemandEstimator::new();
+    add_periods(&mut flow, 3.2, 20.0, 148.0, true);
+    add_periods(&mut flow, 1.0, 10.0, 148.0, true);
+    assert_close(&[demanded_rate(&flow)], &[21.0]);
+    add_periods(&mut flow, 3.0, 10.0, 148.0, true);
+    assert_close(&[demanded_rate(&flow)], &[16.8]);
+    // At its limit, it demands everything, and the next probe is soon again.
+    add_periods(&mut flow, 1.0, 10.0, 10.0, true);
+    assert_eq!(flow.demand(), Some(FlowDemand::Unlimited));
+    add_periods(&mut flow, 3.0, 10.0, 148.0, true);
+    assert_close(&[demanded_rate(&flow)], &[10.5]);
+}
+
+#[test]
+fn flow_without_a_limit_or_with_a_growing_rate_demands_everything() {
+    let mut flow = DemandEstimator::new();
+    for period in 0..400 {
+        flow.add_measurement(rate(20.0), None, true);
+        assert_eq!(flow.demand() == Some(FlowDemand::Unlimited), period >= 4, "period {period}");
+    }
+    // 4 % a second, as TCP over a long path.
+    let mut sent = 20.0;
+    for _ in 0..800 {
+        flow.add_measurement(rate(sent), Some(rate(148.0)), true);
+        assert_eq!(flow.demand(), Some(FlowDemand::Unlimited), "{sent}");
+        sent *= 1.002;
+    }
 }
 
 #[test]

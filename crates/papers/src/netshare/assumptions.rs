@@ -62,18 +62,16 @@ pub(super) fn section(context: &Context<'_>, table_2: &Table2, table_3: &Table3)
     Ok(format!(
         "## Assumptions\n\n\
          The assumptions that change a result most, one at a time.\n\
-         {table}- **Fig. 5 in the loop.** The loop of 3.3 measures rates over 50 ms, predicts by least squares, and lets \
-         hosts send 10 % more than the allocator's rates. A host measures the rate of a TCP flow, not its demand. With the \
-         headroom, the rates of all flows grow until the queues limit them. The allocator then receives demands equal to the \
-         queues' shares, so there is no unused bandwidth to divide. Excess weights work only with exact demands and limits \
-         without headroom.\n\
+         {table}- **Fig. 5 in the loop.** The loop of 3.3 measures rates over 50 ms, predicts demands by least squares, and lets \
+         hosts send 10 % more than the allocator's rates. The paper predicts from \"offered traffic\". Here that is backlog: a \
+         flow that always has data to send demands all bandwidth. A flow whose demand exceeds its rate gets no headroom. \
+         Otherwise the queues decide, as in the first row, and excess weights do not work.\n\
          - **Throttling alone.** Algorithm 1 sets different limits for two UDP flows in one queue. The rate of the earlier \
          flow falls to 500 Mbit/s, and its limit is 10 % above that. The rate of the later flow rises to 500 Mbit/s, and its \
          limit is 20 % above that. The next measurement of the later flow is higher by less than 5 %. The limit becomes 10 % \
          above this rate, and stays there although the rate falls again. A2 is the later flow and sends {a2} Mbit/s.\n\
-         - **Central allocation.** A2 may send 10 % more than its share. With one queue, TCP gets only the rest. The \
-         allocator measures this rate as A1's demand and allocates no more. In Table 1, central allocation requires no \
-         queues at routers. With unresponsive sources, queues are necessary.\n"
+         - **Central allocation.** In Table 1, it requires no queues at routers. By the two rules above, that is true here: \
+         A2's unresponsive sources are limited to their share, and A1's demand stays although it sends less at first.\n"
     ))
 }
 

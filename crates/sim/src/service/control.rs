@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use weir_core::model::scenario::{CableChange, CableEvent, Guarantee, Scenario, SendMode, Service};
 use weir_core::netshare::{
-    DemandPredictor, MEASUREMENT_PERIOD, RateThrottle, limit_for_demand, limit_with_headroom,
+    DemandEstimator, FlowDemand, MEASUREMENT_PERIOD, RateThrottle, limit_for_demand, limit_with_headroom,
 };
 use weir_core::solve::{ClassId, HierarchicalMaxMin, ServiceShares, hierarchy};
 use weir_core::units::Rate;
@@ -12,6 +12,9 @@ use weir_core::units::Rate;
 use super::mechanism::Mechanism;
 use super::streams::Streams;
 use super::{PERIODS, SAME_TIME};
+
+/// Rates that differ by a smaller fraction are one.
+const SAME_RATE: f64 = 1e-9;
 
 /// Who sets limits, and what was measured in this period.
 pub(super) struct Control {
@@ -29,12 +32,10 @@ enum Kind {
 
 /// NetShare's central allocator (3.3).
 ///
-/// What a connection offers is measured at its host: all that an unresponsive source sends, before its limit; of any
-/// other, what it sends, since that is all there is to see of it. The allocator knows those connections that were
-/// measured once, and divides links between services by weights and inside a service equally. Every host then allows
-/// 10 % more than was allocated, and never less than the floor. In a scenario with guarantees, an unresponsive
-/// source that is allocated less than it offers gets exactly its allocation: its demand is visible without headroom, and
-/// the headroom of one service would reduce what another is guaranteed, on this link or on a later one.
+/// A host knows what an unresponsive source sends, before its limit. The demand of any other source follows from its
+/// rate and its backlog ([`DemandEstimator`]). The allocator knows those connections that were measured once, and divides
+/// links between services by weights and inside a service equally. A source that is allocated less than its demand gets
+/// exactly its allocation, and any other one 10 % more; none gets less than the floor.
 ///
 /// Each stream is a class of its own, made once, and solutions follow the changes. Classes by demand
 /// ([`HierarchicalMaxMin::add_flow`]) would be created again in every period, since predicted demands hardly repeat.
@@ -42,10 +43,8 @@ struct Allocator {
     floor: Rate,
     hierarchy: HierarchicalMaxMin,
     classes: Vec<ClassId>,
-    demands: Vec<DemandPredictor>,
+    demands: Vec<DemandEstimator>,
     limits: Vec<Option<Rate>>,
-    /// Whether the scenario has guarantees.
-    guarantees: bool,
 }
 
 impl Control {
@@ -95,7 +94,7 @@ impl Control {
             Kind::Nobody => {}
             Kind::Throttles { floor, throttles, .. } => throttles[stream] = RateThrottle::new(*floor),
             Kind::Allocator(allocator) => {
-                allocator.demands[stream] = DemandPredictor::new();
+                allocator.demands[stream] = DemandEstimator::new();
                 allocator.limits[stream] = None;
             }
         }
@@ -210,12 +209,11 @@ impl Allocator {
                 .expect("`Scenario::check` accepted the links and the guarantees on them"),
             demands: Vec::new(),
             limits: Vec::new(),
-            guarantees: !scenario.guarantees.is_empty(),
         }
     }
 
     fn extend(&mut self, streams: &Streams, new: Range<usize>) {
-        self.demands.resize(new.end, DemandPredictor::new());
+        self.demands.resize(new.end, DemandEstimator::new());
         self.limits.resize(new.end, None);
         for stream in new {
             let of = streams.get(stream);
@@ -231,13 +229,23 @@ impl Allocator {
         let mut flows = vec![0; streams.len()];
         for &stream in streams.active() {
             let before = self.demands[stream].clone();
-            self.demands[stream].add_measurement(measured[stream].1);
+            let rate = measured[stream].1;
+            let (limit, is_backlogged) = match streams.sending(stream) {
+                // Its demand is what it sends, before its limit.
+                SendMode::Unresponsive(_) => (None, false),
+                SendMode::Elastic => (self.limits[stream], true),
+                SendMode::Capped(cap) => (self.limits[stream], rate.get() < (1.0 - SAME_RATE) * cap.get()),
+            };
+            self.demands[stream].add_measurement(rate, limit, is_backlogged);
             changed |= self.demands[stream] != before;
             flows[stream] = streams.connections(stream);
-            if let Some(demand) = self.demands[stream].predict_rate() {
-                let set = self.hierarchy.set_demand(self.classes[stream], demand.get());
-                set.expect("a Rate is finite and not negative by construction");
-            }
+            let demand = match self.demands[stream].demand() {
+                Some(FlowDemand::Rate(rate)) => rate.get(),
+                Some(FlowDemand::Unlimited) => f64::INFINITY,
+                None => continue,
+            };
+            let set = self.hierarchy.set_demand(self.classes[stream], demand);
+            set.expect("a Rate is finite and not negative by construction");
         }
         for (stream, &flows) in flows.iter().enumerate() {
             if self.hierarchy.flow_count(self.classes[stream]) != flows {
@@ -247,11 +255,10 @@ impl Allocator {
         self.hierarchy.solve();
         for &stream in streams.active() {
             let rate = Rate::new(self.hierarchy.rate(self.classes[stream])).unwrap_or(Rate::ZERO);
-            let limit = match (streams.sending(stream), self.demands[stream].predict_rate()) {
-                (SendMode::Unresponsive(_), Some(demand)) if self.guarantees => {
-                    limit_for_demand(rate, demand)
-                }
-                _ => limit_with_headroom(rate),
+            let limit = match self.demands[stream].demand() {
+                Some(FlowDemand::Rate(demand)) => limit_for_demand(rate, demand),
+                Some(FlowDemand::Unlimited) => rate,
+                None => limit_with_headroom(rate),
             };
             let limit = Some(if limit < self.floor { self.floor } else { limit });
             changed |= limit != self.limits[stream];

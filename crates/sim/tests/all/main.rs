@@ -22,6 +22,7 @@ mod regions;
 mod regions_tree;
 mod regressions;
 mod service;
+mod service_demands;
 mod service_events;
 mod service_guarantees;
 mod service_ports;

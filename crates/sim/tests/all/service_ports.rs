@@ -177,9 +177,8 @@ fn central_allocation_divides_by_services_not_queues() {
     let halves = "{ weight = 1, services = [\"A\"] }, { weight = 1, services = [\"B\", \"C\"] }";
     let ports = [("L", "M", halves), ("M", "R", halves)];
     let [set, usual] = [chain_scenario(&demands, &ports, ""), chain_scenario(&demands, &[], "")];
-    // 4:1 of 10, and a tenth more at the hosts: the queues receive 8.8 and 2.2, and only A's exceeds its
-    // half.
-    assert_final_rates(&set, Mechanism::QueuesCentral, &[&[7.8, 2.2]]);
+    // Hosts limit both to 4:1 of 10, so that the queues do not matter.
+    assert_final_rates(&set, Mechanism::QueuesCentral, &[&[8.0, 2.0]]);
     assert_final_rates(&usual, Mechanism::QueuesCentral, &[&[8.0, 2.0]]);
     for mechanism in [Mechanism::None, Mechanism::Throttling, Mechanism::Central] {
         let run = |scenario: &Scenario| run_scenario(scenario, mechanism, |_| true).unwrap();

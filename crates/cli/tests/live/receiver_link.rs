@@ -1,0 +1,209 @@
+//! Tests the central allocator's guarantee at a receiver's link: a service with one connection and a service with eight, from two
+//! hosts, have shares by weight, although the switch has one queue for both. A service that is limited elsewhere does not hold back
+//! the other.
+//! The test runs on a testbed of namespaces, and skips without the privileges, the BPF programs or curl.
+
+use std::io::Write;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::bed::{
+    Bed, COORDINATOR_PORT, LINK_FRAME_BYTES_PER_SEC, PAYLOAD_FRACTION, Process, address, in_namespace,
+};
+use crate::campaign::test_scale;
+use crate::common::{count_received_bytes, wait_within};
+use crate::examples::missing_requirement;
+use crate::switch::{Coordinator, credential_options, delete_testbed_queues, switch_namespace, tc};
+use nix::sys::socket::{setsockopt, sockopt};
+
+/// The hosts of web and batch, the receiver, and the coordinator's host.
+const HOSTS: u32 = 4;
+const RECEIVER: u32 = 2;
+
+/// The services with their weights and their numbers of connections. The number of a service is that of its host.
+const SERVICES: [(&str, u32, usize); 2] = [("web", 3, 1), ("batch", 1, 8)];
+
+/// The fraction of a link that the allocator divides (`docs/link-capacity.md`).
+const ALLOCATABLE: f64 = 0.9801;
+
+/// The rate of a service that is limited elsewhere, as a fraction of the link.
+const LIMITED: f64 = 0.1;
+
+fn config() -> String {
+    let hosts: String = (0..HOSTS).map(|host| format!("h{host} = \"40Mbit\"\n")).collect();
+    let addresses: String = (0..HOSTS).map(|host| format!("h{host} = [\"{}\"]\n", address(host))).collect();
+    let services = SERVICES.map(|(name, weight, _)| format!("[service.{name}]\nweight = {weight}\n"));
+    format!(
+        "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\nlease = \"2s\"\nqueues = \"services\"\n\
+         allocator = true\n\
+         [listen]\nagents = \"{}:{COORDINATOR_PORT}\"\napi = \"127.0.0.1:7701\"\n\
+         [host]\n{hosts}[address]\n{addresses}{}\
+         [tls]\ncertificate = \"server.pem\"\nkey = \"server.key\"\nclients = \"authority.pem\"\n",
+        address(HOSTS - 1),
+        services.concat(),
+    )
+}
+
+fn port(service: usize) -> u16 {
+    9000 + service as u16
+}
+
+/// Registers an application of the same name for each service.
+fn register_applications(bed: &Bed) {
+    for (name, ..) in SERVICES {
+        let mut curl = bed.command_on_host(HOSTS - 1, "curl".as_ref());
+        curl.args(["-sSkf", "--cert", "ann.pem", "--key", "ann.key"]);
+        curl.args(["-X", "PUT", "-d", &format!("{{\"service\": \"{name}\"}}")]);
+        curl.arg(format!("https://127.0.0.1:7701/v1/applications/{name}"));
+        let output = curl.current_dir(bed.dir.path(".")).output().unwrap();
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// Starts the agent of a service's host, with the service's port as the application.
+fn start_agent(bed: &Bed, service: usize) -> Process {
+    // Unlike under `ip netns exec`, the agent sees the cgroups.
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/{}", bed.namespace(service as u32)));
+    command.args([env!("CARGO_BIN_EXE_weir"), "agent", "run", "--rate", "40Mbit"]);
+    command.args(["--host", &service.to_string(), "--interface", "eth0"]);
+    command.args(["--coordinator", &format!("{}:{COORDINATOR_PORT}", address(HOSTS - 1))]);
+    command.args(["--application", &format!("{}=port/{}", SERVICES[service].0, port(service))]);
+    command.arg("--socket").arg(bed.local_socket(service as u32));
+    command.args(credential_options(&format!("h{service}"))).current_dir(bed.dir.path("."));
+    Process(command.spawn().unwrap())
+}
+
+/// The connections of a service, which send until they are dropped.
+struct Flows {
+    streams: Vec<TcpStream>,
+    received: Vec<Arc<AtomicU64>>,
+}
+
+impl Flows {
+    /// Connects a service's host to the receiver. A program with a `rate`, in bytes per second, writes no more.
+    fn start(bed: &Bed, service: usize, control: &'static str, rate: Option<f64>) -> Flows {
+        let mut flows = Flows { streams: Vec::new(), received: Vec::new() };
+        let to = SocketAddr::from((address(RECEIVER), port(service)));
+        let listener = in_namespace(&bed.namespace(RECEIVER), move || TcpListener::bind(to).unwrap());
+        for _ in 0..SERVICES[service].2 {
+            let source = bed.namespace(service as u32);
+            let mut stream = in_namespace(&source, move || TcpStream::connect(to).unwrap());
+            setsockopt(&stream, sockopt::TcpCongestion, &control.into()).unwrap();
+            let receiver = listener.accept().unwrap().0;
+            flows.streams.push(stream.try_clone().unwrap());
+            flows.received.push(count_received_bytes(move || receiver));
+            thread::spawn(move || {
+                let (began, mut written) = (Instant::now(), 0.0);
+                while stream.write_all(&[0; 1 << 14]).is_ok() {
+                    written += f64::from(1 << 14);
+                    let due = rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(written / rate));
+                    thread::sleep(due.saturating_sub(began.elapsed()));
+                }
+            });
+        }
+        flows
+    }
+
+    fn received_bytes(&self) -> u64 {
+        self.received.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+}
+
+impl Drop for Flows {
+    fn drop(&mut self) {
+        for stream in &self.streams {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// The payload of each service in a time, as a fraction of what the allocator divides.
+fn measure_shares(flows: &[Flows; 2], time: Duration) -> [f64; 2] {
+    let read = || flows.each_ref().map(Flows::received_bytes);
+    let (before, began) = (read(), Instant::now());
+    thread::sleep(time);
+    let (after, seconds) = (read(), began.elapsed().as_secs_f64());
+    let capacity = LINK_FRAME_BYTES_PER_SEC * PAYLOAD_FRACTION * ALLOCATABLE * seconds;
+    [0, 1].map(|index| (after[index] - before[index]) as f64 / capacity)
+}
+
+/// How the shares of services are observed: until they are first within the bounds, and for a time after that.
+fn check_shares(name: &str, flows: &[Flows; 2], time: Duration, holds: impl Fn([f64; 2]) -> bool) {
+    let began = Instant::now();
+    let second = Duration::from_secs(1);
+    wait_within(Duration::from_secs(30), &format!("{name}: the shares"), || {
+        let shares = measure_shares(flows, second);
+        eprintln!("{name}: {shares:.3?} after {:.1} s", began.elapsed().as_secs_f64());
+        holds(shares)
+    });
+    let shares = measure_shares(flows, time);
+    eprintln!("{name}: {shares:.3?} in {time:?}");
+    assert!(holds(shares), "{name}: {shares:.3?} in {time:?}");
+}
+
+/// Replaces the switch's queue at the receiver by one that limits the first host.
+fn limit_first_host_at_switch(bed: &Bed) {
+    let namespace = switch_namespace(bed, HOSTS);
+    let device = format!("dev eth{RECEIVER}");
+    let limited = (LIMITED * 40e6) as u64;
+    for line in [
+        format!("qdisc del {device} root"),
+        format!("qdisc add {device} root handle 1: htb default 2"),
+        format!("class add {device} parent 1: classid 1:1 htb rate {limited}bit burst 3000 cburst 3000"),
+        format!("class add {device} parent 1: classid 1:2 htb rate 40mbit burst 3000 cburst 3000"),
+        format!("qdisc add {device} parent 1:1 bfifo limit 60000"),
+        format!("qdisc add {device} parent 1:2 bfifo limit 100000"),
+        format!("filter add {device} parent 1: protocol ip u32 match ip src {}/32 flowid 1:1", address(0)),
+    ] {
+        tc(&namespace, &line);
+    }
+}
+
+#[test]
+fn services_have_their_shares_of_a_receivers_link() {
+    if let Some(reason) = missing_requirement(&["curl"]) {
+        eprintln!("services_have_their_shares_of_a_receivers_link skips, since {reason}");
+        return;
+    }
+    let Some(bed) = Bed::up("receiver", HOSTS) else { return };
+    let config = config();
+    let coordinator = Coordinator::start_with(&bed, HOSTS, &["h0", "h1"], &config);
+    register_applications(&bed);
+    let _agents = [0, 1].map(|service| {
+        delete_testbed_queues(&bed.namespace(service as u32), 1);
+        start_agent(&bed, service)
+    });
+    wait_within(Duration::from_secs(20), "the agents", || {
+        let hosts = coordinator.ctl("hosts --format csv").1;
+        hosts.contains("h0,true") && hosts.contains("h1,true")
+    });
+    let total_weight: u32 = SERVICES.iter().map(|(_, weight, _)| weight).sum();
+    let shares = SERVICES.map(|(_, weight, _)| f64::from(weight) / f64::from(total_weight));
+    let by_weight = |measured: [f64; 2]| (0..2).all(|at| (measured[at] / shares[at] - 1.0).abs() <= 0.05);
+    // Web has its rate, and batch at least 90 % of the rest.
+    let limited = LIMITED / ALLOCATABLE;
+    let around_limited =
+        |[web, batch]: [f64; 2]| (web / limited - 1.0).abs() < 0.1 && batch >= 0.9 * (1.0 - web);
+    let time = test_scale(Duration::from_secs(15), Duration::from_secs(600));
+    let limited_time = test_scale(Duration::from_secs(10), Duration::from_secs(120));
+    for control in ["cubic", "bbr"] {
+        let flows = [0, 1].map(|service| Flows::start(&bed, service, control, None));
+        check_shares(&format!("{control}, by weight"), &flows, time, by_weight);
+    }
+    let program_rate = LIMITED * LINK_FRAME_BYTES_PER_SEC * PAYLOAD_FRACTION;
+    for control in ["cubic", "bbr"] {
+        let flows = [Some(program_rate), None];
+        let flows = [0, 1].map(|service| Flows::start(&bed, service, control, flows[service]));
+        check_shares(&format!("{control}, limited program"), &flows, limited_time, around_limited);
+    }
+    limit_first_host_at_switch(&bed);
+    for control in ["cubic", "bbr"] {
+        let flows = [0, 1].map(|service| Flows::start(&bed, service, control, None));
+        check_shares(&format!("{control}, limited at the switch"), &flows, limited_time, around_limited);
+    }
+}

@@ -1,0 +1,137 @@
+//! Detects flows that are limited elsewhere: flows that want to send more, and cannot use what the central allocator allows them.
+//!
+//! The paper (3.3) leaves this open. A flow below its limit is either held back by flows that send too much and that the allocator
+//! limits at the same time, or by something that the allocator does not know. Only time shows which: in the first case the rate rises
+//! as soon as the others obey.
+//!
+//! - *Blocks.* Rates are means over blocks of 1 s. Over shorter times, lost packets and bursts change them by a tenth and more.
+//! - *Limited elsewhere.* A flow whose rate did not rise above its best for 2 s. Its demand is then its best rate and 5 % more.
+//! - *Probes.* After 2 s, the flow demands twice its best rate for 2 s. After each probe without a rise, the time to the next one doubles,
+//!   to 60 s at most.
+//! - *Rises.* With these 5 %, a flow that is no longer limited elsewhere rises by more than the 3 % that count, and demands twice its new
+//!   rate at once, and again, until it sends at its limit and so demands everything.
+//! - *Falls.* The best rate does not follow a lower one: if others push the flow back, its demand has to stay. Each probe that shows less
+//!   lowers it by a fifth at most.
+
+use super::{FlowDemand, scale_rate};
+use crate::units::Rate;
+
+/// Periods in a block: 1 s.
+const BLOCK_PERIODS: u32 = 20;
+
+/// Blocks without a rise after which a flow is limited elsewhere: 2 s. Also the first time to a probe.
+const FLAT_BLOCKS: u32 = 2;
+
+/// The longest time to a probe: 60 s.
+const MAX_WAIT_BLOCKS: u32 = 60;
+
+/// A flow that sends this fraction of its limit is limited by it. BBR sends 4 % less than it is allowed.
+const FULL_USE_FRACTION: f64 = 0.9;
+
+/// The minimum rise of a rate that counts.
+const RISE_FACTOR: f64 = 1.03;
+
+/// How much the demand of a flow exceeds its rate if the flow is limited elsewhere, and during a probe.
+const GROWTH_FACTOR: f64 = 1.05;
+const PROBE_FACTOR: f64 = 2.0;
+
+/// The lowest fraction of the best rate that a probe leaves.
+const FALL_FACTOR: f64 = 0.8;
+
+/// The periods of the current block.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Block {
+    periods: u32,
+    rate_sum: f64,
+    limit_sum: f64,
+    /// Periods in which the flow wanted to send more, under a limit.
+    eager_periods: u32,
+}
+
+/// Whether a flow is limited elsewhere.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct BottleneckDetector {
+    block: Block,
+    /// The highest rate of a block since the last rise or the last end of a probe.
+    best_rate: f64,
+    /// The highest rate of a block since blocks have been flat.
+    flat_rate: f64,
+    /// Blocks without a rise.
+    flat_blocks: u32,
+    /// Blocks until the next probe, if the flow is limited elsewhere.
+    blocks_to_probe: u32,
+    /// 0 before the flow is limited elsewhere, then 1, and one more for each probe without a rise.
+    failed_probes: u32,
+}
+
+impl BottleneckDetector {
+    /// Creates the state of a flow without measurements.
+    pub fn new() -> BottleneckDetector {
+        BottleneckDetector::default()
+    }
+
+    /// Adds a period: the rate sent, the limit, and whether the flow wanted to send more.
+    pub fn add_period(&mut self, rate: Rate, limit: Option<Rate>, wants_more: bool) {
+        let is_held_back =
+            wants_more && limit.is_some_and(|limit| rate.get() < FULL_USE_FRACTION * limit.get());
+        if !is_held_back && *self == BottleneckDetector::new() {
+            return;
+        }
+        let block = &mut self.block;
+        block.periods += 1;
+        block.rate_sum += rate.get();
+        block.limit_sum += limit.map_or(0.0, Rate::get);
+        block.eager_periods += u32::from(wants_more && limit.is_some());
+        if block.periods == BLOCK_PERIODS {
+            let block = std::mem::take(block);
+            self.end_block(&block);
+        }
+    }
+
+    fn end_block(&mut self, block: &Block) {
+        let was_limited = self.blocks_to_probe > 0;
+        self.blocks_to_probe = self.blocks_to_probe.saturating_sub(1);
+        if 2 * block.eager_periods < BLOCK_PERIODS {
+            if block.eager_periods == 0 && self.blocks_to_probe == 0 {
+                *self = BottleneckDetector::new();
+            }
+            return;
+        }
+        if block.rate_sum >= FULL_USE_FRACTION * block.limit_sum {
+            *self = BottleneckDetector::new();
+            return;
+        }
+        let rate = block.rate_sum / f64::from(BLOCK_PERIODS);
+        if rate > RISE_FACTOR * self.best_rate {
+            let failed_probes = self.failed_probes.min(1);
+            *self = BottleneckDetector { best_rate: rate, failed_probes, ..BottleneckDetector::new() };
+        } else if !was_limited {
+            self.flat_rate = self.flat_rate.max(rate);
+            self.flat_blocks += 1;
+            if self.flat_blocks == FLAT_BLOCKS {
+                self.start_wait();
+            }
+        }
+    }
+
+    /// The flow is limited elsewhere.
+    fn start_wait(&mut self) {
+        if self.failed_probes > 0 {
+            self.best_rate = self.flat_rate.max(FALL_FACTOR * self.best_rate);
+        }
+        let wait = FLAT_BLOCKS << self.failed_probes;
+        self.blocks_to_probe = wait.min(MAX_WAIT_BLOCKS);
+        self.failed_probes += u32::from(wait < MAX_WAIT_BLOCKS);
+        (self.flat_rate, self.flat_blocks) = (0.0, 0);
+    }
+
+    /// The demand of the flow if it wants to send more.
+    pub fn demand(&self) -> FlowDemand {
+        let factor = match (self.blocks_to_probe, self.failed_probes) {
+            (0, 0) => return FlowDemand::Unlimited,
+            (0, _) => PROBE_FACTOR,
+            _ => GROWTH_FACTOR,
+        };
+        FlowDemand::Rate(scale_rate(Rate::new(self.best_rate).unwrap_or(Rate::ZERO), factor))
+    }
+}
