@@ -2,7 +2,7 @@
 //!
 //! The paper (3.3) leaves this open. A flow below its limit is either held back by flows that send too much and that the allocator
 //! limits at the same time, or by something that the allocator does not know. Only time shows which: in the first case the rate rises
-//! as soon as the others obey.
+//! as soon as the others are limited.
 //!
 //! - *Blocks.* Rates are means over blocks of 1 s. Over shorter times, lost packets and bursts change them by a tenth and more.
 //! - *Limited elsewhere.* A flow whose rate did not rise above its best for 2 s. Its demand is then its best rate and 5 % more.
