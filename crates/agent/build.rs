@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-const PROGRAMS: [&str; 4] = ["application", "interface", "throttle", "congestion"];
+const PROGRAMS: [&str; 5] = ["application", "interface", "lease", "throttle", "congestion"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

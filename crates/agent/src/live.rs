@@ -35,7 +35,7 @@ use weir_proto::{FlowKey, OrderedRate, Queues, Report};
 use crate::lease::{LeaseState, RefusalReason};
 use crate::queues::{Interface, InterfaceLock, LimitedFlow};
 use crate::report_delta::{ReportHistory, max_report_interval};
-use crate::traffic::Traffic;
+use crate::traffic::{SocketLeases, Traffic, monotonic_now};
 
 mod coordinator_stream;
 mod demands;
@@ -207,10 +207,15 @@ impl AgentState {
             }
         }
         self.flows.hand_over_sockets(self.watchdog.as_mut());
-        if let Some(remaining) = self.lease.lease_end().and_then(|end| end.checked_sub(now))
-            && let Some(watchdog) = &mut self.watchdog
-        {
-            watchdog.renew_lease(crate::traffic::monotonic_now() + remaining, self.lease.lease());
+        let Some(remaining) = self.lease.lease_end().and_then(|end| end.checked_sub(now)) else { return };
+        let lease_end = monotonic_now() + remaining;
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.renew_lease(lease_end, self.lease.lease());
+        }
+        if let Err(error) = self.flows.renew_lease(lease_end) {
+            log(&format!("the kernel does not end rates of sockets: {error}"));
+            // The agent sets the rates again that this ends.
+            let _ = self.flows.stop_leases();
         }
     }
 
@@ -347,7 +352,7 @@ pub async fn run(
     let host = AgentState {
         lease: LeaseState::new(settings.links.iter().map(|link| link.rate).collect()),
         last_refusal: None,
-        flows: Flows::default(),
+        flows: Flows::new(start_leases(&settings)),
         history: ReportHistory::default(),
         is_throttling_unavailable: settings.local_socket.is_some()
             && (traffic.is_none() || shaped_link.is_none()),
@@ -375,11 +380,15 @@ pub async fn run(
         () = run_main_loop(&shared, settings.host, &mut events) => Ok(()),
         () = manage_interfaces(&shared, &settings, desired_updates) => Ok(()),
         () = restore_programs(&shared) => Ok(()),
+        () = sweep_sockets(&shared) => Ok(()),
         () = stop => Ok(()),
     };
     let mut host = shared.lock();
     host.flows.remove_rates();
     host.watchdog = None;
+    if let Err(error) = host.flows.stop_leases() {
+        log(&format!("programs of leases cannot be removed: {error}"));
+    }
     let traffic = host.applications.take().map(|applications| applications.traffic);
     let interfaces = std::mem::take(&mut host.interfaces.names);
     (KernelState { traffic, interfaces, queue_locks: std::mem::take(&mut host.queue_locks) }, result)
@@ -401,6 +410,35 @@ async fn restore_programs(shared: &SharedState) {
             applications.repair();
         }
     }
+}
+
+/// How often the agent lets the kernel see new sockets. Until then, the watchdog alone ends their rates.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Lets the kernel end the rates of new sockets, and ends those of earlier agents.
+async fn sweep_sockets(shared: &SharedState) {
+    let mut ticker = ticker(SWEEP_INTERVAL);
+    loop {
+        ticker.tick().await;
+        let sweep = shared.lock().flows.take_sweep();
+        if let Some(sweep) = sweep
+            && let Ok(Err(error)) = spawn_blocking(move || sweep.run()).await
+        {
+            log(&format!("the kernel cannot end rates: {error}"));
+        }
+    }
+}
+
+/// Loads the programs that end rates, if sockets can get any.
+fn start_leases(settings: &Settings) -> Option<SocketLeases> {
+    settings.watchdog.as_ref()?;
+    SocketLeases::start()
+        .inspect_err(|error| {
+            log(&format!(
+                "the kernel does not end rates of sockets: {error}; if the watchdog is killed with this agent, they stay"
+            ));
+        })
+        .ok()
 }
 
 async fn manage_interfaces(

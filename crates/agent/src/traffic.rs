@@ -5,6 +5,7 @@
 //!   queue.
 //! - TCP connections are recorded when they open and close, with the bytes that they carried.
 //! - The pacing rate of a connection can be set while the connection exists.
+//! - The rates of sockets that programs handed over end with their lease, also if no process of the agent is left ([`SocketLeases`]).
 //! - UDP that arrives is counted, and UDP that is sent is limited, while this is enabled ([`ThrottleMaps`]).
 //!
 //! [`Traffic`] does this for the network namespace that it is started in. Programs and maps stay in the kernel until
@@ -17,6 +18,7 @@ mod folder;
 mod maps;
 mod program;
 mod record;
+mod socket_leases;
 mod throttle;
 
 use std::error::Error;
@@ -36,10 +38,11 @@ use crate::queues::Interface;
 use attachment::{Attachment, AttachmentCheck, Programs};
 use cgroup::Cgroup;
 pub use cgroup::{Rule, TrafficClass, find_cgroup_root};
-use folder::PinFolder;
+use folder::{FolderKind, PinFolder};
 use maps::Maps;
 pub(crate) use program::attach_egress;
 pub use record::{ApplicationId, Connection, ConnectionEnds, ConnectionEvent, EventKind};
+pub use socket_leases::{SocketLeases, Sweep};
 pub use throttle::{ThrottleMaps, UdpByteCount};
 
 /// The minimum pacing rate, in bytes per second: 100 kbit/s. A lower rate is raised to it, so that no connection stops.
@@ -190,7 +193,7 @@ impl Traffic {
         let cgroups = rules.iter().map(Cgroup::open_for).collect::<Result<Vec<_>, _>>()?;
         check_overlap(rules, &cgroups)?;
 
-        let folder = PinFolder::create()?;
+        let folder = PinFolder::create(FolderKind::Applications)?;
         program::create_maps(&folder)?;
         let mut maps = Maps::open(&folder)?;
         for cgroup in &cgroups {
@@ -219,7 +222,7 @@ impl Traffic {
         let mut traffic = Traffic { folder, maps, applications, interfaces, programs, throttling: None };
         traffic.remove_stale_state()?;
         // Folders of other versions of Weir: the layout of their maps differs, so this version does not take them over.
-        for other_version in PinFolder::open_existing(Some(&traffic.folder))? {
+        for other_version in PinFolder::open_existing(FolderKind::Applications, Some(&traffic.folder))? {
             other_version.remove()?;
         }
         Ok(traffic)
@@ -558,11 +561,12 @@ impl AsFd for Traffic {
 /// # Errors
 /// If an agent runs, or a program, map or file cannot be removed.
 pub fn cleanup() -> Result<bool, TrafficError> {
-    let folders = PinFolder::open_existing(None)?;
-    let has_any = !folders.is_empty();
+    let folders = PinFolder::open_existing(FolderKind::Applications, None)?;
+    let had_leases = SocketLeases::cleanup()?;
+    let has_any = had_leases || !folders.is_empty();
     for folder in folders {
         // A folder that is incomplete has no pacing rates to remove.
-        if folder.is_current()
+        if folder.is_current(FolderKind::Applications)
             && let Ok(mut maps) = Maps::open(&folder)
         {
             maps.retain_classes_and_rates(&[], &[])?;

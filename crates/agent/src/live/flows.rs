@@ -19,6 +19,7 @@ use super::socket::{self, ConnectionInfo};
 use super::watchdog::Watchdog;
 use crate::queues::{LimitedFlow, ids};
 use crate::report_delta::ReportDelta;
+use crate::traffic::{SocketLeases, Sweep, TrafficError};
 
 /// The maximum number of open sockets.
 pub const MAX_SOCKETS: usize = 4096;
@@ -46,8 +47,9 @@ pub enum SocketRefusal {
 /// The transport of a flow.
 #[derive(Debug, Clone, Copy)]
 enum Transport {
-    /// `initial_acked_bytes` were acknowledged when the socket was handed over; `pacing_rate` is the last pacing rate set, if any.
-    Tcp { initial_acked_bytes: u64, pacing_rate: Option<u64> },
+    /// `initial_acked_bytes` were acknowledged when the socket was handed over; `pacing_rate` is the last pacing rate set, if any;
+    /// `own_rate` is that of the program, `u64::MAX` without one.
+    Tcp { initial_acked_bytes: u64, pacing_rate: Option<u64>, own_rate: u64 },
     /// The ends, the number of the class, and the estimated bytes sent over this socket up to the time `estimated_at`.
     Udp { ends: (SocketAddrV4, SocketAddrV4), class: u16, estimated_bytes: f64, estimated_at: Instant },
 }
@@ -69,12 +71,14 @@ struct Flow {
 }
 
 /// The flows of a host.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Flows {
     open_flows: BTreeMap<FlowKey, Flow>,
     /// The reported state of open and ended flows.
     pub report_delta: ReportDelta,
     next_socket_id: u64,
+    /// The records by which the kernel ends rates, if it can.
+    leases: Option<SocketLeases>,
     /// The changes that the watchdog has not received yet, in order.
     pending_handovers: VecDeque<Handover>,
 }
@@ -89,15 +93,22 @@ enum Handover {
 }
 
 impl Flow {
-    /// Sets a rate, unless it is set already.
-    fn set_rate(&mut self, rate: Option<u64>) {
+    /// Sets a rate, unless it is set already. It ends with the lease if the kernel has a record.
+    fn set_rate(&mut self, rate: Option<u64>, leases: Option<&mut SocketLeases>) {
         if rate == self.rate {
             return;
         }
         match &mut self.transport {
             // A socket that refuses a rate has closed; the next measurement finds this.
-            Transport::Tcp { pacing_rate, .. } => {
-                if let Ok(new_pacing_rate) = socket::set_pacing_rate(&self.socket, rate) {
+            Transport::Tcp { pacing_rate, own_rate, .. } => {
+                // The kernel removes the record when it ends a rate.
+                if let Some(leases) = leases
+                    && self.rate.is_none()
+                    && let Ok(recorded_rate) = leases.add(self.socket.as_fd(), *own_rate)
+                {
+                    *own_rate = recorded_rate;
+                }
+                if let Ok(new_pacing_rate) = socket::set_pacing_rate(&self.socket, rate, *own_rate) {
                     (self.rate, *pacing_rate) = (rate, Some(new_pacing_rate));
                 }
             }
@@ -120,7 +131,7 @@ impl Flow {
 
     /// Reads the bytes sent. Returns whether the flow has ended.
     fn measure(&mut self) -> bool {
-        let Transport::Tcp { initial_acked_bytes, pacing_rate } = self.transport else {
+        let Transport::Tcp { initial_acked_bytes, pacing_rate, .. } = self.transport else {
             self.update_estimate(Instant::now());
             return self.is_done;
         };
@@ -142,6 +153,32 @@ impl Flow {
 }
 
 impl Flows {
+    /// No flows yet.
+    pub fn new(leases: Option<SocketLeases>) -> Flows {
+        Flows { leases, ..Flows::default() }
+    }
+
+    /// Renews the lease of the rates, until a time of the monotonic clock, where the kernel ends them.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn renew_lease(&mut self, end: Duration) -> Result<(), TrafficError> {
+        self.leases.as_mut().map_or(Ok(()), |leases| leases.renew(end))
+    }
+
+    /// The sweep that is necessary now, if any.
+    pub fn take_sweep(&mut self) -> Option<Sweep> {
+        self.leases.as_mut().and_then(SocketLeases::take_sweep)
+    }
+
+    /// Lets the kernel end all rates, and no later ones.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn stop_leases(&mut self) -> Result<(), TrafficError> {
+        self.leases.take().map_or(Ok(()), SocketLeases::stop)
+    }
+
     /// Accepts a socket of a flow, and paces it.
     ///
     /// # Errors
@@ -162,7 +199,8 @@ impl Flows {
         }
         let transport = match socket::read_info(&socket) {
             Ok(info) if info.is_open => {
-                Transport::Tcp { initial_acked_bytes: info.acked_bytes, pacing_rate: None }
+                let own_rate = info.max_pacing_rate;
+                Transport::Tcp { initial_acked_bytes: info.acked_bytes, pacing_rate: None, own_rate }
             }
             Ok(_) => return Err(SocketRefusal::UnsupportedSocket),
             Err(_) => {
@@ -188,7 +226,7 @@ impl Flows {
             sent_bytes: earlier_bytes,
             is_done: false,
         };
-        flow.set_rate(rate);
+        flow.set_rate(rate, self.leases.as_mut());
         if matches!(transport, Transport::Tcp { .. }) {
             self.pending_handovers.push_back(Handover::Hold(key.clone(), socket_id));
         }
@@ -247,8 +285,11 @@ impl Flows {
         let ended = self.open_flows.extract_if(.., |_, flow| flow.measure());
         for (key, mut flow) in ended {
             // The program may still use the socket, so the rate is removed.
-            flow.set_rate(None);
+            flow.set_rate(None, None);
             if matches!(flow.transport, Transport::Tcp { .. }) {
+                if let Some(leases) = &mut self.leases {
+                    leases.remove(flow.socket.as_fd());
+                }
                 self.pending_handovers.push_back(Handover::Release(flow.socket_id));
             }
             self.report_delta.end_flow(key, flow.sent_bytes);
@@ -268,9 +309,11 @@ impl Flows {
                 Handover::Release(socket_id) => watchdog.release_socket(*socket_id),
                 Handover::Hold(key, socket_id) => {
                     match self.open_flows.get(key).filter(|flow| flow.socket_id == *socket_id) {
-                        Some(flow) => watchdog.hold_socket(*socket_id, flow.socket.as_fd()),
+                        Some(Flow { socket, transport: Transport::Tcp { own_rate, .. }, .. }) => {
+                            watchdog.hold_socket(*socket_id, socket.as_fd(), *own_rate)
+                        }
                         // The flow has ended already.
-                        None => true,
+                        _ => true,
                     }
                 }
             };
@@ -292,7 +335,7 @@ impl Flows {
     /// Sets the rates that differ.
     pub fn set_rates(&mut self, rate: impl Fn(&FlowKey) -> Option<u64>) {
         for (key, flow) in &mut self.open_flows {
-            flow.set_rate(rate(key));
+            flow.set_rate(rate(key), self.leases.as_mut());
         }
     }
 

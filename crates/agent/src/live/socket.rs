@@ -103,19 +103,19 @@ pub fn udp_ends(socket: &OwnedFd) -> Option<(SocketAddrV4, SocketAddrV4)> {
 }
 
 /// Sets or removes the maximum rate of a socket, in bytes of packets per second. The kernel counts payload only: returns the pacing rate
-/// of payload that was set.
+/// of payload that was set. It is never above the program's `own_rate`, in bytes of payload per second.
 ///
 /// # Errors
 /// If `socket` is not a TCP socket, or not a socket.
-pub fn set_pacing_rate(socket: &impl AsFd, rate: Option<u64>) -> io::Result<u64> {
+pub fn set_pacing_rate(socket: &impl AsFd, rate: Option<u64>, own_rate: u64) -> io::Result<u64> {
     let Some(rate) = rate else {
-        setsockopt(socket, MaxPacing, &u64::MAX)?;
-        return Ok(u64::MAX);
+        setsockopt(socket, MaxPacing, &own_rate)?;
+        return Ok(own_rate);
     };
     let mss = u64::from(read_info(socket)?.mss.max(1));
     let payload = u128::from(rate) * u128::from(mss) / u128::from(mss + HEADER_BYTES);
     // A pacing rate of 0 would stop the connection.
-    let pacing_rate = u64::try_from(payload).unwrap_or(u64::MAX).max(1);
+    let pacing_rate = u64::try_from(payload).unwrap_or(u64::MAX).clamp(1, own_rate.max(1));
     setsockopt(socket, MaxPacing, &pacing_rate)?;
     Ok(pacing_rate)
 }

@@ -38,11 +38,11 @@ const SIGNAL_GRACE: Duration = Duration::from_secs(1);
 /// How often a watchdog checks for a signal after its agent has died.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A message to the watchdog: a letter and a number.
+/// A message to the watchdog: a letter and two numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Message {
-    /// Keep the socket that this message passes, under this number.
-    Hold(u64),
+    /// Keep the socket that this message passes, under this number, with this rate of its program.
+    Hold(u64, u64),
     /// Close the socket with this number.
     Release(u64),
     /// Orders hold until this time of the monotonic clock, in nanoseconds.
@@ -52,23 +52,25 @@ enum Message {
 }
 
 impl Message {
-    fn encode(self) -> [u8; 9] {
-        let (letter, number) = match self {
-            Message::Hold(number) => (b'h', number),
-            Message::Release(number) => (b'r', number),
-            Message::LeaseEnd(time) => (b'u', time),
-            Message::Stop => (b's', 0),
+    fn encode(self) -> [u8; 17] {
+        let (letter, number, rate) = match self {
+            Message::Hold(number, own_rate) => (b'h', number, own_rate),
+            Message::Release(number) => (b'r', number, 0),
+            Message::LeaseEnd(time) => (b'u', time, 0),
+            Message::Stop => (b's', 0, 0),
         };
-        let mut bytes = [letter; 9];
-        bytes[1..].copy_from_slice(&number.to_ne_bytes());
+        let mut bytes = [letter; 17];
+        bytes[1..9].copy_from_slice(&number.to_ne_bytes());
+        bytes[9..].copy_from_slice(&rate.to_ne_bytes());
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Option<Message> {
-        let (&letter, number) = bytes.split_first()?;
-        let number = u64::from_ne_bytes(number.try_into().ok()?);
+        let (&letter, numbers) = bytes.split_first()?;
+        let (number, rate) = numbers.split_first_chunk()?;
+        let (number, rate) = (u64::from_ne_bytes(*number), u64::from_ne_bytes(rate.try_into().ok()?));
         Some(match letter {
-            b'h' => Message::Hold(number),
+            b'h' => Message::Hold(number, rate),
             b'r' => Message::Release(number),
             b'u' => Message::LeaseEnd(number),
             b's' => Message::Stop,
@@ -145,9 +147,9 @@ impl Watchdog {
         self.process.is_some()
     }
 
-    /// Hands over a duplicate of a socket. Returns false if the watchdog's socket is full; the caller tries again.
-    pub fn hold_socket(&mut self, socket_id: u64, socket: BorrowedFd<'_>) -> bool {
-        self.send(Message::Hold(socket_id), &[socket])
+    /// Hands over a duplicate of a socket, and the rate of its program. Returns false if the watchdog's socket is full; the caller tries again.
+    pub fn hold_socket(&mut self, socket_id: u64, socket: BorrowedFd<'_>, own_rate: u64) -> bool {
+        self.send(Message::Hold(socket_id, own_rate), &[socket])
     }
 
     /// Closes a duplicate. Returns as [`Watchdog::hold_socket`].
@@ -231,7 +233,7 @@ pub fn run(
     should_stop: impl Fn() -> bool,
 ) -> io::Result<()> {
     socket::raise_file_limit();
-    let mut sockets: BTreeMap<u64, OwnedFd> = BTreeMap::new();
+    let mut sockets: BTreeMap<u64, (OwnedFd, u64)> = BTreeMap::new();
     let mut lease_end: Option<Duration> = None;
     let mut agent = Some(agent);
     loop {
@@ -266,11 +268,13 @@ pub fn run(
             Err(error) => return Err(error.into()),
         }
         match receive(open)? {
-            Some((Message::Hold(number), Some(socket))) => drop(sockets.insert(number, socket)),
+            Some((Message::Hold(number, own_rate), Some(socket))) => {
+                sockets.insert(number, (socket, own_rate));
+            }
             // No free file descriptor: this socket keeps its rate if the agent dies.
-            Some((Message::Hold(_), None)) => {}
+            Some((Message::Hold(..), None)) => {}
             Some((Message::Release(number), _)) => {
-                if let Some(socket) = sockets.remove(&number) {
+                if let Some((socket, _)) = sockets.remove(&number) {
                     socket::close(socket);
                 }
             }
@@ -281,9 +285,9 @@ pub fn run(
     }
 }
 
-/// Removes the rates of sockets. For a closed connection the call fails, which has no effect.
-fn remove_rates(sockets: &BTreeMap<u64, OwnedFd>) {
-    sockets.values().for_each(|held| drop(socket::set_pacing_rate(held, None)));
+/// Sets the rates of sockets that their programs had set. For a closed connection the call fails, which has no effect.
+fn remove_rates(sockets: &BTreeMap<u64, (OwnedFd, u64)>) {
+    sockets.values().for_each(|(held, own_rate)| drop(socket::set_pacing_rate(held, None, *own_rate)));
 }
 
 /// Removes the filters of UDP flows, unless another agent runs: the interfaces then belong to that agent.
@@ -302,7 +306,7 @@ fn remove_udp_limits(local_socket: &Path, interfaces: &[u32]) -> io::Result<()> 
 
 /// The next message, and the socket passed with it; none after the agent's death.
 fn receive(agent: &OwnedFd) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
-    let mut bytes = [0; 16];
+    let mut bytes = [0; 32];
     let mut ancillary_buffer = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut ancillary_buffer);
     let mut buffers = [io::IoSliceMut::new(&mut bytes)];
@@ -337,7 +341,7 @@ mod tests {
     #[test]
     fn messages_survive_the_socket_and_others_are_refused() {
         for message in
-            [Message::Hold(7), Message::Release(u64::MAX), Message::LeaseEnd(1 << 40), Message::Stop]
+            [Message::Hold(7, 1 << 33), Message::Release(u64::MAX), Message::LeaseEnd(1 << 40), Message::Stop]
         {
             assert_eq!(Message::decode(&message.encode()), Some(message));
         }

@@ -126,13 +126,20 @@ pub(super) struct Cgroup {
 impl Cgroup {
     /// Opens the cgroup of an application.
     pub fn open_for(rule: &Rule) -> Result<Cgroup, TrafficError> {
-        let cgroup = Cgroup::open(&rule.cgroup)?;
-        if rule.port.is_some() && cgroup.id != ROOT_CGROUP_ID {
-            let message = "not the root of all cgroups, as inside a container; help: use an application by cgroup instead of by port";
-            return Err(TrafficError::file(&cgroup.path, io::Error::other(message)));
+        let Some(port) = rule.port else { return Cgroup::open(&rule.cgroup) };
+        let root = Cgroup::open_root()?;
+        Ok(Cgroup { id: u64::from(port) << 48 | ROOT_CGROUP_ID, port: Some(port), ..root })
+    }
+
+    /// Opens the root of all cgroups.
+    pub fn open_root() -> Result<Cgroup, TrafficError> {
+        let root = Cgroup::open(Path::new(""))?;
+        if root.id != ROOT_CGROUP_ID {
+            let message =
+                "not the root of all cgroups, as inside a container; help: mount the host's /sys/fs/cgroup";
+            return Err(TrafficError::file(&root.path, io::Error::other(message)));
         }
-        let id = rule.port.map_or(cgroup.id, |port| u64::from(port) << 48 | ROOT_CGROUP_ID);
-        Ok(Cgroup { id, port: rule.port, ..cgroup })
+        Ok(root)
     }
 
     fn open(path: &Path) -> Result<Cgroup, TrafficError> {

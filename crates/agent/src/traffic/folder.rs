@@ -14,8 +14,33 @@ use super::TrafficError;
 const BPF_FS: &str = "/sys/fs/bpf";
 const FOLDER_NAME: &str = "weir";
 
-/// The version of the map layout. It changes with the structures of `bpf/application.c`: this version does not read maps of another one.
-const LAYOUT_VERSION: &str = "2";
+/// What a folder is for. The end of its name is the version of the maps' layout: this version does not read maps of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FolderKind {
+    /// The maps of `bpf/application.c`, and programs.
+    Applications,
+    /// The maps of `bpf/lease.c`, and its program.
+    Leases,
+}
+
+impl FolderKind {
+    /// The end of the name of this version's folder.
+    const fn suffix(self) -> &'static str {
+        match self {
+            FolderKind::Applications => "2",
+            FolderKind::Leases => "leases1",
+        }
+    }
+
+    /// Whether a name is that of a folder of this kind, of any version.
+    fn has_suffix(self, suffix: &str) -> bool {
+        let version = match self {
+            FolderKind::Applications => Some(suffix),
+            FolderKind::Leases => suffix.strip_prefix("leases"),
+        };
+        version.is_some_and(|version| version.parse::<u32>().is_ok())
+    }
+}
 
 /// The folder of this network namespace, locked by this process.
 #[derive(Debug)]
@@ -26,9 +51,9 @@ pub(super) struct PinFolder {
 
 impl PinFolder {
     /// Creates the folder if it does not exist, and mounts the BPF file system if it is not mounted.
-    pub fn create() -> Result<PinFolder, TrafficError> {
+    pub fn create(kind: FolderKind) -> Result<PinFolder, TrafficError> {
         mount_bpf_fs()?;
-        let path = parent_folder().join(format!("{}{LAYOUT_VERSION}", folder_prefix()?));
+        let path = parent_folder().join(format!("{}{}", folder_prefix()?, kind.suffix()));
         fs::create_dir_all(&path).map_err(|error| TrafficError::file(&path, error))?;
         PinFolder::lock(path)
     }
@@ -38,8 +63,11 @@ impl PinFolder {
         statfs(BPF_FS).is_ok_and(|system| system.filesystem_type() == BPF_FS_MAGIC)
     }
 
-    /// Opens all existing folders of this network namespace, also those of other versions, except one that is open.
-    pub fn open_existing(except: Option<&PinFolder>) -> Result<Vec<PinFolder>, TrafficError> {
+    /// Opens all existing folders of a kind in this network namespace, also those of other versions, except one that is open.
+    pub fn open_existing(
+        kind: FolderKind,
+        except: Option<&PinFolder>,
+    ) -> Result<Vec<PinFolder>, TrafficError> {
         let parent = parent_folder();
         let entries = match fs::read_dir(&parent) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -50,7 +78,9 @@ impl PinFolder {
         for entry in entries {
             let entry = entry.map_err(|error| TrafficError::file(&parent, error))?;
             let is_open = except.is_some_and(|open| open.path == entry.path());
-            if !is_open && entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)) {
+            let name = entry.file_name();
+            let suffix = name.to_str().and_then(|name| name.strip_prefix(&prefix));
+            if !is_open && suffix.is_some_and(|suffix| kind.has_suffix(suffix)) {
                 folders.push(PinFolder::lock(entry.path())?);
             }
         }
@@ -92,11 +122,9 @@ impl PinFolder {
     }
 
     /// Whether the maps in the folder have this version's layout.
-    pub fn is_current(&self) -> bool {
-        self.path
-            .to_str()
-            .and_then(|path| path.rsplit_once('-'))
-            .is_some_and(|(_, layout)| layout == LAYOUT_VERSION)
+    pub fn is_current(&self, kind: FolderKind) -> bool {
+        let name = self.path.to_str().and_then(|path| path.rsplit_once('-'));
+        name.is_some_and(|(_, suffix)| suffix == kind.suffix())
     }
 
     /// Pins an object by `pin`, and atomically replaces an object of the same name.

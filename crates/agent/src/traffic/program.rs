@@ -7,6 +7,7 @@ use aya::programs::{
     TcAttachType,
 };
 use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
+use rustix::thread::{CapabilitySet, capabilities};
 
 use super::attachment::{Attachment, Programs};
 use super::cgroup::{Cgroup, FIRST_PRIORITY};
@@ -35,7 +36,7 @@ fn load_application_object(folder: &PinFolder, id: u64, port: Option<u16>) -> Re
         None => (0, 0),
         Some(port) => (u32::from(port), namespace::cookie().map_err(to_error)?),
     };
-    let kernel_types = Btf::from_sys_fs().ok();
+    let kernel_types = read_kernel_types();
     let has_types = u32::from(kernel_types.is_some());
     let mut loader = EbpfLoader::new();
     loader.btf(kernel_types.as_ref()).default_map_pin_directory(folder.path());
@@ -45,7 +46,13 @@ fn load_application_object(folder: &PinFolder, id: u64, port: Option<u16>) -> Re
     loader.load(APPLICATION).map_err(|error| TrafficError::kernel("the programs at cgroups", &error))
 }
 
-fn find_program<'a, P>(bpf: &'a mut Ebpf, name: &str) -> &'a mut P
+/// The kernel's types, if programs may read its structures.
+fn read_kernel_types() -> Option<Btf> {
+    let effective = capabilities(None).ok()?.effective;
+    effective.intersects(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN).then(Btf::from_sys_fs)?.ok()
+}
+
+pub(super) fn find_program<'a, P>(bpf: &'a mut Ebpf, name: &str) -> &'a mut P
 where
     &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
 {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 /// The kernel's value for a connection without a pacing rate.
-const UNPACED: u32 = u32::MAX;
+pub(super) const UNPACED: u32 = u32::MAX;
 
 /// The two ends of a connection, seen from this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

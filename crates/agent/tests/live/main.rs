@@ -10,6 +10,7 @@ mod kernel;
 mod namespace_pair;
 mod programs;
 mod queues;
+mod socket_leases;
 mod throttle;
 mod traffic;
 mod wait;

@@ -2,7 +2,7 @@
 //! the capabilities of its unit.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::assert_known_command;
@@ -190,6 +190,10 @@ fn agent_without_root_needs_exactly_its_units_capabilities() {
             sleep 0.05
         done
         kill $follower 2>/dev/null; wait $follower; echo \"traffic $?\"
+        $(with ,+net_admin,+bpf) cleanup; echo \"cleanup $?\"
+        timeout -s INT 1 $(with ,+net_admin,+bpf) $traffic; echo \"without CAP_PERFMON $?\"
+        run='run --host 0 --rate 1Gbit --coordinator 127.0.0.1:9 --socket /run/weir/agent.sock'
+        timeout -s INT 1 $(with $CAPABILITIES) $run; echo \"run $?\"
         $(with ,+net_admin) $traffic; echo \"without CAP_BPF $?\"
         $(with ,+bpf) $queues; echo \"without CAP_NET_ADMIN $?\"
     ";
@@ -210,6 +214,10 @@ fn agent_without_root_needs_exactly_its_units_capabilities() {
         return;
     }
     assert!(stdout.contains("marks\ntraffic 0\n"), "{stdout}");
+    // The program stops cleanly at the signal of `timeout`, which then returns 124.
+    assert!(stdout.contains("without CAP_PERFMON 124\n") && stdout.contains("run 124\n"), "{stdout}");
+    let has_types = Path::new("/sys/kernel/btf/vmlinux").exists();
+    assert!(!has_types || !stdout.contains("does not end rates"), "{stdout}");
     assert!(
         stdout.contains("Operation not permitted") && stdout.contains("\nwithout CAP_BPF 1\n"),
         "{stdout}"

@@ -107,10 +107,22 @@ impl Bed {
         command
     }
 
+    /// As [`Bed::command_on_host`], but with the machine's cgroups and BPF file system, which `ip netns exec` hides.
+    pub fn command_with_cgroups(&self, host: u32, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.namespace(host))).arg(program).stdin(Stdio::null());
+        command.process_group(0);
+        command
+    }
+
     /// The command of a host's agent, which connects to the coordinator of the last host. Callers add the
     /// options for TLS.
     pub fn agent_command(&self, host: u32) -> Command {
-        let mut command = self.command_on_host(host, Path::new(env!("CARGO_BIN_EXE_weir")));
+        self.add_agent_options(self.command_on_host(host, Path::new(env!("CARGO_BIN_EXE_weir"))), host)
+    }
+
+    /// Adds the options of [`Bed::agent_command`] to a command that runs `weir`.
+    pub fn add_agent_options(&self, mut command: Command, host: u32) -> Command {
         command.args(["agent", "run", "--rate", "40Mbit", "--host", &host.to_string()]);
         let coordinator = format!("{}:{COORDINATOR_PORT}", address(self.hosts - 1));
         command.args(["--coordinator", &coordinator, "--socket"]).arg(self.local_socket(host));
@@ -139,6 +151,13 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
+        for host in 0..self.hosts {
+            // Without programs in the kernel, there is nothing to remove.
+            let _ = self
+                .command_with_cgroups(host, env!("CARGO_BIN_EXE_weir"))
+                .args(["agent", "cleanup"])
+                .output();
+        }
         self.dir.run(&format!("testbed down --name {}", self.name));
     }
 }

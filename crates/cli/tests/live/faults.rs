@@ -21,6 +21,7 @@ use crate::bed::{
 use crate::campaign::seeds;
 use crate::certificates::{Authority, CertifiedKey, client_config};
 use crate::common::{wait_for, wait_within};
+use crate::examples::missing_requirement;
 use crate::kernel::{RateBounds, pacing_rate};
 use crate::test_lock;
 use rand_chacha::ChaCha8Rng;
@@ -128,11 +129,15 @@ impl SecureTestbed {
 
     /// Starts the agent of `host` with a certificate for `certified`, and logs to a file.
     fn start_agent(&self, host: u32, certified: u32) -> Process {
+        self.start_agent_command(self.bed.agent_command(host), host, certified)
+    }
+
+    /// Starts an agent by a command without the options for TLS.
+    fn start_agent_command(&self, mut command: Command, host: u32, certified: u32) -> Process {
         let CertifiedKey { certificate, key } =
             self.authority.client_certificate(&[&format!("weir://agent/h{certified}")]);
         self.bed.dir.write(&format!("{host}.pem"), &certificate);
         self.bed.dir.write(&format!("{host}.key"), &key);
-        let mut command = self.bed.agent_command(host);
         let file = |name: String| self.bed.dir.path(&name);
         command.arg("--certificate").arg(file(format!("{host}.pem")));
         command.arg("--key").arg(file(format!("{host}.key")));
@@ -392,6 +397,36 @@ fn flows_are_plain_tcp_a_lease_after_an_agent_is_killed_without_a_successor() {
         payload_utilization(&connections, Duration::from_secs(1)).iter().all(|share| share.min > 0.15)
     });
     eprintln!("both flows share the link {:?} after the agent was killed", killed.elapsed());
+    assert!(connections.iter().all(|connection| !connection.has_ended()));
+}
+
+/// As when a container is killed, whose processes are all of one PID namespace: no process of the agent is left.
+#[test]
+fn kernel_ends_rates_with_their_lease_after_agent_and_watchdog_are_killed() {
+    let test = "kernel_ends_rates_with_their_lease_after_agent_and_watchdog_are_killed";
+    if let Some(reason) = missing_requirement(&["unshare"]) {
+        eprintln!("{test} skips, since {reason}");
+        return;
+    }
+    let Some(testbed) = SecureTestbed::up("container") else { return };
+    let _coordinator_process = testbed.start_coordinator(&FLOWS[..2]);
+    let mut command = testbed.bed.command_with_cgroups(0, "unshare");
+    command.args(["--pid", "--kill-child", "--fork", env!("CARGO_BIN_EXE_weir")]);
+    let agent = testbed.start_agent_command(testbed.bed.add_agent_options(command, 0), 0, 0);
+    let connections = testbed.bed.connect_flow(&FLOWS[..2]);
+    connections.iter().for_each(FlowConnection::send);
+    wait_for("orders", || both_links_are_ordered(&connections, Duration::from_millis(400)));
+    // The agent lets the kernel see new sockets within a second.
+    thread::sleep(Duration::from_secs(1));
+    assert!(!testbed.agent_log(0).contains("does not end rates"), "{}", testbed.agent_log(0));
+    let control = testbed.start_control();
+    drop(agent);
+    let killed = Instant::now();
+    let within_lease = relative_utilization(&connections, &control, Duration::from_secs(1));
+    eprintln!("utilization within the lease: {within_lease:.3?}");
+    assert!(one_may_use_the_link(&within_lease), "{within_lease:?}");
+    wait_for("the end of the rates", || are_unpaced(&connections));
+    eprintln!("the rates ended {:?} after the agent was killed", killed.elapsed());
     assert!(connections.iter().all(|connection| !connection.has_ended()));
 }
 

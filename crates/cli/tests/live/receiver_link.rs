@@ -5,7 +5,6 @@
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -66,14 +65,10 @@ fn register_applications(bed: &Bed) {
 
 /// Starts the agent of a service's host, with the service's port as the application.
 fn start_agent(bed: &Bed, service: usize) -> Process {
-    // Unlike under `ip netns exec`, the agent sees the cgroups.
-    let mut command = Command::new("nsenter");
-    command.arg(format!("--net=/run/netns/{}", bed.namespace(service as u32)));
-    command.args([env!("CARGO_BIN_EXE_weir"), "agent", "run", "--rate", "40Mbit"]);
-    command.args(["--host", &service.to_string(), "--interface", "eth0"]);
-    command.args(["--coordinator", &format!("{}:{COORDINATOR_PORT}", address(HOSTS - 1))]);
+    let command = bed.command_with_cgroups(service as u32, env!("CARGO_BIN_EXE_weir"));
+    let mut command = bed.add_agent_options(command, service as u32);
+    command.args(["--interface", "eth0"]);
     command.args(["--application", &format!("{}=port/{}", SERVICES[service].0, port(service))]);
-    command.arg("--socket").arg(bed.local_socket(service as u32));
     command.args(credential_options(&format!("h{service}"))).current_dir(bed.dir.path("."));
     Process(command.spawn().unwrap())
 }

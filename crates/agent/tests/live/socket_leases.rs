@@ -1,0 +1,117 @@
+//! Tests that the kernel ends the rates of sockets after their lease, without a process. Without the privileges or the compiler, these
+//! tests print that and skip.
+
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::sys::socket::sockopt::{GetStruct, SetStruct};
+use nix::sys::socket::{getsockopt, setsockopt};
+use weir_agent::traffic::{SocketLeases, TrafficError, cleanup, monotonic_now};
+
+use crate::namespace_pair::{NamespacePair, create_pair};
+use crate::programs::start_receiver;
+
+#[derive(Clone, Copy)]
+struct MaxPacing;
+
+nix::getsockopt_impl!(MaxPacing, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, u64, GetStruct<u64>);
+nix::setsockopt_impl!(MaxPacing, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, u64, SetStruct<u64>);
+
+/// The rates of the program and of the order, in bytes per second.
+const OWN_RATE: u64 = 5_000_000;
+const ORDERED_RATE: u64 = 50_000;
+
+const LEASE: Duration = Duration::from_millis(700);
+
+fn start_leases(test: &str) -> Option<(NamespacePair, SocketLeases)> {
+    let pair = create_pair(test)?;
+    match SocketLeases::start() {
+        Err(TrafficError::NotBuilt(why)) => {
+            eprintln!("{test} skips, since the programs were not built: {why}");
+            None
+        }
+        leases => Some((pair, leases.unwrap())),
+    }
+}
+
+fn connect(pair: &NamespacePair) -> TcpStream {
+    TcpStream::connect(("10.9.0.2", start_receiver(pair, 0).0.port())).unwrap()
+}
+
+fn rate(stream: &TcpStream) -> u64 {
+    getsockopt(stream, MaxPacing).unwrap()
+}
+
+fn set_rate(stream: &TcpStream, rate: u64) {
+    setsockopt(stream, MaxPacing, &rate).unwrap();
+}
+
+/// Gives a socket the ordered rate, with a record.
+fn order_rate(leases: &mut SocketLeases, stream: &TcpStream) {
+    assert_eq!(leases.add(stream.as_fd(), rate(stream)).unwrap(), OWN_RATE);
+    set_rate(stream, ORDERED_RATE);
+}
+
+/// Writes to a connection until it is closed.
+fn keep_sending(stream: &TcpStream) {
+    let mut stream = stream.try_clone().unwrap();
+    thread::spawn(move || while stream.write_all(&[0; 1 << 14]).is_ok() {});
+}
+
+#[test]
+fn kernel_ends_rates_of_busy_sockets_with_the_lease() {
+    let Some((pair, mut leases)) = start_leases("leaseend") else { return };
+    let [recorded, foreign] = [connect(&pair), connect(&pair)];
+    set_rate(&recorded, OWN_RATE);
+    order_rate(&mut leases, &recorded);
+    set_rate(&foreign, ORDERED_RATE);
+    leases.renew(monotonic_now() + LEASE).unwrap();
+    leases.take_sweep().expect("a new record").run().unwrap();
+    assert!(leases.take_sweep().is_none());
+    let began = Instant::now();
+    [&recorded, &foreign].into_iter().for_each(keep_sending);
+    // No process of the agent is left: the maps and programs stay.
+    drop(leases);
+    while began.elapsed() < LEASE - Duration::from_millis(100) {
+        assert_eq!(rate(&recorded), ORDERED_RATE);
+        thread::sleep(Duration::from_millis(20));
+    }
+    while rate(&recorded) != OWN_RATE {
+        assert!(began.elapsed() < LEASE + Duration::from_secs(2), "the rate did not end");
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(rate(&foreign), ORDERED_RATE, "a socket without a record has changed");
+    [recorded, foreign].iter().for_each(|stream| stream.shutdown(Shutdown::Both).unwrap());
+}
+
+#[test]
+fn next_agent_and_cleanup_end_rates_of_idle_sockets() {
+    let Some((pair, mut leases)) = start_leases("leaseidle") else { return };
+    let streams = [(); 3].map(|()| connect(&pair));
+    let [handed_over, forgotten, last] = &streams;
+    streams.iter().for_each(|stream| set_rate(stream, OWN_RATE));
+    [handed_over, forgotten].into_iter().for_each(|stream| order_rate(&mut leases, stream));
+    leases.renew(monotonic_now() + LEASE).unwrap();
+    drop(leases);
+    assert_eq!(rate(forgotten), ORDERED_RATE);
+
+    let mut leases = SocketLeases::start().unwrap();
+    // A program hands one of the sockets over to the next agent, which finds the program's own rate in the record.
+    assert_eq!(leases.add(handed_over.as_fd(), ORDERED_RATE).unwrap(), OWN_RATE);
+    leases.renew(monotonic_now() + Duration::from_secs(30)).unwrap();
+    leases.take_sweep().expect("a new agent").run().unwrap();
+    assert_eq!([rate(handed_over), rate(forgotten)], [ORDERED_RATE; 2]);
+    thread::sleep(LEASE);
+    leases.take_sweep().expect("the lease of the first agent has ended").run().unwrap();
+    assert_eq!([rate(handed_over), rate(forgotten)], [ORDERED_RATE, OWN_RATE]);
+    order_rate(&mut leases, last);
+    assert!(matches!(cleanup(), Err(TrafficError::Busy)));
+    drop(leases);
+    assert!(cleanup().unwrap());
+    assert_eq!([rate(handed_over), rate(last)], [OWN_RATE; 2]);
+    assert!(!cleanup().unwrap());
+}
