@@ -192,7 +192,7 @@ impl AgentState {
         Ok(())
     }
 
-    /// Sends new sockets and the end of the lease to the watchdog.
+    /// Sends new sockets to the watchdog, and the end of the lease to it and the kernel.
     fn update_watchdog(&mut self) {
         let now = self.now();
         match self.watchdog.as_mut().map_or(Ok(false), Watchdog::ensure_running) {
@@ -276,6 +276,8 @@ impl AgentState {
         }
         self.last_refusal =
             if refusal == Some(RefusalReason::Gap) { self.last_refusal.or(refusal) } else { refusal };
+        // The kernel ends rates whose lease it does not know.
+        self.update_watchdog();
         self.set_pacing_rates();
         self.publish_desired_links();
     }

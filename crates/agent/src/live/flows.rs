@@ -131,7 +131,7 @@ impl Flow {
 
     /// Reads the bytes sent. Returns whether the flow has ended.
     fn measure(&mut self) -> bool {
-        let Transport::Tcp { initial_acked_bytes, pacing_rate, .. } = self.transport else {
+        let Transport::Tcp { initial_acked_bytes, pacing_rate, own_rate } = &mut self.transport else {
             self.update_estimate(Instant::now());
             return self.is_done;
         };
@@ -142,10 +142,11 @@ impl Flow {
         // program may set a lower rate.
         if self.rate.is_some() && pacing_rate.is_some_and(|rate| max_pacing_rate > rate) {
             self.rate = None;
+            *own_rate = max_pacing_rate.max(*own_rate);
         }
         // The kernel counts the FIN as a byte.
         let socket_bytes =
-            acked_bytes.saturating_sub(initial_acked_bytes).saturating_sub(u64::from(is_write_closed));
+            acked_bytes.saturating_sub(*initial_acked_bytes).saturating_sub(u64::from(is_write_closed));
         let sent_bytes = self.earlier_bytes + socket_bytes;
         self.sent_bytes = self.sent_bytes.max(sent_bytes);
         is_closed || is_write_closed || self.is_done && is_drained
@@ -199,7 +200,8 @@ impl Flows {
         }
         let transport = match socket::read_info(&socket) {
             Ok(info) if info.is_open => {
-                let own_rate = info.max_pacing_rate;
+                // Without records, the rate may be that of an earlier agent's order.
+                let own_rate = if self.leases.is_some() { info.max_pacing_rate } else { u64::MAX };
                 Transport::Tcp { initial_acked_bytes: info.acked_bytes, pacing_rate: None, own_rate }
             }
             Ok(_) => return Err(SocketRefusal::UnsupportedSocket),

@@ -147,7 +147,7 @@ impl Watchdog {
         self.process.is_some()
     }
 
-    /// Hands over a duplicate of a socket, and the rate of its program. Returns false if the watchdog's socket is full; the caller tries again.
+    /// Hands over a duplicate of a socket, and its program's rate. Returns false if the watchdog's socket is full; the caller tries again.
     pub fn hold_socket(&mut self, socket_id: u64, socket: BorrowedFd<'_>, own_rate: u64) -> bool {
         self.send(Message::Hold(socket_id, own_rate), &[socket])
     }

@@ -5,7 +5,7 @@
 //! (`bpf/lease.c`) sets that rate again at the first acknowledgement after the end of the lease. [`Sweep::run`] lets the kernel call it
 //! for new records, and ends the rates of idle sockets. Only sockets with a record are touched.
 //!
-//! The next agent has a lease of its own. It takes over the sockets that programs hand to it; for others the earlier lease ends.
+//! The next agent has another lease. It takes over the sockets that programs hand to it; for others the earlier lease ends.
 
 use std::error::Error;
 use std::io;
@@ -33,10 +33,15 @@ const EXPIRE: &str = "expire";
 /// `struct lease_record` of `bpf/lease.c`: the lease, the program's own rate, and whether the kernel calls `expire`.
 type Record = [u8; 16];
 
-/// The records of the sockets of one agent.
-pub struct SocketLeases {
+/// The maps of `bpf/lease.c`: records by the cookies of sockets, and the ends of leases.
+struct Maps {
     records: HashMap<MapData, u64, Record>,
     leases: HashMap<MapData, u64, u64>,
+}
+
+/// The records of the sockets of one agent.
+pub struct SocketLeases {
+    maps: Maps,
     /// The number of this agent's lease: the time of its start.
     lease: u64,
     /// Whether a sweep has yet to see new records.
@@ -101,10 +106,8 @@ impl SocketLeases {
         // The kernel accepts no flags for links, and always allows several at a cgroup.
         let link = expire.attach(&root.folder, CgroupAttachMode::Single).map_err(to_error)?;
         let link = expire.take_link(link).map_err(to_error)?;
-        let (records, leases) = open_maps(&folder)?;
         Ok(SocketLeases {
-            records,
-            leases,
+            maps: Maps::open(&folder)?,
             lease: nanoseconds(monotonic_now()),
             has_new_records: true,
             sweep: Sweep::load(bpf)?,
@@ -113,18 +116,19 @@ impl SocketLeases {
         })
     }
 
-    /// Records a socket, before it gets a rate. Returns the program's own rate, in bytes per second: that of an earlier record, or else
-    /// `current_rate`.
+    /// Records a socket, before it gets a rate. Returns the program's own rate, in bytes per second: that of an earlier record, or
+    /// `current_rate` if it is higher, since no order raises the rate of a socket above its program's.
     ///
     /// # Errors
     /// If the map is full, or this is not a socket.
     pub fn add(&mut self, socket: BorrowedFd<'_>, current_rate: u64) -> io::Result<u64> {
         let cookie = socket_cookie(socket)?;
-        let earlier = self.records.get(&cookie, 0).ok().map(|record| parse_record(&record));
+        let earlier = self.maps.records.get(&cookie, 0).ok().map(|record| parse_record(&record));
         let current_rate = u32::try_from(current_rate).unwrap_or(UNPACED);
-        let (own_rate, is_armed) = earlier.unwrap_or((current_rate, false));
+        let (earlier_rate, is_armed) = earlier.unwrap_or((0, false));
+        let own_rate = current_rate.max(earlier_rate);
         let record = encode_record(self.lease, own_rate, is_armed);
-        self.records.insert(cookie, record, 0).map_err(io::Error::other)?;
+        self.maps.records.insert(cookie, record, 0).map_err(io::Error::other)?;
         self.has_new_records |= !is_armed;
         Ok(if own_rate == UNPACED { u64::MAX } else { u64::from(own_rate) })
     }
@@ -133,7 +137,7 @@ impl SocketLeases {
     pub fn remove(&mut self, socket: BorrowedFd<'_>) {
         if let Ok(cookie) = socket_cookie(socket) {
             // The kernel removes the records of closed connections.
-            let _ = self.records.remove(&cookie);
+            let _ = self.maps.records.remove(&cookie);
         }
     }
 
@@ -142,7 +146,7 @@ impl SocketLeases {
     /// # Errors
     /// If the kernel refuses.
     pub fn renew(&mut self, end: Duration) -> Result<(), TrafficError> {
-        let inserted = self.leases.insert(self.lease, nanoseconds(end), 0);
+        let inserted = self.maps.leases.insert(self.lease, nanoseconds(end), 0);
         inserted.map_err(|error| TrafficError::kernel("leases", &error))
     }
 
@@ -150,8 +154,9 @@ impl SocketLeases {
     pub fn take_sweep(&mut self) -> Option<Sweep> {
         let (own, now) = (self.lease, nanoseconds(monotonic_now()));
         let has_ended = |(lease, end): (u64, u64)| (lease != own && end <= now).then_some(lease);
-        let ended: Vec<u64> = self.leases.iter().filter_map(|entry| entry.ok().and_then(has_ended)).collect();
-        ended.iter().for_each(|lease| drop(self.leases.remove(lease)));
+        let ended: Vec<u64> =
+            self.maps.leases.iter().filter_map(|entry| entry.ok().and_then(has_ended)).collect();
+        ended.iter().for_each(|lease| drop(self.maps.leases.remove(lease)));
         let is_necessary = std::mem::take(&mut self.has_new_records) || !ended.is_empty();
         is_necessary.then(|| self.sweep.clone())
     }
@@ -160,8 +165,8 @@ impl SocketLeases {
     ///
     /// # Errors
     /// If a file cannot be removed.
-    pub fn stop(self) -> Result<(), TrafficError> {
-        end_leases(self.records, self.leases, &self.sweep)?;
+    pub fn stop(mut self) -> Result<(), TrafficError> {
+        self.maps.end_leases(&self.sweep)?;
         self.folder.remove()
     }
 
@@ -176,9 +181,9 @@ impl SocketLeases {
         for folder in folders {
             // Another version's records are not known. Its program ends their rates until its folder is removed.
             if folder.is_current(FolderKind::Leases)
-                && let Ok((records, leases)) = open_maps(&folder)
+                && let Ok(mut maps) = Maps::open(&folder)
             {
-                end_leases(records, leases, &Sweep::load(load(&folder)?)?)?;
+                maps.end_leases(&Sweep::load(load(&folder)?)?)?;
             }
             folder.remove()?;
         }
@@ -192,28 +197,27 @@ fn load(folder: &PinFolder) -> Result<Ebpf, TrafficError> {
     loader.load(LEASE).map_err(|error| TrafficError::kernel("the programs of leases", &error))
 }
 
-fn open_maps(
-    folder: &PinFolder,
-) -> Result<(HashMap<MapData, u64, Record>, HashMap<MapData, u64, u64>), TrafficError> {
-    let open = |name: &str| {
-        let map = MapData::from_pin(folder.path().join(name)).and_then(Map::from_map_data);
-        map.map_err(|error| TrafficError::kernel(name, &error))
-    };
-    let to_error = |error: MapError| TrafficError::kernel("maps", &error);
-    Ok((open("records")?.try_into().map_err(to_error)?, open("leases")?.try_into().map_err(to_error)?))
-}
+impl Maps {
+    fn open(folder: &PinFolder) -> Result<Maps, TrafficError> {
+        let open = |name: &str| {
+            let map = MapData::from_pin(folder.path().join(name)).and_then(Map::from_map_data);
+            map.map_err(|error| TrafficError::kernel(name, &error))
+        };
+        let to_error = |error: MapError| TrafficError::kernel("maps", &error);
+        Ok(Maps {
+            records: open("records")?.try_into().map_err(to_error)?,
+            leases: open("leases")?.try_into().map_err(to_error)?,
+        })
+    }
 
-/// Ends all leases, and with them the rates of all records.
-fn end_leases(
-    records: HashMap<MapData, u64, Record>,
-    mut leases: HashMap<MapData, u64, u64>,
-    sweep: &Sweep,
-) -> Result<(), TrafficError> {
-    let ids: Vec<u64> = leases.keys().filter_map(Result::ok).collect();
-    ids.iter().for_each(|lease| drop(leases.remove(lease)));
-    match records.keys().next() {
-        Some(_) => sweep.run(),
-        None => Ok(()),
+    /// Ends all leases, and with them the rates of all records.
+    fn end_leases(&mut self, sweep: &Sweep) -> Result<(), TrafficError> {
+        let leases: Vec<u64> = self.leases.keys().filter_map(Result::ok).collect();
+        leases.iter().for_each(|lease| drop(self.leases.remove(lease)));
+        match self.records.keys().next() {
+            Some(_) => sweep.run(),
+            None => Ok(()),
+        }
     }
 }
 
