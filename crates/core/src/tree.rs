@@ -7,8 +7,8 @@
 //!
 //! # Algorithm
 //!
-//! A *leaf* is an application, or a service as a whole. A *side* is the sending or receiving side of a port. Each
-//! side is divided between the leaves with live flows there: first between services by weight, then between the
+//! A *leaf* is an application, or a service as a whole. A *side* is the sending or receiving side of a port, or a trunk.
+//! Each side is divided between the leaves with live flows there: first between services by weight, then between the
 //! leaves of each service, by given weights or by Saba's weights for the applications with flows there. The result is
 //! the *slice* of a leaf. The policy of a leaf schedules the leaf's coflows on its own fabric, which has at least the
 //! slice at every side, as it would without a tree.
@@ -23,6 +23,8 @@
 //! - *Claims.* A `fair` leaf claims only the bandwidth that its flows can get at their other ends. Its slice can
 //!   therefore be below its *weighted part*, the division by weight alone. The other leaves share the rest by weight.
 //!   Upper and lower bounds of claims converge, as in [`crate::solve::hierarchy`].
+//! - *Trunks with spare capacity.* A trunk that the ports behind it cannot exceed is not divided: each leaf may use all
+//!   capacity that earlier leaves did not use. Slices of the trunk could limit a leaf below its slices of these ports.
 //! - *Open bounds.* If the bounds do not meet and all leaves are `fair`, the algorithm searches a fixed point of the
 //!   offers between the bounds. Otherwise, or without a result, the upper bounds are the claims. A tree of `fair`
 //!   leaves therefore gets the rates of weighted hierarchical max-min. Several such allocations may exist if the bounds
@@ -51,7 +53,7 @@ pub(crate) mod spec;
 pub(crate) mod weights;
 
 use crate::allocation::Allocation;
-use crate::model::{CommonRateKind, Fabric, Network, ServiceNames, Slot};
+use crate::model::{BitSet, CommonRateKind, Fabric, Network, ServiceNames, Slot};
 use crate::policy::{self, AnyPolicy, DecidedBy, Event, ParamsError, PolicyError, Reaction, Timing};
 
 use division::divide_by_weight;
@@ -89,6 +91,8 @@ struct Scratch {
     offered: Vec<f64>,
     /// Capacities of the leaf's previous decision.
     previous_offer: Vec<f64>,
+    /// The sides that leaves divide.
+    divided_sides: BitSet,
     leaves_at_side: Vec<u32>,
     positions: Vec<u32>,
     /// Weights of services, and of the leaves of one service.
@@ -246,6 +250,7 @@ impl PolicyTree {
         self.decided_by = by;
         self.scratch.capacities.clear();
         self.scratch.capacities.extend(network.fabric().link_capacities());
+        network.fabric().find_contended_links(&mut self.scratch.divided_sides);
         for leaf in &mut self.leaves {
             leaf.find_active_sides(network);
             if leaf.holds_decision(by) {
@@ -395,7 +400,11 @@ impl PolicyTree {
                 let place = self.scratch.leaves_at_side.iter().position(|&leaf| leaf as usize == at);
                 let part = place.map_or(0.0, |place| self.scratch.leaf_parts[place]);
                 let LeafAlgorithm::MaxMin(fair) = &mut self.leaves[at].algorithm else { continue };
-                let level = fair.max_flow_rate(side, part, from);
+                let level = match self.scratch.divided_sides.contains(side) {
+                    true => fair.max_flow_rate(side, part, from),
+                    // Ports limit the sum of its flows.
+                    false => part,
+                };
                 match to {
                     Bound::Upper => fair.upper_bounds[side] = level,
                     Bound::Lower => fair.lower_bounds[side] = level,
@@ -406,30 +415,31 @@ impl PolicyTree {
         apart
     }
 
-    /// Computes the slices of all leaves. Sides without leaves are free.
+    /// Computes the slices of all leaves. Sides without leaves, and sides that are not divided, are free.
     fn divide_sides(&mut self) {
         self.unused_capacity.clear();
         for side in 0..self.scratch.capacities.len() {
             self.divide_side(side);
-            self.unused_capacity.push(if self.scratch.leaves_at_side.is_empty() {
-                self.scratch.capacities[side]
-            } else {
-                0.0
-            });
             for leaf in &mut self.leaves {
                 leaf.slices[side] = 0.0;
             }
+            if self.scratch.leaves_at_side.is_empty() || !self.scratch.divided_sides.contains(side) {
+                self.unused_capacity.push(self.scratch.capacities[side]);
+                continue;
+            }
+            self.unused_capacity.push(0.0);
             for (&leaf, &part) in self.scratch.leaves_at_side.iter().zip(&self.scratch.leaf_parts) {
                 self.leaves[leaf as usize].slices[side] = part;
             }
         }
     }
 
-    /// Divides a side: writes the leaves with live flows there to `here`, and their parts to `all`. O(leaves^2) at
-    /// worst.
+    /// Divides a side: writes the leaves with live flows there to `here`, and their parts to `all`. If the side is not
+    /// divided, the part of each leaf is the whole side. O(leaves^2) at worst.
     fn divide_side(&mut self, side: usize) {
         let Scratch {
             capacities,
+            divided_sides,
             leaves_at_side: here,
             positions,
             weights,
@@ -444,6 +454,10 @@ impl PolicyTree {
             (0..leaves.len() as u32).filter(|&leaf| leaves[leaf as usize].active_sides.contains(side)),
         );
         all.clear();
+        if !divided_sides.contains(side) {
+            all.resize(here.len(), capacities[side]);
+            return;
+        }
         weights[0].clear();
         claims[0].clear();
         let same = |a: &u32, b: &u32| self.service_of_leaf[*a as usize] == self.service_of_leaf[*b as usize];
@@ -510,11 +524,12 @@ impl PolicyTree {
         let leaf = &self.leaves[at];
         let offer = |side: usize| self.unused_capacity[side] + leaf.used_capacity[side];
         let ports = network.fabric().ports();
+        let is_shared =
+            |side: usize| leaf.active_sides.contains(side) && self.scratch.divided_sides.contains(side);
         let open = |side: usize| self.unused_capacity[side] > dust;
         let capacities_before = leaf.scope.fabric.link_capacities();
-        let more = capacities_before
-            .enumerate()
-            .any(|(side, had)| leaf.active_sides.contains(side) && offer(side) > had + dust);
+        let more =
+            capacities_before.enumerate().any(|(side, had)| is_shared(side) && offer(side) > had + dust);
         more && leaf.scope.active_coflows.iter().any(|&slot| {
             let coflow = network.coflow(slot);
             coflow.sending_ports().iter().any(open)

@@ -131,6 +131,17 @@ impl Fabric {
         &self.contended_trunks
     }
 
+    /// Whether coflows contend for a link, by its number in [`Fabric::link_capacities`]: for all ports, and some trunks.
+    pub(crate) fn is_contended_link(&self, link: usize) -> bool {
+        link.checked_sub(2 * self.ports()).is_none_or(|trunk| self.contended_trunks.contains(trunk))
+    }
+
+    /// Finds the links that coflows contend for, by their numbers in [`Fabric::link_capacities`].
+    pub(crate) fn find_contended_links(&self, out: &mut BitSet) {
+        out.reset(self.links());
+        (0..self.links()).filter(|&link| self.is_contended_link(link)).for_each(|link| out.insert(link));
+    }
+
     /// Whether ports can limit flows. Ports in regions do not.
     pub fn has_limiting_ports(&self) -> bool {
         self.has_limiting_ports

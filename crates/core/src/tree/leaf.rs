@@ -244,10 +244,14 @@ impl Leaf {
     /// Whether the leaf lacks bandwidth that other leaves or its own flows use.
     ///
     /// This is the case if the leaf uses less than its slice or weighted part of every link of a flow, and one of these
-    /// links is full. O(flows) if such a link exists.
+    /// links is full. Its part of a link that is not divided is the offer. O(flows) if such a link exists.
     pub(super) fn is_denied(&self, offered: &[f64], network: &Network, dust: f64) -> bool {
-        let is_below_share =
-            |side: usize| self.used_capacity[side] < self.slices[side].max(self.weighted_parts[side]) - dust;
+        let fabric = network.fabric();
+        let share = |side: usize| match fabric.is_contended_link(side) {
+            true => self.slices[side].max(self.weighted_parts[side]),
+            false => offered[side],
+        };
+        let is_below_share = |side: usize| self.used_capacity[side] < share(side) - dust;
         let is_full = |side: usize| is_below_share(side) && self.used_capacity[side] >= offered[side] - dust;
         if !self.active_sides.iter().any(is_full) {
             return false;

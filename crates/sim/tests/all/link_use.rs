@@ -129,6 +129,8 @@ struct SendingFlow {
 /// Records the rates of all flows and the capacities of all links. Links are sending sides, receiving sides, then trunks.
 #[derive(Default)]
 struct RateRecorder {
+    /// The capacities before the first schedule, which an event can cause that changes them.
+    nominal_rates: Vec<f64>,
     schedules: Vec<(f64, Vec<SendingFlow>, Vec<f64>)>,
 }
 
@@ -153,10 +155,13 @@ impl Observer for RateRecorder {
                 });
             }
         }
-        let mut capacities = vec![0.0; snapshot.link_capacities().count()];
-        for (link, capacity) in snapshot.link_capacities().enumerate() {
-            capacities[position(link)] = capacity;
-        }
+        let by_position = |in_order: &mut dyn Iterator<Item = f64>| {
+            let mut capacities = vec![0.0; snapshot.nominal_rates().len()];
+            in_order.enumerate().for_each(|(link, capacity)| capacities[position(link)] = capacity);
+            capacities
+        };
+        self.nominal_rates = by_position(&mut snapshot.nominal_rates().iter().copied());
+        let capacities = by_position(&mut snapshot.link_capacities());
         self.schedules.push((snapshot.now(), flows, capacities));
         self.schedules.len() < 20_000
     }
@@ -165,9 +170,9 @@ impl Observer for RateRecorder {
 impl RateRecorder {
     /// The utilization by link in a part of the time: the integral of all rates, divided by that of the capacity.
     fn utilization(&self, outcome: &Outcome, from: f64, to: f64) -> Vec<f64> {
-        let links = self.schedules[0].2.len();
+        let links = self.nominal_rates.len();
         let (mut bytes, mut capacity_bytes) = (vec![0.0; links], vec![0.0; links]);
-        let first = (0.0, Vec::new(), self.schedules[0].2.clone());
+        let first = (0.0, Vec::new(), self.nominal_rates.clone());
         let schedules: Vec<_> = std::iter::once(&first).chain(&self.schedules).collect();
         for (at, (start, flows, capacities)) in schedules.iter().enumerate() {
             let end = schedules.get(at + 1).map_or(f64::INFINITY, |next| next.0);
