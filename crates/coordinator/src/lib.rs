@@ -14,6 +14,7 @@ pub mod config;
 pub mod control_plane;
 pub mod control_thread;
 pub mod events;
+mod expiry;
 pub mod identity;
 pub mod listener;
 pub mod overlay;

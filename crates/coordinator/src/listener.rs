@@ -1,7 +1,7 @@
 //! Accepts connections, authenticates their peers and passes the connections to a server.
 //!
 //! [`Admission`] limits the number of connections. Handshakes are concurrent, and each has to complete within
-//! [`HANDSHAKE_TIMEOUT`]. The kernel closes a connection whose peer does not acknowledge data for [`UNACKED_TIMEOUT`].
+//! [`HANDSHAKE_TIMEOUT`]. A connection ends with the first of the certificates of both ends that expires. The kernel closes a connection whose peer does not acknowledge data for [`UNACKED_TIMEOUT`].
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use rustls::ServerConfig;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -20,12 +19,13 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tracing::{debug, warn};
-use weir_tls::is_plain_text;
+use tracing::{debug, info, warn};
+use weir_tls::{chain_expiry, is_plain_text};
 
 use crate::admission::{Admission, ConnectionSlot};
+use crate::expiry::Expiry;
 use crate::identity::Identity;
-use crate::tls;
+use crate::tls::{self, ListenerTls};
 
 /// Maximum duration of a handshake.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -69,9 +69,15 @@ pub struct PeerConnection {
     pub close_signal: Option<Arc<Notify>>,
 }
 
-/// Bytes of a connection. The connection counts for the limits until the stream is dropped.
+/// Bytes of a connection. The connection counts for the limits until the stream is dropped. Reads and writes fail once a
+/// certificate of one end has expired.
 pub struct PeerStream {
     transport: Transport,
+    /// When it ends; none for plain text.
+    expiry: Option<Expiry>,
+    is_expiry_logged: bool,
+    address: SocketAddr,
+    identity: Identity,
     _slot: ConnectionSlot,
 }
 
@@ -83,18 +89,18 @@ enum Transport {
 /// Accepts peers at `listener` until the receiver is dropped. Without TLS, only peers on this host are accepted.
 pub fn accept_peers(
     listener: TcpListener,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<ListenerTls>,
     admission: Arc<Admission>,
 ) -> mpsc::Receiver<PeerConnection> {
     // Connections that wait for the channel count for the limits, since they keep their slots.
     let (peers, receiver) = mpsc::channel(1);
-    tokio::spawn(accept_connections(listener, tls.map(TlsAcceptor::from), admission, peers));
+    tokio::spawn(accept_connections(listener, tls, admission, peers));
     receiver
 }
 
 async fn accept_connections(
     listener: TcpListener,
-    tls: Option<TlsAcceptor>,
+    tls: Option<ListenerTls>,
     admission: Arc<Admission>,
     peers: mpsc::Sender<PeerConnection>,
 ) {
@@ -125,7 +131,7 @@ async fn accept_connections(
 async fn handshake(
     socket: TcpStream,
     address: SocketAddr,
-    tls: Option<TlsAcceptor>,
+    tls: Option<ListenerTls>,
     slot: ConnectionSlot,
     peers: mpsc::Sender<PeerConnection>,
     warnings: Arc<PlainTextWarnings>,
@@ -158,7 +164,7 @@ pub async fn run_unless_closed<T>(close_signal: Option<&Notify>, work: impl Futu
 async fn authenticate(
     socket: TcpStream,
     address: SocketAddr,
-    tls: Option<TlsAcceptor>,
+    tls: Option<ListenerTls>,
     slot: ConnectionSlot,
 ) -> io::Result<PeerConnection> {
     socket.set_nodelay(true)?;
@@ -168,24 +174,48 @@ async fn authenticate(
     )?;
     #[cfg(target_os = "linux")]
     options.set_tcp_user_timeout(Some(UNACKED_TIMEOUT))?;
-    let (identity, transport, slot) = match tls {
+    let (identity, transport, expiry, slot) = match tls {
         None if address.ip().to_canonical().is_loopback() => {
-            (Identity::Local, Transport::Plain(socket), slot)
+            (Identity::Local, Transport::Plain(socket), None, slot)
         }
         None => return Err(io::Error::other("plain text from another host; expected TLS")),
         Some(tls) => {
-            let stream = tls.accept(socket).await?;
-            let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            let stream = TlsAcceptor::from(tls.config).accept(socket).await?;
+            let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
             let certificate =
-                certificate.ok_or_else(|| io::Error::other("client presented no certificate"))?;
+                chain.first().ok_or_else(|| io::Error::other("client presented no certificate"))?;
             let identity = tls::certificate_identity(certificate).map_err(io::Error::other)?;
+            let expiry = Expiry::new(tls.expiry.min(chain_expiry(chain)));
             let slot = slot.identify(identity.to_string());
             let slot = slot.ok_or_else(|| io::Error::other("too many connections of this identity"))?;
-            (identity, Transport::Tls(Box::new(stream)), slot)
+            (identity, Transport::Tls(Box::new(stream)), Some(expiry), slot)
         }
     };
     let close_signal = slot.close_signal();
-    Ok(PeerConnection { identity, address, stream: PeerStream { transport, _slot: slot }, close_signal })
+    let stream = PeerStream {
+        transport,
+        expiry,
+        is_expiry_logged: false,
+        address,
+        identity: identity.clone(),
+        _slot: slot,
+    };
+    Ok(PeerConnection { identity, address, stream, close_signal })
+}
+
+impl PeerStream {
+    /// Fails once a certificate has expired, and wakes the task then.
+    fn check_expiry(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(expiry) = &mut self.expiry else { return Ok(()) };
+        let checked = expiry.check(cx);
+        if checked.is_err() && !std::mem::replace(&mut self.is_expiry_logged, true) {
+            info!(
+                address = %self.address, identity = %self.identity,
+                "connection closed: a certificate has expired; expected a connection with a new one"
+            );
+        }
+        checked
+    }
 }
 
 impl AsyncRead for PeerStream {
@@ -194,6 +224,7 @@ impl AsyncRead for PeerStream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.check_expiry(cx)?;
         match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
@@ -203,6 +234,7 @@ impl AsyncRead for PeerStream {
 
 impl AsyncWrite for PeerStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.check_expiry(cx)?;
         match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_write(cx, buf),

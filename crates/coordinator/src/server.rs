@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::stream::{Stream, unfold};
-use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -24,15 +23,16 @@ use crate::identity::Identity;
 use crate::listener::{self, PeerConnection};
 use crate::overlay::{self, Overlay};
 use crate::registry::Registry;
+use crate::rest;
 use crate::store::Store;
-use crate::{rest, tls};
+use crate::tls::ListenerTls;
 
 /// A coordinator whose listeners are open.
 pub struct Coordinator {
     config: Config,
     registry: Arc<Registry>,
-    agents: (TcpListener, Option<Arc<ServerConfig>>),
-    api: (TcpListener, Option<Arc<ServerConfig>>),
+    agents: (TcpListener, Option<ListenerTls>),
+    api: (TcpListener, Option<ListenerTls>),
 }
 
 impl Coordinator {
@@ -42,9 +42,8 @@ impl Coordinator {
     /// # Errors
     /// A certificate, an address, the store or the policy cannot be used, or the operating system cannot create a thread.
     pub async fn new(config: Config) -> Result<Coordinator, String> {
-        let tls_config = |protocol: &[u8]| {
-            config.tls.as_ref().map(|files| tls::server_config(files, protocol)).transpose()
-        };
+        let tls_config =
+            |protocol: &[u8]| config.tls.as_ref().map(|files| ListenerTls::read(files, protocol)).transpose();
         let agents_tls = tls_config(b"h2").map_err(|error| error.to_string())?;
         let api_tls = tls_config(b"http/1.1").map_err(|error| error.to_string())?;
         let listen = async |key: &str, address: SocketAddr| {

@@ -1,6 +1,7 @@
 //! Runs a relay: sockets, pipes and one thread with epoll.
 
 mod congestion;
+mod expiry;
 mod lane;
 mod links;
 mod log_limit;

@@ -13,7 +13,8 @@ use tokio_rustls::TlsConnector;
 use weir_coordinator::admission::{Admission, Quota};
 use weir_coordinator::config::TlsFiles;
 use weir_coordinator::identity::Identity;
-use weir_coordinator::{listener, tls};
+use weir_coordinator::listener;
+use weir_coordinator::tls::ListenerTls;
 
 /// Longer than any step of these tests takes.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,7 +30,7 @@ async fn identity_seen_by_server(files: &TlsFiles, config: rustls::ClientConfig)
     let address = listener.local_addr().unwrap();
     let mut peers = listener::accept_peers(
         listener,
-        Some(tls::server_config(files, b"http/1.1").unwrap()),
+        Some(ListenerTls::read(files, b"http/1.1").unwrap()),
         admission_with_total(2),
     );
     let client = tokio::spawn(async move {
@@ -143,7 +144,7 @@ async fn incomplete_handshake_is_closed() {
     let address = listener.local_addr().unwrap();
     let _peers = listener::accept_peers(
         listener,
-        Some(tls::server_config(&files, b"http/1.1").unwrap()),
+        Some(ListenerTls::read(&files, b"http/1.1").unwrap()),
         admission_with_total(1),
     );
     let mut socket = TcpStream::connect(address).await.unwrap();
@@ -183,7 +184,7 @@ fn errors_name_the_invalid_file() {
         (TlsFiles { key: other.key, ..good.clone() }, "server.key: "),
     ];
     for (files, expected) in cases {
-        let error = tls::server_config(&files, b"h2").unwrap_err().to_string();
+        let error = ListenerTls::read(&files, b"h2").err().unwrap().to_string();
         assert!(error.contains(expected), "expected\n{expected}\nin\n{error}");
     }
 }

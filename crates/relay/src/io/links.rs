@@ -164,6 +164,10 @@ impl Link {
         self.is_up
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The bulk and the express connection.
     pub(super) fn lanes(&self) -> Option<(Token, Token)> {
         Some((self.bulk?, self.express?))

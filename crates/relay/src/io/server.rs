@@ -386,6 +386,7 @@ impl Server {
 
     fn step_time(&mut self) {
         self.step_programs();
+        self.close_expired();
         if std::mem::take(&mut self.accept_again) {
             self.accept_programs();
             self.accept_relays();

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
+use std::time::SystemTime;
 
 use rustix::net::SendFlags;
 use weir_tls::TlsSession;
@@ -29,6 +30,11 @@ impl Transport {
     /// Whether the handshake is incomplete.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(TlsSession::is_handshaking)
+    }
+
+    /// Whether a certificate of one end has expired since the handshake.
+    pub(crate) fn has_expired(&self, now: SystemTime) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_expired(now))
     }
 
     /// Continues the handshake. Returns whether it is complete.
