@@ -80,8 +80,8 @@ impl FlowConnection {
             if session.has_input() {
                 return;
             }
-            if !session.is_handshaking() {
-                let until_expiry = session.expiry().duration_since(SystemTime::now()).unwrap_or_default();
+            if let Some(expiry) = session.expiry().filter(|_| !session.is_handshaking()) {
+                let until_expiry = expiry.duration_since(SystemTime::now()).unwrap_or_default();
                 max_wait = Some(max_wait.map_or(until_expiry, |wait| wait.min(until_expiry)));
             }
         }

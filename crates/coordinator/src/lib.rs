@@ -18,6 +18,7 @@ mod expiry;
 pub mod identity;
 pub mod listener;
 pub mod overlay;
+pub mod peers;
 pub mod policy;
 pub mod problem;
 pub mod registry;

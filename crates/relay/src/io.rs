@@ -4,7 +4,6 @@ mod congestion;
 mod expiry;
 mod lane;
 mod links;
-mod log_limit;
 mod pacer;
 mod pipe;
 mod program;

@@ -64,6 +64,16 @@ pub enum TlsError {
         /// `has expired` or `is not valid yet`.
         problem: &'static str,
     },
+    /// The own certificate has the name of another end.
+    #[error("{}: the certificate has the name {found}; expected {expected}", .certificate.display())]
+    OtherName {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// Its name.
+        found: String,
+        /// The name of this end.
+        expected: String,
+    },
     /// No authority of the file has signed the own certificate.
     #[error(
         "{}: no authority in {} has signed the certificate ({message}); expected a certificate of this authority",
@@ -143,6 +153,20 @@ pub fn client_config(files: &TlsFiles, protocol: &[u8]) -> Result<Arc<ClientConf
 /// A file cannot be read or parsed.
 pub fn own_expiry(files: &TlsFiles) -> Result<SystemTime, TlsError> {
     Ok(chain_expiry(&read_identity(files)?.0))
+}
+
+/// The name in the own certificate.
+///
+/// # Errors
+/// A file cannot be read or parsed, or the certificate has no name `weir://ROLE/NAME`, or several.
+pub fn own_name(files: &TlsFiles) -> Result<String, TlsError> {
+    name_of(files, &read_identity(files)?.0)
+}
+
+fn name_of(files: &TlsFiles, chain: &[CertificateDer<'_>]) -> Result<String, TlsError> {
+    certificate_name(&chain[0]).map_err(|error| {
+        TlsError::file(&files.certificate, "a certificate with a name `weir://ROLE/NAME`", error)
+    })
 }
 
 /// Checks that other ends with the same authorities accept the own certificate now.
@@ -263,9 +287,7 @@ impl Tls {
     /// As for [`server_config`], or the certificate has no name `weir://ROLE/NAME`.
     pub fn read(files: &TlsFiles, protocol: &[u8]) -> Result<Tls, TlsError> {
         let (chain, _) = read_identity(files)?;
-        let name = certificate_name(&chain[0]).map_err(|error| {
-            TlsError::file(&files.certificate, "a certificate with a name `weir://ROLE/NAME`", error)
-        })?;
+        let name = name_of(files, &chain)?;
         Ok(Tls {
             server: server_config(files, protocol)?,
             client: client_config(files, protocol)?,

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use rustls::{Connection, InvalidMessage};
 
-use crate::{ConnectionExpired, certificate_name, chain_expiry};
+use crate::{ConnectionExpired, WrongName, certificate_name, chain_expiry};
 
 /// The state of a TLS connection. Calls pass its socket.
 ///
@@ -15,24 +15,26 @@ use crate::{ConnectionExpired, certificate_name, chain_expiry};
 #[derive(Debug)]
 pub struct TlsSession {
     connection: Box<Connection>,
-    /// The end of the own certificate, and after the handshake the earlier one of both ends.
-    expiry: SystemTime,
+    /// The end of the own certificate, and after the handshake the earlier one of both ends. None if the own certificate had expired
+    /// before the handshake: the other end refuses it, and its reason counts.
+    expiry: Option<SystemTime>,
 }
 
 impl TlsSession {
     /// `own_expiry`: the end of the own certificate.
     pub(crate) fn new(connection: impl Into<Connection>, own_expiry: SystemTime) -> TlsSession {
-        TlsSession { connection: Box::new(connection.into()), expiry: own_expiry }
+        let expiry = Some(own_expiry).filter(|&expiry| expiry > SystemTime::now());
+        TlsSession { connection: Box::new(connection.into()), expiry }
     }
 
-    /// When the connection ends: the first certificate of both ends expires. During the handshake, the own certificate only.
-    pub fn expiry(&self) -> SystemTime {
+    /// When the connection ends: the first certificate of both ends expires. None during a handshake that the other end refuses.
+    pub fn expiry(&self) -> Option<SystemTime> {
         self.expiry
     }
 
     /// Whether a certificate of one end has expired since the handshake, which has its own check.
     pub fn has_expired(&self, now: SystemTime) -> bool {
-        !self.connection.is_handshaking() && now >= self.expiry
+        !self.connection.is_handshaking() && self.expiry.is_some_and(|expiry| now >= expiry)
     }
 
     fn check_expiry(&self) -> io::Result<()> {
@@ -90,7 +92,7 @@ impl TlsSession {
         let processed = self.connection.process_new_packets();
         if was_handshaking && !self.connection.is_handshaking() {
             let peer = self.connection.peer_certificates().unwrap_or_default();
-            self.expiry = self.expiry.min(chain_expiry(peer));
+            self.expiry = self.expiry.map(|expiry| expiry.min(chain_expiry(peer)));
         }
         // The answer, or the reason of a refusal.
         let flushed = self.flush(socket);
@@ -155,7 +157,7 @@ impl TlsSession {
     pub fn peer_name(&self) -> io::Result<String> {
         let certificate = self.connection.peer_certificates().and_then(<[_]>::first);
         let certificate = certificate.ok_or_else(|| io::Error::other("the other end has no certificate"))?;
-        certificate_name(certificate).map_err(io::Error::other)
+        certificate_name(certificate).map_err(|reason| WrongName(reason).into())
     }
 }
 

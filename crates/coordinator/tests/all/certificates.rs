@@ -59,6 +59,14 @@ impl Authority {
         self.sign(&params)
     }
 
+    /// A client's certificate with these URIs that is not valid yet.
+    #[allow(dead_code, reason = "each test has its own copy of this file")]
+    pub fn future_certificate(&self, names: &[&str]) -> CertifiedKey {
+        let mut params = Authority::params_for(names);
+        params.not_before = date_time_ymd(3000, 1, 1);
+        self.sign(&params)
+    }
+
     /// A client's certificate with these URIs that is valid for two to three seconds.
     #[allow(dead_code, reason = "each test has its own copy of this file")]
     pub fn short_certificate(&self, names: &[&str]) -> CertifiedKey {

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
-use weir_agent::live::endpoint::endpoint;
+use weir_agent::live::endpoint::CoordinatorEndpoint;
 use weir_proto::wire::AgentMessage;
 use weir_proto::wire::control_client::ControlClient;
 
@@ -104,8 +104,8 @@ async fn agent_streams_end_with_the_certificate_and_begin_again_with_a_new_one()
     let address = format!("localhost:{}", server.server().agents.port());
     let open = async |pair: CertifiedKey| {
         let [certificate, key, authority] = write_agent_files(&folder, &pair, server.authority());
-        let endpoint = endpoint(&address, Some([&certificate, &key, &authority])).unwrap();
-        let mut control = ControlClient::new(endpoint.connect().await.unwrap());
+        let endpoint = CoordinatorEndpoint::new(&address, Some([&certificate, &key, &authority])).unwrap();
+        let mut control = ControlClient::new(endpoint.current().connect().await.unwrap());
         let (reports, receiver) = mpsc::channel(1);
         reports.send(AgentMessage::hello(0, vec![125_000_000])).await.unwrap();
         let answer = control.stream_orders(ReceiverStream::new(receiver)).await?;
@@ -128,4 +128,82 @@ async fn agent_streams_end_with_the_certificate_and_begin_again_with_a_new_one()
     timeout(TIMEOUT, keep).await.unwrap().unwrap();
     open(again).await.map(drop).unwrap_err();
     open(server.authority().client_certificate(&["weir://agent/a"])).await.map(drop).unwrap();
+}
+
+/// The value of a metric; 0 if it does not exist.
+fn metric(server: &SecureServer, name: &str) -> f64 {
+    let reader = server.client_with_identity("weir://reader/prometheus");
+    let (status, text) = server.request(&reader, "GET", "/metrics", "").unwrap();
+    assert_eq!(status, 200, "{text}");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.map_or(0.0, |value| value.parse().unwrap())
+}
+
+#[test]
+fn failed_handshakes_are_counted_by_reason() {
+    let server = SecureServer::new();
+    let (authority, other) = (server.authority(), Authority::new());
+    let name = &["weir://operator/ann"][..];
+    let cases = [
+        ("expired", Some(authority.expired_certificate(name))),
+        ("not-yet-valid", Some(authority.future_certificate(name))),
+        // Both authorities have the same name.
+        ("unknown-authority", Some(other.client_certificate(name))),
+        ("no-certificate", None),
+        ("wrong-name", Some(authority.client_certificate(&["weir://root/ann"]))),
+    ];
+    for (reason, pair) in cases {
+        let client = Arc::new(client_config(authority, pair));
+        assert_eq!(server.request(&client, "GET", "/livez", ""), None);
+        let count =
+            metric(&server, &format!("weir_handshakes_failed_total{{port=\"api\",reason=\"{reason}\"}}"));
+        assert_eq!(count, 1.0, "{reason}");
+    }
+    let answer = crate::api::send_raw(server.server(), b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n");
+    assert!(!answer.starts_with("HTTP"), "{answer}");
+    // The client does not trust the authority of the server.
+    let client = Arc::new(client_config(&other, Some(authority.client_certificate(name))));
+    assert_eq!(server.request(&client, "GET", "/livez", ""), None);
+    for reason in ["plain-text", "refused-by-peer"] {
+        let count =
+            metric(&server, &format!("weir_handshakes_failed_total{{port=\"api\",reason=\"{reason}\"}}"));
+        assert_eq!(count, 1.0, "{reason}");
+    }
+    let seconds = metric(&server, "weir_certificate_expiry_seconds");
+    assert!(seconds > 86_400.0, "{seconds}");
+    let reader = metric(&server, "weir_peer_certificate_expiry_seconds{port=\"api\",role=\"reader\"}");
+    assert!(reader > 86_400.0, "{reader}");
+}
+
+#[tokio::test]
+async fn certificates_of_other_roles_are_counted_at_the_port_for_agents() {
+    let (server, folder) = (SecureServer::new(), tempfile::tempdir().unwrap());
+    let pair = server.authority().client_certificate(&["weir://framework/ads"]);
+    let [certificate, key, authority] = write_agent_files(&folder, &pair, server.authority());
+    let address = format!("localhost:{}", server.server().agents.port());
+    let endpoint = CoordinatorEndpoint::new(&address, Some([&certificate, &key, &authority])).unwrap();
+    let mut control = ControlClient::new(endpoint.current().connect().await.unwrap());
+    let (_reports, receiver) = mpsc::channel(1);
+    control.stream_orders(ReceiverStream::new(receiver)).await.unwrap_err();
+    let name = "weir_handshakes_failed_total{port=\"agents\",reason=\"wrong-name\"}";
+    assert_eq!(tokio::task::spawn_blocking(move || metric(&server, name)).await.unwrap(), 1.0);
+}
+
+#[test]
+fn new_certificate_of_the_coordinator_is_used_without_a_restart() {
+    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    authority.write_short_server_files(folder.path());
+    let path = folder.path().to_owned();
+    let server = SecureServer::start_with(authority, folder, "");
+    let client = server.client_with_identity("weir://operator/ann");
+    assert!(server.request(&client, "GET", "/livez", "").is_some());
+    std::thread::sleep(EXPIRED);
+    assert_eq!(server.request(&client, "GET", "/livez", ""), None);
+    server.authority().write_server_files(&path);
+    let began = Instant::now();
+    while server.request(&client, "GET", "/livez", "").is_none() {
+        assert!(began.elapsed() < TIMEOUT, "the new certificate is not used");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(metric(&server, "weir_certificate_reloads_total"), 1.0);
 }

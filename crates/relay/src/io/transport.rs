@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::SystemTime;
 
 use rustix::net::SendFlags;
-use weir_tls::TlsSession;
+use weir_tls::{TlsSession, WrongName};
 
 use super::socket::ready;
 
@@ -87,6 +87,6 @@ impl Transport {
         if name == expected {
             return Ok(());
         }
-        Err(io::Error::other(format!("the certificate has the name {name}; expected {expected}")))
+        Err(WrongName(format!("the certificate has the name {name}; expected {expected}")).into())
     }
 }

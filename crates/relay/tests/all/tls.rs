@@ -14,7 +14,7 @@ use weir_client::{FlowReceiver, FlowSender, FlowTls, Route};
 use weir_proto::relay::{RelayMatch, RelayPath, RelayRule, RuleScope};
 use weir_relay::forwarding::RelayId;
 use weir_relay::io::{Command, RelayTls};
-use weir_tls::{Tls, TlsFiles};
+use weir_tls::{HandshakeFailure, Tls, TlsFiles};
 
 use crate::certificates::Authority;
 use crate::test_relay::{TIMEOUT, TestRelay, connect_relays, overlay, random_bytes, transfer, wait_until};
@@ -279,6 +279,15 @@ fn links_and_connections_of_programs_end_with_a_certificate() {
         failure.is_some_and(|failure| failure.starts_with(refused))
     });
     assert_eq!(relays[0].status().links[&RelayId(2)].failures, 1);
+    let count = |relay: &TestRelay, failure| {
+        relay.status().handshake_failures.iter().find(|(reason, _)| *reason == failure).unwrap().1
+    };
+    assert!(count(&relays[0], HandshakeFailure::Expired) > 0);
+    assert!(count(&relays[1], HandshakeFailure::RefusedByPeer) > 0);
+    // The new certificate is used without a restart.
+    let new = relay_tls(&authority.write_files(folder.path(), &name(2)));
+    relays[1].handle.send(Command::SetTls(new));
+    wait_until(|| relays.iter().all(|relay| relay.status().links.values().all(|link| link.is_up)));
 }
 
 /// TLS of a program, also inside this host.
