@@ -142,12 +142,13 @@ us-1 = { region = "us", address = "198.51.100.1:7710", networks = ["198.51.100.0
 eu = { us = "1Gbit" }
 us = { eu = "1Gbit" }
 TOML
-install -d -o root -g weir -m 0750 /etc/weir
-install -o root -g weir -m 0640 serve.toml coordinator.pem coordinator.key authority.pem /etc/weir
-install -m 0600 node-1.pem /etc/weir/agent.pem
-install -m 0600 node-1.key /etc/weir/agent.key
-install -m 0600 eu-1.pem /etc/weir/relay.pem
-install -m 0600 eu-1.key /etc/weir/relay.key
+install -d -m 0755 /etc/weir
+install -m 0644 authority.pem /etc/weir
+install -o root -g weir -m 0640 serve.toml coordinator.pem coordinator.key /etc/weir
+install -o weir-agent -g root -m 0440 node-1.pem /etc/weir/agent.pem
+install -o weir-agent -g root -m 0440 node-1.key /etc/weir/agent.key
+install -o weir-relay -g root -m 0440 eu-1.pem /etc/weir/relay.pem
+install -o weir-relay -g root -m 0440 eu-1.key /etc/weir/relay.key
 cd ..
 install -m 0644 deploy/systemd/agent.env deploy/systemd/relay.env /etc/weir
 install -m 0644 deploy/systemd/weir-coordinator.service deploy/systemd/weir-agent.service deploy/systemd/weir-relay.service \

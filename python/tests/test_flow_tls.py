@@ -6,6 +6,7 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
 import unittest
 from typing import Tuple
 from unittest import mock
@@ -68,6 +69,23 @@ class FlowTlsTest(unittest.TestCase):
         for name, answer in (("ads", b"ack 0\n"), ("relay", b"ack 0\n"), ("search", b"")):
             with FlowReceiver(("127.0.0.1", 0), self.tls("ads")) as receiver:
                 self.assertEqual(self.first_answer(receiver, self.tls(name)), answer, name)
+
+    def test_connections_end_with_a_certificate(self) -> None:
+        tls = self.tls("ads")
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            client = socket.create_connection(listener.getsockname(), TIMEOUT)
+            accepted = tls.accept(listener.accept()[0])
+            self.addCleanup(accepted.close)
+            thread = threading.Thread(target=accepted.recv, args=(1,))
+            thread.start()
+            connection = tls.connect(client, to_relay=False)
+            self.addCleanup(connection.close)
+            self.assertEqual(connection.send(b"x"), 1)
+            thread.join()
+        with mock.patch("time.time", return_value=time.time() + 86_400 * 365_000):
+            for call in (lambda: connection.send(b"x"), lambda: connection.recv(1), lambda: accepted.recv(1)):
+                with self.assertRaises(ConnectionResetError):
+                    call()
 
     def test_receiver_refuses_plain_text(self) -> None:
         with FlowReceiver(("127.0.0.1", 0), self.tls("ads")) as receiver:

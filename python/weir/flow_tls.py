@@ -7,6 +7,7 @@ import os
 import socket
 import ssl
 import threading
+import time
 from typing import Optional, Tuple, Union
 
 # The environment variables with the files in PEM, and with 1 to apply TLS inside a host, too.
@@ -19,11 +20,15 @@ _RELAY = "weir://relay/"
 
 
 class TlsSocket:
-    """A TLS connection with the methods of a socket that does not block. Threads may share it."""
+    """A TLS connection with the methods of a socket that does not block. Threads may share it. Calls raise
+    :class:`ConnectionResetError` once a certificate of one end has expired."""
 
-    def __init__(self, sock: ssl.SSLSocket) -> None:
+    def __init__(self, sock: ssl.SSLSocket, own_expiry: float) -> None:
         self._socket = sock
         self._lock = threading.Lock()
+        self._own_expiry = own_expiry
+        # The time at which the first certificate of both ends expires, after the handshake.
+        self._expiry: Optional[float] = None
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -31,6 +36,7 @@ class TlsSocket:
     def recv(self, length: int) -> bytes:
         with self._lock:
             try:
+                self._check_expiry()
                 return self._socket.recv(length)
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 raise BlockingIOError from None
@@ -38,9 +44,17 @@ class TlsSocket:
     def send(self, data: Union[bytes, memoryview]) -> int:
         with self._lock:
             try:
+                self._check_expiry()
                 return self._socket.send(data)
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 raise BlockingIOError from None
+
+    def _check_expiry(self) -> None:
+        # None during the handshake, which has its own check.
+        if self._expiry is None and self._socket.version() is not None:
+            self._expiry = min(self._own_expiry, _certificate_expiry(self._socket.getpeercert()))
+        if self._expiry is not None and time.time() >= self._expiry:
+            raise ConnectionResetError("a certificate of the connection has expired")
 
     def pending(self) -> int:
         """The number of decrypted bytes, which make no socket readable."""
@@ -87,7 +101,8 @@ class FlowTls:
             load_files(context, certificate, key, authority)
             context.set_alpn_protocols([_PROTOCOL])
         try:
-            self._name = self._own_name()
+            certificate_fields = self._own_certificate()
+            self._name, self._expiry = _name(certificate_fields), _certificate_expiry(certificate_fields)
         except ssl.SSLError as error:
             text = f"{certificate}: cannot be used with the authority in {authority}: {_reason(error)}"
             raise _tls_error(text) from error
@@ -106,8 +121,8 @@ class FlowTls:
             raise ValueError(f"{', '.join(FILE_VARIABLES)}: some are missing; expected all three, or none")
         return cls(*files, include_local=local == "1")
 
-    def _own_name(self) -> str:
-        """The name in the own certificate, from a handshake in memory: the module `ssl` reads certificates of other ends only."""
+    def _own_certificate(self) -> Optional[dict]:
+        """The fields of the own certificate, from a handshake in memory: the module `ssl` reads certificates of other ends only."""
         to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
         client = self._client.wrap_bio(to_client, to_server)
         server = self._server.wrap_bio(to_server, to_client, server_side=True)
@@ -116,7 +131,7 @@ class FlowTls:
                 end.do_handshake()
             except ssl.SSLWantReadError:
                 pass
-        return _name(client.getpeercert())
+        return client.getpeercert()
 
     def connect(self, sock: socket.socket, to_relay: bool) -> FlowSocket:
         """The connection of a connected socket. Blocks until the end of the handshake. Raises :class:`ssl.SSLCertVerificationError` if
@@ -124,7 +139,7 @@ class FlowTls:
         if not self._applies_to(sock):
             return sock
         try:
-            connection = TlsSocket(self._client.wrap_socket(sock))
+            connection = TlsSocket(self._client.wrap_socket(sock), self._expiry)
         except ssl.SSLCertVerificationError as error:
             raise _tls_error(f"the certificate is refused: {_reason(error)}") from error
         try:
@@ -141,7 +156,8 @@ class FlowTls:
         """The connection of an accepted socket that does not block. Its handshake is part of the first calls of `recv`."""
         if not self._applies_to(sock):
             return sock
-        return TlsSocket(self._server.wrap_socket(sock, server_side=True, do_handshake_on_connect=False))
+        wrapped = self._server.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        return TlsSocket(wrapped, self._expiry)
 
     def check_sender(self, connection: TlsSocket) -> None:
         """Raises :class:`OSError` unless the other end is a relay, or a program of the same service."""
@@ -187,6 +203,11 @@ def _ip(text: str) -> Union[ipaddress.IPv4Address, ipaddress.IPv6Address]:
     ip = ipaddress.ip_address(text.partition("%")[0])
     mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
     return mapped or ip
+
+
+def _certificate_expiry(certificate: Optional[dict]) -> float:
+    """The first second after the validity of a certificate; 0 without one."""
+    return ssl.cert_time_to_seconds(certificate["notAfter"]) + 1 if certificate else 0
 
 
 def _name(certificate: Optional[dict]) -> str:

@@ -28,7 +28,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
-use tonic::transport::Endpoint;
 use weir_core::units::Rate;
 use weir_proto::{FlowKey, OrderedRate, Queues, Report};
 
@@ -51,6 +50,7 @@ mod throttle;
 pub mod watchdog;
 
 use coordinator_stream::StreamEvent;
+use endpoint::CoordinatorEndpoint;
 use flows::Flows;
 use interfaces::Machine;
 use observed_connections::Applications;
@@ -67,10 +67,10 @@ const DEFAULT_INTERVAL: Duration = Duration::from_millis(8);
 const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The configuration of an agent.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Settings {
-    /// The coordinator's address.
-    pub coordinator: Endpoint,
+    /// The coordinator's address, and the certificate for it.
+    pub coordinator: CoordinatorEndpoint,
     /// The number of this host or switch at the coordinator.
     pub host: u32,
     /// The link of a host, or the links of a switch in the coordinator's order.
@@ -378,7 +378,7 @@ pub async fn run(
     let link_rates: Vec<u64> = settings.links.iter().map(|link| link.rate.get() as u64).collect();
     let result = tokio::select! {
         ended = serve_programs(local_socket, shared.clone()) => ended,
-        () = coordinator_stream::keep_open(settings.coordinator.clone(), settings.host, &link_rates, event_sender, log) => Ok(()),
+        () = coordinator_stream::keep_open(&settings.coordinator, settings.host, &link_rates, event_sender, log) => Ok(()),
         () = run_main_loop(&shared, settings.host, &mut events) => Ok(()),
         () = manage_interfaces(&shared, &settings, desired_updates) => Ok(()),
         () = restore_programs(&shared) => Ok(()),

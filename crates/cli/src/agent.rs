@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::runtime::Builder;
 use weir_agent::htb::max_segments;
-use weir_agent::live::endpoint::endpoint;
+use weir_agent::live::endpoint::CoordinatorEndpoint;
 use weir_agent::live::watchdog::{self, WatchdogCommand};
 use weir_agent::live::{self, KernelState, Link, Settings};
 use weir_agent::queues::{
@@ -38,7 +38,7 @@ pub fn agent(args: &args::Agent) -> Result<(), Failure> {
 
 fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let files = args.credentials.tls_files(&args.coordinator, args.insecure)?;
-    let coordinator = endpoint(&args.coordinator, files).map_err(Failure::input)?;
+    let coordinator = CoordinatorEndpoint::new(&args.coordinator, files).map_err(Failure::input)?;
     // Switches run no programs with flows, so their agents have no local socket.
     let local_socket = args.rate.filter(|_| !args.dry_run).map(|_| args.socket.clone());
     let mut links: Vec<Link> = args.ports.iter().map(SwitchPort::to_link).collect();

@@ -3,7 +3,6 @@
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::pin;
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,23 +10,25 @@ use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use weir_agent::live::endpoint::endpoint;
+use weir_agent::live::endpoint::CoordinatorEndpoint;
 use weir_console::failure::Failure;
 use weir_console::table::format_count;
 use weir_console::{interrupt, output};
 use weir_relay::control::{self, OrderStatus};
 use weir_relay::forwarding::RelayId;
-use weir_relay::io::{Command, Handle, RelayTls, Server, ServerSettings};
+use weir_relay::io::{Command, Handle, Server, ServerSettings};
 use weir_relay::metrics::{self, MetricsSource};
 use weir_relay::overlay::Overlay;
 use weir_relay::overlay_file::{self, relay_by_name};
-use weir_tls::{Tls, TlsError, TlsFiles, check_own_certificate, relay_name};
 
 use crate::args;
 use crate::coordinator_hint::{HINT_DELAY, explain};
 use crate::serve::{init_log, wait_for_stop_signal};
 
+mod certificate;
 mod options;
+
+use certificate::RelayCertificate;
 
 /// The port for other relays.
 const RELAY_PORT: u16 = 7710;
@@ -59,7 +60,7 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
     let relays = args.relays.or(own.map(|(_, address)| address)).unwrap_or(any);
     options::check(args, relays)?;
     // Unusable files are an error before the relay connects to the coordinator.
-    relay_tls(args)?;
+    let certificate = certificate::read(args)?;
     if args.dry_run {
         return print_plan(args, overlay.as_ref(), relays);
     }
@@ -70,7 +71,7 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::runtime)?;
     match (overlay, own) {
         (Some(overlay), Some((id, _))) => runtime.block_on(async {
-            let mut relay = start(args, id, relays, None).await?;
+            let mut relay = start(args, id, relays, certificate, None).await?;
             relay.handle.send(Command::SetOverlay(overlay));
             tokio::select! {
                 _ = &mut relay.end => {}
@@ -79,12 +80,12 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
             relay.drain(drain_time(args)).await;
             relay.stop()
         }),
-        _ => runtime.block_on(run_with_coordinator(args, relays)),
+        _ => runtime.block_on(run_with_coordinator(args, relays, certificate)),
     }
 }
 
 fn print_plan(args: &args::RelayRun, overlay: Option<&Overlay>, relays: SocketAddr) -> Result<(), Failure> {
-    let (programs, relays_tls) = match relay_tls(args)? {
+    let (programs, relays_tls) = match args.credentials.certificate {
         None => ("plain text", "plain text"),
         Some(_) if args.insecure => ("plain text", "TLS"),
         Some(_) if args.tls_local => ("TLS", "TLS"),
@@ -112,21 +113,28 @@ fn print_plan(args: &args::RelayRun, overlay: Option<&Overlay>, relays: SocketAd
     Ok(output::print(text)?)
 }
 
-async fn run_with_coordinator(args: &args::RelayRun, relays: SocketAddr) -> Result<(), Failure> {
+async fn run_with_coordinator(
+    args: &args::RelayRun,
+    relays: SocketAddr,
+    certificate: Option<RelayCertificate>,
+) -> Result<(), Failure> {
     let files = args.credentials.tls_files(&args.coordinator, args.insecure)?;
-    let coordinator = endpoint(&args.coordinator, files).map_err(Failure::input)?;
+    let coordinator = CoordinatorEndpoint::new(&args.coordinator, files).map_err(Failure::input)?;
     let hint = tokio::spawn(explain_missing_coordinator(args.coordinator.clone(), files.is_some()));
+    let endpoint = || coordinator.current();
     let session = tokio::select! {
-        session = control::connect(&coordinator, &args.name) => session,
+        session = control::connect(&endpoint, &args.name) => session,
         () = wait_for_stop_signal() => return Ok(()),
+        never = certificate::reload(certificate.clone(), Some(coordinator.clone()), |_| {}) => match never {},
     };
     hint.abort();
     let (statuses, status) = watch::channel(OrderStatus::default());
-    let relay = start(args, RelayId(session.id()), relays, Some(status)).await?;
+    let control = Control { coordinator: coordinator.clone(), status };
+    let relay = start(args, RelayId(session.id()), relays, certificate, Some(control)).await?;
     let (drained, finish) = oneshot::channel::<()>();
     let finish = async { drop(finish.await) };
     let handle = relay.handle.clone();
-    let stream = control::run(coordinator, &args.name, session, handle, statuses, finish);
+    let stream = control::run(move || coordinator.current(), &args.name, session, handle, statuses, finish);
     // The coordinator needs the reports of a relay that drains.
     let drain = async {
         wait_for_stop_signal().await;
@@ -169,16 +177,23 @@ struct RunningRelay {
     /// Closed when the thread has ended.
     end: oneshot::Receiver<()>,
     thread: thread::JoinHandle<Result<(), weir_relay::io::ServerError>>,
-    /// Serves metrics.
-    metrics: Option<JoinHandle<()>>,
+    /// Serves metrics, and reads new certificates.
+    tasks: Vec<JoinHandle<()>>,
 }
 
-/// Starts a relay. `orders`: the state of a coordinator's orders, for metrics.
+/// A coordinator, and the state of its orders.
+struct Control {
+    coordinator: CoordinatorEndpoint,
+    status: watch::Receiver<OrderStatus>,
+}
+
+/// Starts a relay, with or without a coordinator.
 async fn start(
     args: &args::RelayRun,
     id: RelayId,
     relays: SocketAddr,
-    orders: Option<watch::Receiver<OrderStatus>>,
+    certificate: Option<RelayCertificate>,
+    control: Option<Control>,
 ) -> Result<RunningRelay, Failure> {
     let metrics_listener =
         match args.metrics {
@@ -191,7 +206,7 @@ async fn start(
         id,
         memory_bytes: args.memory.get() as u64,
         congestion_control: args.congestion_control.clone(),
-        tls: relay_tls(args)?.map(Arc::new),
+        tls: certificate.as_ref().map(|certificate| certificate.current()),
     };
     let (server, handle) = Server::bind(settings, args.programs, relays)
         .map_err(|error| options::listen_failure(args, error))?;
@@ -203,9 +218,15 @@ async fn start(
         server.run()
     });
     let thread = thread.map_err(Failure::runtime)?;
-    let source = MetricsSource { relay: handle.clone(), orders };
+    let (coordinator, orders) = control.map(|control| (control.coordinator, control.status)).unzip();
+    let source = MetricsSource { relay: handle.clone(), orders, certificate: certificate.clone() };
     let metrics = metrics_listener.map(|listener| tokio::spawn(metrics::serve(listener, source)));
-    Ok(RunningRelay { handle, thread, end, metrics })
+    let reloaded = handle.clone();
+    let reload = tokio::spawn(async move {
+        let apply = |tls| reloaded.send(Command::SetTls(tls));
+        match certificate::reload(certificate, coordinator, apply).await {}
+    });
+    Ok(RunningRelay { handle, thread, end, tasks: metrics.into_iter().chain([reload]).collect() })
 }
 
 impl RunningRelay {
@@ -239,9 +260,7 @@ impl RunningRelay {
     /// Ends the thread.
     fn stop(self) -> Result<(), Failure> {
         self.handle.send(Command::Stop);
-        if let Some(metrics) = &self.metrics {
-            metrics.abort();
-        }
+        self.tasks.iter().for_each(JoinHandle::abort);
         match self.thread.join() {
             Ok(result) => result.map_err(Failure::runtime),
             Err(_) => Err(Failure::runtime("the thread of the relay has panicked")),
@@ -251,29 +270,4 @@ impl RunningRelay {
 
 fn count_flows(count: usize) -> String {
     format!("{count} flow{}", if count == 1 { "" } else { "s" })
-}
-
-/// Reads the certificate, and checks that other relays accept it.
-fn relay_tls(args: &args::RelayRun) -> Result<Option<RelayTls>, Failure> {
-    let args::Credentials { certificate, key, authority } = &args.credentials;
-    let (Some(certificate), Some(key), Some(authority)) = (certificate, key, authority) else {
-        return Ok(None);
-    };
-    let files = TlsFiles { certificate: certificate.clone(), key: key.clone(), clients: authority.clone() };
-    let read = |protocol: &[u8]| Tls::read(&files, protocol).map_err(Failure::input);
-    let programs = if args.insecure { None } else { Some(read(b"weir-flow")?.with_local(args.tls_local)) };
-    let tls = RelayTls { relays: read(b"weir-relay")?, programs };
-    let (found, expected) = (tls.relays.name(), relay_name(&args.name));
-    if found != expected {
-        let path = certificate.display();
-        return Err(Failure::input(format_args!(
-            "--certificate: {path} has the name {found}; expected {expected}"
-        )));
-    }
-    check_own_certificate(&files).map_err(|error| match error {
-        // The file or the clock may be corrected while systemd starts the relay again.
-        TlsError::NotValidNow { .. } if !args.dry_run => Failure::runtime(error),
-        _ => Failure::input(error),
-    })?;
-    Ok(Some(tls))
 }

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_flow::BackLine;
@@ -74,10 +74,16 @@ impl FlowConnection {
         self.session().map_or(Ok(()), |session| check(&session.peer_name()?))
     }
 
-    /// Waits until the connection is readable, or writable if there is output.
-    pub(crate) fn wait(&self, has_output: bool, max_wait: Option<Duration>) {
-        if self.session().is_some_and(|mut session| session.has_input()) {
-            return;
+    /// Waits until the connection is readable, or writable if there is output, or a certificate expires: the read that follows fails.
+    pub(crate) fn wait(&self, has_output: bool, mut max_wait: Option<Duration>) {
+        if let Some(mut session) = self.session() {
+            if session.has_input() {
+                return;
+            }
+            if let Some(expiry) = session.expiry().filter(|_| !session.is_handshaking()) {
+                let until_expiry = expiry.duration_since(SystemTime::now()).unwrap_or_default();
+                max_wait = Some(max_wait.map_or(until_expiry, |wait| wait.min(until_expiry)));
+            }
         }
         let flags = if has_output { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         // A time that the kernel cannot represent means no limit.

@@ -35,6 +35,18 @@ impl Identity {
     /// Prefix of all identities.
     pub const SCHEME: &'static str = weir_tls::SCHEME;
 
+    /// The role; `local` for a client over plain text.
+    pub fn role(&self) -> &'static str {
+        match self {
+            Identity::Agent(_) => "agent",
+            Identity::Relay(_) => "relay",
+            Identity::Framework(_) => "framework",
+            Identity::Operator(_) => "operator",
+            Identity::Reader(_) => "reader",
+            Identity::Local => "local",
+        }
+    }
+
     /// Whether this identity may see objects of a service; `None` stands for objects without a service.
     pub fn may_see(&self, service: Option<&str>) -> bool {
         match self {
@@ -78,15 +90,15 @@ impl FromStr for Identity {
 
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (role, name) = match self {
-            Identity::Agent(name) => ("agent", name),
-            Identity::Relay(name) => ("relay", name),
-            Identity::Framework(name) => ("framework", name),
-            Identity::Operator(name) => ("operator", name),
-            Identity::Reader(name) => ("reader", name),
-            Identity::Local => return f.write_str("a client on this host"),
+        let (Identity::Agent(name)
+        | Identity::Relay(name)
+        | Identity::Framework(name)
+        | Identity::Operator(name)
+        | Identity::Reader(name)) = self
+        else {
+            return f.write_str("a client on this host");
         };
-        write!(f, "{}{role}/{name}", Identity::SCHEME)
+        write!(f, "{}{}/{name}", Identity::SCHEME, self.role())
     }
 }
 

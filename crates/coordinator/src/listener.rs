@@ -1,18 +1,17 @@
 //! Accepts connections, authenticates their peers and passes the connections to a server.
 //!
 //! [`Admission`] limits the number of connections. Handshakes are concurrent, and each has to complete within
-//! [`HANDSHAKE_TIMEOUT`]. The kernel closes a connection whose peer does not acknowledge data for [`UNACKED_TIMEOUT`].
+//! [`HANDSHAKE_TIMEOUT`]. A connection ends with the first of the certificates of both ends that expires. The kernel closes a
+//! connection whose peer does not acknowledge data for [`UNACKED_TIMEOUT`].
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustls::ServerConfig;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -20,12 +19,14 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tracing::{debug, warn};
-use weir_tls::is_plain_text;
+use tracing::{debug, info, warn};
+use weir_tls::{WrongName, chain_expiry};
 
 use crate::admission::{Admission, ConnectionSlot};
+use crate::expiry::Expiry;
 use crate::identity::Identity;
-use crate::tls;
+use crate::peers::{ConnectedPeer, Peers};
+use crate::tls::{self, ServerCertificate};
 
 /// Maximum duration of a handshake.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,29 +34,6 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which the kernel closes a connection with unacknowledged data, and idle time after which it sends
 /// keepalive probes.
 pub const UNACKED_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Minimum time between two log lines about plain text from one address.
-const PLAIN_TEXT_WARNING_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Maximum number of addresses in such lines per interval.
-const MAX_WARNED_ADDRESSES: usize = 64;
-
-/// Addresses of peers that used plain text where TLS is required, with the time of the last log line.
-#[derive(Debug, Default)]
-struct PlainTextWarnings(Mutex<BTreeMap<IpAddr, Instant>>);
-
-impl PlainTextWarnings {
-    /// Whether to log a further connection from this address.
-    fn permits(&self, address: IpAddr) -> bool {
-        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        times.retain(|_, time| time.elapsed() < PLAIN_TEXT_WARNING_INTERVAL);
-        let is_due = times.len() < MAX_WARNED_ADDRESSES && !times.contains_key(&address);
-        if is_due {
-            times.insert(address, Instant::now());
-        }
-        is_due
-    }
-}
 
 /// An authenticated connection.
 pub struct PeerConnection {
@@ -69,9 +47,16 @@ pub struct PeerConnection {
     pub close_signal: Option<Arc<Notify>>,
 }
 
-/// Bytes of a connection. The connection counts for the limits until the stream is dropped.
+/// Bytes of a connection. The connection counts for the limits until the stream is dropped. Reads and writes fail once a
+/// certificate of one end has expired.
 pub struct PeerStream {
     transport: Transport,
+    /// When it ends; none for plain text.
+    expiry: Option<Expiry>,
+    is_expiry_logged: bool,
+    address: SocketAddr,
+    identity: Identity,
+    _connected: Option<ConnectedPeer>,
     _slot: ConnectionSlot,
 }
 
@@ -83,22 +68,30 @@ enum Transport {
 /// Accepts peers at `listener` until the receiver is dropped. Without TLS, only peers on this host are accepted.
 pub fn accept_peers(
     listener: TcpListener,
-    tls: Option<Arc<ServerConfig>>,
+    certificate: Option<Arc<ServerCertificate>>,
     admission: Arc<Admission>,
+    known: Arc<Peers>,
 ) -> mpsc::Receiver<PeerConnection> {
     // Connections that wait for the channel count for the limits, since they keep their slots.
     let (peers, receiver) = mpsc::channel(1);
-    tokio::spawn(accept_connections(listener, tls.map(TlsAcceptor::from), admission, peers));
+    tokio::spawn(accept_connections(listener, Authenticator { certificate, known }, admission, peers));
     receiver
+}
+
+/// Authenticates peers.
+#[derive(Clone)]
+struct Authenticator {
+    /// None for plain text.
+    certificate: Option<Arc<ServerCertificate>>,
+    known: Arc<Peers>,
 }
 
 async fn accept_connections(
     listener: TcpListener,
-    tls: Option<TlsAcceptor>,
+    authenticator: Authenticator,
     admission: Arc<Admission>,
     peers: mpsc::Sender<PeerConnection>,
 ) {
-    let warnings = Arc::new(PlainTextWarnings::default());
     loop {
         let connection = tokio::select! {
             () = peers.closed() => return,
@@ -107,8 +100,7 @@ async fn accept_connections(
         match connection {
             Ok((socket, address)) => match admission.admit(address.ip()) {
                 Some(slot) => {
-                    let (tls, peers, warnings) = (tls.clone(), peers.clone(), Arc::clone(&warnings));
-                    tokio::spawn(handshake(socket, address, tls, slot, peers, warnings));
+                    tokio::spawn(handshake(socket, address, authenticator.clone(), slot, peers.clone()));
                 }
                 None => debug!(%address, "connection refused: too many connections"),
             },
@@ -125,23 +117,24 @@ async fn accept_connections(
 async fn handshake(
     socket: TcpStream,
     address: SocketAddr,
-    tls: Option<TlsAcceptor>,
+    authenticator: Authenticator,
     slot: ConnectionSlot,
     peers: mpsc::Sender<PeerConnection>,
-    warnings: Arc<PlainTextWarnings>,
 ) {
     let close_signal = slot.close_signal();
-    let authenticated = timeout(HANDSHAKE_TIMEOUT, authenticate(socket, address, tls, slot));
+    let authenticated = timeout(HANDSHAKE_TIMEOUT, authenticator.authenticate(socket, address, slot));
     match run_unless_closed(close_signal.as_deref(), authenticated).await {
         // Sending fails only if the server has ended.
         Some(Ok(Ok(peer))) => drop(peers.send(peer).await),
-        Some(Ok(Err(error))) if is_plain_text(&error) && warnings.permits(address.ip()) => warn!(
-            %address,
-            "connection refused: the peer uses plain text; expected TLS; help: start the agent, relay or client with --certificate, \
-             --key and --authority"
-        ),
-        Some(Ok(Err(error))) => debug!(%address, %error, "connection refused"),
-        Some(Err(_)) => debug!(%address, "connection refused: handshake not completed in time"),
+        Some(Ok(Err(Refusal::Handshake(error)))) => authenticator.known.note_failure(address, &error),
+        Some(Ok(Err(Refusal::Socket(error)))) => debug!(%address, %error, "connection refused"),
+        Some(Ok(Err(Refusal::TooManyConnections))) => {
+            debug!(%address, "connection refused: too many connections of this identity");
+        }
+        Some(Err(_)) => {
+            let late = io::Error::new(io::ErrorKind::TimedOut, "handshake not completed in time");
+            authenticator.known.note_failure(address, &late);
+        }
         None => debug!(%address, "connection refused: too many connections"),
     }
 }
@@ -155,37 +148,91 @@ pub async fn run_unless_closed<T>(close_signal: Option<&Notify>, work: impl Futu
     }
 }
 
-async fn authenticate(
-    socket: TcpStream,
-    address: SocketAddr,
-    tls: Option<TlsAcceptor>,
-    slot: ConnectionSlot,
-) -> io::Result<PeerConnection> {
+/// Why a connection is refused.
+enum Refusal {
+    /// The kernel refused an option.
+    Socket(io::Error),
+    /// The handshake failed.
+    Handshake(io::Error),
+    /// The limit of an identity is reached.
+    TooManyConnections,
+}
+
+fn set_options(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
-    let options = SockRef::from(&socket);
+    let options = SockRef::from(socket);
     options.set_tcp_keepalive(
         &TcpKeepalive::new().with_time(UNACKED_TIMEOUT).with_interval(UNACKED_TIMEOUT / 6),
     )?;
     #[cfg(target_os = "linux")]
     options.set_tcp_user_timeout(Some(UNACKED_TIMEOUT))?;
-    let (identity, transport, slot) = match tls {
-        None if address.ip().to_canonical().is_loopback() => {
-            (Identity::Local, Transport::Plain(socket), slot)
+    Ok(())
+}
+
+impl Authenticator {
+    async fn authenticate(
+        &self,
+        socket: TcpStream,
+        address: SocketAddr,
+        slot: ConnectionSlot,
+    ) -> Result<PeerConnection, Refusal> {
+        set_options(&socket).map_err(Refusal::Socket)?;
+        let Some(certificate) = &self.certificate else {
+            if !address.ip().to_canonical().is_loopback() {
+                let error = io::Error::other("plain text from another host; expected TLS");
+                return Err(Refusal::Handshake(error));
+            }
+            let close_signal = slot.close_signal();
+            let stream = PeerStream::new(Transport::Plain(socket), address, Identity::Local, slot);
+            return Ok(PeerConnection { identity: Identity::Local, address, stream, close_signal });
+        };
+        let own = certificate.current();
+        let accepted = TlsAcceptor::from(own.config(self.known.port())).accept(socket).await;
+        let stream = accepted.map_err(Refusal::Handshake)?;
+        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let no_name = |reason| Refusal::Handshake(WrongName(reason).into());
+        let client = chain.first().ok_or_else(|| no_name("client presented no certificate".to_owned()))?;
+        let identity = tls::certificate_identity(client).map_err(no_name)?;
+        let client_expiry = chain_expiry(chain);
+        let slot = slot.identify(identity.to_string()).ok_or(Refusal::TooManyConnections)?;
+        let close_signal = slot.close_signal();
+        let mut stream = PeerStream::new(Transport::Tls(Box::new(stream)), address, identity.clone(), slot);
+        stream.expiry = Some(Expiry::new(own.expiry().min(client_expiry)));
+        stream._connected = Some(self.known.connect(&identity, client_expiry));
+        Ok(PeerConnection { identity, address, stream, close_signal })
+    }
+}
+
+impl PeerStream {
+    fn new(
+        transport: Transport,
+        address: SocketAddr,
+        identity: Identity,
+        slot: ConnectionSlot,
+    ) -> PeerStream {
+        PeerStream {
+            transport,
+            expiry: None,
+            is_expiry_logged: false,
+            address,
+            identity,
+            _connected: None,
+            _slot: slot,
         }
-        None => return Err(io::Error::other("plain text from another host; expected TLS")),
-        Some(tls) => {
-            let stream = tls.accept(socket).await?;
-            let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-            let certificate =
-                certificate.ok_or_else(|| io::Error::other("client presented no certificate"))?;
-            let identity = tls::certificate_identity(certificate).map_err(io::Error::other)?;
-            let slot = slot.identify(identity.to_string());
-            let slot = slot.ok_or_else(|| io::Error::other("too many connections of this identity"))?;
-            (identity, Transport::Tls(Box::new(stream)), slot)
+    }
+
+    /// Fails once a certificate has expired, and wakes the task then.
+    fn check_expiry(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(expiry) = &mut self.expiry else { return Ok(()) };
+        let checked = expiry.check(cx);
+        if checked.is_err() && !std::mem::replace(&mut self.is_expiry_logged, true) {
+            info!(
+                address = %self.address, identity = %self.identity,
+                "connection closed: a certificate has expired; expected a connection with a new one"
+            );
         }
-    };
-    let close_signal = slot.close_signal();
-    Ok(PeerConnection { identity, address, stream: PeerStream { transport, _slot: slot }, close_signal })
+        checked
+    }
 }
 
 impl AsyncRead for PeerStream {
@@ -194,6 +241,7 @@ impl AsyncRead for PeerStream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.check_expiry(cx)?;
         match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
@@ -203,6 +251,7 @@ impl AsyncRead for PeerStream {
 
 impl AsyncWrite for PeerStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.check_expiry(cx)?;
         match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_write(cx, buf),

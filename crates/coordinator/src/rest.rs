@@ -29,11 +29,14 @@ use crate::admission::Admission;
 use crate::config::Limits;
 use crate::identity::Identity;
 use crate::listener::{PeerConnection, run_unless_closed};
+use crate::peers::Peers;
 use crate::problem::Problem;
 use crate::registry::Registry;
+use crate::tls::ServerCertificate;
 
 mod backup;
 mod body;
+mod certificate_metrics;
 mod coflows;
 mod events;
 mod health;
@@ -66,11 +69,22 @@ const MAX_TOTAL_BODY_BYTES: usize = 64 << 20;
 /// Time for pending requests to complete after the server is stopped.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// What metrics show about the ports.
+#[derive(Clone)]
+pub struct PortStatus {
+    /// The connections of the API.
+    pub admission: Arc<Admission>,
+    /// The peers of each port.
+    pub peers: [Arc<Peers>; 2],
+    /// The coordinator's certificate; none for plain text.
+    pub certificate: Option<Arc<ServerCertificate>>,
+}
+
 /// State of all request handlers.
 #[derive(Clone)]
 struct Api {
     registry: Arc<Registry>,
-    admission: Arc<Admission>,
+    ports: PortStatus,
     limits: Limits,
     /// A permit for each byte of concurrently read bodies.
     body_permits: Arc<Semaphore>,
@@ -122,17 +136,12 @@ pub fn openapi_document() -> utoipa::openapi::OpenApi {
     routes().into_openapi()
 }
 
-fn router(
-    registry: Arc<Registry>,
-    admission: Arc<Admission>,
-    limits: Limits,
-    stop: watch::Receiver<bool>,
-) -> Router {
+fn router(registry: Arc<Registry>, ports: PortStatus, limits: Limits, stop: watch::Receiver<bool>) -> Router {
     let (router, document) = routes().split_for_parts();
     let body_bytes = MAX_TOTAL_BODY_BYTES.max(limits.max_body.get() as usize).min(Semaphore::MAX_PERMITS);
     let api = Api {
         registry,
-        admission,
+        ports,
         limits,
         body_permits: Arc::new(Semaphore::new(body_bytes)),
         backup_permits: Arc::new(Semaphore::new(1)),
@@ -199,12 +208,12 @@ fn http_builder(head_timeout: Duration) -> http1::Builder {
 /// Serves `peers` until `stop` is true. Pending requests then have [`DRAIN_TIMEOUT`] to complete.
 pub async fn serve(
     mut peers: mpsc::Receiver<PeerConnection>,
-    admission: Arc<Admission>,
+    ports: PortStatus,
     registry: Arc<Registry>,
     limits: Limits,
     mut stop: watch::Receiver<bool>,
 ) {
-    let router = router(registry, admission, limits, stop.clone());
+    let router = router(registry, ports, limits, stop.clone());
     let (full_http, mut probe_http) = (http_builder(HEAD_TIMEOUT), http_builder(PROBE_HEAD_TIMEOUT));
     probe_http.keep_alive(false);
     let connections = GracefulShutdown::new();

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::stream::{Stream, unfold};
-use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tonic::transport::server::Connected;
-use tracing::{debug, error, info};
+use tracing::{error, info};
 use weir_core::wide_area;
+use weir_tls::WrongName;
 
 use crate::admission::{Admission, Quota};
 use crate::agents::{self, PeerInfo, ProvenPeer};
@@ -23,16 +23,19 @@ use crate::control_thread;
 use crate::identity::Identity;
 use crate::listener::{self, PeerConnection};
 use crate::overlay::{self, Overlay};
+use crate::peers::Peers;
 use crate::registry::Registry;
+use crate::rest::{self, PortStatus};
 use crate::store::Store;
-use crate::{rest, tls};
+use crate::tls::{self, Port, ServerCertificate};
 
 /// A coordinator whose listeners are open.
 pub struct Coordinator {
     config: Config,
     registry: Arc<Registry>,
-    agents: (TcpListener, Option<Arc<ServerConfig>>),
-    api: (TcpListener, Option<Arc<ServerConfig>>),
+    certificate: Option<Arc<ServerCertificate>>,
+    agents: TcpListener,
+    api: TcpListener,
 }
 
 impl Coordinator {
@@ -42,11 +45,8 @@ impl Coordinator {
     /// # Errors
     /// A certificate, an address, the store or the policy cannot be used, or the operating system cannot create a thread.
     pub async fn new(config: Config) -> Result<Coordinator, String> {
-        let tls_config = |protocol: &[u8]| {
-            config.tls.as_ref().map(|files| tls::server_config(files, protocol)).transpose()
-        };
-        let agents_tls = tls_config(b"h2").map_err(|error| error.to_string())?;
-        let api_tls = tls_config(b"http/1.1").map_err(|error| error.to_string())?;
+        let certificate = config.tls.as_ref().map(tls::read_certificate).transpose();
+        let certificate = certificate.map_err(|error| error.to_string())?;
         let listen = async |key: &str, address: SocketAddr| {
             let error = |error| {
                 format!(
@@ -55,8 +55,8 @@ impl Coordinator {
             };
             TcpListener::bind(address).await.map_err(error)
         };
-        let agents = (listen("agents", config.agents_address).await?, agents_tls);
-        let api = (listen("api", config.api_address).await?, api_tls);
+        let agents = listen("agents", config.agents_address).await?;
+        let api = listen("api", config.api_address).await?;
         let store = Store::open(&config.store_path).map_err(|error| error.to_string())?;
         let policy = config.policy.build(&config.names, &config.weights);
         let control_plane = ControlPlane::new(
@@ -79,7 +79,7 @@ impl Coordinator {
             .map_err(|error| format!("control thread: cannot be created: {error}"))?;
         let overlay = config.overlay.as_ref().map(|overlay| start_overlay(&config, overlay, store.epoch()));
         let registry = Arc::new(Registry::new(&config, store, handle, overlay.transpose()?).await?);
-        Ok(Coordinator { config, registry, agents, api })
+        Ok(Coordinator { config, registry, certificate, agents, api })
     }
 
     /// Local addresses of the listeners for agents and for the API.
@@ -87,7 +87,7 @@ impl Coordinator {
     /// # Errors
     /// The operating system cannot return them.
     pub fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
-        Ok((self.agents.0.local_addr()?, self.api.0.local_addr()?))
+        Ok((self.agents.local_addr()?, self.api.local_addr()?))
     }
 
     /// The registry.
@@ -101,7 +101,7 @@ impl Coordinator {
     /// # Errors
     /// The server for agents has failed.
     pub async fn run(self, stop: watch::Receiver<bool>) -> Result<(), String> {
-        let Coordinator { config, registry, agents, api } = self;
+        let Coordinator { config, registry, certificate, agents, api } = self;
         // An agent or relay has one connection, and a second one until it detects that the first has failed.
         let names: Vec<String> = registry.agent_names().map(str::to_owned).collect();
         let relays: Vec<String> = config
@@ -114,16 +114,25 @@ impl Coordinator {
         let per_address =
             if config.tls.is_some() { config.limits.max_connections_per_address as usize } else { total };
         let quota = Quota { total, per_address, per_identity: 4, probes: 0 };
-        let peers = listener::accept_peers(agents.0, agents.1, Admission::new(quota));
+        let agent_peers = Peers::new(Port::Agents);
+        let admission = Admission::new(quota);
+        let peers = listener::accept_peers(agents, certificate.clone(), admission, Arc::clone(&agent_peers));
         let (handle, overlay) = (registry.handle().clone(), registry.overlay().cloned());
         let mut stopped = stop.clone();
         let stopped = async move {
             let _ = stopped.wait_for(|stop| *stop).await;
         };
         let has_tls = config.tls.is_some();
+        let known_agents = Arc::clone(&agent_peers);
         let serve_agents = async move {
             let served = if has_tls {
-                agents::serve_connections(proven_peers(peers, names, relays), handle, overlay, stopped).await
+                agents::serve_connections(
+                    proven_peers(peers, names, relays, known_agents),
+                    handle,
+                    overlay,
+                    stopped,
+                )
+                .await
             } else {
                 agents::serve_connections(local_peers(peers), handle, overlay, stopped).await
             };
@@ -131,8 +140,18 @@ impl Coordinator {
             std::future::pending().await
         };
         let admission = Admission::new(config.limits.connection_quota());
-        let api_peers = listener::accept_peers(api.0, api.1, Arc::clone(&admission));
-        let serve_api = rest::serve(api_peers, admission, Arc::clone(&registry), config.limits, stop.clone());
+        let api_known = Peers::new(Port::Api);
+        let api_peers =
+            listener::accept_peers(api, certificate.clone(), Arc::clone(&admission), Arc::clone(&api_known));
+        let ports =
+            PortStatus { admission, peers: [agent_peers, api_known], certificate: certificate.clone() };
+        let serve_api = rest::serve(api_peers, ports, Arc::clone(&registry), config.limits, stop.clone());
+        let reload = async move {
+            match certificate {
+                Some(certificate) => tls::reload_certificate(certificate).await,
+                None => std::future::pending().await,
+            }
+        };
         let watch_registry = registry.watch(stop.clone());
         info!(epoch = registry.epoch(), hosts = config.hosts.len(), "serving");
         let mut stop_signal = stop;
@@ -141,6 +160,7 @@ impl Coordinator {
             // Agents keep their streams open, so shutdown does not wait for them.
             ((), ()) = async { tokio::join!(serve_api, watch_registry) } => {}
             () = wait_for_drain(&mut stop_signal) => {}
+            () = reload => {}
         }
         info!("stopped");
         Ok(())
@@ -179,8 +199,9 @@ fn proven_peers(
     peers: mpsc::Receiver<PeerConnection>,
     agents: Vec<String>,
     relays: Vec<String>,
+    known: Arc<Peers>,
 ) -> impl Stream<Item = io::Result<AgentConnection>> {
-    unfold((peers, agents, relays), |(mut peers, agents, relays)| async {
+    unfold((peers, agents, relays, known), |(mut peers, agents, relays, known)| async {
         loop {
             let peer = peers.recv().await?;
             let number = |names: &[String], name: &str| names.iter().position(|known| known == name);
@@ -190,15 +211,16 @@ fn proven_peers(
                 _ => None,
             };
             let Some(proven_peer) = proven_peer else {
-                debug!(
-                    address = %peer.address, identity = %peer.identity,
-                    "connection refused: not an agent or relay of the configuration"
+                let reason = format!(
+                    "{} is not an agent or relay of the configuration; expected one on this port",
+                    peer.identity
                 );
+                known.note_failure(peer.address, &WrongName(reason).into());
                 continue;
             };
             return Some((
                 Ok(AgentConnection { peer, proven_peer: Some(proven_peer) }),
-                (peers, agents, relays),
+                (peers, agents, relays, known),
             ));
         }
     })

@@ -17,7 +17,7 @@ use weir_proto::relay::{
     GroupProgress, MAX_RELAY_ORDER_BYTES, MAX_RELAY_REPORT_BYTES, MAX_REPORTED_GROUPS, PathSample,
     RelayHello, RelayOrder, RelayReport, RelayWelcome, UnruledFlow,
 };
-use weir_tls::is_plain_text;
+use weir_tls::{LogLimit, is_plain_text};
 
 use crate::io::{Command, Handle, LinkStatus, Status};
 use crate::orders::Orders;
@@ -74,15 +74,16 @@ impl Backoff {
 }
 
 /// Opens a stream for the relay `name`. Tries again until the coordinator accepts it, and logs why it does not.
-pub async fn connect(coordinator: &Endpoint, name: &str) -> Session {
+/// `coordinator`: the endpoint for the next connection, with the certificate at that time.
+pub async fn connect(coordinator: &impl Fn() -> Endpoint, name: &str) -> Session {
     reconnect(coordinator, name, &mut Backoff::default()).await
 }
 
-async fn reconnect(coordinator: &Endpoint, name: &str, backoff: &mut Backoff) -> Session {
-    let mut last_reason = String::new();
+async fn reconnect(coordinator: &impl Fn() -> Endpoint, name: &str, backoff: &mut Backoff) -> Session {
+    let (start, mut log_limit) = (Instant::now(), LogLimit::default());
     loop {
         backoff.wait().await;
-        let reason = match timeout(MESSAGE_TIMEOUT, open(coordinator, name)).await {
+        let reason = match timeout(MESSAGE_TIMEOUT, open(&coordinator(), name)).await {
             Ok(Ok(session)) => {
                 tracing::info!(relay = name, id = session.id(), "connected with the coordinator");
                 return session;
@@ -90,9 +91,8 @@ async fn reconnect(coordinator: &Endpoint, name: &str, backoff: &mut Backoff) ->
             Ok(Err(reason)) => reason,
             Err(_) => format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs()),
         };
-        if reason != last_reason {
+        if log_limit.permits("", &reason, start.elapsed()) {
             tracing::warn!(%reason, "no coordinator; trying again");
-            last_reason = reason;
         }
     }
 }
@@ -136,7 +136,8 @@ fn status_reason(status: &tonic::Status) -> String {
         return "the coordinator has no overlay, or another version; help: add [overlay] to its configuration"
             .to_owned();
     }
-    status.message().to_owned()
+    // The cause can be an alert: the coordinator refuses the certificate.
+    status.source().map_or_else(|| status.message().to_owned(), error_chain)
 }
 
 /// Why the coordinator cannot be reached.
@@ -209,7 +210,7 @@ impl OrderStatus {
 /// # Errors
 /// [`ControlError`].
 pub async fn run(
-    coordinator: Endpoint,
+    coordinator: impl Fn() -> Endpoint,
     name: &str,
     first: Session,
     relay: Handle,

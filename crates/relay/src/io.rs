@@ -1,9 +1,9 @@
 //! Runs a relay: sockets, pipes and one thread with epoll.
 
 mod congestion;
+mod expiry;
 mod lane;
 mod links;
-mod log_limit;
 mod pacer;
 mod pipe;
 mod program;

@@ -21,9 +21,10 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
+use weir_tls::{CertificateStatus, Reloaded};
 
 use crate::control::OrderStatus;
-use crate::io::{Command, Handle, LinkStatus, Status};
+use crate::io::{Command, Handle, LinkStatus, RelayTls, Status};
 use crate::reason_counts::ReasonCounts;
 
 /// The maximum number of concurrent connections. Further ones wait.
@@ -42,6 +43,8 @@ pub struct MetricsSource {
     pub relay: Handle,
     /// The orders of a coordinator; none without a coordinator.
     pub orders: Option<watch::Receiver<OrderStatus>>,
+    /// The relay's certificate; none for plain text.
+    pub certificate: Option<Arc<Reloaded<RelayTls>>>,
 }
 
 /// Serves metrics until the caller drops the future.
@@ -107,8 +110,9 @@ async fn metrics(source: MetricsSource) -> Option<String> {
     source.relay.send(Command::Inspect(Box::new(move |status| drop(sender.send(status)))));
     let status = timeout(ANSWER_TIMEOUT, status).await.ok()?.ok()?;
     let orders = source.orders.map(|orders| *orders.borrow());
+    let certificate = source.certificate.map(|certificate| certificate.status());
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(MetricValues { status, orders, now: Instant::now() }));
+    registry.register_collector(Box::new(MetricValues { status, orders, certificate, now: Instant::now() }));
     let mut text = String::new();
     encode(&mut text, &registry).ok()?;
     Some(text)
@@ -118,6 +122,7 @@ async fn metrics(source: MetricsSource) -> Option<String> {
 struct MetricValues {
     status: Status,
     orders: Option<OrderStatus>,
+    certificate: Option<CertificateStatus>,
     now: Instant,
 }
 
@@ -259,6 +264,41 @@ impl MetricValues {
         Ok(())
     }
 
+    fn encode_certificate(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let Some(certificate) = &self.certificate else { return Ok(()) };
+        let gauge = ConstGauge::new(certificate.seconds_left());
+        let help = "Time until the relay's certificate expires; negative after that";
+        gauge.encode(encoder.encode_descriptor(
+            "weir_relay_certificate_expiry",
+            help,
+            Some(&Unit::Seconds),
+            gauge.metric_type(),
+        )?)?;
+        let help = "Failed handshakes with relays and programs, and certificates with the wrong name";
+        let counter = MetricType::Counter;
+        let mut all = encoder.encode_descriptor("weir_relay_handshakes_failed", help, None, counter)?;
+        for (reason, count) in self.status.handshake_failures.iter() {
+            ConstCounter::new(count).encode(all.encode_family(&[("reason", reason.name())])?)?;
+        }
+        let counters = [
+            (
+                "weir_relay_certificate_reloads",
+                "How often changed certificate files were read",
+                certificate.reloads,
+            ),
+            (
+                "weir_relay_certificate_reloads_failed",
+                "How often changed certificate files could not be used",
+                certificate.failed_reloads,
+            ),
+        ];
+        for (name, help, value) in counters {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        }
+        Ok(())
+    }
+
     fn encode_orders(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let Some(orders) = &self.orders else { return Ok(()) };
         let lease = orders.lease_end.map_or(0.0, |end| (end - self.now).as_secs_f64());
@@ -304,6 +344,7 @@ impl Collector for MetricValues {
         self.encode_paths(&mut encoder)?;
         self.encode_flows(&mut encoder)?;
         self.encode_memory(&mut encoder)?;
+        self.encode_certificate(&mut encoder)?;
         self.encode_orders(&mut encoder)
     }
 }

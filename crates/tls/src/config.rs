@@ -4,19 +4,20 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
     CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, ServerConfig,
     ServerConnection, SignatureScheme,
 };
 
-use crate::{TlsSession, certificate_name};
+use crate::{TlsSession, certificate_name, chain_expiry};
 
 /// Certificate files, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +64,16 @@ pub enum TlsError {
         /// `has expired` or `is not valid yet`.
         problem: &'static str,
     },
+    /// The own certificate has the name of another end.
+    #[error("{}: the certificate has the name {found}; expected {expected}", .certificate.display())]
+    OtherName {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// Its name.
+        found: String,
+        /// The name of this end.
+        expected: String,
+    },
     /// No authority of the file has signed the own certificate.
     #[error(
         "{}: no authority in {} has signed the certificate ({message}); expected a certificate of this authority",
@@ -84,7 +95,8 @@ impl TlsError {
     }
 }
 
-/// TLS configuration of a server with these files, for clients that use `protocol` (ALPN).
+/// TLS configuration of a server with these files, for clients that use `protocol` (ALPN). Clients cannot resume sessions: a
+/// handshake that resumes one does not verify the client's certificate.
 ///
 /// # Errors
 /// [`TlsError`]: a file cannot be read or parsed, or the certificate and the key do not match.
@@ -103,6 +115,8 @@ pub fn server_config(files: &TlsFiles, protocol: &[u8]) -> Result<Arc<ServerConf
         .with_single_cert(chain, key)
         .map_err(key_mismatch)?;
     config.alpn_protocols = vec![protocol.to_vec()];
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
     Ok(Arc::new(config))
 }
 
@@ -131,6 +145,28 @@ pub fn client_config(files: &TlsFiles, protocol: &[u8]) -> Result<Arc<ClientConf
     config.enable_sni = false;
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
+}
+
+/// The first time after the validity of the own certificate.
+///
+/// # Errors
+/// A file cannot be read or parsed.
+pub fn own_expiry(files: &TlsFiles) -> Result<SystemTime, TlsError> {
+    Ok(chain_expiry(&read_identity(files)?.0))
+}
+
+/// The name in the own certificate.
+///
+/// # Errors
+/// A file cannot be read or parsed, or the certificate has no name `weir://ROLE/NAME`, or several.
+pub fn own_name(files: &TlsFiles) -> Result<String, TlsError> {
+    name_of(files, &read_identity(files)?.0)
+}
+
+fn name_of(files: &TlsFiles, chain: &[CertificateDer<'_>]) -> Result<String, TlsError> {
+    certificate_name(&chain[0]).map_err(|error| {
+        TlsError::file(&files.certificate, "a certificate with a name `weir://ROLE/NAME`", error)
+    })
 }
 
 /// Checks that other ends with the same authorities accept the own certificate now.
@@ -240,6 +276,7 @@ pub struct Tls {
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
     name: String,
+    expiry: SystemTime,
     is_local_included: bool,
 }
 
@@ -250,14 +287,14 @@ impl Tls {
     /// As for [`server_config`], or the certificate has no name `weir://ROLE/NAME`.
     pub fn read(files: &TlsFiles, protocol: &[u8]) -> Result<Tls, TlsError> {
         let (chain, _) = read_identity(files)?;
-        let name = certificate_name(&chain[0]).map_err(|error| {
-            TlsError::file(&files.certificate, "a certificate with a name `weir://ROLE/NAME`", error)
-        })?;
-        let mut server = Arc::unwrap_or_clone(server_config(files, protocol)?);
-        // Connections are long, and a resumed one would outlive the certificate.
-        server.send_tls13_tickets = 0;
-        let client = client_config(files, protocol)?;
-        Ok(Tls { server: Arc::new(server), client, name, is_local_included: false })
+        let name = name_of(files, &chain)?;
+        Ok(Tls {
+            server: server_config(files, protocol)?,
+            client: client_config(files, protocol)?,
+            name,
+            expiry: chain_expiry(&chain),
+            is_local_included: false,
+        })
     }
 
     /// Applies TLS also to connections inside a host. Default: they use plain text.
@@ -269,6 +306,11 @@ impl Tls {
     /// The name in the own certificate.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The first time after the validity of the own certificate.
+    pub fn expiry(&self) -> SystemTime {
+        self.expiry
     }
 
     /// Whether a connection between these addresses uses TLS. Equal addresses are those of one host. Both ends get the same result.
@@ -284,7 +326,7 @@ impl Tls {
     /// If the configuration is unusable.
     pub fn accept(&self) -> io::Result<TlsSession> {
         let server = ServerConnection::new(Arc::clone(&self.server)).map_err(io::Error::other)?;
-        Ok(TlsSession::new(server))
+        Ok(TlsSession::new(server, self.expiry))
     }
 
     /// The session of a connection to another end.
@@ -295,7 +337,7 @@ impl Tls {
         // The verifier ignores it.
         let name = ServerName::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let client = ClientConnection::new(Arc::clone(&self.client), name).map_err(io::Error::other)?;
-        Ok(TlsSession::new(client))
+        Ok(TlsSession::new(client, self.expiry))
     }
 }
 

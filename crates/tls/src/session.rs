@@ -2,21 +2,43 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::time::SystemTime;
 
 use rustls::{Connection, InvalidMessage};
 
-use crate::certificate_name;
+use crate::{ConnectionExpired, WrongName, certificate_name, chain_expiry};
 
 /// The state of a TLS connection. Calls pass its socket.
 ///
 /// Buffers at most 64 KiB of output and two records of input. A call that is blocked by the socket can be repeated when the socket
-/// becomes readable or writable.
+/// becomes readable or writable. Reads and writes fail with [`ConnectionExpired`] once a certificate of one end has expired.
 #[derive(Debug)]
-pub struct TlsSession(Box<Connection>);
+pub struct TlsSession {
+    connection: Box<Connection>,
+    /// The end of the own certificate, and after the handshake the earlier one of both ends. None if the own certificate had expired
+    /// before the handshake: the other end refuses it, and its reason counts.
+    expiry: Option<SystemTime>,
+}
 
 impl TlsSession {
-    pub(crate) fn new(connection: impl Into<Connection>) -> TlsSession {
-        TlsSession(Box::new(connection.into()))
+    /// `own_expiry`: the end of the own certificate.
+    pub(crate) fn new(connection: impl Into<Connection>, own_expiry: SystemTime) -> TlsSession {
+        let expiry = Some(own_expiry).filter(|&expiry| expiry > SystemTime::now());
+        TlsSession { connection: Box::new(connection.into()), expiry }
+    }
+
+    /// When the connection ends: the first certificate of both ends expires. None during a handshake that the other end refuses.
+    pub fn expiry(&self) -> Option<SystemTime> {
+        self.expiry
+    }
+
+    /// Whether a certificate of one end has expired since the handshake, which has its own check.
+    pub fn has_expired(&self, now: SystemTime) -> bool {
+        !self.connection.is_handshaking() && self.expiry.is_some_and(|expiry| now >= expiry)
+    }
+
+    fn check_expiry(&self) -> io::Result<()> {
+        if self.has_expired(SystemTime::now()) { Err(io::Error::other(ConnectionExpired)) } else { Ok(()) }
     }
 
     /// Continues the handshake. Returns whether it is complete.
@@ -24,7 +46,7 @@ impl TlsSession {
     /// # Errors
     /// If the socket fails or has ended, or one end refuses the other. The other end then receives the reason.
     pub fn handshake(&mut self, socket: &TcpStream) -> io::Result<bool> {
-        while self.0.is_handshaking() {
+        while self.connection.is_handshaking() {
             match self.receive(socket)? {
                 None => return Ok(false),
                 Some(0) => return Err(ErrorKind::UnexpectedEof.into()),
@@ -40,9 +62,10 @@ impl TlsSession {
     /// # Errors
     /// As for [`TlsSession::handshake`].
     pub fn read(&mut self, socket: &TcpStream, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        self.check_expiry()?;
         let mut length = 0;
         while length < bytes.len() {
-            match self.0.reader().read(&mut bytes[length..]) {
+            match self.connection.reader().read(&mut bytes[length..]) {
                 Ok(0) => break,
                 Ok(read) => length += read,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => match self.receive(socket)? {
@@ -60,12 +83,17 @@ impl TlsSession {
     /// Receives encrypted bytes, and answers those of a handshake. Returns their number; none if there are none at the moment.
     fn receive(&mut self, socket: &TcpStream) -> io::Result<Option<usize>> {
         self.flush(socket)?;
-        let length = match self.0.read_tls(&mut &*socket) {
+        let length = match self.connection.read_tls(&mut &*socket) {
             Ok(length) => length,
             Err(error) if is_blocked(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let processed = self.0.process_new_packets();
+        let was_handshaking = self.connection.is_handshaking();
+        let processed = self.connection.process_new_packets();
+        if was_handshaking && !self.connection.is_handshaking() {
+            let peer = self.connection.peer_certificates().unwrap_or_default();
+            self.expiry = self.expiry.map(|expiry| expiry.min(chain_expiry(peer)));
+        }
         // The answer, or the reason of a refusal.
         let flushed = self.flush(socket);
         processed.map_err(io::Error::other)?;
@@ -76,11 +104,12 @@ impl TlsSession {
     /// Writes until the socket accepts no more. None: it accepts nothing at the moment, or the handshake is incomplete.
     ///
     /// # Errors
-    /// If the socket fails.
+    /// If the socket fails, or a certificate has expired.
     pub fn write(&mut self, socket: &TcpStream, bytes: &[u8]) -> io::Result<Option<usize>> {
+        self.check_expiry()?;
         let mut length = 0;
-        while length < bytes.len() && self.flush(socket)? && !self.0.is_handshaking() {
-            length += self.0.writer().write(&bytes[length..])?;
+        while length < bytes.len() && self.flush(socket)? && !self.connection.is_handshaking() {
+            length += self.connection.writer().write(&bytes[length..])?;
         }
         self.flush(socket)?;
         Ok((length > 0).then_some(length))
@@ -91,8 +120,8 @@ impl TlsSession {
     /// # Errors
     /// If the socket fails.
     pub fn flush(&mut self, socket: &TcpStream) -> io::Result<bool> {
-        while self.0.wants_write() {
-            match self.0.write_tls(&mut &*socket) {
+        while self.connection.wants_write() {
+            match self.connection.write_tls(&mut &*socket) {
                 Ok(_) => {}
                 Err(error) if is_blocked(&error) => return Ok(false),
                 Err(error) => return Err(error),
@@ -103,22 +132,22 @@ impl TlsSession {
 
     /// Marks the end of the output. The caller shuts the socket down once [`TlsSession::flush`] returns true.
     pub fn end(&mut self) {
-        self.0.send_close_notify();
+        self.connection.send_close_notify();
     }
 
     /// Whether the handshake is incomplete.
     pub fn is_handshaking(&self) -> bool {
-        self.0.is_handshaking()
+        self.connection.is_handshaking()
     }
 
     /// Whether output waits for the socket.
     pub fn has_output(&self) -> bool {
-        self.0.wants_write()
+        self.connection.wants_write()
     }
 
     /// Whether decrypted input waits, which makes no socket readable.
     pub fn has_input(&mut self) -> bool {
-        self.0.process_new_packets().is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
+        self.connection.process_new_packets().is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
     }
 
     /// The name in the certificate of the other end, after the handshake.
@@ -126,9 +155,9 @@ impl TlsSession {
     /// # Errors
     /// The certificate has no name `weir://ROLE/NAME`, or several.
     pub fn peer_name(&self) -> io::Result<String> {
-        let certificate = self.0.peer_certificates().and_then(<[_]>::first);
+        let certificate = self.connection.peer_certificates().and_then(<[_]>::first);
         let certificate = certificate.ok_or_else(|| io::Error::other("the other end has no certificate"))?;
-        certificate_name(certificate).map_err(io::Error::other)
+        certificate_name(certificate).map_err(|reason| WrongName(reason).into())
     }
 }
 

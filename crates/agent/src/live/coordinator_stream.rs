@@ -1,5 +1,7 @@
 //! Keeps a stream to the coordinator open: when the stream ends, opens it again, with increasing waits between attempts.
 
+use std::convert::Infallible;
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -8,6 +10,7 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -15,6 +18,9 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{AgentMessage, coordinator_message::Body};
 use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, Order, Report, wire};
+use weir_tls::{LogLimit, RELOAD_INTERVAL, Refresh};
+
+use super::endpoint::CoordinatorEndpoint;
 
 /// The maximum time without a message from the coordinator, which renews a lease at least once a second.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -52,42 +58,84 @@ pub enum StreamEvent {
 }
 
 /// Keeps a stream open for a host whose links have these rates in bytes per second, until the receiver of events is dropped. Logs changes
-/// of its state by `log`.
+/// of its state by `log`. New certificate files are used for the next stream.
 pub async fn keep_open(
-    coordinator: Endpoint,
+    coordinator: &CoordinatorEndpoint,
     host: u32,
     link_rates: &[u64],
     events: mpsc::Sender<StreamEvent>,
     log: impl Fn(&str),
 ) {
+    tokio::select! {
+        () = run_streams(coordinator, host, link_rates, &events, &log) => {}
+        never = reload_certificate(coordinator, &log) => match never {},
+    }
+}
+
+/// Opens streams one after the other.
+async fn run_streams(
+    coordinator: &CoordinatorEndpoint,
+    host: u32,
+    link_rates: &[u64],
+    events: &mpsc::Sender<StreamEvent>,
+    log: &impl Fn(&str),
+) {
     // Agents that lost the same coordinator do not connect again at the same time.
     let spread = 0.75 + f64::from(host % 64) / 128.0;
+    let start = Instant::now();
     let mut wait = FIRST_WAIT;
-    let mut last_reason = String::new();
+    let mut log_limit = LogLimit::default();
     loop {
         let began = Instant::now();
-        let reason = run_stream(&coordinator, host, link_rates, &events, &log).await;
+        let mut reason = run_stream(&coordinator.current(), host, link_rates, events, log).await;
         if events.send(StreamEvent::Ended).await.is_err() {
             return;
         }
         if began.elapsed() > MAX_WAIT {
-            (wait, last_reason) = (FIRST_WAIT, String::new());
+            (wait, log_limit) = (FIRST_WAIT, LogLimit::default());
         }
-        if reason != last_reason {
+        // A coordinator that refuses the certificate closes the connection, sometimes before its reason has arrived.
+        let own = coordinator.clone();
+        let problem = spawn_blocking(move || own.certificate_problem("agent")).await;
+        if let Ok(Some(problem)) = problem {
+            reason = format!("{problem} ({reason})");
+        }
+        if log_limit.permits("", &reason, start.elapsed()) {
             log(&format!("no coordinator: {reason}"));
-            last_reason = reason;
         }
         sleep(wait.mul_f64(spread)).await;
         wait = (wait * 2).min(MAX_WAIT);
     }
 }
 
-/// The coordinator's message. A status of an unknown method is without one: another version names the method otherwise.
+/// Reads new certificate files, and logs if they are unusable.
+async fn reload_certificate(coordinator: &CoordinatorEndpoint, log: &impl Fn(&str)) -> Infallible {
+    loop {
+        sleep(RELOAD_INTERVAL).await;
+        let read = coordinator.clone();
+        match spawn_blocking(move || read.refresh()).await {
+            Ok(Refresh::Reloaded) => log("new certificate in use"),
+            Ok(Refresh::Failed(reason)) => {
+                log(&format!(
+                    "new certificate files are unusable; the former certificate stays in use: {reason}"
+                ));
+            }
+            Ok(Refresh::Unchanged) | Err(_) => {}
+        }
+    }
+}
+
+/// The coordinator's message, or why the connection failed. A status of an unknown method is without one: another version names the
+/// method otherwise.
 fn status_reason(status: &tonic::Status) -> String {
     if status.code() == tonic::Code::Unimplemented {
         return "the coordinator has another protocol; help: install the same version of weir".to_owned();
     }
-    status.message().to_owned()
+    // The cause can be an alert: the coordinator refuses the certificate.
+    match status.source() {
+        Some(source) => error_chain(source),
+        None => status.message().to_owned(),
+    }
 }
 
 /// Opens one stream and forwards its orders as events. Returns why the stream ended.
@@ -205,7 +253,7 @@ async fn open_stream(coordinator: &Endpoint, host: u32, link_rates: &[u64]) -> R
 }
 
 /// An error with its causes.
-fn error_chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", error_chain(source)),
         None => error.to_string(),

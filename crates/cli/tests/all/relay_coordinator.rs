@@ -352,3 +352,33 @@ fn relay_and_coordinator_log_a_tls_mismatch_once() {
         assert_eq!(warnings, usize::from(has_tls));
     }
 }
+
+#[test]
+fn relay_reads_a_new_certificate_and_keeps_it_if_the_next_one_is_unusable() {
+    let (dir, new) = (TestDir::new(), TestDir::new());
+    let authority = Authority::new("own");
+    let files = authority.write_files(&dir.path("."), "weir://relay/west");
+    let [certificate, key, clients] =
+        [&files.certificate, &files.key, &files.clients].map(|path| path.to_str().unwrap());
+    let overlay = format!(
+        "[[relays]]\nname = \"west\"\naddress = \"127.0.9.1:{}\"\nnetworks = [\"127.0.9.1/32\"]\n",
+        free_port("127.0.9.1")
+    );
+    dir.write("overlay.toml", &overlay);
+    let run = format!(
+        "relay run --name west --overlay overlay.toml --programs 127.0.9.1:0 --certificate {certificate} --key {key} \
+         --authority {clients}"
+    );
+    let relay = RelayProcess::start(&dir, &run);
+    wait_for("a listening relay", || relay.count("listening") > 0);
+    let other = authority.write_files(&new.path("."), "weir://relay/west");
+    // The certificate without its key is unusable, and the pair is used at the next look.
+    for (from, to, line) in [
+        (&other.certificate, &files.certificate, "new certificate files are unusable"),
+        (&other.key, &files.key, "new certificate in use"),
+    ] {
+        std::fs::copy(from, to).unwrap();
+        wait_for("a look at the files", || relay.count(line) > 0);
+    }
+    assert_eq!((relay.count("are unusable"), relay.count("in use")), (1, 2), "{}", relay.log());
+}

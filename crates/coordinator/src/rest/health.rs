@@ -16,6 +16,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry as Metrics, Unit};
 use tokio::time::timeout;
 
+use super::certificate_metrics::CertificateMetrics;
 use super::overlay_metrics::OverlayMetrics;
 use super::{Api, Client, check_may_see};
 use weir_proto::{ConflictReason, CounterTotals};
@@ -65,13 +66,14 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
         hosts: (hosts.len(), count_present(hosts)),
         switches: (switches.len(), count_present(switches)),
         epoch: api.registry.epoch(),
-        connections_over_limit: api.admission.over_limit(),
+        connections_over_limit: api.ports.admission.over_limit(),
         conflicts: ConflictReason::ALL.map(|reason| (reason.name(), count_conflicts(&states, reason))),
         overview,
     };
     let overlay = api.registry.overlay().map(OverlayMetrics::new);
     let mut metrics = Metrics::default();
     metrics.register_collector(Box::new(Arc::new(values)));
+    metrics.register_collector(Box::new(CertificateMetrics::new(&api.ports)));
     if let Some(overlay) = overlay {
         metrics.register_collector(Box::new(Arc::new(overlay)));
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::string::Ia5String;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType, date_time_ymd};
@@ -58,6 +59,30 @@ impl Authority {
         self.sign(&params)
     }
 
+    /// A client's certificate with these URIs that is not valid yet.
+    #[allow(dead_code, reason = "each test has its own copy of this file")]
+    pub fn future_certificate(&self, names: &[&str]) -> CertifiedKey {
+        let mut params = Authority::params_for(names);
+        params.not_before = date_time_ymd(3000, 1, 1);
+        self.sign(&params)
+    }
+
+    /// A client's certificate with these URIs that is valid for two to three seconds.
+    #[allow(dead_code, reason = "each test has its own copy of this file")]
+    pub fn short_certificate(&self, names: &[&str]) -> CertifiedKey {
+        let mut params = Authority::params_for(names);
+        end_soon(&mut params);
+        self.sign(&params)
+    }
+
+    /// Replaces the server's certificate of [`Authority::write_server_files`] by one that is valid for two to three seconds.
+    #[allow(dead_code, reason = "each test has its own copy of this file")]
+    pub fn write_short_server_files(&self, folder: &Path) -> TlsFiles {
+        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        end_soon(&mut params);
+        self.write_pair(folder, &self.sign(&params))
+    }
+
     /// Files of a server with the name `localhost` that trusts this authority.
     #[allow(dead_code, reason = "each test has its own copy of this file")]
     pub fn write_server_files(&self, folder: &Path) -> TlsFiles {
@@ -67,7 +92,10 @@ impl Authority {
     /// Files of a server with these names and addresses.
     pub fn write_server_files_for(&self, folder: &Path, names: &[&str]) -> TlsFiles {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let pair = self.sign(&CertificateParams::new(names).unwrap());
+        self.write_pair(folder, &self.sign(&CertificateParams::new(names).unwrap()))
+    }
+
+    fn write_pair(&self, folder: &Path, pair: &CertifiedKey) -> TlsFiles {
         let file = |name: &str, text: &str| {
             let path = folder.join(name);
             fs::write(&path, text).unwrap();
@@ -79,6 +107,12 @@ impl Authority {
             clients: file("authority.pem", &self.pem()),
         }
     }
+}
+
+/// The last second of validity is the second after the next one.
+fn end_soon(params: &mut CertificateParams) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(now + 2);
 }
 
 /// A client that trusts the authority, with or without a certificate.

@@ -13,6 +13,7 @@ mod control_plane;
 mod control_thread;
 #[path = "../../../trace/tests/all/error_cases.rs"]
 mod error_cases;
+mod expiry;
 mod fabric;
 mod flood;
 mod overlay;

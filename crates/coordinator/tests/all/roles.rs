@@ -10,6 +10,7 @@ use crate::certificates::{Authority, client_config};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::json;
+use tempfile::TempDir;
 
 /// A server with certificates, and the authority of its clients.
 pub struct SecureServer {
@@ -22,8 +23,29 @@ impl SecureServer {
         let authority = Authority::new();
         let folder = tempfile::tempdir().unwrap();
         authority.write_server_files(folder.path());
+        SecureServer::start_with(authority, folder, "")
+    }
+
+    /// A server with the files of [`Authority::write_server_files`] in this folder, and further limits.
+    pub fn start_with(authority: Authority, folder: TempDir, limits: &str) -> SecureServer {
         let tls = "[tls]\ncertificate = \"server.pem\"\nkey = \"server.key\"\nclients = \"authority.pem\"\n";
-        SecureServer { server: TestServer::start_with(folder, format!("{CONFIG}\n{tls}")), authority }
+        SecureServer { server: TestServer::start_with(folder, format!("{CONFIG}{limits}\n{tls}")), authority }
+    }
+
+    pub fn server(&self) -> &TestServer {
+        &self.server
+    }
+
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// A connection to the API, with a TLS session that has not begun.
+    pub fn connect(&self, client: &Arc<ClientConfig>) -> StreamOwned<ClientConnection, TcpStream> {
+        let socket = TcpStream::connect(self.server.address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        StreamOwned::new(ClientConnection::new(Arc::clone(client), name).unwrap(), socket)
     }
 
     pub fn client_with_identity(&self, name: &str) -> Arc<ClientConfig> {
@@ -49,11 +71,7 @@ impl SecureServer {
         path: &str,
         body: &str,
     ) -> Option<(u16, String)> {
-        let socket = TcpStream::connect(self.server.address).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let name = ServerName::try_from("localhost").unwrap();
-        let connection = ClientConnection::new(Arc::clone(client), name).unwrap();
-        let mut stream = StreamOwned::new(connection, socket);
+        let mut stream = self.connect(client);
         stream.write_all(&crate::api::request_bytes(method, path, body.as_bytes())).ok()?;
         let mut all = Vec::new();
         // The response counts even if the server closes without a TLS closure alert.

@@ -13,7 +13,9 @@ use tokio_rustls::TlsConnector;
 use weir_coordinator::admission::{Admission, Quota};
 use weir_coordinator::config::TlsFiles;
 use weir_coordinator::identity::Identity;
-use weir_coordinator::{listener, tls};
+use weir_coordinator::listener;
+use weir_coordinator::peers::Peers;
+use weir_coordinator::tls::{Port, ServerTls, read_certificate};
 
 /// Longer than any step of these tests takes.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,8 +31,9 @@ async fn identity_seen_by_server(files: &TlsFiles, config: rustls::ClientConfig)
     let address = listener.local_addr().unwrap();
     let mut peers = listener::accept_peers(
         listener,
-        Some(tls::server_config(files, b"http/1.1").unwrap()),
+        Some(read_certificate(files).unwrap()),
         admission_with_total(2),
+        Peers::new(Port::Api),
     );
     let client = tokio::spawn(async move {
         let socket = TcpStream::connect(address).await?;
@@ -115,7 +118,7 @@ async fn missing_or_untrusted_identities_are_refused() {
 async fn connections_over_the_limit_are_probes_and_a_new_one_closes_the_oldest() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let mut peers = listener::accept_peers(listener, None, admission_with_total(2));
+    let mut peers = listener::accept_peers(listener, None, admission_with_total(2), Peers::new(Port::Api));
     let mut clients = Vec::new();
     let mut accepted = Vec::new();
     for _ in 0..4 {
@@ -143,8 +146,9 @@ async fn incomplete_handshake_is_closed() {
     let address = listener.local_addr().unwrap();
     let _peers = listener::accept_peers(
         listener,
-        Some(tls::server_config(&files, b"http/1.1").unwrap()),
+        Some(read_certificate(&files).unwrap()),
         admission_with_total(1),
+        Peers::new(Port::Api),
     );
     let mut socket = TcpStream::connect(address).await.unwrap();
     let ended = timeout(listener::HANDSHAKE_TIMEOUT * 3, socket.read_u8()).await.expect("it ends");
@@ -183,7 +187,7 @@ fn errors_name_the_invalid_file() {
         (TlsFiles { key: other.key, ..good.clone() }, "server.key: "),
     ];
     for (files, expected) in cases {
-        let error = tls::server_config(&files, b"h2").unwrap_err().to_string();
+        let error = ServerTls::read(&files).err().unwrap().to_string();
         assert!(error.contains(expected), "expected\n{expected}\nin\n{error}");
     }
 }

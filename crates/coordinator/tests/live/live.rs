@@ -116,7 +116,7 @@ impl RunningAgent {
         let folder = tempfile::tempdir().unwrap();
         let settings = AgentSettings {
             watchdog: None,
-            coordinator: Endpoint::from_shared(format!("http://{coordinator}")).unwrap(),
+            coordinator: Endpoint::from_shared(format!("http://{coordinator}")).unwrap().into(),
             host,
             links: vec![live::Link { rate: Rate::new(LINK_RATE).unwrap(), interfaces: Vec::new() }],
             local_socket: Some(folder.path().join("local_socket")),
@@ -372,7 +372,7 @@ fn invalid_sockets_and_ids_are_refused() {
     // A second agent cannot use the same local socket.
     let settings = AgentSettings {
         watchdog: None,
-        coordinator: Endpoint::from_shared(format!("http://{address}")).unwrap(),
+        coordinator: Endpoint::from_shared(format!("http://{address}")).unwrap().into(),
         host: 1,
         links: vec![live::Link { rate: Rate::new(LINK_RATE).unwrap(), interfaces: Vec::new() }],
         local_socket: Some(running.local_socket()),

@@ -10,11 +10,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use weir_tls::{is_plain_text, is_tls_record, relay_name};
+use weir_tls::{HandshakeFailure, LogLimit, is_plain_text, is_tls_record, relay_name};
 
 use super::congestion;
 use super::lane::Lane;
-use super::log_limit::LogLimit;
 use super::pacer::Pacer;
 use super::reverse_queue::ReverseQueue;
 use super::server::{Kind, Server, Token};
@@ -164,6 +163,10 @@ impl Link {
         self.is_up
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The bulk and the express connection.
     pub(super) fn lanes(&self) -> Option<(Token, Token)> {
         Some((self.bulk?, self.express?))
@@ -298,6 +301,15 @@ impl Server {
         link.failure = Some(reason);
     }
 
+    /// Counts a failed handshake. A dialed connection also fails if no relay listens or the path is down.
+    fn note_handshake_failure(&mut self, error: &io::Error, is_accepted: bool) {
+        let failure = HandshakeFailure::of(error);
+        let is_path_failure = matches!(failure, HandshakeFailure::Incomplete | HandshakeFailure::Other);
+        if self.settings.tls.is_some() && (is_accepted || !is_path_failure) {
+            self.handshake_failures.add(failure);
+        }
+    }
+
     /// Logs why an accepted connection is refused. Connections without a message, such as those of port scans, are not logged.
     fn note_refusal(&mut self, address: SocketAddr, error: &io::Error) {
         let is_empty = matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset);
@@ -356,6 +368,7 @@ impl Server {
             Err(error) => {
                 let address = new.lane.transport.stream.peer_addr().ok();
                 tracing::debug!(?address, %error, "connection with a relay failed");
+                self.note_handshake_failure(&error, new.dialed.is_none());
                 match (new.dialed, address) {
                     (Some(dialed), _) => self.note_failure(dialed, &error),
                     (None, Some(address)) => self.note_refusal(address, &error),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::net::RecvFlags;
 use weir_flow::{BackLine, FirstLine, LineReader, MAX_LINE_BYTES, Offset, Reason};
-use weir_tls::{is_plain_text, is_tls_record};
+use weir_tls::{HandshakeFailure, is_tls_record};
 
 use super::socket::ready;
 use super::transport::Transport;
@@ -33,8 +33,8 @@ pub(crate) struct Sender {
     pub(crate) is_bulk: bool,
     /// Whether the program has closed its direction: no event follows when its last bytes have been read.
     pub(crate) has_ended: bool,
-    /// The error if the program uses TLS and the relay plain text, or the reverse.
-    pub(crate) tls_mismatch: Option<&'static str>,
+    /// Why the handshake failed, or TLS is missing at one end.
+    pub(crate) failure: Option<(HandshakeFailure, String)>,
     /// The first line, if it cannot be peeked at.
     line: LineReader,
     acked: Option<u64>,
@@ -49,7 +49,7 @@ impl Sender {
             stage: Stage::FirstLine(deadline),
             is_bulk: false,
             has_ended: false,
-            tls_mismatch: None,
+            failure: None,
             line: LineReader::default(),
             acked: None,
             output: Vec::new(),
@@ -75,9 +75,8 @@ impl Sender {
             Some((length, _)) => length,
         };
         if is_tls_record(&bytes[..length]) {
-            self.tls_mismatch = Some(
-                "the program uses TLS; expected plain text; help: start the relay with --certificate, --key and --authority",
-            );
+            let reason = "the program uses TLS; expected plain text; help: start the relay with --certificate, --key and --authority";
+            self.failure = Some((HandshakeFailure::Other, reason.to_owned()));
             return Err(Reason::Invalid);
         }
         let Some(end) = bytes[..length].iter().position(|&byte| byte == b'\n') else {
@@ -90,11 +89,10 @@ impl Sender {
     fn read_line(&mut self) -> Result<Option<Vec<u8>>, Reason> {
         loop {
             let mut byte = [0];
+            let is_handshaking = self.transport.is_handshaking();
             let read = self.transport.read(&mut byte).map_err(|error| {
-                if is_plain_text(&error) {
-                    self.tls_mismatch = Some(
-                        "the program uses plain text; expected TLS; help: give the program certificates",
-                    );
+                if is_handshaking {
+                    self.failure = Some(handshake_failure(&error));
                 }
                 Reason::Lost
             });
@@ -152,6 +150,18 @@ impl Sender {
         }
         true
     }
+}
+
+/// The reason of a failed handshake of a program, and its text.
+fn handshake_failure(error: &io::Error) -> (HandshakeFailure, String) {
+    let failure = HandshakeFailure::of(error);
+    let text = match failure {
+        HandshakeFailure::PlainText => {
+            "the program uses plain text; expected TLS; help: give the program certificates".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    (failure, text)
 }
 
 /// How a receiving program has closed its flow.

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use weir_flow::{FirstLine, Reason};
-use weir_tls::{Tls, framework_name};
+use weir_tls::{HandshakeFailure, Tls, framework_name};
 
 use super::congestion;
 use super::program::{Closed, Receiver, Sender, Stage};
@@ -75,14 +75,10 @@ impl Server {
         tls.applies_to(stream.local_addr(), program).then_some(tls)
     }
 
-    /// Whether a program may send a flow: the service in its certificate is that of the coflow, or the coflow is unknown.
-    fn is_owner(&self, sender: &Sender, line: &FirstLine) -> bool {
-        let Some(service) = self.relay.service(line.coflow.as_str()) else { return true };
-        let checked = sender.transport.check_peer(&framework_name(service));
-        if let Err(error) = &checked {
-            tracing::debug!(coflow = %line.coflow, %error, "flow of another service is refused");
-        }
-        checked.is_ok()
+    /// Checks that a program may send a flow: the service in its certificate is that of the coflow, or the coflow is unknown.
+    fn check_owner(&self, sender: &Sender, line: &FirstLine) -> io::Result<()> {
+        let Some(service) = self.relay.service(line.coflow.as_str()) else { return Ok(()) };
+        sender.transport.check_peer(&framework_name(service))
     }
 
     pub(super) fn handle_sender(&mut self, token: Token, is_readable: bool, is_writable: bool) {
@@ -112,18 +108,27 @@ impl Server {
             Ok(None) => {}
             Ok(Some(line)) => self.open_flow_with(token, line, self.now + UNKNOWN_COFLOW_TIMEOUT),
             Err(reason) => {
-                self.note_tls_mismatch(token);
+                self.note_failure_of(token);
                 self.refuse_flow(token, reason);
             }
         }
     }
 
-    /// Logs that a program uses TLS and this relay plain text, or the reverse.
-    fn note_tls_mismatch(&mut self, token: Token) {
-        let Some(sender) = self.senders.get(&token) else { return };
-        let (Some(reason), Ok(address)) = (sender.tls_mismatch, sender.transport.stream.peer_addr()) else {
-            return;
-        };
+    /// Counts and logs why the handshake of a program failed, or that TLS is missing at one end.
+    fn note_failure_of(&mut self, token: Token) {
+        let Some(sender) = self.senders.get_mut(&token) else { return };
+        if let Some((failure, reason)) = sender.failure.take() {
+            let address = sender.transport.stream.peer_addr().ok();
+            self.note_program_failure(failure, &reason, address);
+        }
+    }
+
+    /// Counts a failure, and logs it. Connections without a message, such as those of port scans, are not logged.
+    fn note_program_failure(&mut self, failure: HandshakeFailure, reason: &str, address: Option<SocketAddr>) {
+        if self.settings.tls.is_some() {
+            self.handshake_failures.add(failure);
+        }
+        let Some(address) = address.filter(|_| failure != HandshakeFailure::Incomplete) else { return };
         if self.logged_refusals.permits(&address.ip().to_string(), reason, self.now) {
             tracing::warn!(%address, reason, "connection of a program is refused");
         }
@@ -138,7 +143,9 @@ impl Server {
     /// Opens a flow. If its coflow is unknown, the flow waits for an order until `order_deadline`.
     fn open_flow_with(&mut self, token: Token, line: FirstLine, order_deadline: Duration) {
         let Some(sender) = self.senders.get(&token) else { return };
-        if !self.is_owner(sender, &line) {
+        if let Err(error) = self.check_owner(sender, &line) {
+            let address = sender.transport.stream.peer_addr();
+            self.note_program_failure(HandshakeFailure::of(&error), &error.to_string(), address.ok());
             return self.refuse_flow(token, Reason::UnknownCoflow);
         }
         let opened = self.relay.open(&line);
@@ -194,7 +201,13 @@ impl Server {
         let key = receiver.key;
         let was_open = receiver.is_open();
         if !was_open && let Err(error) = receiver.establish() {
-            tracing::debug!(address = ?receiver.transport.stream.peer_addr().ok(), %error, "cannot connect to receiver");
+            let address = receiver.transport.stream.peer_addr().ok();
+            tracing::debug!(?address, %error, "cannot connect to receiver");
+            let failure = HandshakeFailure::of(&error);
+            // Other errors are those of the path, or of a program that does not listen.
+            if !matches!(failure, HandshakeFailure::Incomplete | HandshakeFailure::Other) {
+                self.note_program_failure(failure, &error.to_string(), address);
+            }
             self.relay.close_receiver(key, Reason::Unreachable);
             return self.handle_events();
         }

@@ -9,12 +9,11 @@ use std::sync::mpsc::{Receiver as Commands, Sender as CommandSender, channel};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use weir_tls::Tls;
+use weir_tls::{FailureCounts, LogLimit, Tls};
 
 use super::congestion;
 use super::lane::Lane;
 use super::links::{Link, LinkStatus, Unidentified};
-use super::log_limit::LogLimit;
 use super::pipe::Pipe;
 use super::program::{Receiver, Sender};
 use super::receive_buffers::ReceiveBuffers;
@@ -83,6 +82,8 @@ pub enum ServerError {
 pub enum Command {
     /// Replaces relays, coflows and rules.
     SetOverlay(Overlay),
+    /// Replaces the certificate, for connections that follow.
+    SetTls(RelayTls),
     /// Refuses new flows, also of other relays. Open flows continue.
     Drain,
     /// Asks for the state since the last report.
@@ -110,6 +111,8 @@ pub struct Status {
     pub memory_bytes: u64,
     /// Flows of local programs that did not begin, by reason.
     pub refused_flows: ReasonCounts,
+    /// Failed handshakes with relays and programs, and certificates with the wrong name, by reason.
+    pub handshake_failures: FailureCounts,
     /// The counters of resets.
     pub resets: ResetCounts,
     /// Bytes that this relay sent on a detour, by coflow. Contains only coflows with a detour.
@@ -179,6 +182,7 @@ pub struct Server {
     pub(super) receive_buffers: ReceiveBuffers,
     unruled_flows: BTreeMap<FlowId, RelayId>,
     pub(super) refused_flows: ReasonCounts,
+    pub(super) handshake_failures: FailureCounts,
     pub(super) logged_refusals: LogLimit,
     is_stopped: bool,
     /// Whether connections may wait that could not be accepted.
@@ -233,6 +237,7 @@ impl Server {
             pipe: Pipe::new()?,
             unruled_flows: BTreeMap::new(),
             refused_flows: ReasonCounts::default(),
+            handshake_failures: FailureCounts::default(),
             logged_refusals: LogLimit::default(),
             is_stopped: false,
             accept_again: false,
@@ -344,6 +349,7 @@ impl Server {
                     self.handle_events();
                     self.open_waiting_flows();
                 }
+                Command::SetTls(tls) => self.settings.tls = Some(Arc::new(tls)),
                 Command::Drain => self.relay.drain(),
                 Command::Report(answer) => {
                     answer(self.status(true));
@@ -368,6 +374,7 @@ impl Server {
             used_bytes: self.relay.used_bytes(),
             memory_bytes: self.settings.memory_bytes,
             refused_flows: self.refused_flows,
+            handshake_failures: self.handshake_failures,
             resets: self.relay.resets(),
             detoured_bytes: self.detoured_bytes(),
             is_draining: self.relay.is_draining(),
@@ -386,6 +393,7 @@ impl Server {
 
     fn step_time(&mut self) {
         self.step_programs();
+        self.close_expired();
         if std::mem::take(&mut self.accept_again) {
             self.accept_programs();
             self.accept_relays();

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
+use std::time::SystemTime;
 
 use rustix::net::SendFlags;
-use weir_tls::TlsSession;
+use weir_tls::{TlsSession, WrongName};
 
 use super::socket::ready;
 
@@ -29,6 +30,11 @@ impl Transport {
     /// Whether the handshake is incomplete.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(TlsSession::is_handshaking)
+    }
+
+    /// Whether a certificate of one end has expired since the handshake.
+    pub(crate) fn has_expired(&self, now: SystemTime) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_expired(now))
     }
 
     /// Continues the handshake. Returns whether it is complete.
@@ -81,6 +87,6 @@ impl Transport {
         if name == expected {
             return Ok(());
         }
-        Err(io::Error::other(format!("the certificate has the name {name}; expected {expected}")))
+        Err(WrongName(format!("the certificate has the name {name}; expected {expected}")).into())
     }
 }

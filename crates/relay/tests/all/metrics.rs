@@ -17,7 +17,7 @@ fn serve_metrics(relay: &TestRelay, orders: Option<watch::Receiver<OrderStatus>>
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
-    let source = MetricsSource { relay: relay.handle.clone(), orders };
+    let source = MetricsSource { relay: relay.handle.clone(), orders, certificate: None };
     std::thread::spawn(move || runtime.block_on(serve(listener, source)));
     address
 }

@@ -14,7 +14,7 @@ use weir_client::{FlowReceiver, FlowSender, FlowTls, Route};
 use weir_proto::relay::{RelayMatch, RelayPath, RelayRule, RuleScope};
 use weir_relay::forwarding::RelayId;
 use weir_relay::io::{Command, RelayTls};
-use weir_tls::{Tls, TlsFiles};
+use weir_tls::{HandshakeFailure, Tls, TlsFiles};
 
 use crate::certificates::Authority;
 use crate::test_relay::{TIMEOUT, TestRelay, connect_relays, overlay, random_bytes, transfer, wait_until};
@@ -244,6 +244,50 @@ fn program_sends_flows_of_its_service_only() {
     plain.read_to_end(&mut answer).unwrap();
     // An alert of TLS.
     assert_eq!(answer.first(), Some(&0x15));
+}
+
+#[test]
+fn links_and_connections_of_programs_end_with_a_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new("own");
+    let long = |id| Some(relay_tls(&authority.write_files(folder.path(), &name(id))));
+    let relays = connect_relays(vec![long(1), long(2)], vec![]);
+    // A program that receives stays connected, and one that sends is idle.
+    let program = authority.write_short_files(folder.path(), "weir://framework/default");
+    let receiver = FlowReceiver::bind_with_tls("127.2.0.1:0", Some(program_tls(&program))).unwrap();
+    let route = Route { relay: Some(relays[0].programs), receiver: receiver.address() };
+    let mut sender = FlowSender::new("shuffle", 1, route).unwrap().with_tls(program_tls(&program));
+    sender.write_all(&[7; 1000]).unwrap();
+    sender.flush().unwrap();
+    let mut received = [0; 1000];
+    let mut flow = receiver.receive("shuffle", 1, TIMEOUT).unwrap();
+    flow.read_exact(&mut received).unwrap();
+    assert_eq!(relays[0].status().flow_counts.0, 1);
+    wait_until(|| relays.iter().all(|relay| relay.status().flow_counts == (0, 0, 0)));
+    assert!(Tls::read(&program, b"weir-flow").unwrap().expiry() <= std::time::SystemTime::now());
+    assert!(relays[0].status().links[&RelayId(2)].is_up);
+    drop((flow, relays));
+
+    let short = relay_tls(&authority.write_short_files(folder.path(), &name(2)));
+    let expiry = short.relays.expiry();
+    let relays = connect_relays(vec![long(1), Some(short)], vec![]);
+    wait_until(|| relays.iter().all(|relay| relay.status().links.values().all(|link| !link.is_up)));
+    assert!(expiry <= std::time::SystemTime::now());
+    let refused = "invalid peer certificate: certificate expired";
+    wait_until(|| {
+        let failure = relays[0].status().links[&RelayId(2)].failure.clone();
+        failure.is_some_and(|failure| failure.starts_with(refused))
+    });
+    assert_eq!(relays[0].status().links[&RelayId(2)].failures, 1);
+    let count = |relay: &TestRelay, failure| {
+        relay.status().handshake_failures.iter().find(|(reason, _)| *reason == failure).unwrap().1
+    };
+    assert!(count(&relays[0], HandshakeFailure::Expired) > 0);
+    assert!(count(&relays[1], HandshakeFailure::RefusedByPeer) > 0);
+    // The new certificate is used without a restart.
+    let new = relay_tls(&authority.write_files(folder.path(), &name(2)));
+    relays[1].handle.send(Command::SetTls(new));
+    wait_until(|| relays.iter().all(|relay| relay.status().links.values().all(|link| link.is_up)));
 }
 
 /// TLS of a program, also inside this host.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::string::Ia5String;
 use rcgen::{
@@ -25,6 +26,16 @@ impl Authority {
         self.write(folder, &[name], 4000, self)
     }
 
+    /// Files with a certificate that is valid for two to three seconds.
+    #[allow(dead_code, reason = "each test has its own copy of this file")]
+    pub fn write_short_files(&self, folder: &Path, name: &str) -> TlsFiles {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let set_end = |params: &mut CertificateParams| {
+            params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(now + 2);
+        };
+        self.write_until(folder, &[name], set_end, self)
+    }
+
     /// Files with an expired certificate.
     #[allow(dead_code, reason = "each test has its own copy of this file")]
     pub fn write_expired_files(&self, folder: &Path, name: &str) -> TlsFiles {
@@ -44,11 +55,21 @@ impl Authority {
     }
 
     fn write(&self, folder: &Path, names: &[&str], last_year: i32, trusted: &Authority) -> TlsFiles {
+        self.write_until(folder, names, |params| params.not_after = date_time_ymd(last_year, 1, 1), trusted)
+    }
+
+    fn write_until(
+        &self,
+        folder: &Path,
+        names: &[&str],
+        set_end: impl FnOnce(&mut CertificateParams),
+        trusted: &Authority,
+    ) -> TlsFiles {
         let mut params = CertificateParams::default();
         let uri = |name: &&str| SanType::URI(Ia5String::try_from(*name).unwrap());
         params.subject_alt_names = names.iter().map(uri).collect();
         params.not_before = date_time_ymd(2020, 1, 1);
-        params.not_after = date_time_ymd(last_year, 1, 1);
+        set_end(&mut params);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap().pem();
         let stem = names.join("+").replace([':', '/'], "-");

@@ -1,4 +1,5 @@
 //! Tests of TLS sessions.
 
 mod certificates;
+mod reload;
 mod session;

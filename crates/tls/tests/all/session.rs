@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{sleep, spawn};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use weir_tls::{Tls, TlsFiles, TlsSession, check_own_certificate, check_validity};
+use weir_tls::{ConnectionExpired, Tls, TlsFiles, TlsSession, check_own_certificate, check_validity};
 
 use crate::certificates::Authority;
 
@@ -182,6 +182,38 @@ fn data_arrives_complete_through_full_sockets() {
     }
     writer.join().unwrap();
     assert!(received == expected);
+}
+
+#[test]
+fn sessions_end_with_the_first_certificate_that_expires() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new("own");
+    let read = |files| Tls::read(&files, b"test").unwrap();
+    let long = read(authority.write_files(folder.path(), "weir://relay/west"));
+    let short = read(authority.write_short_files(folder.path(), "weir://relay/east"));
+    assert_eq!(long.expiry(), UNIX_EPOCH + Duration::from_secs(64_060_588_800 + 1));
+    let mut ends = Vec::new();
+    for (client, server) in [(&long, &short), (&short, &long)] {
+        let (client_socket, server_socket) = sockets();
+        let (mut client, mut server) = (client.connect().unwrap(), server.accept().unwrap());
+        let accepted = spawn(move || {
+            handshake(&mut server, &server_socket).unwrap();
+            (server, server_socket)
+        });
+        handshake(&mut client, &client_socket).unwrap();
+        ends.extend([(client, client_socket), accepted.join().unwrap()]);
+    }
+    for (session, socket) in &mut ends {
+        assert_eq!(session.expiry(), Some(short.expiry()));
+        assert_eq!(session.write(socket, b"x").unwrap(), Some(1));
+    }
+    sleep(short.expiry().duration_since(SystemTime::now()).unwrap_or_default());
+    for (session, socket) in &mut ends {
+        for error in [session.write(socket, b"x").err(), session.read(socket, &mut [0]).err()] {
+            let error = error.unwrap();
+            assert!(error.get_ref().unwrap().is::<ConnectionExpired>(), "{error}");
+        }
+    }
 }
 
 #[test]

@@ -18,11 +18,11 @@ struct Cause {
 
 /// The causes of recent lines. Texts that differ in their numbers, such as times, have the same cause.
 #[derive(Debug, Default)]
-pub(super) struct LogLimit(BTreeMap<(String, String), Cause>);
+pub struct LogLimit(BTreeMap<(String, String), Cause>);
 
 impl LogLimit {
     /// Whether to log a text about a peer: its cause is new, or its numbers differ from those of the last line, a minute ago or more.
-    pub(super) fn permits(&mut self, peer: &str, text: &str, now: Duration) -> bool {
+    pub fn permits(&mut self, peer: &str, text: &str, now: Duration) -> bool {
         let key = (peer.to_owned(), text.replace(|letter: char| letter.is_ascii_digit(), ""));
         self.0.retain(|_, cause| now < cause.seen_at + INTERVAL);
         let is_full = self.0.len() >= MAX_CAUSES;
