@@ -11,6 +11,7 @@
 //! - `demands` predicts the demands of these connections, and divides limits between them.
 //! - `throttle` measures UDP that arrives, and limits UDP that is sent by the rate at which it arrives at other hosts.
 //! - [`watchdog`] is a second process that removes pacing rates if this process is killed or hangs.
+//! - `metrics` shows queues and orders to Prometheus.
 //! - `interfaces` applies ordered queues to interfaces, and restores queues that another process removed.
 //!
 //! Once an interval, one thread reads the bytes sent, sets the pacing rates that differ, and reports the flows that deviate from
@@ -25,10 +26,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use weir_core::units::Rate;
+use weir_metrics::MetricsTls;
 use weir_proto::{FlowKey, OrderedRate, Queues, Report};
 
 use crate::lease::{LeaseState, RefusalReason};
@@ -43,6 +46,7 @@ mod flows;
 mod interfaces;
 pub mod load_generator;
 mod local_socket;
+mod metrics;
 mod observed_connections;
 mod report_timer;
 mod socket;
@@ -53,6 +57,7 @@ use coordinator_stream::StreamEvent;
 use endpoint::CoordinatorEndpoint;
 use flows::Flows;
 use interfaces::Machine;
+use metrics::AgentMetrics;
 use observed_connections::Applications;
 use report_timer::ReportTimer;
 use watchdog::Watchdog;
@@ -118,6 +123,8 @@ struct AgentState {
     is_link_shaped: bool,
     /// The address of the last coordinator.
     coordinator: Option<SocketAddr>,
+    /// Whether a stream to a coordinator is open.
+    is_connected: bool,
     /// The rates of links in its configuration, in bytes per second; 0 if not configured.
     link_rates: Vec<u64>,
     start_time: Instant,
@@ -227,7 +234,7 @@ impl AgentState {
         wants_udp_measurements: bool,
         wants_demands: bool,
     ) {
-        (self.coordinator, self.link_rates) = (Some(coordinator), link_rates);
+        (self.coordinator, self.link_rates, self.is_connected) = (Some(coordinator), link_rates, true);
         self.publish_desired_links();
         self.report_all();
         if let Some(applications) = &mut self.applications {
@@ -329,6 +336,21 @@ pub struct KernelState {
     pub queue_locks: Vec<InterfaceLock>,
 }
 
+/// Where an agent serves metrics: a listener, and TLS or plain text.
+pub type MetricsServer = (TcpListener, Option<MetricsTls>);
+
+/// Serves metrics, if they have a listener.
+async fn serve_metrics(
+    metrics: Option<MetricsServer>,
+    shared: &SharedState,
+    coordinator: &CoordinatorEndpoint,
+) {
+    let Some((listener, tls)) = metrics else { return std::future::pending().await };
+    let last = Arc::default();
+    let source = AgentMetrics { shared: shared.clone(), coordinator: coordinator.clone(), last };
+    match weir_metrics::serve(listener, tls, source).await {}
+}
+
 /// Runs an agent until `stop`. All sockets are then unpaced; interfaces and the traffic of applications stay unchanged. `queue_locks` are
 /// those of the interfaces that exist now.
 ///
@@ -338,6 +360,7 @@ pub async fn run(
     settings: Settings,
     queue_locks: Vec<InterfaceLock>,
     traffic: Option<Traffic>,
+    metrics: Option<MetricsServer>,
     stop: impl Future<Output = ()>,
 ) -> (KernelState, io::Result<()>) {
     let local_socket =
@@ -370,6 +393,7 @@ pub async fn run(
         }),
         is_link_shaped: shaped_link.is_some(),
         coordinator: None,
+        is_connected: false,
         link_rates: Vec::new(),
         start_time: Instant::now(),
     };
@@ -383,6 +407,7 @@ pub async fn run(
         () = manage_interfaces(&shared, &settings, desired_updates) => Ok(()),
         () = restore_programs(&shared) => Ok(()),
         () = sweep_sockets(&shared) => Ok(()),
+        () = serve_metrics(metrics, &shared, &settings.coordinator) => Ok(()),
         () = stop => Ok(()),
     };
     let mut host = shared.lock();
@@ -392,7 +417,8 @@ pub async fn run(
         log(&format!("programs of leases cannot be removed: {error}"));
     }
     let traffic = host.applications.take().map(|applications| applications.traffic);
-    let interfaces = std::mem::take(&mut host.interfaces.names);
+    let names = std::mem::take(&mut host.interfaces.names);
+    let interfaces = names.into_iter().map(|(_, name)| name).collect();
     (KernelState { traffic, interfaces, queue_locks: std::mem::take(&mut host.queue_locks) }, result)
 }
 
@@ -497,7 +523,10 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
                         ticker.reset_at(report_timer.record_order(Instant::now()).into());
                     }
                 }
-                Some(StreamEvent::Ended) => reports = None,
+                Some(StreamEvent::Ended) => {
+                    reports = None;
+                    shared.lock().is_connected = false;
+                }
                 None => return,
             },
             _ = ticker.tick() => {

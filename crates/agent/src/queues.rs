@@ -10,6 +10,7 @@
 
 mod actual_queues;
 mod change;
+mod counters;
 mod desired_queues;
 mod device;
 pub mod ids;
@@ -18,6 +19,7 @@ mod interface_lock;
 
 pub use actual_queues::{ActualClass, ActualQueues, FilterHandle, LeafQueue, ParseError, RootQdisc};
 pub use change::{Change, changes};
+pub use counters::ClassCounters;
 pub use desired_queues::{DesiredClass, DesiredError, DesiredQueues, Filter, LimitedFlow, Shares, U32Match};
 pub use device::Device;
 pub use interface::{Interface, PreviousRoot, QueueError, ReplaceableRoots, cleanup};

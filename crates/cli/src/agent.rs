@@ -23,6 +23,7 @@ use weir_core::units::Time;
 use crate::args::{self, KeepQueues, SwitchPort};
 use crate::cleanup::{self, start_cleaner};
 use crate::coordinator_hint::explain;
+use crate::metrics_endpoint;
 use crate::serve::wait_for_stop_signal;
 
 /// Runs `weir agent`.
@@ -39,6 +40,10 @@ pub fn agent(args: &args::Agent) -> Result<(), Failure> {
 fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let files = args.credentials.tls_files(&args.coordinator, args.insecure)?;
     let coordinator = CoordinatorEndpoint::new(&args.coordinator, files).map_err(Failure::input)?;
+    let metrics_tls = match args.metrics {
+        Some(address) => metrics_endpoint::read_tls(address, &args.credentials, args.insecure)?,
+        None => None,
+    };
     // Switches run no programs with flows, so their agents have no local socket.
     let local_socket = args.rate.filter(|_| !args.dry_run).map(|_| args.socket.clone());
     let mut links: Vec<Link> = args.ports.iter().map(SwitchPort::to_link).collect();
@@ -63,8 +68,12 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
         [] => None,
         applications => Some(Traffic::start(applications, &interfaces).map_err(traffic_failure)?),
     };
+    let metrics = match args.metrics {
+        Some(address) => Some((runtime.block_on(metrics_endpoint::listen(address))?, metrics_tls)),
+        None => None,
+    };
     let (remaining, result) =
-        runtime.block_on(live::run(settings, queue_locks, traffic, wait_for_stop_signal()));
+        runtime.block_on(live::run(settings, queue_locks, traffic, metrics, wait_for_stop_signal()));
     // Dropping the runtime waits for running changes of queues, before the queues are removed.
     drop(runtime);
     if result.is_ok() && interrupt::is_terminated() && keeps_queues(args, &remaining) {

@@ -17,6 +17,8 @@ mod fabric;
 mod jobs;
 mod links;
 mod metrics;
+#[cfg(all(feature = "live", target_os = "linux"))]
+mod metrics_endpoint;
 mod network;
 mod policies;
 mod predict;

@@ -6,7 +6,6 @@ use std::pin::pin;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -17,12 +16,13 @@ use weir_console::{interrupt, output};
 use weir_relay::control::{self, OrderStatus};
 use weir_relay::forwarding::RelayId;
 use weir_relay::io::{Command, Handle, Server, ServerSettings};
-use weir_relay::metrics::{self, MetricsSource};
+use weir_relay::metrics::MetricsSource;
 use weir_relay::overlay::Overlay;
 use weir_relay::overlay_file::{self, relay_by_name};
 
 use crate::args;
 use crate::coordinator_hint::{HINT_DELAY, explain};
+use crate::metrics_endpoint;
 use crate::serve::{init_log, wait_for_stop_signal};
 
 mod certificate;
@@ -108,7 +108,8 @@ fn print_plan(args: &args::RelayRun, overlay: Option<&Overlay>, relays: SocketAd
         ),
     };
     if let Some(address) = args.metrics {
-        let _ = writeln!(text, "metrics             http://{address}/metrics");
+        let has_tls = metrics_endpoint::read_tls(address, &args.credentials, args.insecure)?.is_some();
+        let _ = writeln!(text, "metrics             {}", metrics_endpoint::url(address, has_tls));
     }
     Ok(output::print(text)?)
 }
@@ -195,13 +196,13 @@ async fn start(
     certificate: Option<RelayCertificate>,
     control: Option<Control>,
 ) -> Result<RunningRelay, Failure> {
-    let metrics_listener =
-        match args.metrics {
-            None => None,
-            Some(address) => Some(TcpListener::bind(address).await.map_err(|error| {
-                Failure::runtime(options::listen_message("--metrics", address, "", &error))
-            })?),
-        };
+    let metrics = match args.metrics {
+        None => None,
+        Some(address) => {
+            let tls = metrics_endpoint::read_tls(address, &args.credentials, args.insecure)?;
+            Some((metrics_endpoint::listen(address).await?, tls))
+        }
+    };
     let settings = ServerSettings {
         id,
         memory_bytes: args.memory.get() as u64,
@@ -220,7 +221,9 @@ async fn start(
     let thread = thread.map_err(Failure::runtime)?;
     let (coordinator, orders) = control.map(|control| (control.coordinator, control.status)).unzip();
     let source = MetricsSource { relay: handle.clone(), orders, certificate: certificate.clone() };
-    let metrics = metrics_listener.map(|listener| tokio::spawn(metrics::serve(listener, source)));
+    let metrics = metrics.map(|(listener, tls)| {
+        tokio::spawn(async move { match weir_metrics::serve(listener, tls, source).await {} })
+    });
     let reloaded = handle.clone();
     let reload = tokio::spawn(async move {
         let apply = |tls| reloaded.send(Command::SetTls(tls));

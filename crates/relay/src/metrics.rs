@@ -1,16 +1,9 @@
-//! Serves a relay's metrics for Prometheus: `GET /metrics` over HTTP/1.1.
+//! The metrics of a relay.
 
-use std::convert::Infallible;
 use std::fmt::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -18,20 +11,13 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, oneshot, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, timeout};
 use weir_tls::{CertificateStatus, Reloaded};
 
 use crate::control::OrderStatus;
 use crate::io::{Command, Handle, LinkStatus, RelayTls, Status};
 use crate::reason_counts::ReasonCounts;
-
-/// The maximum number of concurrent connections. Further ones wait.
-const MAX_CONNECTIONS: usize = 16;
-
-/// The maximum duration of a connection: it serves one request.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The maximum time for the relay's thread to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -47,75 +33,22 @@ pub struct MetricsSource {
     pub certificate: Option<Arc<Reloaded<RelayTls>>>,
 }
 
-/// Serves metrics until the caller drops the future.
-pub async fn serve(listener: TcpListener, source: MetricsSource) {
-    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let source = source.clone();
-                tokio::spawn(async move {
-                    // A client that is too slow is disconnected.
-                    let _ = timeout(CONNECTION_TIMEOUT, serve_connection(stream, source)).await;
-                    drop(permit);
-                });
-            }
-            Err(error) => {
-                // Such as too many open files.
-                tracing::warn!(%error, "cannot accept connections for metrics");
-                sleep(Duration::from_millis(100)).await;
-            }
-        }
+impl weir_metrics::MetricsSource for MetricsSource {
+    /// None if the relay does not answer.
+    async fn text(&self) -> Option<String> {
+        let (sender, status) = oneshot::channel();
+        // The client may have closed the connection before the answer.
+        self.relay.send(Command::Inspect(Box::new(move |status| drop(sender.send(status)))));
+        let status = timeout(ANSWER_TIMEOUT, status).await.ok()?.ok()?;
+        let orders = self.orders.as_ref().map(|orders| *orders.borrow());
+        let certificate = self.certificate.as_ref().map(|certificate| certificate.status());
+        let values = MetricValues { status, orders, certificate, now: Instant::now() };
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(values));
+        let mut text = String::new();
+        encode(&mut text, &registry).ok()?;
+        Some(text)
     }
-}
-
-async fn serve_connection(stream: TcpStream, source: MetricsSource) {
-    let service = service_fn(|request: Request<Incoming>| {
-        let source = source.clone();
-        async move { Ok::<_, Infallible>(answer(&request, source).await) }
-    });
-    let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).keep_alive(false);
-    // The client may close the connection early.
-    let _ = server.serve_connection(TokioIo::new(stream), service).await;
-}
-
-async fn answer(request: &Request<Incoming>, source: MetricsSource) -> Response<String> {
-    let (status, header, text) = if request.uri().path() != "/metrics" {
-        (StatusCode::NOT_FOUND, None, "unknown path; expected /metrics\n".to_owned())
-    } else if request.method() != Method::GET {
-        (StatusCode::METHOD_NOT_ALLOWED, Some((ALLOW, "GET")), "unknown method; expected GET\n".to_owned())
-    } else {
-        match metrics(source).await {
-            Some(text) => {
-                let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-                (StatusCode::OK, Some((CONTENT_TYPE, kind)), text)
-            }
-            None => (StatusCode::SERVICE_UNAVAILABLE, None, "the relay does not answer\n".to_owned()),
-        }
-    };
-    let mut response = Response::new(text);
-    *response.status_mut() = status;
-    if let Some((name, value)) = header {
-        response.headers_mut().insert(name, hyper::header::HeaderValue::from_static(value));
-    }
-    response
-}
-
-/// The metrics as text; none if the relay does not answer.
-async fn metrics(source: MetricsSource) -> Option<String> {
-    let (sender, status) = oneshot::channel();
-    // The client may have closed the connection before the answer.
-    source.relay.send(Command::Inspect(Box::new(move |status| drop(sender.send(status)))));
-    let status = timeout(ANSWER_TIMEOUT, status).await.ok()?.ok()?;
-    let orders = source.orders.map(|orders| *orders.borrow());
-    let certificate = source.certificate.map(|certificate| certificate.status());
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(MetricValues { status, orders, certificate, now: Instant::now() }));
-    let mut text = String::new();
-    encode(&mut text, &registry).ok()?;
-    Some(text)
 }
 
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
-use weir_tls::{Refresh, Reloaded, SCHEME, TlsError, TlsFiles, own_name};
+use weir_tls::{CertificateStatus, Refresh, Reloaded, SCHEME, TlsError, TlsFiles, own_name};
 
 /// Why a coordinator's address or files cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +84,11 @@ impl CoordinatorEndpoint {
                 .tls_config(tls.current().config.clone())
                 .expect("the same configuration was applied when its files were read"),
         }
+    }
+
+    /// The state of the own certificate; none for plain text.
+    pub fn certificate_status(&self) -> Option<CertificateStatus> {
+        self.tls.as_ref().map(|tls| tls.status())
     }
 
     /// Reads the files again if they have changed. It can block.

@@ -159,6 +159,11 @@ impl Flows {
         Flows { leases, ..Flows::default() }
     }
 
+    /// The number of open sockets.
+    pub fn open_sockets(&self) -> usize {
+        self.open_flows.len()
+    }
+
     /// Renews the lease of the rates, until a time of the monotonic clock, where the kernel ends them.
     ///
     /// # Errors

@@ -89,8 +89,8 @@ pub struct InterfaceStatus {
     pub conflicts: Vec<Conflict>,
     /// How many queueing objects were restored.
     pub restored: u64,
-    /// The present names of the interfaces that exist.
-    pub names: Vec<Interface>,
+    /// The present names of the interfaces that exist, each with the number of its link.
+    pub names: Vec<(u32, Interface)>,
 }
 
 /// An interface that the agent keeps as ordered.
@@ -320,8 +320,10 @@ async fn check_due(shared: &SharedState, interfaces: &mut [ManagedInterface], st
     }
     status.conflicts =
         interfaces.iter().flat_map(|managed| &managed.conflicts).take(MAX_CONFLICTS).cloned().collect();
-    status.names =
-        interfaces.iter().filter_map(|managed| Some(managed.device.as_ref()?.name.clone())).collect();
+    status.names = interfaces
+        .iter()
+        .filter_map(|managed| Some((managed.link, managed.device.as_ref()?.name.clone())))
+        .collect();
     shared.lock().interfaces.clone_from(status);
 }
 

@@ -20,7 +20,7 @@ pub struct ParseError {
     pub expected: &'static str,
 }
 
-fn parse_error(line: &str, expected: &'static str) -> ParseError {
+pub(super) fn parse_error(line: &str, expected: &'static str) -> ParseError {
     ParseError { line: line.chars().take(200).collect(), expected }
 }
 
@@ -172,7 +172,7 @@ fn parse_root(qdisc: &Qdisc) -> Result<RootQdisc, ParseError> {
 }
 
 /// Parses a line such as `class htb 7765:100 parent 7765:1 leaf 7800: prio 0 quantum 1514 rate 1Mbit ceil 1Mbit ...`.
-fn parse_class(line: &str) -> Result<Option<(u16, ActualClass)>, ParseError> {
+pub(super) fn parse_class(line: &str) -> Result<Option<(u16, ActualClass)>, ParseError> {
     let Some(rest) = line.strip_prefix("class htb ") else { return Ok(None) };
     let words: Vec<&str> = rest.split_whitespace().collect();
     let word_after = |key: &str| words.iter().position(|word| *word == key).and_then(|at| words.get(at + 1));
@@ -207,10 +207,10 @@ fn parse_class(line: &str) -> Result<Option<(u16, ActualClass)>, ParseError> {
 const RATE_UNITS: &[(&str, u64)] =
     &[("Tbit", 1_000_000_000_000), ("Gbit", 1_000_000_000), ("Mbit", 1_000_000), ("Kbit", 1000), ("bit", 1)];
 
-const SIZE_UNITS: &[(&str, u64)] = &[("Mb", 1 << 20), ("Kb", 1 << 10), ("b", 1), ("", 1)];
+pub(super) const SIZE_UNITS: &[(&str, u64)] = &[("Mb", 1 << 20), ("Kb", 1 << 10), ("b", 1), ("", 1)];
 
 /// Parses a quantity such as `16Kb` or `16368b/1`.
-fn parse_quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+pub(super) fn parse_quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let text = text.split('/').next()?;
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

@@ -1,5 +1,6 @@
 //! Reads, configures and restores the queues of an interface, in the network namespace of the calling thread.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::actual_queues::{ActualQueues, ParseError, RootQdisc};
 use super::change::{Change, changes};
+use super::counters::{ClassCounters, parse_counters};
 use super::desired_queues::{DesiredError, DesiredQueues};
 use super::device::Device;
 use super::ids;
@@ -172,6 +174,15 @@ impl Interface {
         let filters =
             run_tool("tc", &["filter", "show", "dev", dev, "parent", &format!("{:x}:", ids::ROOT_HANDLE)])?;
         Ok(ActualQueues::parse(&qdiscs, &classes, &filters)?)
+    }
+
+    /// Reads the counters of the agent's classes, by number. Starts `tc` once.
+    ///
+    /// # Errors
+    /// If `tc` fails, or prints something unexpected.
+    pub fn read_counters(&self) -> Result<BTreeMap<u16, ClassCounters>, QueueError> {
+        let text = run_tool("tc", &["-s", "-d", "class", "show", "dev", self.0.as_str()])?;
+        Ok(parse_counters(&text)?)
     }
 
     /// Returns the commands that [`Interface::reconcile`] would run, one per line. Changes nothing.

@@ -1,5 +1,6 @@
 //! Defines the options of `weir agent`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -70,6 +71,11 @@ pub struct AgentRun {
     /// `forever` leaves it to another program to remove them
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub keep_queues: KeepQueues,
+
+    /// Serve metrics for Prometheus at this address: at a loopback address, or with --insecure, over plain text; at other addresses
+    /// over TLS with --certificate, to clients with a certificate of the authority
+    #[arg(long, value_name = "IP:PORT", conflicts_with = "dry_run")]
+    pub metrics: Option<SocketAddr>,
 
     /// Accept a coordinator on another host over plain text, for test networks: any process at that address can send orders
     #[arg(long, conflicts_with = "certificate", help_heading = CREDENTIALS_HEADING)]

@@ -57,7 +57,8 @@ pub struct RelayRun {
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub drain: Time,
 
-    /// Serve metrics for Prometheus at this address, over plain text: a loopback address, or with --insecure any address
+    /// Serve metrics for Prometheus at this address: at a loopback address, or with --insecure, over plain text; at other addresses
+    /// over TLS with --certificate, to clients with a certificate of the authority
     #[arg(long, value_name = "IP:PORT")]
     pub metrics: Option<SocketAddr>,
 

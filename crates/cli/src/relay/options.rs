@@ -1,6 +1,5 @@
 //! Checks the options of `weir relay run`, and describes them.
 
-use std::io;
 use std::net::SocketAddr;
 
 use nix::errno::Errno;
@@ -11,6 +10,7 @@ use weir_core::units::Bytes;
 use weir_relay::io::ServerError;
 
 use crate::args;
+use crate::metrics_endpoint::listen_message;
 
 /// The minimum memory. One half of it holds the data of one flow that ends at the relay.
 const MIN_MEMORY_BYTES: f64 = (1 << 20) as f64;
@@ -18,7 +18,6 @@ const MIN_MEMORY_BYTES: f64 = (1 << 20) as f64;
 /// Checks the options of a relay whose address for other relays is `relays`.
 pub fn check(args: &args::RelayRun, relays: SocketAddr) -> Result<(), Failure> {
     check_plain_text(args, relays)?;
-    check_metrics_address(args)?;
     check_distinct_addresses(args, relays)?;
     check_memory(args.memory)?;
     args.congestion_control.as_deref().map_or(Ok(()), check_congestion_control)
@@ -35,16 +34,6 @@ fn check_plain_text(args: &args::RelayRun, relays: SocketAddr) -> Result<(), Fai
                  --certificate with --key and --authority, or --insecure"
             )))
         }
-        _ => Ok(()),
-    }
-}
-
-/// Metrics name coflows, and no certificate protects them.
-fn check_metrics_address(args: &args::RelayRun) -> Result<(), Failure> {
-    match args.metrics {
-        Some(address) if !address.ip().is_loopback() && !args.insecure => Err(Failure::input(format_args!(
-            "--metrics: {address} can be reached from other hosts over plain text; expected a loopback address, or --insecure"
-        ))),
         _ => Ok(()),
     }
 }
@@ -119,11 +108,4 @@ pub fn listen_failure(args: &args::RelayRun, error: ServerError) -> Failure {
         _ => ("--relays", String::new()),
     };
     Failure::runtime(listen_message(option, address, &origin, &error))
-}
-
-/// The message of a failure to listen at an address of an option, which may come from a file.
-pub fn listen_message(option: &str, address: SocketAddr, origin: &str, error: &io::Error) -> String {
-    format!(
-        "{option}: {address}{origin}: cannot listen: {error}; expected a free port of an address of this host"
-    )
 }

@@ -214,7 +214,7 @@ fn relay_names_invalid_options_and_overlay_files() {
         (
             "--name west --overlay overlay.toml --metrics 192.0.2.1:9",
             "weir: --metrics: 192.0.2.1:9 can be reached from other hosts over plain text; expected a loopback \
-             address, or --insecure\n",
+             address, --certificate with --key and --authority, or --insecure\n",
         ),
     ] {
         assert_eq!(dir.stderr_of(&format!("relay run {options}"), 2), error);

@@ -1,6 +1,7 @@
 //! Tests that traffic without a class, and the agent's own stream, have their shares of a link that services fill.
 //! The tests run on a testbed of namespaces, and skip without the privileges for one.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
@@ -19,6 +20,9 @@ const HOSTS: u32 = 3;
 
 /// Connections of the services with the weights 1 and 3, and without a class, with their marks.
 const FLOWS: [(usize, i32); 3] = [(8, 1), (1, 2), (4, 0)];
+
+/// The port of the agent's metrics.
+const METRICS_PORT: u16 = 9107;
 
 /// Connections that send at full speed until they are dropped.
 struct Flows {
@@ -128,9 +132,74 @@ fn sent_to_coordinator(bed: &Bed) -> u64 {
     class.split_once("Sent ").unwrap().1.split(' ').next().unwrap().parse().unwrap()
 }
 
+/// The metrics of the first host's agent by name and labels, read over TLS from another host. None if curl is missing.
+fn read_metrics(bed: &Bed) -> Option<BTreeMap<String, f64>> {
+    let mut curl = bed.command_on_host(HOSTS - 1, "curl".as_ref());
+    curl.args(["-sSkf", "--cert", "ann.pem", "--key", "ann.key"]).current_dir(bed.dir.path("."));
+    curl.arg(format!("https://{}:{METRICS_PORT}/metrics", address(0)));
+    Command::new("curl").arg("--version").output().ok()?;
+    let output = curl.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let value = |line: &str| {
+        let (name, value) = line.rsplit_once(' ')?;
+        Some((name.to_owned(), value.parse().ok()?))
+    };
+    Some(text.lines().filter(|line| !line.starts_with('#')).filter_map(value).collect())
+}
+
+/// Sends more datagrams at once than the queue of a mark holds. Connections of the same host would wait instead.
+fn overflow_queue(bed: &Bed, mark: i32) {
+    let sockets = [(); 8].map(|()| {
+        let socket = in_namespace(&bed.namespace(0), || UdpSocket::bind("0.0.0.0:0").unwrap());
+        setsockopt(&socket, sockopt::Ipv4Tos, &(mark << 2)).unwrap();
+        socket.connect((address(1), 9300)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    });
+    for _ in 0..50 {
+        // The port has no receiver, and a socket's buffer may be full.
+        sockets.iter().for_each(|socket| drop(socket.send(&[0; 1400])));
+    }
+}
+
+/// Checks the agent's metrics while the groups of [`FLOWS`] send.
+fn check_metrics(bed: &Bed, control: &str) {
+    let Some(before) = read_metrics(bed) else { return eprintln!("no metrics, since curl is missing") };
+    thread::sleep(Duration::from_secs(3));
+    let after = read_metrics(bed).unwrap();
+    overflow_queue(bed, FLOWS[0].1);
+    let with_drops = read_metrics(bed).unwrap();
+    let labels = |class: &str| format!("{{interface=\"eth0\",class=\"{class}\"}}");
+    let value = |name: &str, class: &str| after[&format!("{name}{}", labels(class))];
+    let classes = ["1", "2", "unclassified"];
+    let sent = classes.map(|class| {
+        let name = format!("weir_agent_queue_sent_bytes_total{}", labels(class));
+        after[&name] - before[&name]
+    });
+    assert!((sent[1] / (sent[0] + sent[1]) - 0.75).abs() < 0.05, "{control}: sent {sent:?}");
+    // All classes want more than they are guaranteed, and have it.
+    for (class, sent) in classes.into_iter().zip(sent) {
+        let guaranteed = value("weir_agent_queue_guaranteed_bytes_per_second", class);
+        assert!(sent / 3.0 > 0.9 * guaranteed, "{control}: {class} sent {sent} of {guaranteed} a second");
+        let delay = value("weir_agent_queue_estimated_delay_seconds", class);
+        assert!((0.0..1.0).contains(&delay), "{control}: {class} waits {delay} s");
+    }
+    assert!(value("weir_agent_queue_estimated_delay_seconds", "1") > 0.0, "{control}: {after:?}");
+    let dropped = |metrics: &BTreeMap<String, f64>, class: &str| {
+        metrics[&format!("weir_agent_queue_dropped_packets_total{}", labels(class))]
+    };
+    assert!(dropped(&with_drops, "1") > dropped(&after, "1"), "{control}: {with_drops:?}");
+    assert_eq!(dropped(&with_drops, "2"), dropped(&before, "2"), "{control}: {with_drops:?}");
+    assert!(value("weir_agent_queue_sent_bytes_total", "control") > 0.0, "{control}: {after:?}");
+    assert_eq!(after["weir_agent_coordinator_connected"], 1.0);
+    assert!(after["weir_agent_certificate_expiry_seconds"] > 0.0, "{after:?}");
+}
+
 fn start_agent(bed: &Bed) -> Process {
     let mut command = bed.agent_command(0);
-    command.args(["--interface", "eth0"]).args(credential_options("h0")).current_dir(bed.dir.path("."));
+    command.args(["--interface", "eth0", "--metrics", &format!("{}:{METRICS_PORT}", address(0))]);
+    command.args(credential_options("h0")).current_dir(bed.dir.path("."));
     Process(command.spawn().unwrap())
 }
 
@@ -167,6 +236,7 @@ fn traffic_without_a_class_and_the_agents_stream_have_their_shares() {
         assert!(connected < Duration::from_secs(1), "{control}: connected in {connected:?}");
         assert!(is_present(), "{control}: the coordinator has lost the host");
         assert!(sent_to_coordinator(&bed) > before, "{control}: reports are in another class");
+        check_metrics(&bed, control);
     }
 }
 

@@ -126,7 +126,7 @@ impl RunningAgent {
         let thread = thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
             let stopped = async { stopped.await.unwrap_or_default() };
-            runtime.block_on(live::run(settings, Vec::new(), None, stopped)).1.unwrap();
+            runtime.block_on(live::run(settings, Vec::new(), None, None, stopped)).1.unwrap();
         });
         let running = RunningAgent { folder, stop: Some(stop), thread: Some(thread) };
         wait_for("the agent's local socket", || Agent::connect(running.local_socket()).is_ok());
@@ -380,6 +380,6 @@ fn invalid_sockets_and_ids_are_refused() {
     };
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let taken =
-        runtime.block_on(live::run(settings, Vec::new(), None, std::future::pending())).1.unwrap_err();
+        runtime.block_on(live::run(settings, Vec::new(), None, None, std::future::pending())).1.unwrap_err();
     assert!(taken.to_string().contains("another agent listens on this socket"), "{taken}");
 }

@@ -6,9 +6,10 @@ use std::net::{SocketAddr, TcpStream};
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
+use weir_metrics::serve;
 use weir_proto::relay::{RelayMatch, RelayPath, RelayRule, RuleScope};
 use weir_relay::control::OrderStatus;
-use weir_relay::metrics::{MetricsSource, serve};
+use weir_relay::metrics::MetricsSource;
 
 use crate::test_relay::{TIMEOUT, TestRelay, refusal, start_relays, transfer};
 
@@ -18,7 +19,7 @@ fn serve_metrics(relay: &TestRelay, orders: Option<watch::Receiver<OrderStatus>>
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
     let source = MetricsSource { relay: relay.handle.clone(), orders, certificate: None };
-    std::thread::spawn(move || runtime.block_on(serve(listener, source)));
+    std::thread::spawn(move || runtime.block_on(serve(listener, None, source)));
     address
 }
 
