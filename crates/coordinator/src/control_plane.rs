@@ -34,6 +34,8 @@ use weir_core::tree::TreeError;
 use weir_core::units::{Bytes, Rate, Time};
 use weir_proto::{FRAME_BYTES, MAX_FLOWS_PER_HOST, PAYLOAD_BYTES, is_id};
 
+use crate::values::WEIGHT_RANGE;
+
 mod allocator;
 mod history;
 mod link_rates;
@@ -394,8 +396,8 @@ impl ControlPlane {
     /// it was updated since.
     ///
     /// # Errors
-    /// [`Refusal`]: the id is invalid or used by a coflow with another body, the weight is not a finite number above
-    /// zero, a flow is invalid, a name is unknown, or a limit of [`Settings`] is exceeded.
+    /// [`Refusal`]: the id is invalid or used by a coflow with another body, the weight is outside of
+    /// [`WEIGHT_RANGE`], a flow is invalid, a name is unknown, or a limit of [`Settings`] is exceeded.
     pub fn register(&mut self, id: &str, registration: Registration, now: f64) -> Result<bool, Refusal> {
         if !is_id(id) {
             return Err(Refusal::InvalidId(id.chars().take(128).collect()));
@@ -407,7 +409,7 @@ impl ControlPlane {
                 Err(Refusal::IdTaken(id.to_owned()))
             };
         }
-        if !(registration.weight.is_finite() && registration.weight > 0.0) {
+        if !WEIGHT_RANGE.contains(&registration.weight) {
             return Err(Refusal::InvalidWeight(registration.weight));
         }
         self.check_flows(&registration.flows, &[])?;

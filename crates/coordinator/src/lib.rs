@@ -28,6 +28,7 @@ pub mod server;
 pub mod store;
 mod streams;
 pub mod tls;
+mod values;
 
 pub use control_plane::ControlPlane;
 pub use control_thread::Handle;

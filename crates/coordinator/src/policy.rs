@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::openapi::schema::AdditionalProperties;
+use utoipa::openapi::{ObjectBuilder, OneOfBuilder, RefOr, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 use weir_core::model::ServiceNames;
 use weir_core::policy::{AnyPolicy, ParamsError, build};
 use weir_core::tree::TreeSpec;
@@ -11,7 +13,7 @@ use weir_trace::TraceError;
 use weir_trace::tree::{self, TableLoader};
 
 /// A policy in a configuration or a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", try_from = "PolicySpecFields")]
 pub enum PolicySpec {
     /// A policy by name, `NAME[:KEY=VALUE...]`; `weir policies` lists all of them.
@@ -45,6 +47,32 @@ impl TryFrom<PolicySpecFields> for PolicySpec {
         }
     }
 }
+
+/// Either field is set; the other one is absent or `null`.
+impl PartialSchema for PolicySpec {
+    fn schema() -> RefOr<Schema> {
+        let variant = |set: &str, absent: &str, description: &str| {
+            let text = ObjectBuilder::new().schema_type(Type::String).description(Some(description));
+            let null = ObjectBuilder::new().schema_type(Type::Null);
+            ObjectBuilder::new()
+                .property(set, text)
+                .property(absent, null)
+                .required(set)
+                .additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(false)))
+        };
+        OneOfBuilder::new()
+            .description(Some("A policy in a configuration or a request."))
+            .item(variant(
+                "policy",
+                "tree",
+                "A policy by name, `NAME[:KEY=VALUE...]`; `weir policies` lists all of them.",
+            ))
+            .item(variant("tree", "policy", "The text of a policy tree."))
+            .into()
+    }
+}
+
+impl ToSchema for PolicySpec {}
 
 /// A validated policy. It can be built repeatedly.
 #[derive(Debug, Clone, PartialEq)]

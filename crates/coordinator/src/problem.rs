@@ -1,13 +1,15 @@
 //! Builds problem documents (RFC 9457, `application/problem+json`): why a request was refused, the part of the request, and
 //! the expected value.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use utoipa::ToSchema;
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder, ResponsesBuilder, response};
+use utoipa::{IntoResponses, ToSchema};
 use weir_core::saba::controller::ControllerError;
 use weir_trace::TraceError;
 
@@ -15,6 +17,9 @@ use crate::control_plane::UnknownName;
 use crate::control_thread::Stopped;
 use crate::policy::PolicyError;
 use crate::store::StoreError;
+
+/// The media type of a problem document.
+const MEDIA_TYPE: &str = "application/problem+json";
 
 /// Maximum length of a value in a problem, in characters.
 const MAX_VALUE_CHARS: usize = 200;
@@ -157,9 +162,24 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(self)).into_response();
-        let kind = HeaderValue::from_static("application/problem+json");
+        let kind = HeaderValue::from_static(MEDIA_TYPE);
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         response
+    }
+}
+
+/// Every request can be refused, and every path can be unavailable.
+impl IntoResponses for Problem {
+    fn responses() -> BTreeMap<String, RefOr<response::Response>> {
+        let schema = Ref::from_schema_name(Problem::name());
+        let content = ContentBuilder::new().schema(Some(schema)).build();
+        let response = |description: &str| {
+            ResponseBuilder::new().description(description).content(MEDIA_TYPE, content.clone())
+        };
+        let responses = ResponsesBuilder::new()
+            .response("4XX", response("The request is refused, and has changed nothing"))
+            .response("5XX", response("The coordinator cannot answer"));
+        responses.build().into()
     }
 }
 

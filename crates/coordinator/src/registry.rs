@@ -16,7 +16,8 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, MutexGuard, watch};
 use tracing::warn;
-use utoipa::ToSchema;
+use utoipa::openapi::{ArrayBuilder, Ref, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 use weir_core::model::ServiceNames;
 use weir_core::units::{Bytes, Time};
 use weir_trace::sensitivity::SensitivityTable;
@@ -30,6 +31,7 @@ use crate::overlay::Handle as OverlayHandle;
 use crate::policy::{PolicyError, PolicySpec, ValidatedPolicy};
 use crate::problem::{Location, Problem};
 use crate::store::{Snapshot, Store, StoreError, Table};
+use crate::values::{self, MAX_FLOW_BYTES, WEIGHT_RANGE, expected_weight};
 
 mod change_watcher;
 mod division;
@@ -55,9 +57,6 @@ const SENSITIVITY_KEY: &str = "sensitivity";
 /// Name of the table of [`Registry::set_sensitivity_table`] in policy trees of the API.
 pub const REGISTERED_TABLE: &str = "registered";
 
-/// Valid weights of services.
-const WEIGHT_RANGE: std::ops::RangeInclusive<f64> = weir_trace::MIN_WEIGHT..=weir_trace::MAX_WEIGHT;
-
 /// Number of locks for ids. Requests about ids with different locks run concurrently.
 const ID_LOCK_COUNT: usize = 64;
 
@@ -75,13 +74,30 @@ pub struct CoflowBody {
     pub service: Option<String>,
     /// An application of that service. Default: `default`.
     pub application: Option<String>,
-    /// Its weight for weighted policies, above 0. Default: 1.
+    /// Its weight for weighted policies. Default: 1.
+    #[schema(inline, value_type = Option<values::Weight>)]
     pub weight: Option<f64>,
-    /// Time after its registration by which it should complete, such as `10s`.
+    /// Time after its registration by which it should complete, such as `10s`. An exponent and more digits are also valid.
+    #[schema(inline, value_type = Option<values::Duration>)]
     pub deadline: Option<String>,
     /// Its flows, at least one. Requests and answers refer to a flow by its index, from 0.
+    #[schema(min_items = 1)]
     pub flows: Vec<FlowBody>,
 }
+
+/// The flows of a coflow, at least one.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+pub struct FlowList(pub Vec<FlowBody>);
+
+impl PartialSchema for FlowList {
+    fn schema() -> RefOr<Schema> {
+        let flow = Ref::from_schema_name(FlowBody::name());
+        ArrayBuilder::new().items(flow).min_items(Some(1)).into()
+    }
+}
+
+impl ToSchema for FlowList {}
 
 /// A flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -92,6 +108,8 @@ pub struct FlowBody {
     /// The host that receives.
     pub to: String,
     /// Size in bytes; absent if it is unknown. Policies that use sizes refuse flows of unknown size.
+    #[schema(inline, value_type = Option<values::FlowBytes>)]
+    #[serde(default, deserialize_with = "values::read_flow_bytes")]
     pub bytes: Option<u64>,
 }
 
@@ -325,10 +343,11 @@ impl Registry {
     /// The transfers of a list of flows; `list_pointer` is the JSON pointer of the list.
     fn transfers(&self, list_pointer: &str, flows: &[FlowBody]) -> Result<Vec<Transfer>, Problem> {
         let to_transfer = |(at, flow): (usize, &FlowBody)| {
+            let bytes = check_flow_bytes(flow.bytes, list_pointer, at)?;
             Ok(Transfer {
                 src: self.host_number(&flow.from, || Location::Body(format!("{list_pointer}/{at}/from")))?,
                 dst: self.host_number(&flow.to, || Location::Body(format!("{list_pointer}/{at}/to")))?,
-                bytes: flow.bytes.and_then(|bytes| Bytes::new(bytes as f64)),
+                bytes: bytes.and_then(|bytes| Bytes::new(bytes as f64)),
             })
         };
         flows.iter().enumerate().map(to_transfer).collect()
@@ -575,8 +594,15 @@ impl Registry {
 }
 
 /// The expected value in errors about a weight outside of [`WEIGHT_RANGE`].
-fn expected_weight() -> String {
-    format!("a number from {:e} to {:e}", WEIGHT_RANGE.start(), WEIGHT_RANGE.end())
+/// The size of the flow at this index of a list, if the size is valid.
+fn check_flow_bytes(bytes: Option<u64>, list_pointer: &str, at: usize) -> Result<Option<u64>, Problem> {
+    match bytes {
+        Some(bytes) if bytes > MAX_FLOW_BYTES => {
+            let location = Location::Body(format!("{list_pointer}/{at}/bytes"));
+            Err(Problem::invalid(location, &bytes.to_string(), "less than 2^53 bytes"))
+        }
+        valid => Ok(valid),
+    }
 }
 
 /// The request body of a registration with these flows.

@@ -97,10 +97,13 @@ struct Api {
 }
 
 #[derive(OpenApi)]
-#[openapi(info(
-    title = "Weir's coordinator",
-    description = "Coflows, policies, services, applications and the rates of flows. See docs/api.md of Weir."
-))]
+#[openapi(
+    info(
+        title = "Weir's coordinator",
+        description = "Coflows, policies, services, applications and the rates of flows. See docs/api.md of Weir."
+    ),
+    components(schemas(Problem))
+)]
 struct ApiDescription;
 
 fn routes() -> OpenApiRouter<Api> {

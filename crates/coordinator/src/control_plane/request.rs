@@ -4,6 +4,8 @@ use weir_core::model::ServiceNames;
 use weir_core::tree::TreeError;
 use weir_core::units::{Bytes, Time};
 
+use crate::values::expected_weight;
+
 /// A coflow as its framework registers it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Registration {
@@ -11,7 +13,7 @@ pub struct Registration {
     pub service: String,
     /// An application of that service.
     pub application: String,
-    /// Its weight for weighted policies; finite and above zero.
+    /// Its weight for weighted policies, in [`WEIGHT_RANGE`](crate::values::WEIGHT_RANGE).
     pub weight: f64,
     /// Time after its registration by which it has to complete; `None` without a deadline.
     pub deadline: Option<Time>,
@@ -110,8 +112,8 @@ pub enum Refusal {
     /// A flow of unknown size, under a policy that needs sizes.
     #[error("flow {0}: unknown size; expected `bytes`, which the policy needs for every flow")]
     UnknownSize(usize),
-    /// A weight that is not a finite number above zero.
-    #[error("weight {0} is out of range; expected a finite number above 0")]
+    /// A weight outside of [`WEIGHT_RANGE`](crate::values::WEIGHT_RANGE).
+    #[error("weight {0:e} is out of range; expected {expected}", expected = expected_weight())]
     InvalidWeight(f64),
     /// An unknown service or application.
     #[error(transparent)]

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 use weir_core::model::ServiceNames;
 
-use super::{CoflowBody, EXPECTED_COFLOW_ID, FLOWS_POINTER, FlowBody, Registry, refusal_problem};
+use super::{
+    CoflowBody, EXPECTED_COFLOW_ID, FLOWS_POINTER, FlowBody, Registry, check_flow_bytes, refusal_problem,
+};
 use crate::control_plane::{Refusal, UnknownName};
 use crate::events::EventKind;
 use crate::overlay::{ABANDONMENT_TIMEOUT, CoflowStatus, Flow, Handle, Registration, Restored};
@@ -238,7 +240,8 @@ fn overlay_flows(handle: &Handle, pointer: &str, flows: &[FlowBody]) -> Result<V
             config.relay_of(host).ok_or_else(|| Problem::invalid(location(field), host, EXPECTED_HOST))
         };
         let (source, destination) = (relay(&flow.from, "from")?, relay(&flow.to, "to")?);
-        let bytes = flow.bytes.ok_or_else(|| refusal_problem(Refusal::UnknownSize(at), pointer))?;
+        let bytes = check_flow_bytes(flow.bytes, pointer, at)?
+            .ok_or_else(|| refusal_problem(Refusal::UnknownSize(at), pointer))?;
         let (from, to) = (flow.from.clone(), flow.to.clone());
         known.push(Flow { from, to, source, destination, bytes });
     }

@@ -25,8 +25,8 @@ const CHUNK_BYTES: usize = 64 << 10;
 const MAX_WAITING_CHUNKS: usize = 4;
 
 /// A consistent backup of the store, as lines of JSON (docs/api.md). Operators only. A second concurrent backup is refused.
-#[utoipa::path(get, path = "/v1/backup",
-    responses((status = 200, body = String, content_type = "application/x-ndjson"), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/backup", operation_id = "back_up",
+    responses((status = 200, description = "The backup", body = String, content_type = "application/x-ndjson"), Problem))]
 pub async fn backup(State(api): State<Api>, client: Client) -> Result<Response, Problem> {
     if !client.may_change(None) {
         return Err(Problem::forbidden(format!(

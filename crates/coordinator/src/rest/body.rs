@@ -11,12 +11,13 @@ use serde_path_to_error::Segment;
 
 use super::Api;
 use crate::problem::{Location, Problem};
+use crate::values::PageLimits;
 
 /// A body that is a JSON object. Unknown fields are errors if `T` denies them, and nesting is limited.
 pub struct JsonObject<T>(pub T);
 
-/// A body that is a JSON array.
-pub struct JsonList<T>(pub Vec<T>);
+/// A body that is any JSON value.
+pub struct JsonValue<T>(pub T);
 
 /// A body that is text.
 pub struct TextBody(pub String);
@@ -40,11 +41,11 @@ impl<T: DeserializeOwned> FromRequest<Api> for JsonObject<T> {
     }
 }
 
-impl<T: DeserializeOwned> FromRequest<Api> for JsonList<T> {
+impl<T: DeserializeOwned> FromRequest<Api> for JsonValue<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, api: &Api) -> Result<JsonList<T>, Problem> {
-        parse_json(&read_body(request, api).await?).map(JsonList)
+    async fn from_request(request: Request, api: &Api) -> Result<JsonValue<T>, Problem> {
+        parse_json(&read_body(request, api).await?).map(JsonValue)
     }
 }
 
@@ -110,9 +111,9 @@ impl FromRequestParts<Api> for PathParam {
     }
 }
 
-/// Number of entries of a page: `default` without a `limit`, and at most `max`.
-pub fn page_size(limit: Option<usize>, default: usize, max: usize) -> Result<usize, Problem> {
-    let size = limit.unwrap_or(default);
+/// Number of entries of a page.
+pub fn page_size(limit: Option<usize>, limits: &PageLimits) -> Result<usize, Problem> {
+    let (size, max) = (limit.unwrap_or(limits.default), limits.max);
     if (1..=max).contains(&size) {
         return Ok(size);
     }

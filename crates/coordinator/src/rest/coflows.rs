@@ -8,7 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 use weir_core::model::ServiceNames;
 use weir_proto::OrderedRate;
 
-use super::body::{JsonList, JsonObject, PathParam, QueryParams, page_size};
+use super::body::{JsonObject, JsonValue, PathParam, QueryParams, page_size};
 use super::{
     Api, Client, check_may_change, check_may_change_existing, check_may_see, run_to_completion,
     run_without_content, service_or_own,
@@ -17,11 +17,9 @@ use crate::config::Host;
 use crate::control_plane::{self, CoflowStatus};
 use crate::overlay;
 use crate::problem::Problem;
-use crate::registry::{CoflowBody, FlowBody};
+use crate::registry::{CoflowBody, FlowList};
 use crate::rest::state::FlowRate;
-
-/// Maximum number of coflows in an answer.
-const MAX_PAGE_SIZE: usize = 1000;
+use crate::values::{COFLOW_PAGE, CoflowPageLimit, Id};
 
 /// Part of the list of coflows.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -29,8 +27,10 @@ const MAX_PAGE_SIZE: usize = 1000;
 #[into_params(parameter_in = Query)]
 pub struct CoflowPage {
     /// The last id of the previous page.
+    #[param(value_type = String, required = false)]
     after: Option<String>,
-    /// Maximum number of coflows: 100 by default, at most 1000.
+    /// Maximum number of coflows.
+    #[param(inline, value_type = CoflowPageLimit, required = false)]
     limit: Option<usize>,
 }
 
@@ -224,15 +224,15 @@ impl From<overlay::CoflowSummary> for CoflowSummary {
 }
 
 /// All coflows, active or completed; for a framework, those of its service.
-#[utoipa::path(get, path = "/v1/coflows", params(CoflowPage),
-    responses((status = 200, body = CoflowList), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/coflows", operation_id = "list_coflows", params(CoflowPage),
+    responses((status = 200, description = "The coflows", body = CoflowList), Problem))]
 pub async fn list(
     State(api): State<Api>,
     client: Client,
     QueryParams(page): QueryParams<CoflowPage>,
 ) -> Result<Json<CoflowList>, Problem> {
     check_may_see(&client, None)?;
-    let page_size = page_size(page.limit, 100, MAX_PAGE_SIZE)?;
+    let page_size = page_size(page.limit, &COFLOW_PAGE)?;
     let between_regions = api
         .registry
         .overlay()
@@ -249,8 +249,9 @@ pub async fn list(
 }
 
 /// One coflow.
-#[utoipa::path(get, path = "/v1/coflows/{id}", params(("id", description = "The coflow's id")),
-    responses((status = 200, body = CoflowState), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/coflows/{id}", operation_id = "show_coflow",
+    params(("id" = inline(Id), Path, description = "The coflow's id")),
+    responses((status = 200, description = "The coflow", body = CoflowState), Problem))]
 pub async fn show(
     State(api): State<Api>,
     client: Client,
@@ -267,9 +268,10 @@ pub async fn show(
 }
 
 /// Registers a coflow. Repeating the same body gives the same answer; another body is refused with 409.
-#[utoipa::path(put, path = "/v1/coflows/{id}", params(("id", description = "An id that the framework chooses: 1 to 128 printable \
+#[utoipa::path(put, path = "/v1/coflows/{id}", operation_id = "register_coflow",
+    params(("id" = inline(Id), Path, description = "An id that the framework chooses: 1 to 128 printable \
     characters without spaces")), request_body = CoflowBody,
-    responses((status = 200, body = RegisteredCoflow), (status = "4XX", body = Problem)))]
+    responses((status = 200, description = "The coflow is registered", body = RegisteredCoflow), Problem))]
 pub async fn register(
     State(api): State<Api>,
     client: Client,
@@ -288,21 +290,23 @@ pub async fn register(
 
 /// Replaces the flows of a coflow, for example after tasks moved or restarted. Flows with the same index and hosts
 /// continue.
-#[utoipa::path(put, path = "/v1/coflows/{id}/flows", params(("id", description = "The coflow's id")),
-    request_body = Vec<FlowBody>, responses((status = 204), (status = "4XX", body = Problem)))]
+#[utoipa::path(put, path = "/v1/coflows/{id}/flows", operation_id = "update_coflow",
+    params(("id" = inline(Id), Path, description = "The coflow's id")),
+    request_body = FlowList, responses((status = 204, description = "The flows are replaced"), Problem))]
 pub async fn update(
     State(api): State<Api>,
     client: Client,
     PathParam(id): PathParam,
-    JsonList(flows): JsonList<FlowBody>,
+    JsonValue(FlowList(flows)): JsonValue<FlowList>,
 ) -> Result<StatusCode, Problem> {
     check_may_change_existing(&client, api.registry.service_of(&id)).await?;
     run_without_content(async move { api.registry.update(&id, flows).await }).await
 }
 
 /// Removes a coflow, active or completed.
-#[utoipa::path(delete, path = "/v1/coflows/{id}", params(("id", description = "The coflow's id")),
-    responses((status = 204), (status = "4XX", body = Problem)))]
+#[utoipa::path(delete, path = "/v1/coflows/{id}", operation_id = "deregister_coflow",
+    params(("id" = inline(Id), Path, description = "The coflow's id")),
+    responses((status = 204, description = "The coflow is removed"), Problem))]
 pub async fn deregister(
     State(api): State<Api>,
     client: Client,

@@ -21,8 +21,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Events from now on, as server-sent events; for a framework, those of its service and those without a service. A client
 /// that reads too slowly misses the oldest events, and receives an event `missed` with their number.
-#[utoipa::path(get, path = "/v1/events",
-    responses((status = 200, body = Event, content_type = "text/event-stream"), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/events", operation_id = "watch_events",
+    responses((status = 200, description = "The events", body = Event, content_type = "text/event-stream"), Problem))]
 pub async fn events(
     State(api): State<Api>,
     client: Client,

@@ -28,15 +28,20 @@ use crate::problem::Problem;
 /// Maximum time for the control plane to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The media type of the metrics.
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 /// Whether the control plane answers. If it does not, restart the coordinator. Any client may use this path.
-#[utoipa::path(get, path = "/livez", responses((status = 200), (status = 503, body = Problem)))]
+#[utoipa::path(get, path = "/livez", operation_id = "check_liveness",
+    responses((status = 200, description = "The control plane answers", body = String), Problem))]
 pub async fn livez(State(api): State<Api>) -> Result<&'static str, Problem> {
     overview(&api).await?;
     Ok("alive\n")
 }
 
 /// Whether the coordinator accepts requests: it is alive and not shutting down. Any client may use this path.
-#[utoipa::path(get, path = "/readyz", responses((status = 200), (status = 503, body = Problem)))]
+#[utoipa::path(get, path = "/readyz", operation_id = "check_readiness",
+    responses((status = 200, description = "The coordinator accepts requests", body = String), Problem))]
 pub async fn readyz(State(api): State<Api>) -> Result<&'static str, Problem> {
     if *api.stop.borrow() {
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the coordinator is shutting down"));
@@ -51,7 +56,8 @@ async fn overview(api: &Api) -> Result<Overview, Problem> {
 }
 
 /// Metrics for Prometheus, in base units.
-#[utoipa::path(get, path = "/metrics", responses((status = 200, body = String), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/metrics", operation_id = "show_metrics",
+    responses((status = 200, description = "The metrics", body = String, content_type = METRICS_TYPE), Problem))]
 pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response, Problem> {
     check_may_see(&client, None)?;
     let overview = overview(&api).await?;
@@ -80,8 +86,7 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
     let mut text = String::new();
     encode(&mut text, &metrics)
         .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+    Ok(([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response())
 }
 
 /// Values of the metrics.

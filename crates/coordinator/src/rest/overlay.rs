@@ -11,9 +11,7 @@ use super::{Api, Client, check_may_see};
 use crate::config;
 use crate::overlay::{PathStatus, RouteStatus};
 use crate::problem::Problem;
-
-/// Maximum number of coflows whose routes are in an answer.
-const MAX_PAGE_SIZE: usize = 1000;
+use crate::values::{COFLOW_PAGE, CoflowPageLimit};
 
 /// State of a relay.
 #[derive(Debug, Serialize, ToSchema)]
@@ -50,8 +48,10 @@ pub struct RelayState {
 #[into_params(parameter_in = Query)]
 pub struct RoutePage {
     /// The last coflow of the previous page.
+    #[param(value_type = String, required = false)]
     after: Option<String>,
-    /// Maximum number of coflows: 100 by default, at most 1000.
+    /// Maximum number of coflows.
+    #[param(inline, value_type = CoflowPageLimit, required = false)]
     limit: Option<usize>,
 }
 
@@ -153,8 +153,8 @@ impl PathState {
 }
 
 /// All relays; empty without an overlay.
-#[utoipa::path(get, path = "/v1/relays",
-    responses((status = 200, body = Vec<RelayState>), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/relays", operation_id = "list_relays",
+    responses((status = 200, description = "The relays", body = Vec<RelayState>), Problem))]
 pub async fn relays(State(api): State<Api>, client: Client) -> Result<Json<Vec<RelayState>>, Problem> {
     check_may_see(&client, None)?;
     let Some(handle) = api.registry.overlay() else { return Ok(Json(Vec::new())) };
@@ -178,15 +178,15 @@ pub async fn relays(State(api): State<Api>, client: Client) -> Result<Json<Vec<R
 }
 
 /// The routes of active coflows between regions; for a framework, those of its service.
-#[utoipa::path(get, path = "/v1/routes", params(RoutePage),
-    responses((status = 200, body = RouteList), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/routes", operation_id = "list_routes", params(RoutePage),
+    responses((status = 200, description = "The routes", body = RouteList), Problem))]
 pub async fn routes(
     State(api): State<Api>,
     client: Client,
     QueryParams(page): QueryParams<RoutePage>,
 ) -> Result<Json<RouteList>, Problem> {
     check_may_see(&client, None)?;
-    let page_size = page_size(page.limit, 100, MAX_PAGE_SIZE)?;
+    let page_size = page_size(page.limit, &COFLOW_PAGE)?;
     let Some(handle) = api.registry.overlay() else {
         return Ok(Json(RouteList { routes: Vec::new(), next: None }));
     };
@@ -197,8 +197,8 @@ pub async fn routes(
 }
 
 /// The last measurements of all paths between relays; empty without an overlay.
-#[utoipa::path(get, path = "/v1/paths",
-    responses((status = 200, body = Vec<PathState>), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/paths", operation_id = "list_paths",
+    responses((status = 200, description = "The paths", body = Vec<PathState>), Problem))]
 pub async fn paths(State(api): State<Api>, client: Client) -> Result<Json<Vec<PathState>>, Problem> {
     check_may_see(&client, None)?;
     let Some(handle) = api.registry.overlay() else { return Ok(Json(Vec::new())) };

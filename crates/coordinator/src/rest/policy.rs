@@ -4,32 +4,35 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
-use utoipa::ToSchema;
+use utoipa::{PartialSchema, ToSchema};
 
 use super::body::{JsonObject, PathParam};
 use super::{Api, Client, check_may_change, check_may_see, run_without_content};
 use crate::policy::PolicySpec;
 use crate::problem::Problem;
 use crate::registry::ServiceState;
+use crate::values::{Name, Weight};
 
 /// New parameters of a service.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceParameters {
-    /// Its weight, above 0.
+    /// Its weight.
+    #[schema(schema_with = Weight::schema)]
     weight: f64,
 }
 
 /// The current policy.
-#[utoipa::path(get, path = "/v1/policy",
-    responses((status = 200, body = PolicySpec), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/policy", operation_id = "show_policy",
+    responses((status = 200, description = "The policy", body = PolicySpec), Problem))]
 pub async fn show(State(api): State<Api>, client: Client) -> Result<Json<PolicySpec>, Problem> {
     check_may_see(&client, None)?;
     Ok(Json(api.registry.policy().await))
 }
 
 /// Replaces the policy from the next schedule on; active coflows continue. Operators only.
-#[utoipa::path(put, path = "/v1/policy", request_body = PolicySpec, responses((status = 204), (status = "4XX", body = Problem)))]
+#[utoipa::path(put, path = "/v1/policy", operation_id = "set_policy",
+    request_body = PolicySpec, responses((status = 204, description = "The policy is set"), Problem))]
 pub async fn set(
     State(api): State<Api>,
     client: Client,
@@ -40,8 +43,8 @@ pub async fn set(
 }
 
 /// All services; for a framework, its own.
-#[utoipa::path(get, path = "/v1/services",
-    responses((status = 200, body = Vec<ServiceState>), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/services", operation_id = "list_services",
+    responses((status = 200, description = "The services", body = Vec<ServiceState>), Problem))]
 pub async fn services(State(api): State<Api>, client: Client) -> Result<Json<Vec<ServiceState>>, Problem> {
     check_may_see(&client, None)?;
     let mut services = api.registry.services().await;
@@ -50,8 +53,9 @@ pub async fn services(State(api): State<Api>, client: Client) -> Result<Json<Vec
 }
 
 /// Sets the weight of a service. Operators only.
-#[utoipa::path(put, path = "/v1/services/{name}", params(("name", description = "The service")),
-    request_body = ServiceParameters, responses((status = 204), (status = "4XX", body = Problem)))]
+#[utoipa::path(put, path = "/v1/services/{name}", operation_id = "set_service",
+    params(("name" = inline(Name), Path, description = "The service")),
+    request_body = ServiceParameters, responses((status = 204, description = "The weight is set"), Problem))]
 pub async fn set_service(
     State(api): State<Api>,
     client: Client,

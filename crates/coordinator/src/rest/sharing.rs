@@ -13,10 +13,11 @@ use super::{
 };
 use crate::problem::Problem;
 use crate::registry::{Application, ApplicationBody, Connection, ConnectionBody, ObservedState, PortQueues};
+use crate::values::Id;
 
 /// The sensitivity table, in TOML as described by docs/sensitivity-table.md.
-#[utoipa::path(get, path = "/v1/sensitivity",
-    responses((status = 200, body = String, content_type = "application/toml"), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/sensitivity", operation_id = "show_sensitivity_table",
+    responses((status = 200, description = "The sensitivity table", body = String, content_type = "application/toml"), Problem))]
 pub async fn sensitivity_table(State(api): State<Api>, client: Client) -> Result<Response, Problem> {
     check_may_see(&client, None)?;
     let mut text = Vec::new();
@@ -26,8 +27,9 @@ pub async fn sensitivity_table(State(api): State<Api>, client: Client) -> Result
 }
 
 /// Replaces the sensitivity table. It must contain the models of all registered applications. Operators only.
-#[utoipa::path(put, path = "/v1/sensitivity", request_body(content = String, content_type = "application/toml"),
-    responses((status = 204), (status = "4XX", body = Problem)))]
+#[utoipa::path(put, path = "/v1/sensitivity", operation_id = "set_sensitivity_table",
+    request_body(content = String, content_type = "application/toml"),
+    responses((status = 204, description = "The sensitivity table is set"), Problem))]
 pub async fn set_sensitivity_table(
     State(api): State<Api>,
     client: Client,
@@ -38,8 +40,8 @@ pub async fn set_sensitivity_table(
 }
 
 /// All applications; for a framework, its own.
-#[utoipa::path(get, path = "/v1/applications",
-    responses((status = 200, body = Vec<Application>), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/applications", operation_id = "list_applications",
+    responses((status = 200, description = "The applications", body = Vec<Application>), Problem))]
 pub async fn list(State(api): State<Api>, client: Client) -> Result<Json<Vec<Application>>, Problem> {
     check_may_see(&client, None)?;
     let mut applications = api.registry.applications().await;
@@ -48,8 +50,9 @@ pub async fn list(State(api): State<Api>, client: Client) -> Result<Json<Vec<App
 }
 
 /// One application.
-#[utoipa::path(get, path = "/v1/applications/{id}", params(("id", description = "The application's id")),
-    responses((status = 200, body = Application), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/applications/{id}", operation_id = "show_application",
+    params(("id" = inline(Id), Path, description = "The application's id")),
+    responses((status = 200, description = "The application", body = Application), Problem))]
 pub async fn show(
     State(api): State<Api>,
     client: Client,
@@ -62,8 +65,9 @@ pub async fn show(
 }
 
 /// Registers an application. The answer has its priority level.
-#[utoipa::path(put, path = "/v1/applications/{id}", params(("id", description = "An id that the framework chooses")),
-    request_body = ApplicationBody, responses((status = 200, body = Application), (status = "4XX", body = Problem)))]
+#[utoipa::path(put, path = "/v1/applications/{id}", operation_id = "register_application",
+    params(("id" = inline(Id), Path, description = "An id that the framework chooses")),
+    request_body = ApplicationBody, responses((status = 200, description = "The application is registered", body = Application), Problem))]
 pub async fn register(
     State(api): State<Api>,
     client: Client,
@@ -77,8 +81,9 @@ pub async fn register(
 }
 
 /// Removes an application without open connections.
-#[utoipa::path(delete, path = "/v1/applications/{id}", params(("id", description = "The application's id")),
-    responses((status = 204), (status = "4XX", body = Problem)))]
+#[utoipa::path(delete, path = "/v1/applications/{id}", operation_id = "deregister_application",
+    params(("id" = inline(Id), Path, description = "The application's id")),
+    responses((status = 204, description = "The application is removed"), Problem))]
 pub async fn deregister(
     State(api): State<Api>,
     client: Client,
@@ -89,8 +94,9 @@ pub async fn deregister(
 }
 
 /// One connection.
-#[utoipa::path(get, path = "/v1/connections/{id}", params(("id", description = "The connection's id")),
-    responses((status = 200, body = Connection), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/connections/{id}", operation_id = "show_connection",
+    params(("id" = inline(Id), Path, description = "The connection's id")),
+    responses((status = 200, description = "The connection", body = Connection), Problem))]
 pub async fn connection(
     State(api): State<Api>,
     client: Client,
@@ -103,8 +109,9 @@ pub async fn connection(
 }
 
 /// Opens a connection of an application. The answer has the priority level for its packets.
-#[utoipa::path(put, path = "/v1/connections/{id}", params(("id", description = "An id that the framework chooses")),
-    request_body = ConnectionBody, responses((status = 200, body = Connection), (status = "4XX", body = Problem)))]
+#[utoipa::path(put, path = "/v1/connections/{id}", operation_id = "open_connection",
+    params(("id" = inline(Id), Path, description = "An id that the framework chooses")),
+    request_body = ConnectionBody, responses((status = 200, description = "The connection is open", body = Connection), Problem))]
 pub async fn open(
     State(api): State<Api>,
     client: Client,
@@ -116,8 +123,9 @@ pub async fn open(
 }
 
 /// Closes a connection.
-#[utoipa::path(delete, path = "/v1/connections/{id}", params(("id", description = "The connection's id")),
-    responses((status = 204), (status = "4XX", body = Problem)))]
+#[utoipa::path(delete, path = "/v1/connections/{id}", operation_id = "close_connection",
+    params(("id" = inline(Id), Path, description = "The connection's id")),
+    responses((status = 204, description = "The connection is closed"), Problem))]
 pub async fn close(
     State(api): State<Api>,
     client: Client,
@@ -131,16 +139,16 @@ pub async fn close(
 
 /// Computed queues of all links with a known connection, or of all links if queues belong to services. Orders to a host
 /// contain the queues of its link out, orders to a switch those of its ports.
-#[utoipa::path(get, path = "/v1/queues",
-    responses((status = 200, body = Vec<PortQueues>), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues",
+    responses((status = 200, description = "The queues", body = Vec<PortQueues>), Problem))]
 pub async fn queues(State(api): State<Api>, client: Client) -> Result<Json<Vec<PortQueues>>, Problem> {
     check_may_see(&client, None)?;
     Ok(Json(api.registry.queues().await))
 }
 
 /// Observed connections by host, application and address.
-#[utoipa::path(get, path = "/v1/observed",
-    responses((status = 200, body = Vec<ObservedState>), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/observed", operation_id = "list_observed_connections",
+    responses((status = 200, description = "The observed connections", body = Vec<ObservedState>), Problem))]
 pub async fn observed(State(api): State<Api>, client: Client) -> Result<Json<Vec<ObservedState>>, Problem> {
     check_may_see(&client, None)?;
     Ok(Json(api.registry.observed().await?))

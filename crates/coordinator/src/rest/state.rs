@@ -10,9 +10,7 @@ use super::body::{QueryParams, page_size};
 use super::{Api, Client, check_may_see, check_may_see_all_flows};
 use crate::config::CableEnd;
 use crate::problem::Problem;
-
-/// Maximum number of flows in an answer.
-const MAX_PAGE_SIZE: usize = 10_000;
+use crate::values::{ALLOCATION_PAGE, AllocationPageLimit, FlowIndex};
 
 /// The ordered rate of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -79,10 +77,13 @@ pub struct SwitchState {
 #[into_params(parameter_in = Query)]
 pub struct AllocationPage {
     /// The coflow of the last flow of the previous page.
+    #[param(value_type = String, required = false)]
     coflow: Option<String>,
     /// The index of the last flow of the previous page.
+    #[param(inline, value_type = FlowIndex, required = false)]
     flow: Option<u32>,
-    /// Maximum number of flows: 1000 by default, at most 10000.
+    /// Maximum number of flows.
+    #[param(inline, value_type = AllocationPageLimit, required = false)]
     limit: Option<usize>,
 }
 
@@ -110,8 +111,8 @@ pub struct AllocationList {
 }
 
 /// All hosts.
-#[utoipa::path(get, path = "/v1/hosts",
-    responses((status = 200, body = Vec<HostState>), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/hosts", operation_id = "list_hosts",
+    responses((status = 200, description = "The hosts", body = Vec<HostState>), Problem))]
 pub async fn hosts(State(api): State<Api>, client: Client) -> Result<Json<Vec<HostState>>, Problem> {
     check_may_see(&client, None)?;
     let states = api.registry.handle().host_statuses().await?;
@@ -129,8 +130,8 @@ pub async fn hosts(State(api): State<Api>, client: Client) -> Result<Json<Vec<Ho
 }
 
 /// All switches of the configuration.
-#[utoipa::path(get, path = "/v1/switches",
-    responses((status = 200, body = Vec<SwitchState>), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/switches", operation_id = "list_switches",
+    responses((status = 200, description = "The switches", body = Vec<SwitchState>), Problem))]
 pub async fn switches(State(api): State<Api>, client: Client) -> Result<Json<Vec<SwitchState>>, Problem> {
     check_may_see(&client, None)?;
     let (hosts, switches) = (api.registry.hosts(), api.registry.switches());
@@ -153,15 +154,15 @@ pub async fn switches(State(api): State<Api>, client: Client) -> Result<Json<Vec
 }
 
 /// The last ordered rates of all flows. Frameworks get the rates of their flows from `/v1/coflows/{id}`.
-#[utoipa::path(get, path = "/v1/allocation", params(AllocationPage),
-    responses((status = 200, body = AllocationList), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/allocation", operation_id = "show_allocation", params(AllocationPage),
+    responses((status = 200, description = "The ordered rates", body = AllocationList), Problem))]
 pub async fn allocation(
     State(api): State<Api>,
     client: Client,
     QueryParams(page): QueryParams<AllocationPage>,
 ) -> Result<Json<AllocationList>, Problem> {
     check_may_see_all_flows(&client)?;
-    let page_size = page_size(page.limit, 1000, MAX_PAGE_SIZE)?;
+    let page_size = page_size(page.limit, &ALLOCATION_PAGE)?;
     let after = page.coflow.map(|coflow| FlowKey { coflow: coflow.into(), flow: page.flow.unwrap_or(0) });
     let allocations = api.registry.handle().flow_allocations(after, page_size).await?;
     let more = allocations.len() == page_size;

@@ -18,8 +18,8 @@ const COFLOW_RATES: u32 = 2;
 /// The decisions of the last five minutes as trace events, which Perfetto and chrome://tracing display: a track for each coflow with
 /// slices from its first to its last decision and for each decision, instants for changes of its queue, and its ordered rate. Times count
 /// from the start of the coordinator.
-#[utoipa::path(get, path = "/v1/trace",
-    responses((status = 200, body = String, content_type = "application/json"), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/v1/trace", operation_id = "show_trace",
+    responses((status = 200, description = "The decisions, in the Trace Event Format", body = Object, content_type = "application/json"), Problem))]
 pub async fn trace(State(api): State<Api>, client: Client) -> Result<impl IntoResponse, Problem> {
     check_may_see_all_flows(&client)?;
     let Ok(permit) = api.trace_permits.clone().try_acquire_owned() else {

@@ -1,5 +1,6 @@
 //! Tests of the API over sockets on loopback, without TLS; `roles.rs` tests with certificates.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::api::{TIMEOUT, TestServer, get, get_text, put, send_json_request, send_raw};
@@ -759,6 +760,84 @@ fn openapi_document_describes_all_paths() {
         if path != "/v1/events" && methods.get("get").is_some() {
             let (status, _) = get_text(&server, &path.replace("{id}", "none").replace("{name}", "none"));
             assert_eq!(status, if path.contains('{') { 404 } else { 200 }, "{path}");
+        }
+    }
+}
+
+/// What generators of clients need, and more than the routes of the server show. `make check-api` compares all of the document
+/// with the answers.
+#[test]
+fn openapi_operations_have_unique_ids_described_responses_and_typed_parameters() {
+    let document = serde_json::to_value(weir_coordinator::rest::openapi_document()).unwrap();
+    let mut ids = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let name = format!("{method} {path}");
+            let id = operation["operationId"].as_str().unwrap();
+            assert!(ids.insert(id.to_owned()), "{name}: the operation id {id} is used twice");
+            let responses = operation["responses"].as_object().unwrap();
+            for (status, response) in responses {
+                assert!(response["description"].is_string(), "{name}: {status} has no description");
+                let media_types: Vec<&String> =
+                    response["content"].as_object().iter().flat_map(|content| content.keys()).collect();
+                if status.starts_with(['4', '5']) {
+                    assert_eq!(media_types, ["application/problem+json"], "{name}: {status}");
+                }
+            }
+            assert!(["4XX", "5XX"].iter().all(|status| responses.contains_key(*status)), "{name}");
+            let parameters = operation["parameters"].as_array();
+            let parameters: Vec<&Value> = parameters.into_iter().flatten().collect();
+            for parameter in &parameters {
+                assert!(parameter["schema"].is_object(), "{name}: {parameter}");
+            }
+            let in_path = parameters.iter().filter(|parameter| parameter["in"] == "path").count();
+            assert_eq!(in_path, path.matches('{').count(), "{name}");
+        }
+    }
+    assert!(ids.len() >= 29, "{ids:?}");
+}
+
+/// The bounds of values in the document are those that the server checks.
+#[test]
+fn values_at_the_bounds_of_the_openapi_document_are_accepted_and_others_refused() {
+    let server = TestServer::start();
+    let document = get(&server, "/openapi.json").1;
+    let schemas = &document["components"]["schemas"];
+    let bound = |schema: &str, field: &str, bound: &str| {
+        let field = &schemas[schema]["properties"][field];
+        // An optional value is one of `null` and its type.
+        let types = field["oneOf"].as_array().cloned().unwrap_or_else(|| vec![field.clone()]);
+        types
+            .iter()
+            .find_map(|schema| schema.get(bound).cloned())
+            .unwrap_or_else(|| panic!("{schema}: {field}"))
+    };
+    let register = |id: &str, bytes: u64, weight: f64| {
+        let body = json!({ "flows": [{ "from": "a", "to": "b", "bytes": bytes }], "weight": weight });
+        send_json_request(&server, "PUT", &format!("/v1/coflows/{id}"), body.to_string().as_bytes())
+    };
+    let max_bytes = bound("FlowBody", "bytes", "maximum").as_u64().unwrap();
+    let [min, max] = ["minimum", "maximum"].map(|side| bound("CoflowBody", "weight", side).as_f64().unwrap());
+    assert_eq!(register("least", 0, min).0, 200);
+    assert_eq!(register("most", max_bytes, max).0, 200);
+    let refused = |(status, problem): (u16, Value), pointer: &str| {
+        assert_eq!((status, &problem["pointer"]), (422, &json!(pointer)), "{problem}");
+    };
+    refused(register("x", max_bytes + 1, 1.0), "/flows/0/bytes");
+    refused(register("x", 1, 0.9 * min), "/weight");
+    refused(register("x", 1, 1.1 * max), "/weight");
+    // To JSON Schema, a fraction of zero is an integer.
+    for (bytes, status) in [("2.0", 200), ("2.5", 422), ("-1", 422), ("1e300", 422)] {
+        let body = format!(r#"{{"flows": [{{"from": "a", "to": "b", "bytes": {bytes}}}]}}"#);
+        let (found, problem) = send_json_request(&server, "PUT", "/v1/coflows/fraction", body.as_bytes());
+        assert_eq!(found, status, "{bytes}: {problem}");
+    }
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        let parameters = methods["get"]["parameters"].as_array();
+        let limit = parameters.into_iter().flatten().find(|parameter| parameter["name"] == "limit");
+        let Some(max) = limit.map(|limit| limit["schema"]["maximum"].as_u64().unwrap()) else { continue };
+        for (limit, status) in [(0, 422), (1, 200), (max, 200), (max + 1, 422)] {
+            assert_eq!(get(&server, &format!("{path}?limit={limit}")).0, status, "{path} {limit}");
         }
     }
 }
