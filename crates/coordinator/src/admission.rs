@@ -1,11 +1,16 @@
 //! Limits the number of open connections: in total, from one address and of one identity.
 //!
-//! A connection counts for its address until it has proven an identity, and for that identity afterwards. A connection over a
-//! limit becomes a *probe*: it can request only the coordinator's health. At most [`Quota::probes`] probes are open, and a new
-//! probe closes the oldest. A health check that sends its request at once is therefore answered, regardless of the number of idle
-//! connections.
+//! A connection counts for its address until it has proven an identity, and for that identity afterwards. Each address and each
+//! identity has [`Quota::own`] connections apart from those of others; further ones share [`Quota::total`]. No client can
+//! therefore keep another one out, such as an operator or a monitoring system.
+//!
+//! A connection over a limit becomes a *probe*: it can request only the coordinator's health and metrics. At most
+//! [`Quota::probes`] probes are open, and a new probe closes the oldest. A health check that sends its request at once is
+//! therefore answered, regardless of the number of idle connections. A probe that proves an identity below its limits is no
+//! longer one.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,8 +19,11 @@ use tokio::sync::Notify;
 /// The limits of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// Maximum number of connections in total, without probes.
+    /// Maximum number of connections that all addresses and identities share, without their own ones and probes. Also the maximum
+    /// sum of the own connections of all addresses, and of all identities.
     pub total: usize,
+    /// Number of connections that each address and each identity has apart from others.
+    pub own: usize,
     /// Maximum number of connections without a proven identity from one IPv4 address or one IPv6 network of 64 bits.
     pub per_address: usize,
     /// Maximum number of connections of one proven identity.
@@ -33,10 +41,10 @@ pub struct Admission {
 
 #[derive(Debug, Default)]
 struct ConnectionCounts {
-    /// All connections except probes.
-    total: usize,
-    addresses: HashMap<IpAddr, usize>,
-    identities: HashMap<String, usize>,
+    /// Connections that count for [`Quota::total`].
+    shared: usize,
+    addresses: ClientCounts<IpAddr>,
+    identities: ClientCounts<String>,
     /// Open probes by id, the oldest first, and the signal that closes each.
     probes: VecDeque<(u64, Arc<Notify>)>,
     next_probe: u64,
@@ -44,17 +52,48 @@ struct ConnectionCounts {
     over_limit: u64,
 }
 
+/// The connections of each address, or of each identity.
+#[derive(Debug)]
+struct ClientCounts<K> {
+    clients: HashMap<K, ClientCount>,
+    /// The sum of own connections.
+    own: usize,
+}
+
+/// The connections of one address or identity.
+#[derive(Debug, Clone, Copy, Default)]
+struct ClientCount {
+    own: usize,
+    shared: usize,
+}
+
+impl<K> Default for ClientCounts<K> {
+    fn default() -> ClientCounts<K> {
+        ClientCounts { clients: HashMap::new(), own: 0 }
+    }
+}
+
+/// What a connection counts for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pool {
+    /// The own connections of its address or identity.
+    Own,
+    /// The connections that all share.
+    Shared,
+}
+
 /// A counted connection. Dropping the slot ends the count.
 #[derive(Debug)]
 pub struct ConnectionSlot {
     admission: Arc<Admission>,
-    counted_as: CountedAs,
+    /// None once the count has ended.
+    counted_as: Option<CountedAs>,
 }
 
 #[derive(Debug)]
 enum CountedAs {
-    Address(IpAddr),
-    Identity(String),
+    Address(IpAddr, Pool),
+    Identity(String, Pool),
     Probe(u64, Arc<Notify>),
 }
 
@@ -68,15 +107,12 @@ impl Admission {
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
         let address = limit_address(address);
         let mut open = self.lock();
-        let address_count = open.addresses.get(&address).copied().unwrap_or(0);
-        let counted_as = if open.total < self.quota.total && address_count < self.quota.per_address {
-            open.total += 1;
-            *open.addresses.entry(address).or_default() += 1;
-            CountedAs::Address(address)
-        } else {
-            open.admit_probe(self.quota.probes)?
+        let ConnectionCounts { shared, addresses, .. } = &mut *open;
+        let counted_as = match addresses.admit(&address, &self.quota, self.quota.per_address, shared) {
+            Some(pool) => CountedAs::Address(address, pool),
+            None => open.admit_probe(self.quota.probes)?,
         };
-        Some(ConnectionSlot { admission: Arc::clone(self), counted_as })
+        Some(ConnectionSlot { admission: Arc::clone(self), counted_as: Some(counted_as) })
     }
 
     /// Number of connections over a limit since the start.
@@ -86,6 +122,42 @@ impl Admission {
 
     fn lock(&self) -> MutexGuard<'_, ConnectionCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Hash + Eq + Clone> ClientCounts<K> {
+    /// Counts a connection of a client: for its own ones, else for `shared`. `None` if the limits are reached.
+    fn admit(&mut self, client: &K, quota: &Quota, max: usize, shared: &mut usize) -> Option<Pool> {
+        let count = self.clients.get(client).copied().unwrap_or_default();
+        if count.own + count.shared >= max {
+            return None;
+        }
+        let has_own = count.own < quota.own && self.own < quota.total;
+        if !has_own && *shared >= quota.total {
+            return None;
+        }
+        let count = self.clients.entry(client.clone()).or_default();
+        let (pool, sum, own_count) = if has_own {
+            (Pool::Own, &mut self.own, &mut count.own)
+        } else {
+            (Pool::Shared, shared, &mut count.shared)
+        };
+        *sum += 1;
+        *own_count += 1;
+        Some(pool)
+    }
+
+    fn release(&mut self, client: &K, pool: Pool, shared: &mut usize) {
+        let Some(count) = self.clients.get_mut(client) else { return };
+        let (sum, own_count) = match pool {
+            Pool::Own => (&mut self.own, &mut count.own),
+            Pool::Shared => (shared, &mut count.shared),
+        };
+        *sum -= 1;
+        *own_count -= 1;
+        if count.own + count.shared == 0 {
+            self.clients.remove(client);
+        }
     }
 }
 
@@ -110,14 +182,8 @@ impl ConnectionCounts {
 
     fn release(&mut self, counted_as: &CountedAs) {
         match counted_as {
-            CountedAs::Address(address) => {
-                self.total -= 1;
-                decrement(&mut self.addresses, address);
-            }
-            CountedAs::Identity(name) => {
-                self.total -= 1;
-                decrement(&mut self.identities, name);
-            }
+            CountedAs::Address(address, pool) => self.addresses.release(address, *pool, &mut self.shared),
+            CountedAs::Identity(name, pool) => self.identities.release(name, *pool, &mut self.shared),
             CountedAs::Probe(id, _) => self.probes.retain(|(other, _)| other != id),
         }
     }
@@ -126,52 +192,41 @@ impl ConnectionCounts {
 impl ConnectionSlot {
     /// Counts the connection for its proven identity: `None` if the limit of the identity is reached and the quota has no probes.
     pub fn identify(mut self, identity: String) -> Option<ConnectionSlot> {
-        if let CountedAs::Probe(..) = self.counted_as {
-            return Some(self);
-        }
         let admission = Arc::clone(&self.admission);
+        let quota = &admission.quota;
         let mut open = admission.lock();
-        let identity_count = open.identities.get(&identity).copied().unwrap_or(0);
-        let counted_as = if identity_count < admission.quota.per_identity {
-            Some(CountedAs::Identity(identity.clone()))
-        } else {
-            open.admit_probe(admission.quota.probes)
-        };
-        let Some(next) = counted_as else {
-            // Dropping the slot takes the lock.
-            drop(open);
-            return None;
-        };
-        open.release(&self.counted_as);
-        if let CountedAs::Identity(_) = next {
-            open.total += 1;
-            *open.identities.entry(identity).or_default() += 1;
+        let is_probe = matches!(self.counted_as, Some(CountedAs::Probe(..)));
+        // The place of the address may be the one that the identity needs.
+        if !is_probe && let Some(counted_as) = self.counted_as.take() {
+            open.release(&counted_as);
         }
-        self.counted_as = next;
+        let ConnectionCounts { shared, identities, .. } = &mut *open;
+        match identities.admit(&identity, quota, quota.per_identity, shared) {
+            Some(pool) => {
+                if let Some(probe) = self.counted_as.replace(CountedAs::Identity(identity, pool)) {
+                    open.release(&probe);
+                }
+            }
+            None if is_probe => {}
+            None => self.counted_as = open.admit_probe(quota.probes),
+        }
         drop(open);
-        Some(self)
+        self.counted_as.is_some().then_some(self)
     }
 
     /// The signal that a newer probe replaces this one. `None` if the connection is not a probe.
     pub fn close_signal(&self) -> Option<Arc<Notify>> {
         match &self.counted_as {
-            CountedAs::Probe(_, closed) => Some(Arc::clone(closed)),
-            CountedAs::Address(_) | CountedAs::Identity(_) => None,
+            Some(CountedAs::Probe(_, closed)) => Some(Arc::clone(closed)),
+            _ => None,
         }
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.admission.lock().release(&self.counted_as);
-    }
-}
-
-fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
-    if let Some(count) = counts.get_mut(key) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(key);
+        if let Some(counted_as) = self.counted_as.take() {
+            self.admission.lock().release(&counted_as);
         }
     }
 }
@@ -189,7 +244,7 @@ fn limit_address(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    const QUOTA: Quota = Quota { total: 3, per_address: 2, per_identity: 1, probes: 2 };
+    const QUOTA: Quota = Quota { total: 3, own: 0, per_address: 2, per_identity: 1, probes: 2 };
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -239,10 +294,53 @@ mod tests {
         assert!(!unproven.iter().any(is_probe));
         drop((first, second, unproven));
         let open = admission.lock();
-        assert_eq!(
-            (open.total, open.addresses.len(), open.identities.len(), open.probes.len()),
-            (0, 0, 0, 0)
-        );
+        assert!(open.addresses.clients.is_empty() && open.identities.clients.is_empty());
+        assert_eq!((open.shared, open.probes.len()), (0, 0));
+    }
+
+    /// Two identities and an address that use up all shared connections.
+    fn crowd(admission: &Arc<Admission>) -> Vec<ConnectionSlot> {
+        let mut slots = Vec::new();
+        for (client, address) in [("ads", ip("10.0.0.1")), ("search", ip("10.0.0.2"))] {
+            slots.extend((0..20).map(|_| {
+                let slot = admission.admit(address).unwrap();
+                slot.identify(client.to_owned()).unwrap()
+            }));
+        }
+        slots.extend((0..20).map(|_| admission.admit(ip("10.0.0.3")).unwrap()));
+        slots
+    }
+
+    #[test]
+    fn each_identity_and_address_has_own_connections() {
+        let quota = Quota { total: 16, own: 2, per_address: 16, per_identity: 16, probes: 4 };
+        let admission = Admission::new(quota);
+        let crowd = crowd(&admission);
+        assert_eq!(admission.lock().shared, 16);
+        // Two own ones of each, and those that all share.
+        assert_eq!(crowd.iter().filter(|slot| !is_probe(slot)).count(), 2 + 2 + 2 + 16);
+        for client in ["operator", "prometheus"] {
+            // The address of the crowd has no place any more, so the connection begins as a probe.
+            for address in ["10.0.0.3", "10.0.0.4"] {
+                let slot = admission.admit(ip(address)).unwrap();
+                assert_eq!(is_probe(&slot), address == "10.0.0.3");
+                let [first, second, third] = [(); 3]
+                    .map(|()| admission.admit(ip(address)).unwrap().identify(client.to_owned()).unwrap());
+                assert_eq!([&first, &second, &third].map(is_probe), [false, false, true], "{client}");
+            }
+        }
+        drop(crowd);
+        let open = admission.lock();
+        assert_eq!((open.shared, open.addresses.own, open.identities.own, open.probes.len()), (0, 0, 0, 0));
+    }
+
+    #[test]
+    fn own_connections_of_all_clients_are_limited() {
+        let quota = Quota { total: 4, own: 2, per_address: 16, per_identity: 16, probes: 1 };
+        let admission = Admission::new(quota);
+        let slots: Vec<ConnectionSlot> =
+            (0..20).map(|host| admission.admit(ip(&format!("10.0.0.{host}"))).unwrap()).collect();
+        assert_eq!(slots.iter().filter(|slot| !is_probe(slot)).count(), 4 + 4);
     }
 
     #[tokio::test]
@@ -262,6 +360,6 @@ mod tests {
         assert!(admission.admit(ip("10.0.0.1")).is_none());
         let slot = admission.admit(ip("10.0.0.2")).unwrap().identify("a".to_owned()).unwrap();
         assert!(!is_probe(&slot));
-        assert_eq!(admission.lock().total, 3);
+        assert_eq!(admission.lock().shared, 3);
     }
 }

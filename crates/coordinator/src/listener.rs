@@ -74,7 +74,7 @@ pub fn accept_peers(
 ) -> mpsc::Receiver<PeerConnection> {
     // Connections that wait for the channel count for the limits, since they keep their slots.
     let (peers, receiver) = mpsc::channel(1);
-    tokio::spawn(accept_connections(listener, Authenticator { certificate, known }, admission, peers));
+    tokio::spawn(accept_connections(listener, Authenticator { certificate, known, admission }, peers));
     receiver
 }
 
@@ -84,12 +84,12 @@ struct Authenticator {
     /// None for plain text.
     certificate: Option<Arc<ServerCertificate>>,
     known: Arc<Peers>,
+    admission: Arc<Admission>,
 }
 
 async fn accept_connections(
     listener: TcpListener,
     authenticator: Authenticator,
-    admission: Arc<Admission>,
     peers: mpsc::Sender<PeerConnection>,
 ) {
     loop {
@@ -98,11 +98,11 @@ async fn accept_connections(
             connection = listener.accept() => connection,
         };
         match connection {
-            Ok((socket, address)) => match admission.admit(address.ip()) {
+            Ok((socket, address)) => match authenticator.admission.admit(address.ip()) {
                 Some(slot) => {
                     tokio::spawn(handshake(socket, address, authenticator.clone(), slot, peers.clone()));
                 }
-                None => debug!(%address, "connection refused: too many connections"),
+                None => authenticator.note_over_limit(&address.ip().to_string()),
             },
             Err(error) => {
                 // Such as too many open files, until open connections end.
@@ -128,8 +128,8 @@ async fn handshake(
         Some(Ok(Ok(peer))) => drop(peers.send(peer).await),
         Some(Ok(Err(Refusal::Handshake(error)))) => authenticator.known.note_failure(address, &error),
         Some(Ok(Err(Refusal::Socket(error)))) => debug!(%address, %error, "connection refused"),
-        Some(Ok(Err(Refusal::TooManyConnections))) => {
-            debug!(%address, "connection refused: too many connections of this identity");
+        Some(Ok(Err(Refusal::TooManyConnections(identity)))) => {
+            authenticator.note_over_limit(&identity.to_string());
         }
         Some(Err(_)) => {
             let late = io::Error::new(io::ErrorKind::TimedOut, "handshake not completed in time");
@@ -154,8 +154,8 @@ enum Refusal {
     Socket(io::Error),
     /// The handshake failed.
     Handshake(io::Error),
-    /// The limit of an identity is reached.
-    TooManyConnections,
+    /// The limit of this identity is reached.
+    TooManyConnections(Identity),
 }
 
 fn set_options(socket: &TcpStream) -> io::Result<()> {
@@ -170,6 +170,10 @@ fn set_options(socket: &TcpStream) -> io::Result<()> {
 }
 
 impl Authenticator {
+    fn note_over_limit(&self, client: &str) {
+        self.known.note_over_limit(client, self.admission.over_limit());
+    }
+
     async fn authenticate(
         &self,
         socket: TcpStream,
@@ -183,6 +187,9 @@ impl Authenticator {
                 return Err(Refusal::Handshake(error));
             }
             let close_signal = slot.close_signal();
+            if close_signal.is_some() {
+                self.note_over_limit(&address.ip().to_string());
+            }
             let stream = PeerStream::new(Transport::Plain(socket), address, Identity::Local, slot);
             return Ok(PeerConnection { identity: Identity::Local, address, stream, close_signal });
         };
@@ -194,8 +201,13 @@ impl Authenticator {
         let client = chain.first().ok_or_else(|| no_name("client presented no certificate".to_owned()))?;
         let identity = tls::certificate_identity(client).map_err(no_name)?;
         let client_expiry = chain_expiry(chain);
-        let slot = slot.identify(identity.to_string()).ok_or(Refusal::TooManyConnections)?;
+        let Some(slot) = slot.identify(identity.to_string()) else {
+            return Err(Refusal::TooManyConnections(identity));
+        };
         let close_signal = slot.close_signal();
+        if close_signal.is_some() {
+            self.note_over_limit(&identity.to_string());
+        }
         let mut stream = PeerStream::new(Transport::Tls(Box::new(stream)), address, identity.clone(), slot);
         stream.expiry = Some(Expiry::new(own.expiry().min(client_expiry)));
         stream._connected = Some(self.known.connect(&identity, client_expiry));

@@ -67,6 +67,19 @@ impl Peers {
         }
     }
 
+    /// Logs that a client, an address or an identity, has too many connections: once, and again after a minute if there are more.
+    /// `over_limit`: the number of connections over a limit since the start.
+    pub fn note_over_limit(&self, client: &str, over_limit: u64) {
+        let port = self.port.name();
+        let text = format!(
+            "too many connections: further ones are refused, or can request only health and metrics; {over_limit} so far; help: \
+             close idle connections, or raise the limits of connections in `[limits]`"
+        );
+        if self.lock().log_limit.permits(client, &text, self.start.elapsed()) {
+            warn!(port, client, "{text}");
+        }
+    }
+
     /// Counts a peer until the result is dropped. `expiry`: the end of its certificate.
     pub fn connect(self: &Arc<Self>, identity: &Identity, expiry: SystemTime) -> ConnectedPeer {
         let mut state = self.lock();

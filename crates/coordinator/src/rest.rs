@@ -36,6 +36,7 @@ use crate::tls::ServerCertificate;
 
 mod backup;
 mod body;
+mod body_permits;
 mod certificate_metrics;
 mod coflows;
 mod events;
@@ -47,6 +48,7 @@ mod sharing;
 mod state;
 mod trace;
 
+use body_permits::BodyPermits;
 pub use coflows::{CoflowList, CoflowState, FlowState, RegisteredCoflow};
 pub use overlay::{PathState, RelayState, RouteList, RouteState};
 pub use state::{AllocationList, FlowRate, HostState, SwitchState};
@@ -62,9 +64,6 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum duration of reading the head of a probe's request.
 const PROBE_HEAD_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Maximum sum of the lengths of concurrently read bodies, in bytes. `limits.body` applies if it is higher.
-const MAX_TOTAL_BODY_BYTES: usize = 64 << 20;
 
 /// Time for pending requests to complete after the server is stopped.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -86,8 +85,7 @@ struct Api {
     registry: Arc<Registry>,
     ports: PortStatus,
     limits: Limits,
-    /// A permit for each byte of concurrently read bodies.
-    body_permits: Arc<Semaphore>,
+    body_permits: Arc<BodyPermits>,
     /// A permit for each concurrent backup.
     backup_permits: Arc<Semaphore>,
     /// A permit for each concurrent trace.
@@ -141,12 +139,11 @@ pub fn openapi_document() -> utoipa::openapi::OpenApi {
 
 fn router(registry: Arc<Registry>, ports: PortStatus, limits: Limits, stop: watch::Receiver<bool>) -> Router {
     let (router, document) = routes().split_for_parts();
-    let body_bytes = MAX_TOTAL_BODY_BYTES.max(limits.max_body.get() as usize).min(Semaphore::MAX_PERMITS);
     let api = Api {
         registry,
         ports,
         limits,
-        body_permits: Arc::new(Semaphore::new(body_bytes)),
+        body_permits: Arc::new(BodyPermits::new(limits.max_body.get() as usize)),
         backup_permits: Arc::new(Semaphore::new(1)),
         trace_permits: Arc::new(Semaphore::new(1)),
         stop,
@@ -190,12 +187,12 @@ async fn limit_duration(State(api): State<Api>, request: Request, next: Next) ->
     }
 }
 
-/// Answers health checks only, for probes. Other requests get status 503.
+/// Answers health checks and requests for metrics only, for probes. Other requests get status 503.
 async fn health_only(request: Request, next: Next) -> Response {
-    if matches!(request.uri().path(), "/livez" | "/readyz") {
+    if matches!(request.uri().path(), "/livez" | "/readyz" | "/metrics") {
         return next.run(request).await;
     }
-    let detail = "too many connections; expected fewer than the limits of the configuration, or a request for /livez or /readyz";
+    let detail = "too many connections; expected fewer than the limits of the configuration, or a request for /livez, /readyz or /metrics";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response()
 }
 

@@ -15,7 +15,7 @@ pub struct Limits {
     pub max_body: Bytes,
     /// Maximum duration of a request, including its body.
     pub max_request_duration: Time,
-    /// Maximum number of concurrent connections.
+    /// Maximum number of concurrent connections that all clients share.
     pub max_connections: u32,
     /// Maximum number of concurrent connections of one address without a proven identity.
     pub max_connections_per_address: u32,
@@ -39,13 +39,17 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Maximum number of concurrent connections over a limit. They can request only the coordinator's health.
+    /// Number of connections that each address and each identity has apart from others.
+    const OWN_CONNECTIONS: usize = 8;
+
+    /// Maximum number of concurrent connections over a limit. They can request only the coordinator's health and metrics.
     const MAX_PROBES: usize = 64;
 
     /// The limits of the API's connections.
     pub fn connection_quota(&self) -> Quota {
         Quota {
             total: self.max_connections as usize,
+            own: Limits::OWN_CONNECTIONS,
             per_address: self.max_connections_per_address as usize,
             per_identity: self.max_connections_per_identity as usize,
             probes: Limits::MAX_PROBES,

@@ -1,5 +1,7 @@
 //! Reads bodies and parameters of requests. Errors are [`Problem`]s that name the field or parameter.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::path::ErrorKind as PathError;
 use axum::extract::rejection::PathRejection;
@@ -10,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 
 use super::Api;
+use crate::identity::Identity;
 use crate::problem::{Location, Problem};
 use crate::values::PageLimits;
 
@@ -134,7 +137,9 @@ async fn read_body(request: Request, api: &Api) -> Result<Vec<u8>, Problem> {
         return Err(too_long());
     }
     let permits = u32::try_from(length.unwrap_or(max_bytes)).map_err(|_| too_long())?;
-    let _permits = api.body_permits.acquire_many(permits).await.map_err(|_| too_long())?;
+    let identity = request.extensions().get::<Arc<Identity>>().cloned();
+    let identity = identity.as_deref().unwrap_or(&Identity::Local);
+    let _permit = api.body_permits.acquire(identity, permits).await.map_err(|_| too_long())?;
     let body: Body = request.into_body();
     let bytes = axum::body::to_bytes(body, max_bytes).await;
     bytes.map(Vec::from).map_err(|error| {

@@ -125,8 +125,7 @@ impl Collector for MetricValues {
             let gauge = ConstGauge::new(value as i64);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
-        let over_limit_help =
-            "Connections to the API over a limit, which can request only the coordinator's health";
+        let over_limit_help = "Connections to the API over a limit, which can request only the coordinator's health and metrics";
         let counters = [
             ("weir_connections_over_limit", over_limit_help, self.connections_over_limit),
             ("weir_reports", "Reports received", overview.received_reports),

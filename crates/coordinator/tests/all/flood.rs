@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{Resource, getrlimit};
 
 use crate::api::{TestServer, get};
+use crate::certificates::Authority;
+use crate::roles::SecureServer;
 
 /// Number of connections in the flood.
 const CONNECTIONS: usize = 5000;
@@ -88,4 +90,41 @@ fn half_open_requests_do_not_delay_health_checks() {
         assert!(Instant::now() < deadline, "requests are still refused");
         thread::sleep(Duration::from_millis(10));
     }
+}
+
+#[test]
+fn half_open_requests_of_two_frameworks_do_not_refuse_other_identities() {
+    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    authority.write_server_files(folder.path());
+    let limits = "connections = 32\nconnections-per-identity = 16\nconnections-per-address = 16\n";
+    let server = SecureServer::start_with(authority, folder, limits);
+    let mut flood = Vec::new();
+    for name in ["weir://framework/ads", "weir://framework/default"] {
+        let client = server.client_with_identity(name);
+        flood.extend((0..40).map(|_| {
+            let mut stream = server.connect(&client);
+            // The server may have closed the connection already.
+            let _ = stream.write_all(b"GET /v1/coflows HTTP/1.1\r\nho");
+            stream
+        }));
+    }
+    // Connections whose handshake does not begin.
+    let silent: Vec<TcpStream> =
+        (0..100).map(|_| TcpStream::connect(server.server().address).unwrap()).collect();
+    for (name, path) in [
+        ("weir://operator/ann", "/v1/coflows"),
+        ("weir://operator/ann", "/metrics"),
+        ("weir://reader/prometheus", "/metrics"),
+        ("weir://framework/search", "/v1/coflows"),
+        // A probe.
+        ("weir://framework/ads", "/livez"),
+        ("weir://framework/ads", "/metrics"),
+    ] {
+        let client = server.client_with_identity(name);
+        let (status, text) = server.request(&client, "GET", path, "").unwrap();
+        assert_eq!(status, 200, "{name} {path}: {text}");
+    }
+    let client = server.client_with_identity("weir://framework/ads");
+    assert_eq!(server.request(&client, "GET", "/v1/coflows", "").unwrap().0, 503);
+    drop((flood, silent));
 }
