@@ -95,7 +95,10 @@ pub struct LeaseState {
     applied: (u64, u64),
     lease_end: Option<Duration>,
     lease: Duration,
-    rates: BTreeMap<FlowKey, u64>,
+    /// The ordered flows, each with its rate, or none if it is unlimited.
+    flows: BTreeMap<FlowKey, Option<u64>>,
+    /// The lowest generation of the coordinator's store.
+    first_generation: u64,
     limits: BTreeMap<ApplicationPeer, u64>,
     queues: BTreeMap<u32, Queues>,
     refusals: RefusedOrders,
@@ -107,14 +110,15 @@ pub type ApplicationPeer = (Arc<str>, IpAddr);
 impl LeaseState {
     /// For a host whose link has this rate, or a switch whose ports have these rates.
     pub fn new(link_rates: Vec<Rate>) -> LeaseState {
-        let (rates, limits, queues) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (flows, limits, queues) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (lease_end, lease) = (None, Duration::ZERO);
         LeaseState {
             link_rates,
             applied: (0, 0),
             lease_end,
             lease,
-            rates,
+            flows,
+            first_generation: 0,
             limits,
             queues,
             refusals: RefusedOrders::default(),
@@ -129,13 +133,14 @@ impl LeaseState {
     pub fn accept(&mut self, order: Order, now: Duration) -> Result<(), RefusalReason> {
         self.check(&order).inspect_err(|&reason| count_refusal(&mut self.refusals, reason))?;
         if order.is_full {
-            self.rates.clear();
+            self.flows.clear();
             self.limits.clear();
         }
         for (key, ordered_rate) in order.flows {
             match ordered_rate {
-                OrderedRate::Rate(rate) => self.rates.insert(key, rate),
-                OrderedRate::Unlimited | OrderedRate::Removed => self.rates.remove(&key),
+                OrderedRate::Rate(rate) => self.flows.insert(key, Some(rate)),
+                OrderedRate::Unlimited => self.flows.insert(key, None),
+                OrderedRate::Removed => self.flows.remove(&key),
             };
         }
         for Limit { application, peer, rate } in order.limits {
@@ -166,7 +171,7 @@ impl LeaseState {
         if order.lease.is_zero() || order.lease > MAX_LEASE {
             return Err(RefusalReason::Lease);
         }
-        let known_flows = if order.is_full { 0 } else { self.rates.len() };
+        let known_flows = if order.is_full { 0 } else { self.flows.len() };
         if order.flows.len() > MAX_FLOWS_PER_HOST - known_flows {
             return Err(RefusalReason::Flows);
         }
@@ -240,13 +245,42 @@ impl LeaseState {
 
     /// The rate of a flow at a time, in bytes per second. None if the flow is not paced, or no order named it.
     pub fn rate(&self, key: &FlowKey, now: Duration) -> Option<u64> {
-        self.rates.get(key).copied().filter(|_| self.is_lease_valid(now))
+        self.flows.get(key).copied().flatten().filter(|_| self.is_lease_valid(now))
     }
 
     /// All flows that have a rate at a time, sorted by key.
     pub fn rates(&self, now: Duration) -> impl Iterator<Item = (&FlowKey, u64)> {
-        let rates = self.is_lease_valid(now).then_some(&self.rates).into_iter().flatten();
-        rates.map(|(key, rate)| (key, *rate))
+        let flows = self.is_lease_valid(now).then_some(&self.flows).into_iter().flatten();
+        flows.filter_map(|(key, rate)| Some((key, (*rate)?)))
+    }
+
+    /// Sets the lowest generation of the coordinator's store.
+    pub fn set_first_generation(&mut self, first_generation: u64) {
+        self.first_generation = first_generation;
+    }
+
+    /// The generation that a flow belongs to by the orders, if it differs from that of its key. A flow without a generation (0) was
+    /// handed over before an order named its coflow. A flow of an earlier store that was lost continues in the coflow that its
+    /// framework registered again. All other flows stay with their registration, also after its removal.
+    pub fn new_generation(&self, key: &FlowKey) -> Option<u64> {
+        if key.generation != 0 && (key.generation >= self.first_generation || self.knows_registration(key)) {
+            return None;
+        }
+        let newest = self.newest_generation(&key.coflow)?;
+        (key.generation == 0 || newest >= self.first_generation).then_some(newest)
+    }
+
+    /// The newest generation of a coflow in the orders, also after the end of the lease.
+    pub fn newest_generation(&self, coflow: &Arc<str>) -> Option<u64> {
+        let last = FlowKey { coflow: Arc::clone(coflow), generation: u64::MAX, flow: u32::MAX };
+        let newest = self.flows.range(..=last).next_back().map(|(key, _)| key)?;
+        (newest.coflow == *coflow).then_some(newest.generation)
+    }
+
+    /// Whether orders name a flow of the same registration.
+    fn knows_registration(&self, key: &FlowKey) -> bool {
+        let flow = |flow| FlowKey { flow, ..key.clone() };
+        self.flows.range(flow(0)..=flow(u32::MAX)).next().is_some()
     }
 
     /// The limit of all connections of each application with each other host at a time, in bytes per second. Connections without an entry

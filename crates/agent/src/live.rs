@@ -189,10 +189,14 @@ impl AgentState {
 
     fn open_flow(
         &mut self,
-        key: FlowKey,
+        coflow: Arc<str>,
+        flow: u32,
         program_id: u64,
         socket: std::os::fd::OwnedFd,
     ) -> Result<(), flows::SocketRefusal> {
+        // Without an order for the coflow, the socket waits for its generation.
+        let generation = self.lease.newest_generation(&coflow).unwrap_or(0);
+        let key = FlowKey { coflow, generation, flow };
         let rate = self.lease.rate(&key, self.now());
         self.flows.open(key, program_id, socket, rate, self.is_link_shaped)?;
         self.update_watchdog();
@@ -230,10 +234,12 @@ impl AgentState {
     fn begin_stream(
         &mut self,
         coordinator: SocketAddr,
+        first_generation: u64,
         link_rates: Vec<u64>,
         wants_udp_measurements: bool,
         wants_demands: bool,
     ) {
+        self.lease.set_first_generation(first_generation);
         (self.coordinator, self.link_rates, self.is_connected) = (Some(coordinator), link_rates, true);
         self.publish_desired_links();
         self.report_all();
@@ -257,12 +263,16 @@ impl AgentState {
         let ended_flows: Vec<FlowKey> = ended.map(|(key, _)| key.clone()).collect();
         let (now, udp_measurements) = (self.now(), std::mem::take(&mut order.udp_measurements));
         let has_limits = order.is_full || !order.limits.is_empty();
+        let names_flows = order.is_full || !order.flows.is_empty();
         let (epoch, seq) = (order.epoch, order.seq);
         let (last_epoch, last_seq) = self.lease.applied();
         let refusal = self.lease.accept(order, now).err();
         match refusal {
             None => {
                 ended_flows.iter().for_each(|key| self.flows.report_delta.confirm_end(key));
+                if names_flows {
+                    self.flows.join_generations(&self.lease);
+                }
                 if let Some(applications) = &mut self.applications {
                     if has_limits {
                         applications.mark_limits_changed();
@@ -511,10 +521,10 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
         tokio::select! {
             biased;
             event = events.recv() => match event {
-                Some(StreamEvent::Started { report_interval, wants_udp_measurements, wants_demands, coordinator, link_rates, report_sender }) => {
+                Some(StreamEvent::Started { report_interval, wants_udp_measurements, wants_demands, coordinator, first_generation, link_rates, report_sender }) => {
                     (ticker, interval, report_timer) = (self::ticker(report_interval), report_interval, ReportTimer::new(host, report_interval));
                     reports = Some(report_sender);
-                    shared.lock().begin_stream(coordinator, link_rates, wants_udp_measurements, wants_demands);
+                    shared.lock().begin_stream(coordinator, first_generation, link_rates, wants_udp_measurements, wants_demands);
                 }
                 Some(StreamEvent::Order(order)) => {
                     shared.lock().apply_order(order);

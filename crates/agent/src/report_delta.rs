@@ -62,6 +62,22 @@ impl ReportDelta {
         sent_before
     }
 
+    /// The keys of open and ended flows.
+    pub fn keys(&self) -> impl Iterator<Item = &FlowKey> {
+        self.open_flows.keys().chain(self.ended_flows.keys())
+    }
+
+    /// Moves a flow to another key, and reports it again. Returns the bytes that an open flow has sent before under the new key.
+    pub fn move_flow(&mut self, key: &FlowKey, new_key: &FlowKey) -> u64 {
+        if self.open_flows.remove(key).is_some() {
+            return self.open_flow(new_key.clone());
+        }
+        if let Some(EndedFlow { sent, .. }) = self.ended_flows.remove(key) {
+            self.end_flow(new_key.clone(), sent);
+        }
+        0
+    }
+
     /// Records the end of a flow, and the bytes that it has sent.
     pub fn end_flow(&mut self, key: FlowKey, sent: u64) {
         self.open_flows.remove(&key);

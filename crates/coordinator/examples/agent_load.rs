@@ -35,6 +35,7 @@ fn main() -> ExampleResult<()> {
         for (number, id) in (0u32..).zip(load_generator::coflow_ids()) {
             let flow = |src| Transfer { src, dst: (src + 1 + number % (hosts - 1)) % hosts, bytes: None };
             let registration = Registration {
+                generation: 1,
                 service: ServiceNames::DEFAULT.to_owned(),
                 application: ServiceNames::DEFAULT.to_owned(),
                 weight: 1.0,

@@ -101,6 +101,7 @@ impl Control for AgentService {
         let handle = self.handle.clone();
         let welcome = CoordinatorMessage::welcome(
             handle.interval(),
+            handle.first_generation(),
             link_rates,
             handle.has_throttling(),
             handle.has_allocator(),

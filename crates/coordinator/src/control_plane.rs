@@ -268,10 +268,16 @@ struct Coflow {
 }
 
 impl Coflow {
+    /// The key of a flow of this coflow.
+    fn flow_key(&self, id: &Arc<str>, flow: u32) -> FlowKey {
+        FlowKey { coflow: Arc::clone(id), generation: self.registration.generation, flow }
+    }
+
     /// Whether a registration equals that of this coflow, with the current flows or with the first ones. A client that did
-    /// not receive the answer to its registration repeats the registration, possibly after an update.
+    /// not receive the answer to its registration repeats the registration, possibly after an update. A repeated registration
+    /// has the generation of the first one.
     fn matches(&self, other: &Registration) -> bool {
-        let Registration { service, application, weight, deadline, flows } = other;
+        let Registration { generation: _, service, application, weight, deadline, flows } = other;
         let own = &self.registration;
         (&own.service, &own.application, own.weight, own.deadline)
             == (service, application, *weight, *deadline)
@@ -300,6 +306,8 @@ struct PolicyFailure {
 pub struct ControlPlane {
     settings: Settings,
     epoch: u64,
+    /// See [`ControlPlane::with_first_generation`].
+    first_generation: u64,
     names: ServiceNames,
     engine: Engine,
     /// The time of the next schedule if no event occurs before.
@@ -354,6 +362,7 @@ impl ControlPlane {
         Ok(ControlPlane {
             settings,
             epoch,
+            first_generation: 1,
             names,
             engine,
             next_wakeup: 0.0,
@@ -383,6 +392,18 @@ impl ControlPlane {
         self.hosts.extend(std::iter::repeat_with(Host::new).take(hosts_at_ports.len()));
         self.link_rates.set_switches(hosts_at_ports);
         self
+    }
+
+    /// Sets the lowest generation of the store. A flow of a lower generation that no order names was registered in an earlier store,
+    /// which was lost: agents count it for the coflow that its framework registers again.
+    pub fn with_first_generation(mut self, first_generation: u64) -> ControlPlane {
+        self.first_generation = first_generation;
+        self
+    }
+
+    /// See [`ControlPlane::with_first_generation`].
+    pub fn first_generation(&self) -> u64 {
+        self.first_generation
     }
 
     /// The parameters of this control plane.
@@ -472,7 +493,7 @@ impl ControlPlane {
             if flows.get(index).is_none_or(|new| hosts_of(new) != hosts_of(&old.transfer))
                 && old.ordered_rate.is_some()
             {
-                let key = FlowKey { coflow: Arc::clone(&id), flow: index as u32 };
+                let key = coflow.flow_key(&id, index as u32);
                 self.hosts[old.transfer.src as usize].flows_to_remove.push(key);
             }
         }
@@ -537,7 +558,7 @@ impl ControlPlane {
             self.engine.withdraw_coflow(slot, self.now);
             self.id_by_slot[slot as usize] = None;
         }
-        self.queue_removals(&id, &coflow.flows);
+        self.queue_removals(&id, &coflow);
         self.history.end(coflow.decision, self.now);
         Ok(())
     }
@@ -640,7 +661,7 @@ impl ControlPlane {
 
     /// The engine's spec of a registration; unknown sizes become [`UNKNOWN_SIZE_BYTES`].
     fn build_spec(&self, registration: &Registration) -> Result<CoflowSpec, Refusal> {
-        let Registration { service, application, weight, deadline, flows } = registration;
+        let Registration { service, application, weight, deadline, flows, .. } = registration;
         let (service, application) = UnknownName::check(&self.names, service, application)?;
         let unknown_size = Bytes::new(UNKNOWN_SIZE_BYTES).expect("1e18 is a valid size");
         let to_flow_spec = |t: &Transfer| FlowSpec::new(t.src, t.dst, t.bytes.unwrap_or(unknown_size));
@@ -699,9 +720,9 @@ impl ControlPlane {
     }
 
     /// Adds the flows that agents have a rate of to the next orders, as removed.
-    fn queue_removals(&mut self, id: &Arc<str>, flows: &[Flow]) {
-        for (index, flow) in flows.iter().enumerate().filter(|(_, flow)| flow.ordered_rate.is_some()) {
-            let key = FlowKey { coflow: Arc::clone(id), flow: index as u32 };
+    fn queue_removals(&mut self, id: &Arc<str>, coflow: &Coflow) {
+        for (index, flow) in (0u32..).zip(&coflow.flows).filter(|(_, flow)| flow.ordered_rate.is_some()) {
+            let key = coflow.flow_key(id, index);
             self.hosts[flow.transfer.src as usize].flows_to_remove.push(key);
         }
     }

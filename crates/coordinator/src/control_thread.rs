@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 use weir_core::policy::AnyPolicy;
-use weir_proto::{FlowKey, ObservedConnections, Order, Queues, RefusedOrders, Report, RestoredObjects};
+use weir_proto::{ObservedConnections, Order, Queues, RefusedOrders, Report, RestoredObjects};
 
 use crate::control_plane::{
     CoflowStatus, CoflowSummary, ControlPlane, Decision, FlowAllocation, HostStatus, Refusal, Registration,
@@ -114,6 +114,7 @@ pub fn start(plane: ControlPlane) -> io::Result<(Handle, JoinHandle<()>)> {
         jobs: job_sender,
         schedule_interval,
         agent_count: agent_count as u32,
+        first_generation: plane.first_generation(),
         has_throttling: plane.has_throttling(),
         has_allocator: plane.has_allocator(),
     };
@@ -232,6 +233,7 @@ pub struct Handle {
     jobs: mpsc::Sender<Job>,
     schedule_interval: Duration,
     agent_count: u32,
+    first_generation: u64,
     has_throttling: bool,
     has_allocator: bool,
 }
@@ -250,6 +252,11 @@ impl Handle {
     /// See [`ControlPlane::has_allocator`].
     pub fn has_allocator(&self) -> bool {
         self.has_allocator
+    }
+
+    /// See [`ControlPlane::with_first_generation`].
+    pub fn first_generation(&self) -> u64 {
+        self.first_generation
     }
 
     /// Number of hosts and switches, which are numbered from 0.
@@ -449,10 +456,14 @@ impl Handle {
     /// [`Stopped`]: the coordinator has stopped.
     pub async fn flow_allocations(
         &self,
-        after: Option<FlowKey>,
+        after: Option<(String, u32)>,
         max: usize,
     ) -> Result<Vec<FlowAllocation>, Stopped> {
-        self.call(move |state| state.plane.flow_allocations(after.as_ref(), max)).await
+        self.call(move |state| {
+            let after = after.as_ref().map(|(id, flow)| (&**id, *flow));
+            state.plane.flow_allocations(after, max)
+        })
+        .await
     }
 
     /// See [`ControlPlane::decisions`]. Also returns the present time, in seconds since the start.

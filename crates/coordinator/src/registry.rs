@@ -40,10 +40,12 @@ mod overlay;
 pub(crate) mod records;
 pub mod routing;
 mod sharing;
+mod stored_coflow;
 #[cfg(test)]
 mod tests;
 
 use routing::PortMap;
+use stored_coflow::StoredCoflow;
 
 pub use observed_connections::ObservedState;
 pub use sharing::{Application, ApplicationBody, Connection, ConnectionBody, PortQueues};
@@ -261,18 +263,19 @@ impl Registry {
 
     /// Registers the coflows of the store.
     async fn restore(&self) -> Result<(), String> {
-        let coflows: Vec<(String, CoflowBody)> =
+        let coflows: Vec<(String, StoredCoflow)> =
             self.store.records(Table::Coflows).map_err(|error| error.to_string())?;
         let first_flows: Vec<(String, Vec<FlowBody>)> =
             self.store.records(Table::FirstFlows).map_err(|error| error.to_string())?;
         let mut first_flows: BTreeMap<String, Vec<FlowBody>> = first_flows.into_iter().collect();
-        for (id, body) in coflows {
+        for (id, stored) in coflows {
+            let (generation, body) = stored.into_parts();
             // The first flows are only compared with repeated registrations, and the registry refuses registrations with
             // unknown hosts.
             let first_flows =
                 first_flows.remove(&id).and_then(|flows| self.transfers(FLOWS_POINTER, &flows).ok());
             // A record that does not fit the configuration stays in the store, for a later configuration.
-            match self.to_registration(&body) {
+            match self.to_registration(generation, &body) {
                 Ok(registration) => match self.handle.restore(id.clone(), registration, first_flows).await {
                     Ok(()) => {}
                     Err(RequestError::Refused(error)) => {
@@ -353,7 +356,7 @@ impl Registry {
         flows.iter().enumerate().map(to_transfer).collect()
     }
 
-    fn to_registration(&self, body: &CoflowBody) -> Result<Registration, Problem> {
+    fn to_registration(&self, generation: u64, body: &CoflowBody) -> Result<Registration, Problem> {
         let deadline = body.deadline.as_deref().map(|text| {
             let time = text.parse::<Time>();
             time.map_err(|error| Problem::invalid(Location::field("deadline"), text, error.expected))
@@ -363,6 +366,7 @@ impl Registry {
         let (service, application) = (name_or_default(&body.service), name_or_default(&body.application));
         UnknownName::check(&self.names, &service, &application)?;
         Ok(Registration {
+            generation,
             service,
             application,
             weight: body.weight.unwrap_or(1.0),
@@ -404,7 +408,9 @@ impl Registry {
             let _id_lock = self.lock_id(id).await;
             return self.register_in_overlay(overlay, id, &body).await;
         }
-        let registration = self.to_registration(&body)?;
+        // A repeated registration does not use its generation.
+        let generation = self.store.next_generation();
+        let registration = self.to_registration(generation, &body)?;
         let service = registration.service.clone();
         let _id_lock = self.lock_id(id).await;
         if self.overlay_with(id).is_some() {
@@ -415,7 +421,7 @@ impl Registry {
         if !self.handle.register(id.to_owned(), registration).await? {
             return Ok(());
         }
-        if let Err(error) = self.store.put(Table::Coflows, id, &body).await {
+        if let Err(error) = self.store.put(Table::Coflows, id, &StoredCoflow::new(generation, body)).await {
             self.handle.deregister(id.to_owned()).await?;
             return Err(error.into());
         }
@@ -440,13 +446,13 @@ impl Registry {
         self.handle.check_update(id.to_owned(), transfers.clone()).await.map_err(to_problem)?;
         let first_flows = self.flow_bodies(first_flows.as_ref().unwrap_or(&registration.flows));
         self.store.put(Table::FirstFlows, id, &first_flows).await?;
-        self.store.put(Table::Coflows, id, &coflow_body(&registration, flows)).await?;
+        self.store.put(Table::Coflows, id, &stored_coflow(&registration, flows)).await?;
         if let Err(error) = self.handle.update(id.to_owned(), transfers).await {
             let was_completed = class.is_none();
             if was_completed {
                 self.store.remove(Table::Coflows, id).await?;
             } else {
-                let old_body = coflow_body(&registration, self.flow_bodies(&registration.flows));
+                let old_body = stored_coflow(&registration, self.flow_bodies(&registration.flows));
                 self.store.put(Table::Coflows, id, &old_body).await?;
             }
             return Err(error.into());
@@ -605,17 +611,18 @@ fn check_flow_bytes(bytes: Option<u64>, list_pointer: &str, at: usize) -> Result
     }
 }
 
-/// The request body of a registration with these flows.
-fn coflow_body(registration: &Registration, flows: Vec<FlowBody>) -> CoflowBody {
-    let Registration { service, application, weight, deadline, .. } = registration;
-    CoflowBody {
+/// The record of a registration with these flows.
+fn stored_coflow(registration: &Registration, flows: Vec<FlowBody>) -> StoredCoflow {
+    let Registration { generation, service, application, weight, deadline, .. } = registration;
+    let body = CoflowBody {
         service: Some(service.clone()),
         application: Some(application.clone()),
         weight: Some(*weight),
         // All digits, whereas `Time` prints fifteen: the time has to be equal after it is stored and read.
         deadline: deadline.map(|deadline| format!("{}s", deadline.get())),
         flows,
-    }
+    };
+    StoredCoflow::new(*generation, body)
 }
 
 /// Validates a policy for these names. A tree can refer to `table` by the name [`REGISTERED_TABLE`].

@@ -66,8 +66,10 @@ impl Coordinator {
             config.settings,
             store.epoch(),
         );
-        let mut control_plane =
-            control_plane.map_err(|error| format!("policy: {error}"))?.with_switches(config.hosts_at_ports());
+        let mut control_plane = control_plane
+            .map_err(|error| format!("policy: {error}"))?
+            .with_switches(config.hosts_at_ports())
+            .with_first_generation(store.first_generation());
         if config.allocator {
             control_plane = control_plane.with_allocation(config.addresses.clone());
         }

@@ -14,6 +14,7 @@ use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fmt, thread};
@@ -49,7 +50,15 @@ const RECOVERY_HELP: &str = "restore a backup of `weir ctl backup`, or move the 
 /// Key of a number that a restored backup contains until a coordinator starts with it.
 const RESTORED_KEY: &str = "restored";
 
-/// Table of numbers: the version of the format, the epoch, and [`RESTORED_KEY`].
+/// Key of the lowest generation of the store, and of the lowest one that no coordinator may have used.
+const FIRST_GENERATION_KEY: &str = "first generation";
+const NEXT_GENERATION_KEY: &str = "next generation";
+
+/// Number of generations that a coordinator reserves when it starts: registering 1,000 coflows a second, it uses them in 50 days. A
+/// reservation needs no write for each registration.
+const RESERVED_GENERATIONS: u64 = 1 << 32;
+
+/// Table of numbers: the version of the format, the epoch, the generations, and [`RESTORED_KEY`].
 const NUMBERS_TABLE: TableDefinition<'_, &str, u64> = TableDefinition::new("weir");
 
 /// Tables of the store.
@@ -345,13 +354,26 @@ impl StoreSource {
 pub struct Store {
     database: Arc<Database>,
     source: StoreSource,
-    epoch: u64,
+    numbers: StartNumbers,
+    /// The next generation of a registration.
+    next_generation: Arc<AtomicU64>,
     changes: mpsc::Sender<Change>,
 }
 
+/// The numbers of one start of a coordinator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct StartNumbers {
+    epoch: u64,
+    /// The lowest generation of the store.
+    first_generation: u64,
+    /// The lowest generation of this start.
+    next_generation: u64,
+}
+
 impl Store {
-    /// Opens the store at `path`, or creates it. Raises the epoch. A new or restored store starts at the time of day in
-    /// milliseconds, so its epoch is above that of all accepted orders, unless the clock was wrong.
+    /// Opens the store at `path`, or creates it. Raises the epoch and reserves generations. A new or restored store starts at the
+    /// time of day, so its epoch is above that of all accepted orders, and its generations are above those of an earlier store,
+    /// unless the clock was wrong.
     ///
     /// # Errors
     /// [`StoreError`]: the store is refused or cannot be read. An existing file is unchanged.
@@ -364,7 +386,7 @@ impl Store {
         source.version_and_epoch(&source.catch_damage(|| Ok(database.begin_read()?))?)?;
         let to_error = |error| StoreError::from_io(path, error);
         source.file.apply().map_err(to_error)?;
-        let epoch = source.catch_damage(|| raise_epoch(&database, unix_millis()))?;
+        let numbers = source.catch_damage(|| start_numbers(&database, unix_millis()))?;
         let database = Arc::new(database);
         let (changes, receiver) = mpsc::channel(MAX_QUEUED_CHANGES);
         let writer_database = Arc::clone(&database);
@@ -372,12 +394,23 @@ impl Store {
             .name("store".to_owned())
             .spawn(move || run_writer(&writer_database, receiver))
             .map_err(to_error)?;
-        Ok(Store { database, source, epoch, changes })
+        let next_generation = Arc::new(AtomicU64::new(numbers.next_generation));
+        Ok(Store { database, source, numbers, next_generation, changes })
     }
 
     /// The epoch: higher than that of each earlier coordinator with this store.
     pub fn epoch(&self) -> u64 {
-        self.epoch
+        self.numbers.epoch
+    }
+
+    /// The lowest generation of the store. A registration of a lower one was in an earlier store that was lost or replaced.
+    pub fn first_generation(&self) -> u64 {
+        self.numbers.first_generation
+    }
+
+    /// A generation for a registration: higher than each earlier one of this store.
+    pub fn next_generation(&self) -> u64 {
+        self.next_generation.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The error for a record that no coordinator can have written.
@@ -427,7 +460,7 @@ impl Store {
     /// The file cannot be read.
     pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
         let transaction = self.source.catch_damage(|| Ok(self.database.begin_read()?))?;
-        Ok(Snapshot::new(self.source.clone(), transaction, self.epoch))
+        Ok(Snapshot::new(self.source.clone(), transaction, self.numbers.epoch))
     }
 
     /// Writes a record, and replaces an existing one.
@@ -514,27 +547,45 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Raises the epoch by one. The epoch of a new store, and of a store that was restored from a backup, is at least
-/// `unix_millis`, the time of day in milliseconds, since agents refuse epochs below that of their last accepted order. Other
-/// starts do not use the clock: a coordinator that was replaced by one with a higher epoch stays replaced when it restarts.
-fn raise_epoch(database: &Database, unix_millis: u64) -> Result<u64, redb::Error> {
+/// Raises the epoch by one, and reserves [`RESERVED_GENERATIONS`]. The epoch of a new store, and of a store that was restored from a
+/// backup, is at least `unix_millis`, the time of day in milliseconds, since agents refuse epochs below that of their last accepted
+/// order. Other starts do not use the clock: a coordinator that was replaced by one with a higher epoch stays replaced when it
+/// restarts. Generations of a new or restored store begin at the time of day in units of 2^-20 ms: above those of an earlier store,
+/// if that store was opened less often than every four seconds.
+fn start_numbers(database: &Database, unix_millis: u64) -> Result<StartNumbers, redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_two_phase_commit(true);
-    let epoch = {
+    let started = {
         let mut numbers = transaction.open_table(NUMBERS_TABLE)?;
-        let last = numbers.get("epoch")?.map(|number| number.value());
+        let last = |key: &str| Ok::<_, redb::Error>(numbers.get(key)?.map(|number| number.value()));
+        let (last_epoch, first) = (last("epoch")?, last(FIRST_GENERATION_KEY)?);
+        let next_generation = last(NEXT_GENERATION_KEY)?.unwrap_or(0);
         let is_restored = numbers.remove(RESTORED_KEY)?.is_some();
-        let raised = last.map_or(unix_millis, |last| last.saturating_add(1));
+        let raised = last_epoch.map_or(unix_millis, |last| last.saturating_add(1));
         let epoch = if is_restored { raised.max(unix_millis) } else { raised };
-        numbers.insert("version", VERSION)?;
-        numbers.insert("epoch", epoch)?;
-        epoch
+        // Generation 1 is that of old records, and 0 is none.
+        let new_first = next_generation.max(unix_millis.saturating_mul(1 << 20)).max(2);
+        let (first_generation, next_generation) = match first.filter(|_| !is_restored) {
+            Some(first) => (first, next_generation),
+            None => (new_first, new_first),
+        };
+        let reserved = next_generation.saturating_add(RESERVED_GENERATIONS);
+        let new_numbers = [
+            ("version", VERSION),
+            ("epoch", epoch),
+            (FIRST_GENERATION_KEY, first_generation),
+            (NEXT_GENERATION_KEY, reserved),
+        ];
+        for (key, number) in new_numbers {
+            numbers.insert(key, number)?;
+        }
+        StartNumbers { epoch, first_generation, next_generation }
     };
     for table in Table::ALL {
         transaction.open_table(table.definition())?;
     }
     transaction.commit()?;
-    Ok(epoch)
+    Ok(started)
 }
 
 /// The time of day in milliseconds since 1970; 1 if the clock is before 1970.
@@ -584,7 +635,8 @@ mod tests {
         const HOUR: u64 = 3_600_000;
         const NOW: u64 = 1_000 * HOUR;
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-        let epochs = [NOW, NOW - HOUR, NOW + HOUR, 0].map(|clock| raise_epoch(&database, clock).unwrap());
+        let epochs =
+            [NOW, NOW - HOUR, NOW + HOUR, 0].map(|clock| start_numbers(&database, clock).unwrap().epoch);
         assert_eq!(epochs, [NOW, NOW + 1, NOW + 2, NOW + 3]);
         let restore = || {
             let transaction = database.begin_write().unwrap();
@@ -593,10 +645,30 @@ mod tests {
         };
         restore();
         assert_eq!(
-            [NOW + HOUR, NOW + 2 * HOUR].map(|clock| raise_epoch(&database, clock).unwrap()),
+            [NOW + HOUR, NOW + 2 * HOUR].map(|clock| start_numbers(&database, clock).unwrap().epoch),
             [NOW + HOUR, NOW + HOUR + 1]
         );
         restore();
-        assert_eq!(raise_epoch(&database, NOW).unwrap(), NOW + HOUR + 2);
+        assert_eq!(start_numbers(&database, NOW).unwrap().epoch, NOW + HOUR + 2);
+    }
+
+    #[test]
+    fn generations_rise_with_each_start_and_with_new_and_restored_stores() {
+        const NOW: u64 = 1_800_000_000_000;
+        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
+        let first = start_numbers(&database, NOW).unwrap();
+        let generations = |started: StartNumbers| (started.first_generation, started.next_generation);
+        assert_eq!(generations(first), (NOW << 20, NOW << 20));
+        // Later starts do not use the clock.
+        for (start, clock) in [(1, NOW + 5), (2, 0), (3, 2 * NOW)] {
+            let next = (NOW << 20) + start * RESERVED_GENERATIONS;
+            assert_eq!(generations(start_numbers(&database, clock).unwrap()), (NOW << 20, next));
+        }
+        let transaction = database.begin_write().unwrap();
+        transaction.open_table(NUMBERS_TABLE).unwrap().insert(RESTORED_KEY, 1).unwrap();
+        transaction.commit().unwrap();
+        let restored_at = (NOW + 3_600_000) << 20;
+        let restored = start_numbers(&database, NOW + 3_600_000).unwrap();
+        assert_eq!(generations(restored), (restored_at, restored_at));
     }
 }

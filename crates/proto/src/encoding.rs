@@ -51,6 +51,9 @@ pub enum MessageError {
         "id of a coflow or application is invalid; expected 1 to 128 printable ASCII characters without spaces"
     )]
     Id,
+    /// A generation in an order is 0.
+    #[error("generation of an ordered coflow is 0; expected the number of its registration, above 0")]
+    Generation,
     /// A list is not sorted, or contains an entry twice.
     #[error("{0}: not sorted; expected increasing entries, each once")]
     Unsorted(&'static str),
@@ -131,17 +134,19 @@ pub(crate) fn check_increasing(list: &'static str, numbers: &[u32]) -> Result<()
 /// Encodes sorted keys.
 fn encode_flow_keys<'a>(keys: impl Iterator<Item = &'a FlowKey>) -> wire::FlowKeys {
     let mut flows = wire::FlowKeys::default();
-    let mut last: Option<&str> = None;
+    let mut last: Option<(&str, u64)> = None;
     for key in keys {
+        let coflow = (&*key.coflow, key.generation);
         match flows.flow_counts.last_mut() {
-            Some(count) if last == Some(&*key.coflow) => *count += 1,
+            Some(count) if last == Some(coflow) => *count += 1,
             _ => {
                 if last.is_some() {
                     flows.coflows.push(' ');
                 }
                 flows.coflows.push_str(&key.coflow);
                 flows.flow_counts.push(1);
-                last = Some(&key.coflow);
+                flows.generations.push(key.generation);
+                last = Some(coflow);
             }
         }
         flows.flow_indices.push(key.flow);
@@ -150,26 +155,31 @@ fn encode_flow_keys<'a>(keys: impl Iterator<Item = &'a FlowKey>) -> wire::FlowKe
 }
 
 fn decode_flow_keys(flows: Option<wire::FlowKeys>, max: usize) -> Result<Vec<FlowKey>, MessageError> {
-    let wire::FlowKeys { coflows, flow_counts, flow_indices } = flows.unwrap_or_default();
+    let wire::FlowKeys { coflows, flow_counts, flow_indices, generations } = flows.unwrap_or_default();
     check_max_length("flows", flow_indices.len(), max)?;
     let ids = || coflows.split(' ').filter(|_| !coflows.is_empty());
     check_equal_lengths("flow counts", flow_counts.len(), ids().count())?;
     check_equal_lengths("flow indices", flow_indices.len(), sum(&flow_counts))?;
+    check_equal_lengths("generations", generations.len(), flow_counts.len())?;
     let mut keys = Vec::with_capacity(flow_indices.len());
-    let (mut remaining, mut last) = (&flow_indices[..], "");
-    for (id, &count) in ids().zip(&flow_counts) {
+    let (mut remaining, mut last) = (&flow_indices[..], ("", 0));
+    for ((id, &count), generation) in ids().zip(&flow_counts).zip(generations) {
         if !is_id(id) {
             return Err(MessageError::Id);
         }
-        if count == 0 || id <= last {
+        if count == 0 || (id, generation) <= last {
             return Err(MessageError::Unsorted("coflows"));
         }
-        last = id;
+        last = (id, generation);
         let (own_indices, others) = remaining.split_at(count as usize);
         remaining = others;
         check_increasing("flow indices", own_indices)?;
         let coflow: Arc<str> = id.into();
-        keys.extend(own_indices.iter().map(|&flow| FlowKey { coflow: Arc::clone(&coflow), flow }));
+        keys.extend(own_indices.iter().map(|&flow| FlowKey {
+            coflow: Arc::clone(&coflow),
+            generation,
+            flow,
+        }));
     }
     Ok(keys)
 }
@@ -294,10 +304,11 @@ impl wire::AgentMessage {
 }
 
 impl wire::CoordinatorMessage {
-    /// Encodes the first message of a coordinator: the report interval, whether the agent has to report UDP measurements and demands, and
-    /// the configured rates of its links in bytes per second, 0 if not configured.
+    /// Encodes the first message of a coordinator: the report interval, the lowest generation of its store, whether the agent has to
+    /// report UDP measurements and demands, and the configured rates of its links in bytes per second, 0 if not configured.
     pub fn welcome(
         interval: Duration,
+        first_generation: u64,
         link_rates: Vec<u64>,
         wants_udp_measurements: bool,
         wants_demands: bool,
@@ -307,6 +318,7 @@ impl wire::CoordinatorMessage {
             wants_udp_measurements,
             wants_demands,
             link_rates,
+            first_generation,
         };
         wire::CoordinatorMessage { body: Some(wire::coordinator_message::Body::Welcome(welcome)) }
     }
@@ -477,6 +489,9 @@ impl TryFrom<wire::Order> for Order {
 
     fn try_from(order: wire::Order) -> Result<Order, MessageError> {
         let keys = decode_flow_keys(order.flows, MAX_FLOWS_PER_HOST)?;
+        if keys.iter().any(|key| key.generation == 0) {
+            return Err(MessageError::Generation);
+        }
         check_equal_lengths("rates", order.rates.len(), keys.len())?;
         check_max_length("interfaces", order.interfaces.len(), MAX_QUEUES)?;
         check_max_length("weights", order.weights.len(), MAX_QUEUES)?;

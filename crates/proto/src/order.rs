@@ -10,11 +10,14 @@ use crate::{
     Conflict, FRAME_BYTES, MAX_CLASSES, MAX_ID_LENGTH, PAYLOAD_BYTES, RefusedOrders, RestoredObjects,
 };
 
-/// The identity of a flow: its coflow's id, and its position in the registration.
+/// The identity of a flow: its coflow's id, the number of the registration, and its position in the registration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
     /// The id of the coflow.
     pub coflow: Arc<str>,
+    /// The generation of the coflow: the number of its registration. A coflow that is registered again after its removal has a higher
+    /// one. 0 in reports if no order has named the coflow.
+    pub generation: u64,
     /// The position of the flow in the registration of its coflow.
     pub flow: u32,
 }

@@ -46,6 +46,8 @@ pub enum StreamEvent {
         wants_demands: bool,
         /// The coordinator's address, to which reports go.
         coordinator: SocketAddr,
+        /// The lowest generation of the coordinator's store.
+        first_generation: u64,
         /// The rates of the agent's links in the coordinator's configuration, in bytes per second; 0 if not configured.
         link_rates: Vec<u64>,
         /// Takes the reports to send.
@@ -163,6 +165,7 @@ async fn run_stream(
                     wants_udp_measurements,
                     wants_demands,
                     coordinator: address,
+                    first_generation: welcome.first_generation,
                     link_rates: welcome.link_rates,
                     report_sender,
                 })

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_core::units::Rate;
@@ -17,6 +18,7 @@ use weir_proto::{FlowKey, FlowProgress, estimate_sent_bytes};
 
 use super::socket::{self, ConnectionInfo};
 use super::watchdog::Watchdog;
+use crate::lease::LeaseState;
 use crate::queues::{LimitedFlow, ids};
 use crate::report_delta::ReportDelta;
 use crate::traffic::{SocketLeases, Sweep, TrafficError};
@@ -241,6 +243,32 @@ impl Flows {
         Ok(())
     }
 
+    /// Moves flows to the generations that they belong to by the orders of `lease`.
+    pub fn join_generations(&mut self, lease: &LeaseState) {
+        let new_key = |key: &FlowKey| {
+            let generation = lease.new_generation(key)?;
+            Some((key.clone(), FlowKey { generation, ..key.clone() }))
+        };
+        let moves: Vec<(FlowKey, FlowKey)> = self.report_delta.keys().filter_map(new_key).collect();
+        for (key, new_key) in moves {
+            if self.open_flows.contains_key(&new_key) {
+                continue;
+            }
+            let earlier_bytes = self.report_delta.move_flow(&key, &new_key);
+            let Some(mut flow) = self.open_flows.remove(&key) else { continue };
+            flow.earlier_bytes += earlier_bytes;
+            flow.sent_bytes += earlier_bytes;
+            for handover in &mut self.pending_handovers {
+                if let Handover::Hold(held, _) = handover
+                    && *held == key
+                {
+                    *held = new_key.clone();
+                }
+            }
+            self.open_flows.insert(new_key, flow);
+        }
+    }
+
     /// The lowest number of a class that no flow uses.
     fn free_class(&self) -> Option<u16> {
         let taken: BTreeSet<u16> = self.udp_flows().map(|(class, ..)| class).collect();
@@ -266,15 +294,17 @@ impl Flows {
         paced.map(to_limited_flow).collect()
     }
 
-    /// Records that a program will write no more to a flow.
+    /// Records that a program will write no more to a flow: that of the newest registration, if the program handed over sockets of
+    /// several ones.
     ///
     /// # Errors
     /// If the program has not handed over a socket of the flow.
-    pub fn mark_done(&mut self, key: &FlowKey, program_id: u64) -> Result<(), SocketRefusal> {
-        let flow = self
+    pub fn mark_done(&mut self, coflow: &Arc<str>, flow: u32, program_id: u64) -> Result<(), SocketRefusal> {
+        let key = |generation, flow| FlowKey { coflow: Arc::clone(coflow), generation, flow };
+        let (_, flow) = self
             .open_flows
-            .get_mut(key)
-            .filter(|flow| flow.program_id == program_id)
+            .range_mut(key(0, 0)..=key(u64::MAX, u32::MAX))
+            .rfind(|(key, open)| key.flow == flow && open.program_id == program_id)
             .ok_or(SocketRefusal::UnknownFlow)?;
         flow.is_done = true;
         Ok(())

@@ -7,6 +7,7 @@
 //! flow's end to the order by which the coordinator confirms it.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -100,18 +101,18 @@ async fn simulate_agent(
     let mut ticker = ticker(DEFAULT_INTERVAL);
     let (mut report_sender, mut report_interval, mut report_timer) =
         (None, DEFAULT_INTERVAL, ReportTimer::new(host, DEFAULT_INTERVAL));
-    let key = |id: String| FlowKey { coflow: id.into(), flow: host };
+    // The first order names all flows with their generations.
+    let key = |lease: &LeaseState, id: String| {
+        let coflow: Arc<str> = id.into();
+        Some(FlowKey { generation: lease.newest_generation(&coflow)?, coflow, flow: host })
+    };
     let (mut ended_count, mut waits, mut history, mut report_delta) =
         (0, Vec::new(), ReportHistory::default(), ReportDelta::default());
     let mut awaited_order: Option<(FlowKey, Instant)> = None;
     // The flows of different hosts end at different times.
     let first_end = WARMUP + END_INTERVAL * (host % ENDING_COFLOWS) / ENDING_COFLOWS;
     let began = Instant::now();
-    let mut steady: Vec<Flow> =
-        coflow_ids().take(STEADY_COFLOWS as usize).map(|id| Flow::new(key(id), began)).collect();
-    for flow in &steady {
-        report_delta.open_flow(flow.key.clone());
-    }
+    let mut steady: Vec<Flow> = Vec::new();
     // A flow that sends at its ordered rate has nothing to report until its rate changes.
     let (mut last_repeat, mut has_changes) = (began, true);
     loop {
@@ -133,6 +134,13 @@ async fn simulate_agent(
                     ended.for_each(|(key, _)| report_delta.confirm_end(key));
                     // The next report counts a refused order.
                     let _ = lease.accept(order, now - began);
+                    if steady.is_empty() {
+                        let ids = coflow_ids().take(STEADY_COFLOWS as usize);
+                        steady = ids.filter_map(|id| Some(Flow::new(key(&lease, id)?, now))).collect();
+                        for flow in &steady {
+                            report_delta.open_flow(flow.key.clone());
+                        }
+                    }
                     if changes {
                         has_changes = true;
                         for flow in &mut steady {
@@ -151,8 +159,11 @@ async fn simulate_agent(
                     return waits;
                 }
                 let Some(Ok(permit)) = report_sender.as_ref().map(mpsc::Sender::try_reserve) else { continue };
-                if awaited_order.is_none() && ended_count < ENDING_COFLOWS && began.elapsed() > first_end + END_INTERVAL * ended_count {
-                    let ended_flow = key(ending_coflow_id(ended_count));
+                if awaited_order.is_none()
+                    && ended_count < ENDING_COFLOWS
+                    && began.elapsed() > first_end + END_INTERVAL * ended_count
+                    && let Some(ended_flow) = key(&lease, ending_coflow_id(ended_count))
+                {
                     awaited_order = Some((ended_flow.clone(), Instant::now()));
                     report_delta.end_flow(ended_flow, 0);
                     ended_count += 1;

@@ -6,7 +6,9 @@
 //! | `done COFLOW FLOW` | | The program writes no more data to this flow |
 //!
 //! The answer to each message is `ok`, or `no:` and the reason. When a program closes the connection, all its flows are done.
-//! Coflows and flows have the names of the coflow's registration.
+//! Coflows and flows have the names of the coflow's registration. A socket belongs to the newest registration that orders name when
+//! it is handed over, or to the next one that an order names, and stays with it: if the coflow is removed and registered again, the
+//! socket does not count for the new registration.
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -24,7 +26,7 @@ use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
-use weir_proto::{FlowKey, MAX_ID_LENGTH, is_id};
+use weir_proto::{MAX_ID_LENGTH, is_id};
 
 use super::SharedState;
 
@@ -147,17 +149,19 @@ impl Program {
             ));
         }
         let flow = flow.parse().map_err(|_| format!("flow `{flow}` is invalid; expected a whole number"))?;
-        let key = FlowKey { coflow: coflow.into(), flow };
+        let coflow: Arc<str> = coflow.into();
         let mut host = self.shared.lock();
         match (command, handed_over) {
             ("open", Some(socket)) => {
-                host.open_flow(key, self.id, socket).map_err(|reason| reason.to_string())
+                host.open_flow(coflow, flow, self.id, socket).map_err(|reason| reason.to_string())
             }
             ("open", None) => Err(
                 "`open` has no socket, or more than one; expected one socket as ancillary data (SCM_RIGHTS)"
                     .to_owned(),
             ),
-            ("done", None) => host.flows.mark_done(&key, self.id).map_err(|reason| reason.to_string()),
+            ("done", None) => {
+                host.flows.mark_done(&coflow, flow, self.id).map_err(|reason| reason.to_string())
+            }
             ("done", Some(_)) => Err("`done` has a socket; expected none".to_owned()),
             _ => Err(format!("unknown command `{command}`; expected open or done")),
         }

@@ -17,7 +17,7 @@ fn new_lease_state() -> LeaseState {
 }
 
 fn key(flow: u32) -> FlowKey {
-    FlowKey { coflow: "a".into(), flow }
+    FlowKey { coflow: "a".into(), generation: 1, flow }
 }
 
 fn order(epoch: u64, seq: u64, is_full: bool, flows: &[(u32, OrderedRate)]) -> Order {
@@ -41,6 +41,56 @@ fn limit(to: u8, ordered_rate: OrderedRate) -> Limit {
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
+}
+
+#[test]
+fn sockets_join_the_newest_registration_and_stay_with_it() {
+    let of = |generation| FlowKey { generation, ..key(1) };
+    let named = |seq, is_full, flows: &[(u64, OrderedRate)]| Order {
+        flows: flows.iter().map(|&(generation, rate)| (of(generation), rate)).collect(),
+        ..order(1, seq, is_full, &[])
+    };
+    let coflow: std::sync::Arc<str> = "a".into();
+    let mut lease = new_lease_state();
+    assert_eq!((lease.newest_generation(&coflow), lease.new_generation(&of(0))), (None, None));
+    // An unlimited flow has no rate, and its generation is known.
+    lease.accept(named(1, true, &[(5, OrderedRate::Unlimited)]), ms(0)).unwrap();
+    assert_eq!((lease.newest_generation(&coflow), lease.new_generation(&of(0))), (Some(5), Some(5)));
+    // The coflow is removed and registered again.
+    let again = [(5, OrderedRate::Removed), (9, OrderedRate::Rate(7))];
+    lease.accept(named(2, false, &again), ms(1)).unwrap();
+    let new_generations = |lease: &LeaseState| [0, 5, 9].map(|own| lease.new_generation(&of(own)));
+    assert_eq!(new_generations(&lease), [Some(9), None, None]);
+    assert_eq!([5, 9].map(|own| lease.rate(&of(own), ms(1))), [None, Some(7)]);
+    // Also while no coordinator is connected.
+    assert_eq!((lease.rate(&of(9), ms(1000)), lease.newest_generation(&coflow)), (None, Some(9)));
+    let other: std::sync::Arc<str> = "b".into();
+    assert_eq!(lease.newest_generation(&other), None);
+}
+
+/// A coordinator with a new store does not know the registrations of the lost one. Their sockets belong to the coflow that the
+/// framework registers again, and then stay with it.
+#[test]
+fn sockets_of_a_lost_store_join_the_repeated_registration() {
+    let of = |generation| FlowKey { generation, ..key(1) };
+    let named = |epoch, seq, is_full, generations: &[u64]| Order {
+        flows: generations.iter().map(|&generation| (of(generation), OrderedRate::Rate(7))).collect(),
+        ..order(epoch, seq, is_full, &[])
+    };
+    let mut lease = new_lease_state();
+    lease.set_first_generation(5);
+    lease.accept(named(1, 1, true, &[6]), ms(0)).unwrap();
+    assert_eq!(lease.new_generation(&of(6)), None);
+    lease.set_first_generation(100);
+    // The old orders hold until the new coordinator has sent one.
+    assert_eq!(lease.new_generation(&of(6)), None);
+    lease.accept(named(2, 1, true, &[]), ms(1)).unwrap();
+    assert_eq!(lease.new_generation(&of(6)), None);
+    lease.accept(named(2, 2, false, &[101]), ms(2)).unwrap();
+    assert_eq!([6, 101].map(|own| lease.new_generation(&of(own))), [Some(101), None]);
+    // A restored store knows registrations of the backup.
+    lease.accept(named(3, 1, true, &[6]), ms(3)).unwrap();
+    assert_eq!([0, 6, 7].map(|own| lease.new_generation(&of(own))), [Some(6), None, None]);
 }
 
 #[test]

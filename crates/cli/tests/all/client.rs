@@ -2,7 +2,7 @@
 //! module check the marks of packets.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread;
@@ -133,6 +133,62 @@ fn application_connections_carry_their_class() {
     );
     assert_eq!(getsockopt(connection.stream(), Ipv4Tos).unwrap(), field);
     assert!(matches!(application.deregister(), Err(CoordinatorError::Unreachable { .. })));
+}
+
+/// A connection on loopback whose socket is handed over as flow 0 of a coflow.
+fn hand_over_connection(agent: &Agent, coflow: &str) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    agent.hand_over(coflow, 0, &stream).unwrap();
+    (stream, listener.accept().unwrap().0)
+}
+
+#[test]
+fn socket_of_a_removed_coflow_does_not_count_for_the_next_one_with_its_id() {
+    let dir = TestDir::new();
+    let coordinator_process = start_coordinator(&dir);
+    let agent = ConnectedAgent::start(&dir, &coordinator_process);
+    let coordinator = Coordinator::local(&coordinator_process.api_address).unwrap();
+    let [first_program, second_program] = [(); 2].map(|()| Agent::connect(&agent.local_socket).unwrap());
+    let flow = Flow { from: "a".to_owned(), to: "b".to_owned(), bytes: None };
+    let registration = Registration { flows: vec![flow], ..Registration::default() };
+    let register = || Coflow::register(&coordinator, "job", &registration).unwrap();
+    let state = || coordinator.get("/v1/coflows/job").unwrap()["flows"][0].clone();
+    let wait_for_rate = || wait_for("a rate", || !state()["rate"].is_null());
+    let sent_bytes = || state()["sent_bytes"].as_f64().unwrap();
+    let send = |(sender, receiver): &mut (TcpStream, TcpStream), bytes: usize| {
+        sender.write_all(&vec![1; bytes]).unwrap();
+        receiver.read_exact(&mut vec![0; bytes]).unwrap();
+    };
+
+    // This socket is handed over before the registration, and belongs to it.
+    let mut first = hand_over_connection(&first_program, "job");
+    send(&mut first, 200_000);
+    let has_rejected = |reason: &str| {
+        let metrics = coordinator_process.get("/metrics");
+        let counter = format!("weir_report_entries_rejected_total{{reason=\"{reason}\"}} ");
+        metrics.lines().any(|line| line.strip_prefix(&counter).is_some_and(|count| count != "0"))
+    };
+    wait_for("a report of the unknown coflow", || has_rejected("unknown-flow"));
+    let former = register();
+    wait_for("the bytes of the first socket", || sent_bytes() >= 200_000.0);
+    former.deregister().unwrap();
+    let renewed = register();
+    wait_for_rate();
+    send(&mut first, 200_000);
+    wait_for("a report of the first socket", || has_rejected("former-generation"));
+    assert_eq!(sent_bytes(), 0.0);
+
+    // The flow has no socket of this registration yet. The first one ends, which does not complete the flow.
+    let mut second = hand_over_connection(&second_program, "job");
+    drop((first, first_program));
+    send(&mut second, 50_000);
+    wait_for("the bytes of the second socket", || sent_bytes() >= 50_000.0);
+    assert_eq!(state()["done"], false);
+    second_program.mark_done("job", 0).unwrap();
+    wait_for("the end of the flow", || state()["done"] == true);
+    assert_eq!(sent_bytes(), 50_000.0);
+    renewed.deregister().unwrap();
 }
 
 #[test]

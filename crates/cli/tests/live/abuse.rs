@@ -288,7 +288,7 @@ fn report_flood_from_one_agent_does_not_delay_others() {
     wait_for("the agent", || has_applied_orders(&coordinator_process, 2));
     let before = coordinator_process.peak_memory_bytes();
     let progress = |flow| FlowProgress {
-        key: FlowKey { coflow: "x".repeat(100).into(), flow },
+        key: FlowKey { coflow: "x".repeat(100).into(), generation: 1, flow },
         sent: u64::MAX,
         closed: false,
     };

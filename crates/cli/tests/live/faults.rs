@@ -518,8 +518,10 @@ fn misreporting_agent_on_a_bed_does_not_stop_other_flows() {
 /// Sends false reports until `stop`. Returns the number of received orders, and the highest rate in them.
 async fn send_false_reports(endpoint: Endpoint, stop: Arc<AtomicBool>) -> (u32, u64) {
     let mut control = ControlClient::new(endpoint.connect().await.unwrap());
-    let report = |round: u64| {
-        let key = |coflow: &str| FlowKey { coflow: coflow.into(), flow: 0 };
+    let report = |first_generation: u64, round: u64| {
+        // The coflows have been registered one after the other in a new store, from "a" on.
+        let generation = |coflow: &str| first_generation + u64::from(coflow.as_bytes()[0] - b'a');
+        let key = |coflow: &str| FlowKey { coflow: coflow.into(), generation: generation(coflow), flow: 0 };
         let flow_progress = |coflow| FlowProgress {
             key: key(coflow),
             sent: [0, u64::MAX][round as usize % 2],
@@ -543,9 +545,11 @@ async fn send_false_reports(endpoint: Endpoint, stop: Arc<AtomicBool>) -> (u32, 
         }
     };
     let (report_sender, reports) = tokio::sync::mpsc::channel(1);
+    let (generation_sender, first_generation) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
+        let Ok(first_generation) = first_generation.await else { return };
         for round in 0.. {
-            if report_sender.send(AgentMessage::report(&report(round))).await.is_err() {
+            if report_sender.send(AgentMessage::report(&report(first_generation, round))).await.is_err() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(4)).await;
@@ -557,6 +561,10 @@ async fn send_false_reports(endpoint: Endpoint, stop: Arc<AtomicBool>) -> (u32, 
         .await
         .unwrap()
         .into_inner();
+    let Some(Body::Welcome(welcome)) = orders.message().await.unwrap().unwrap().body else {
+        panic!("the first message is a welcome")
+    };
+    generation_sender.send(welcome.first_generation).unwrap();
     let (mut order_count, mut max_rate) = (0, 0);
     while !stop.load(Ordering::Relaxed) {
         let Ok(Some(CoordinatorMessage { body: Some(Body::Order(order)) })) = orders.message().await else {

@@ -71,6 +71,7 @@ fn run_coordinator_process() {
         for flows_of_coflow in requested.chunk_by(|a, b| a.0 == b.0) {
             let flow = |flow: &Flow| Transfer { src: flow.2, dst: flow.3, bytes: Bytes::new(flow.4) };
             let registration = Registration {
+                generation: 1,
                 service: ServiceNames::DEFAULT.to_owned(),
                 application: ServiceNames::DEFAULT.to_owned(),
                 weight: 1.0,

@@ -5,6 +5,8 @@
 pub struct RejectedEntries {
     /// Flows that are not registered.
     pub unknown_flow: u64,
+    /// Flows of another registration of their coflow: it was removed, and its id registered again.
+    pub former_generation: u64,
     /// Flows that another host sends, UDP measurements of another host's addresses, and UDP measurements or observed
     /// connections reported by a switch.
     pub foreign_flow: u64,

@@ -78,6 +78,14 @@ impl ControlPlane {
             self.rejected_entries.unknown_flow += 1;
             return;
         };
+        // A socket without a generation joins the registration that the next order names.
+        if progress.key.generation == 0 {
+            return;
+        }
+        if coflow.registration.generation != progress.key.generation {
+            self.rejected_entries.former_generation += 1;
+            return;
+        }
         let Some(flow) = coflow.flows.get_mut(progress.key.flow as usize) else {
             self.rejected_entries.unknown_flow += 1;
             return;
@@ -223,6 +231,7 @@ mod tests {
         .unwrap();
         let flow = Transfer { src: 0, dst: 1, bytes: Bytes::new(9e6) };
         let registration = Registration {
+            generation: 1,
             service: ServiceNames::DEFAULT.to_owned(),
             application: ServiceNames::DEFAULT.to_owned(),
             weight: 1.0,
@@ -230,7 +239,11 @@ mod tests {
             flows: vec![flow],
         };
         control_plane.register("a", registration, 0.0).unwrap();
-        let progress = FlowProgress { key: FlowKey { coflow: "a".into(), flow: 0 }, sent: 0, closed: false };
+        let progress = FlowProgress {
+            key: FlowKey { coflow: "a".into(), generation: 1, flow: 0 },
+            sent: 0,
+            closed: false,
+        };
         let first = Report { flows: vec![progress], ..Report::default() };
         control_plane.report(0, &first, 0.0);
         let (mut now, mut applied_seq) = (0.0, 0);

@@ -9,6 +9,9 @@ use crate::values::expected_weight;
 /// A coflow as its framework registers it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Registration {
+    /// Its number, above 0. A coflow that is registered again after its removal has a higher one, so that the bytes of flows of the
+    /// removed coflow do not count for the new one.
+    pub generation: u64,
     /// The service that it belongs to.
     pub service: String,
     /// An application of that service.

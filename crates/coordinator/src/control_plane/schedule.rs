@@ -140,7 +140,7 @@ impl ControlPlane {
     fn add_changed_rates(&mut self, orders: &mut [Order], rates: Vec<OrderedRate>) {
         let mut rates = rates.into_iter();
         for (id, coflow) in &mut self.coflows {
-            let is_active = coflow.slot.is_some();
+            let (is_active, generation) = (coflow.slot.is_some(), coflow.registration.generation);
             for (index, flow) in coflow.flows.iter_mut().enumerate() {
                 let order = &mut orders[flow.transfer.src as usize];
                 let rate = if is_active && !flow.is_completed { rates.next() } else { None };
@@ -151,7 +151,7 @@ impl ControlPlane {
                     continue;
                 }
                 flow.ordered_rate = rate;
-                let key = FlowKey { coflow: Arc::clone(id), flow: index as u32 };
+                let key = FlowKey { coflow: Arc::clone(id), generation, flow: index as u32 };
                 order.flows.push((key, rate.unwrap_or(OrderedRate::Removed)));
             }
         }

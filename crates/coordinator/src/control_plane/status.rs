@@ -166,21 +166,22 @@ impl ControlPlane {
         })
     }
 
-    /// At most `max` ordered rates in order of keys, after the key `after` or from the first one.
-    pub fn flow_allocations(&self, after: Option<&FlowKey>, max: usize) -> Vec<FlowAllocation> {
-        let from = after.map_or(Bound::Unbounded, |key| Bound::Included(&*key.coflow));
+    /// At most `max` ordered rates in order of keys, after the flow `after` (coflow id and flow index) or from the first one.
+    pub fn flow_allocations(&self, after: Option<(&str, u32)>, max: usize) -> Vec<FlowAllocation> {
+        let from = after.map_or(Bound::Unbounded, |(id, _)| Bound::Included(id));
         let coflows = self.coflows.range::<str, _>((from, Bound::Unbounded));
         let allocations = coflows.flat_map(|(id, coflow)| {
             (0u32..).zip(&coflow.flows).filter_map(move |(index, flow)| {
-                let key = FlowKey { coflow: Arc::clone(id), flow: index };
                 Some(FlowAllocation {
-                    key,
+                    key: coflow.flow_key(id, index),
                     transfer: flow.transfer,
                     ordered_rate: flow.applied_rate(&self.hosts)?,
                 })
             })
         });
-        allocations.filter(|flow| after.is_none_or(|after| flow.key > *after)).take(max).collect()
+        let is_after =
+            |flow: &FlowAllocation| after.is_none_or(|after| (&*flow.key.coflow, flow.key.flow) > after);
+        allocations.filter(is_after).take(max).collect()
     }
 
     /// State of all hosts and then of all switches, by number.

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use serde::de::DeserializeOwned;
 use weir_trace::sensitivity;
 
-use super::overlay::StoredCoflow;
+use super::overlay;
+use super::stored_coflow::StoredCoflow;
 use super::{
-    ApplicationBody, CoflowBody, ConnectionBody, FlowBody, Override, POLICY_KEY, SENSITIVITY_KEY,
-    WEIGHT_RANGE, expected_weight,
+    ApplicationBody, ConnectionBody, FlowBody, Override, POLICY_KEY, SENSITIVITY_KEY, WEIGHT_RANGE,
+    expected_weight,
 };
 use crate::policy::PolicySpec;
 use crate::store::Table;
@@ -29,9 +30,9 @@ pub fn check_record(
         return Err("the key is not a valid id".to_owned());
     }
     match (table, key) {
-        (Table::Coflows, _) => decode::<CoflowBody>(value).map(drop),
+        (Table::Coflows, _) => decode::<StoredCoflow>(value).map(drop),
         (Table::FirstFlows, _) => decode::<Vec<FlowBody>>(value).map(drop),
-        (Table::OverlayCoflows, _) => decode::<StoredCoflow>(value).map(drop),
+        (Table::OverlayCoflows, _) => decode::<overlay::StoredCoflow>(value).map(drop),
         (Table::Applications, _) => decode::<ApplicationBody>(value).map(drop),
         (Table::Connections, _) => {
             let ConnectionBody { application, .. } = decode(value)?;

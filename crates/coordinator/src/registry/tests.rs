@@ -93,7 +93,7 @@ async fn failed_writes_leave_state_unchanged() {
     assert_eq!(registry.update("c1", Vec::new()).await.unwrap_err().status, 422);
     assert!(registry.store.get::<Override<PolicySpec>>(Table::Settings, POLICY_KEY).unwrap().is_none());
     assert_eq!(
-        registry.store.records::<CoflowBody>(Table::Coflows).unwrap()[0].1.flows,
+        registry.store.records::<StoredCoflow>(Table::Coflows).unwrap().remove(0).1.into_parts().1.flows,
         flow_bodies("a", "b", Some(1_000_000))
     );
     // Accepted requests are stored.

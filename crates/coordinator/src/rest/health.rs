@@ -147,6 +147,7 @@ impl Collector for MetricValues {
         let rejected = &overview.rejected_entries;
         let rejected_entries = [
             ("unknown-flow", rejected.unknown_flow),
+            ("former-generation", rejected.former_generation),
             ("foreign-flow", rejected.foreign_flow),
             ("decreasing", rejected.decreasing),
             ("above-link-rate", rejected.above_link_rate),

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use weir_proto::{Conflict, FlowKey, OrderedRate};
+use weir_proto::{Conflict, OrderedRate};
 
 use super::body::{QueryParams, page_size};
 use super::{Api, Client, check_may_see, check_may_see_all_flows};
@@ -163,7 +163,7 @@ pub async fn allocation(
 ) -> Result<Json<AllocationList>, Problem> {
     check_may_see_all_flows(&client)?;
     let page_size = page_size(page.limit, &ALLOCATION_PAGE)?;
-    let after = page.coflow.map(|coflow| FlowKey { coflow: coflow.into(), flow: page.flow.unwrap_or(0) });
+    let after = page.coflow.map(|coflow| (coflow, page.flow.unwrap_or(0)));
     let allocations = api.registry.handle().flow_allocations(after, page_size).await?;
     let more = allocations.len() == page_size;
     let name = |host: u32| api.registry.hosts()[host as usize].name.clone();

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::config_with_cases;
 use crate::small_cluster::{
     HOSTS, INTERVAL, LINK_RATE, address, control_plane, equal_links, flow_key, registration,
 };
+use proptest::collection::vec;
+use proptest::prelude::*;
 use weir_agent::lease::LeaseState;
 use weir_coordinator::control_plane::{
     ControlPlane, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
@@ -1104,4 +1108,90 @@ fn tcp_divides_the_links_after_an_invalid_decision_of_a_policy() {
     plane.set_policy(policy(), 0.005).unwrap();
     plane.tick(0.006);
     assert!(plane.take_policy_error().is_some());
+}
+
+/// A step of a program, its framework or its agent.
+#[derive(Debug, Clone, Copy)]
+enum RegistrationStep {
+    /// The framework registers the coflow, or removes it.
+    Register,
+    Deregister,
+    /// The program hands over a new socket for the flow.
+    HandOver,
+    /// All sockets send this many bytes.
+    Send(u16),
+    /// The agent reports all sockets, and applies the next order.
+    Interval,
+}
+
+fn registration_step() -> impl Strategy<Value = RegistrationStep> {
+    prop_oneof![
+        1 => Just(RegistrationStep::Register),
+        1 => Just(RegistrationStep::Deregister),
+        1 => Just(RegistrationStep::HandOver),
+        1 => (1..100u16).prop_map(RegistrationStep::Send),
+        3 => Just(RegistrationStep::Interval),
+    ]
+}
+
+proptest! {
+    #![proptest_config(config_with_cases(256))]
+
+    /// A coflow with one id is registered and removed any number of times, while its program hands over sockets. The coordinator
+    /// counts the bytes of sockets that joined the current registration, and no others.
+    #[test]
+    fn bytes_count_for_the_registration_of_their_socket(steps in vec(registration_step(), 1..80)) {
+        let mut plane = control_plane("saath", 1);
+        let mut lease = LeaseState::new(vec![Rate::new(LINK_RATE).unwrap()]);
+        let coflow: Arc<str> = "a".into();
+        // The generation of each socket (0 before an order), and its bytes.
+        let mut sockets: Vec<(u64, u64)> = Vec::new();
+        let (mut now, mut generation, mut is_registered) = (0.0, 1, false);
+        for step in steps {
+            match step {
+                RegistrationStep::Register if !is_registered => {
+                    generation += 1;
+                    let requested = Registration { generation, ..registration(&[(0, 1, 1e12)]) };
+                    prop_assert_eq!(plane.register("a", requested, now), Ok(true));
+                    is_registered = true;
+                    prop_assert_eq!(plane.coflow_status("a").unwrap().flows[0].sent_bytes, 0.0);
+                }
+                RegistrationStep::Deregister if is_registered => {
+                    plane.deregister("a", now).unwrap();
+                    is_registered = false;
+                }
+                RegistrationStep::Register | RegistrationStep::Deregister => {}
+                RegistrationStep::HandOver => sockets.push((lease.newest_generation(&coflow).unwrap_or(0), 0)),
+                RegistrationStep::Send(bytes) => sockets.iter_mut().for_each(|socket| socket.1 += u64::from(bytes)),
+                RegistrationStep::Interval => {
+                    now += INTERVAL;
+                    let mut sent_bytes: BTreeMap<u64, u64> = BTreeMap::new();
+                    for (generation, sent) in sockets.iter().filter(|socket| socket.0 != 0) {
+                        *sent_bytes.entry(*generation).or_default() += sent;
+                    }
+                    let rejected = plane.rejected_entries().former_generation;
+                    let progress = |(&generation, &sent)| FlowProgress {
+                        key: FlowKey { coflow: Arc::clone(&coflow), generation, flow: 0 },
+                        sent,
+                        closed: false,
+                    };
+                    let flows = sent_bytes.iter().map(progress).collect();
+                    plane.report(0, &Report { applied: lease.applied(), flows, ..Report::default() }, now);
+                    if is_registered {
+                        let counted = plane.coflow_status("a").unwrap().flows[0].sent_bytes;
+                        prop_assert_eq!(counted, sent_bytes.remove(&generation).unwrap_or(0) as f64);
+                        let rejected = plane.rejected_entries().former_generation - rejected;
+                        prop_assert_eq!(rejected, sent_bytes.len() as u64);
+                    }
+                    for (_, order) in plane.tick(now).into_iter().filter(|(host, _)| *host == 0) {
+                        lease.accept(order, Duration::from_secs_f64(now)).unwrap();
+                    }
+                    for (own, _) in &mut sockets {
+                        let key = FlowKey { coflow: Arc::clone(&coflow), generation: *own, flow: 0 };
+                        *own = lease.new_generation(&key).unwrap_or(*own);
+                    }
+                }
+            }
+        }
+    }
 }

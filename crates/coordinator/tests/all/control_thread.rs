@@ -38,6 +38,7 @@ fn start_with_long_lease() -> (Handle, std::thread::JoinHandle<()>) {
 
 fn registration(src: u32, dst: u32) -> Registration {
     Registration {
+        generation: 1,
         service: ServiceNames::DEFAULT.to_owned(),
         application: ServiceNames::DEFAULT.to_owned(),
         weight: 1.0,
@@ -47,7 +48,7 @@ fn registration(src: u32, dst: u32) -> Registration {
 }
 
 fn key(coflow: &str) -> FlowKey {
-    FlowKey { coflow: coflow.into(), flow: 0 }
+    FlowKey { coflow: coflow.into(), generation: 1, flow: 0 }
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
@@ -179,7 +180,7 @@ fn allocation_is_listed_in_pages() {
         };
         assert_eq!(ids_of(handle.coflow_summaries(None, 2).await.unwrap()), ["a", "b"]);
         assert_eq!(ids_of(handle.coflow_summaries(Some("b".to_owned()), 2).await.unwrap()), ["c"]);
-        let allocations = handle.flow_allocations(Some(key("a")), 9).await.unwrap();
+        let allocations = handle.flow_allocations(Some(("a".to_owned(), 0)), 9).await.unwrap();
         assert_eq!(allocations.iter().map(|flow| flow.key.clone()).collect::<Vec<_>>(), [key("b"), key("c")]);
         assert!(allocations.iter().all(|flow| flow.transfer.src == 0));
         let status = handle.coflow_status("a".to_owned()).await.unwrap().unwrap();

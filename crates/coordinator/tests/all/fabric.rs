@@ -114,6 +114,7 @@ fn live_ccts(policy: &str, topology: &Topology, workload: &Workload) -> Vec<f64>
             let id = coflow.id.to_string();
             let transfer = |f: &FlowSpec| Transfer { src: f.src, dst: f.dst, bytes: Some(f.bytes) };
             let registration = Registration {
+                generation: 1,
                 service: ServiceNames::DEFAULT.to_owned(),
                 application: ServiceNames::DEFAULT.to_owned(),
                 weight: 1.0,

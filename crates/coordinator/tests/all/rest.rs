@@ -17,6 +17,11 @@ fn send_report(server: &TestServer, host: u32, report: Report) {
     block_on(server.registry().handle().report(host, report)).unwrap();
 }
 
+/// The generation of a registered coflow.
+fn generation(server: &TestServer, id: &str) -> u64 {
+    block_on(server.registry().coflow(id)).unwrap().registration.generation
+}
+
 fn coflow_body(to: &str) -> Value {
     json!({ "flows": [{ "from": "a", "to": to, "bytes": 1_000_000 }, { "from": "b", "to": to }] })
 }
@@ -61,9 +66,10 @@ fn completed_coflows_are_not_restarted() {
     let mut server = TestServer::start();
     let mut events = crate::api::EventStream::open(&server);
     let first = put(&server, "/v1/coflows/c1", &coflow_body("c"));
+    let generation = generation(&server, "c1");
     for host in 0..2 {
-        let progress =
-            FlowProgress { key: FlowKey { coflow: "c1".into(), flow: host }, sent: 5, closed: true };
+        let key = FlowKey { coflow: "c1".into(), generation, flow: host };
+        let progress = FlowProgress { key, sent: 5, closed: true };
         let report = Report { flows: vec![progress], ..Report::default() };
         send_report(&server, host, report);
     }
@@ -74,6 +80,37 @@ fn completed_coflows_are_not_restarted() {
     assert_eq!(get(&server, "/v1/coflows/c1").1["completed"], true);
     server.restart(|text| text);
     assert_eq!(get(&server, "/v1/coflows").1["coflows"], json!([]));
+}
+
+/// The bytes of a removed coflow do not count for the next one with its id, also after restarts of the coordinator.
+#[test]
+fn coflow_registered_again_starts_without_bytes_of_the_former_one() {
+    let mut server = TestServer::start();
+    let mut former = Vec::new();
+    for _ in 0..3 {
+        assert_eq!(put(&server, "/v1/coflows/c1", &coflow_body("c")).0, 200);
+        let registered = generation(&server, "c1");
+        server.restart(|text| text);
+        assert_eq!(generation(&server, "c1"), registered);
+        assert!(former.iter().all(|&former| former < registered), "{registered} after {former:?}");
+        // The agent still has a socket of each former registration.
+        let progress = |&generation| FlowProgress {
+            key: FlowKey { coflow: "c1".into(), generation, flow: 0 },
+            sent: 1_000_000,
+            closed: true,
+        };
+        let flows = former.iter().map(progress).collect();
+        send_report(&server, 0, Report { flows, ..Report::default() });
+        let flow = &get(&server, "/v1/coflows/c1").1["flows"][0];
+        assert_eq!((&flow["sent_bytes"], &flow["done"]), (&json!(0.0), &json!(false)));
+        let (_, metrics) = get_text(&server, "/metrics");
+        let rejected = former.len();
+        former.push(registered);
+        let expected =
+            format!("weir_report_entries_rejected_total{{reason=\"former-generation\"}} {rejected}\n");
+        assert!(metrics.contains(&expected), "{metrics}");
+        assert_eq!(send_json_request(&server, "DELETE", "/v1/coflows/c1", b"").0, 204);
+    }
 }
 
 /// The first answer may get lost, and the framework may update the coflow before it registers again.

@@ -191,6 +191,7 @@ fn measured_rate(at: u32) -> u64 {
 fn sum(a: RejectedEntries, b: RejectedEntries) -> RejectedEntries {
     RejectedEntries {
         unknown_flow: a.unknown_flow + b.unknown_flow,
+        former_generation: a.former_generation + b.former_generation,
         foreign_flow: a.foreign_flow + b.foreign_flow,
         decreasing: a.decreasing + b.decreasing,
         above_link_rate: a.above_link_rate + b.above_link_rate,

@@ -54,6 +54,7 @@ pub fn address(host: u32) -> Ipv4Addr {
 pub fn registration(flows: &[(u32, u32, f64)]) -> Registration {
     let flow = |&(src, dst, bytes): &(u32, u32, f64)| Transfer { src, dst, bytes: Bytes::new(bytes) };
     Registration {
+        generation: 1,
         service: ServiceNames::DEFAULT.to_owned(),
         application: ServiceNames::DEFAULT.to_owned(),
         weight: 1.0,
@@ -63,5 +64,5 @@ pub fn registration(flows: &[(u32, u32, f64)]) -> Registration {
 }
 
 pub fn flow_key(coflow: &str, flow: u32) -> FlowKey {
-    FlowKey { coflow: coflow.into(), flow }
+    FlowKey { coflow: coflow.into(), generation: 1, flow }
 }

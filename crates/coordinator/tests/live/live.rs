@@ -72,6 +72,7 @@ impl Coordinator {
     fn register(&self, id: &str, flows: &[(u32, u32, f64)]) {
         let flow = |&(src, dst, bytes): &(u32, u32, f64)| Transfer { src, dst, bytes: Bytes::new(bytes) };
         let registration = Registration {
+            generation: 1,
             service: ServiceNames::DEFAULT.to_owned(),
             application: ServiceNames::DEFAULT.to_owned(),
             weight: 1.0,

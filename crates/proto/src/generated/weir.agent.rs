@@ -56,6 +56,10 @@ pub struct Welcome {
     /// The rate of each of the agent's links in the configuration, in bytes per second, in the order of links. 0: not configured.
     #[prost(uint64, repeated, tag = "4")]
     pub link_rates: ::prost::alloc::vec::Vec<u64>,
+    /// The lowest generation of the coordinator's store. Registrations of lower generations that its orders do not name were lost with an
+    /// earlier store.
+    #[prost(uint64, tag = "5")]
+    pub first_generation: u64,
 }
 /// The rates of UDP over IPv4 at its receiver. Sorted by source, destination and mark, each once.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -70,10 +74,10 @@ pub struct UdpMeasurements {
     #[prost(uint64, repeated, tag = "3")]
     pub rates: ::prost::alloc::vec::Vec<u64>,
 }
-/// Flows, sorted by coflow and index, each once.
+/// Flows, sorted by coflow, generation and index, each once.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FlowKeys {
-    /// The ids of the coflows.
+    /// The ids of the coflows. An id occurs once for each of its generations.
     #[prost(string, tag = "1")]
     pub coflows: ::prost::alloc::string::String,
     /// The number of entries of `flow_indices` for each coflow; above 0.
@@ -82,6 +86,10 @@ pub struct FlowKeys {
     /// The indices of the flows in the registration of their coflow, from 0.
     #[prost(uint32, repeated, tag = "3")]
     pub flow_indices: ::prost::alloc::vec::Vec<u32>,
+    /// The generation of each coflow: the number of its registration. A coflow that is registered again after its removal has a higher one.
+    /// 0 in reports if no order has named the coflow.
+    #[prost(uint64, repeated, tag = "4")]
+    pub generations: ::prost::alloc::vec::Vec<u64>,
 }
 /// The state of a host or switch. Flows and observed connections are those that changed since the last report.
 #[derive(Clone, PartialEq, ::prost::Message)]

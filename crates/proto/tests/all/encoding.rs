@@ -15,8 +15,8 @@ use weir_proto::{
 };
 
 fn any_flow_key() -> impl Strategy<Value = FlowKey> {
-    ("[!-~]{1,3}", prop_oneof![0..4u32, any::<u32>()])
-        .prop_map(|(coflow, flow)| FlowKey { coflow: coflow.into(), flow })
+    ("[!-~]{1,3}", prop_oneof![1..3u64, 1..=u64::MAX], prop_oneof![0..4u32, any::<u32>()])
+        .prop_map(|(coflow, generation, flow)| FlowKey { coflow: coflow.into(), generation, flow })
 }
 
 fn any_ordered_rate() -> impl Strategy<Value = OrderedRate> {
@@ -180,6 +180,7 @@ fn encoded_flow_keys(coflows: &str, counts: &[u32], flow_indices: &[u32]) -> Opt
         coflows: coflows.to_owned(),
         flow_counts: counts.to_vec(),
         flow_indices: flow_indices.to_vec(),
+        generations: vec![1; counts.len()],
     })
 }
 
@@ -202,6 +203,11 @@ fn malformed_reports_are_refused() {
         ..wire::Report::default()
     };
     let long = "x".repeat(MAX_ID_LENGTH + 1);
+    let of_generations = |coflows, generations: &[u64]| {
+        let mut report = report(coflows, &vec![1; generations.len()], &vec![0; generations.len()]);
+        report.flows.as_mut().unwrap().generations = generations.to_vec();
+        report
+    };
     let too_many = MAX_REPORTED_FLOWS + 1;
     let all: Vec<u32> = (0..too_many as u32).collect();
     let length_mismatch = |list, count, expected| MessageError::LengthMismatch { list, count, expected };
@@ -217,6 +223,15 @@ fn malformed_reports_are_refused() {
         (report("b a", &[1, 1], &[0, 0]), MessageError::Unsorted("coflows")),
         (report("a a", &[1, 1], &[0, 1]), MessageError::Unsorted("coflows")),
         (report("a b", &[0, 1], &[0]), MessageError::Unsorted("coflows")),
+        (of_generations("a a", &[2, 1]), MessageError::Unsorted("coflows")),
+        (
+            {
+                let mut report = report("a", &[1], &[0]);
+                report.flows.as_mut().unwrap().generations.clear();
+                report
+            },
+            length_mismatch("generations", 0, 1),
+        ),
         (report("a", &[2], &[1, 1]), MessageError::Unsorted("flow indices")),
         (
             wire::Report { closed_flows: vec![1, 0], ..report("a", &[2], &[0, 1]) },
@@ -333,9 +348,13 @@ fn malformed_orders_are_refused() {
         ..order_with_applications(&[0], "", &[])
     };
     let length_mismatch = |list, count, expected| MessageError::LengthMismatch { list, count, expected };
+    let mut flows = encoded_flow_keys("a", &[1], &[0]);
+    flows.as_mut().unwrap().generations = vec![0];
+    let without_generation = wire::Order { flows, rates: vec![1], ..wire::Order::default() };
     let surplus_rate = wire::Order { rates: vec![1], ..wire::Order::default() };
     let cases = [
         (surplus_rate, length_mismatch("rates", 1, 0)),
+        (without_generation, MessageError::Generation),
         (order_with_queues(&[0, 1], &[1], &[1.0]), length_mismatch("queue counts", 1, 2)),
         (order_with_queues(&[0], &[2], &[1.0]), length_mismatch("weights", 1, 2)),
         (order_with_queues(&[1, 0], &[1, 1], &[1.0, 1.0]), MessageError::Unsorted("interfaces")),
@@ -402,7 +421,7 @@ fn reports_without_refused_orders_are_accepted() {
 fn largest_report_fits_max_report() {
     let id = |at: usize| format!("{at:0>MAX_ID_LENGTH$}");
     let to_progress = |at| FlowProgress {
-        key: FlowKey { coflow: id(at).into(), flow: u32::MAX },
+        key: FlowKey { coflow: id(at).into(), generation: u64::MAX, flow: u32::MAX },
         sent: u64::MAX,
         closed: true,
     };

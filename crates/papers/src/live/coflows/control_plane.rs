@@ -77,6 +77,7 @@ impl ControlPlane {
         let to_transfer =
             |flow: &FlowSpec| Transfer { src: flow.src, dst: flow.dst, bytes: Some(flow.bytes) };
         let registration = Registration {
+            generation: 1,
             service: ServiceNames::DEFAULT.to_owned(),
             application: ServiceNames::DEFAULT.to_owned(),
             weight: coflow.weight,
