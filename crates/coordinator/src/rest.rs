@@ -44,6 +44,7 @@ mod health;
 mod overlay;
 mod overlay_metrics;
 mod policy;
+mod service_metrics;
 mod sharing;
 mod state;
 mod trace;

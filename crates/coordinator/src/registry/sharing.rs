@@ -408,6 +408,14 @@ impl Registry {
         self.application(id).await.map(|application| application.service)
     }
 
+    /// The classes of the packets of services, by name; empty unless services have queues.
+    pub async fn service_classes(&self) -> Vec<(String, u32)> {
+        let sharing = self.sharing.lock().await;
+        let LinkDivision::Services { queue_of, .. } = &sharing.division else { return Vec::new() };
+        let services = 0..queue_of.len() as u32;
+        services.map(|service| (sharing.names.service(service).to_owned(), service + 1)).collect()
+    }
+
     /// All applications in order of ids.
     pub async fn applications(&self) -> Vec<Application> {
         let sharing = self.sharing.lock().await;

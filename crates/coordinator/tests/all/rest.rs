@@ -474,6 +474,8 @@ fn services_have_queues_between_switches() {
     let queues = get(&server, "/v1/queues").1;
     assert_eq!(queues.as_array().unwrap().len(), 2 * 4 + 8);
     assert_eq!(queues_of(&queues, "spine-2", "to leaf-1")["weights"], json!([0.25, 0.75]));
+    let metrics = get_text(&server, "/metrics").1;
+    assert!(metrics.contains("weir_service_class{service=\"ads\",class=\"2\"} 1\n"), "{metrics}");
 }
 
 /// Saba, section 3: the part of a link that `share` leaves is for packets without a class, and so it is in no queue with a class.
