@@ -1,7 +1,7 @@
 //! Limits the number of open connections: in total, from one address and of one identity.
 //!
 //! A connection counts for its address until it has proven an identity, and for that identity afterwards. Each address and each
-//! identity has [`Quota::own`] connections apart from those of others; further ones share [`Quota::total`]. No client can
+//! identity has [`Quota::reserved`] connections; further ones share [`Quota::total`]. No client can
 //! therefore keep another one out, such as an operator or a monitoring system.
 //!
 //! A connection over a limit becomes a *probe*: it can request only the coordinator's health and metrics. At most
@@ -19,11 +19,11 @@ use tokio::sync::Notify;
 /// The limits of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// Maximum number of connections that all addresses and identities share, without their own ones and probes. Also the maximum
-    /// sum of the own connections of all addresses, and of all identities.
+    /// Maximum number of connections that all addresses and identities share, without reserved ones and probes. Also the maximum
+    /// sum of the reserved connections of all addresses, and of all identities.
     pub total: usize,
-    /// Number of connections that each address and each identity has apart from others.
-    pub own: usize,
+    /// Number of connections that are reserved for each address and for each identity.
+    pub reserved: usize,
     /// Maximum number of connections without a proven identity from one IPv4 address or one IPv6 network of 64 bits.
     pub per_address: usize,
     /// Maximum number of connections of one proven identity.
@@ -56,28 +56,28 @@ struct ConnectionCounts {
 #[derive(Debug)]
 struct ClientCounts<K> {
     clients: HashMap<K, ClientCount>,
-    /// The sum of own connections.
-    own: usize,
+    /// The sum of reserved connections.
+    reserved: usize,
 }
 
 /// The connections of one address or identity.
 #[derive(Debug, Clone, Copy, Default)]
 struct ClientCount {
-    own: usize,
+    reserved: usize,
     shared: usize,
 }
 
 impl<K> Default for ClientCounts<K> {
     fn default() -> ClientCounts<K> {
-        ClientCounts { clients: HashMap::new(), own: 0 }
+        ClientCounts { clients: HashMap::new(), reserved: 0 }
     }
 }
 
 /// What a connection counts for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pool {
-    /// The own connections of its address or identity.
-    Own,
+    /// The connections reserved for its address or identity.
+    Reserved,
     /// The connections that all share.
     Shared,
 }
@@ -126,36 +126,36 @@ impl Admission {
 }
 
 impl<K: Hash + Eq + Clone> ClientCounts<K> {
-    /// Counts a connection of a client: for its own ones, else for `shared`. `None` if the limits are reached.
+    /// Counts a connection of a client: for its reserved ones, else for `shared`. `None` if the limits are reached.
     fn admit(&mut self, client: &K, quota: &Quota, max: usize, shared: &mut usize) -> Option<Pool> {
         let count = self.clients.get(client).copied().unwrap_or_default();
-        if count.own + count.shared >= max {
+        if count.reserved + count.shared >= max {
             return None;
         }
-        let has_own = count.own < quota.own && self.own < quota.total;
-        if !has_own && *shared >= quota.total {
+        let has_reserved = count.reserved < quota.reserved && self.reserved < quota.total;
+        if !has_reserved && *shared >= quota.total {
             return None;
         }
         let count = self.clients.entry(client.clone()).or_default();
-        let (pool, sum, own_count) = if has_own {
-            (Pool::Own, &mut self.own, &mut count.own)
+        let (pool, sum, client_sum) = if has_reserved {
+            (Pool::Reserved, &mut self.reserved, &mut count.reserved)
         } else {
             (Pool::Shared, shared, &mut count.shared)
         };
         *sum += 1;
-        *own_count += 1;
+        *client_sum += 1;
         Some(pool)
     }
 
     fn release(&mut self, client: &K, pool: Pool, shared: &mut usize) {
         let Some(count) = self.clients.get_mut(client) else { return };
-        let (sum, own_count) = match pool {
-            Pool::Own => (&mut self.own, &mut count.own),
+        let (sum, client_sum) = match pool {
+            Pool::Reserved => (&mut self.reserved, &mut count.reserved),
             Pool::Shared => (shared, &mut count.shared),
         };
         *sum -= 1;
-        *own_count -= 1;
-        if count.own + count.shared == 0 {
+        *client_sum -= 1;
+        if count.reserved + count.shared == 0 {
             self.clients.remove(client);
         }
     }
@@ -244,7 +244,7 @@ fn limit_address(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    const QUOTA: Quota = Quota { total: 3, own: 0, per_address: 2, per_identity: 1, probes: 2 };
+    const QUOTA: Quota = Quota { total: 3, reserved: 0, per_address: 2, per_identity: 1, probes: 2 };
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -312,12 +312,12 @@ mod tests {
     }
 
     #[test]
-    fn each_identity_and_address_has_own_connections() {
-        let quota = Quota { total: 16, own: 2, per_address: 16, per_identity: 16, probes: 4 };
+    fn each_identity_and_address_has_reserved_connections() {
+        let quota = Quota { total: 16, reserved: 2, per_address: 16, per_identity: 16, probes: 4 };
         let admission = Admission::new(quota);
         let crowd = crowd(&admission);
         assert_eq!(admission.lock().shared, 16);
-        // Two own ones of each, and those that all share.
+        // Two reserved ones of each, and those that all share.
         assert_eq!(crowd.iter().filter(|slot| !is_probe(slot)).count(), 2 + 2 + 2 + 16);
         for client in ["operator", "prometheus"] {
             // The address of the crowd has no place any more, so the connection begins as a probe.
@@ -331,12 +331,15 @@ mod tests {
         }
         drop(crowd);
         let open = admission.lock();
-        assert_eq!((open.shared, open.addresses.own, open.identities.own, open.probes.len()), (0, 0, 0, 0));
+        assert_eq!(
+            (open.shared, open.addresses.reserved, open.identities.reserved, open.probes.len()),
+            (0, 0, 0, 0)
+        );
     }
 
     #[test]
-    fn own_connections_of_all_clients_are_limited() {
-        let quota = Quota { total: 4, own: 2, per_address: 16, per_identity: 16, probes: 1 };
+    fn reserved_connections_of_all_clients_are_limited() {
+        let quota = Quota { total: 4, reserved: 2, per_address: 16, per_identity: 16, probes: 1 };
         let admission = Admission::new(quota);
         let slots: Vec<ConnectionSlot> =
             (0..20).map(|host| admission.admit(ip(&format!("10.0.0.{host}"))).unwrap()).collect();

@@ -115,7 +115,7 @@ impl Coordinator {
         let total = 2 * (names.len() + relays.len()) + 16;
         let per_address =
             if config.tls.is_some() { config.limits.max_connections_per_address as usize } else { total };
-        let quota = Quota { total, own: 2, per_address, per_identity: 4, probes: 0 };
+        let quota = Quota { total, reserved: 2, per_address, per_identity: 4, probes: 0 };
         let agent_peers = Peers::new(Port::Agents);
         let admission = Admission::new(quota);
         let peers = listener::accept_peers(agents, certificate.clone(), admission, Arc::clone(&agent_peers));

@@ -60,13 +60,13 @@ impl HandshakeFailure {
             return HandshakeFailure::WrongName;
         }
         match cause.and_then(|cause| cause.downcast_ref::<Error>()) {
-            Some(error) => HandshakeFailure::of_tls(error),
+            Some(error) => HandshakeFailure::from_tls_error(error),
             None if is_incomplete(error.kind()) => HandshakeFailure::Incomplete,
             None => HandshakeFailure::Other,
         }
     }
 
-    fn of_tls(error: &Error) -> HandshakeFailure {
+    fn from_tls_error(error: &Error) -> HandshakeFailure {
         match error {
             Error::InvalidCertificate(
                 CertificateError::Expired | CertificateError::ExpiredContext { .. },

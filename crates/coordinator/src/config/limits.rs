@@ -39,8 +39,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Number of connections that each address and each identity has apart from others.
-    const OWN_CONNECTIONS: usize = 8;
+    /// Number of connections that are reserved for each address and for each identity.
+    const RESERVED_CONNECTIONS: usize = 8;
 
     /// Maximum number of concurrent connections over a limit. They can request only the coordinator's health and metrics.
     const MAX_PROBES: usize = 64;
@@ -49,7 +49,7 @@ impl Limits {
     pub fn connection_quota(&self) -> Quota {
         Quota {
             total: self.max_connections as usize,
-            own: Limits::OWN_CONNECTIONS,
+            reserved: Limits::RESERVED_CONNECTIONS,
             per_address: self.max_connections_per_address as usize,
             per_identity: self.max_connections_per_identity as usize,
             probes: Limits::MAX_PROBES,

@@ -7,13 +7,13 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use crate::identity::Identity;
 
-/// Maximum sum of the lengths of concurrently read bodies, in bytes; for operators and readers, in addition, half of it.
+/// Maximum sum of the lengths of concurrently read bodies, in bytes. Half as many more are reserved for operators and readers.
 const TOTAL_BYTES: usize = 64 << 20;
 
-/// An identity other than these can use this part of the sum.
-const IDENTITY_PART: usize = 4;
+/// Each other identity uses at most the sum divided by this.
+const IDENTITY_DIVISOR: usize = 4;
 
-/// A permit for each byte of concurrently read bodies. Longer bodies wait.
+/// A permit for each byte of concurrently read bodies. A body waits for its permits.
 pub(super) struct BodyPermits {
     /// For operators and readers, so that no framework delays them.
     operators: Arc<Semaphore>,
@@ -38,7 +38,7 @@ impl BodyPermits {
             operators: Arc::new(Semaphore::new(bytes(TOTAL_BYTES / 2))),
             shared: Arc::new(Semaphore::new(bytes(TOTAL_BYTES))),
             identities: Mutex::default(),
-            identity_bytes: bytes(TOTAL_BYTES / IDENTITY_PART),
+            identity_bytes: bytes(TOTAL_BYTES / IDENTITY_DIVISOR),
         }
     }
 
@@ -47,7 +47,7 @@ impl BodyPermits {
         let (own, total) = match identity {
             Identity::Operator(_) | Identity::Reader(_) => (None, &self.operators),
             Identity::Local => (None, &self.shared),
-            _ => (Some(self.of_identity(identity)), &self.shared),
+            _ => (Some(self.identity_permits(identity)), &self.shared),
         };
         let own = match own {
             Some(own) => Some(own.acquire_many_owned(bytes).await?),
@@ -56,7 +56,7 @@ impl BodyPermits {
         Ok(BodyPermit { _identity: own, _total: Arc::clone(total).acquire_many_owned(bytes).await? })
     }
 
-    fn of_identity(&self, identity: &Identity) -> Arc<Semaphore> {
+    fn identity_permits(&self, identity: &Identity) -> Arc<Semaphore> {
         let mut identities = self.identities.lock().unwrap_or_else(PoisonError::into_inner);
         identities.retain(|_, permits| permits.strong_count() > 0);
         let name = identity.to_string();

@@ -67,7 +67,7 @@ impl Authority {
         self.sign(&params)
     }
 
-    /// A client's certificate with these URIs that is valid for two to three seconds.
+    /// A client's certificate with these URIs that is valid for four to five seconds.
     #[allow(dead_code, reason = "each test has its own copy of this file")]
     pub fn short_certificate(&self, names: &[&str]) -> CertifiedKey {
         let mut params = Authority::params_for(names);
@@ -75,7 +75,7 @@ impl Authority {
         self.sign(&params)
     }
 
-    /// Replaces the server's certificate of [`Authority::write_server_files`] by one that is valid for two to three seconds.
+    /// Replaces the server's certificate of [`Authority::write_server_files`] by one that is valid for four to five seconds.
     #[allow(dead_code, reason = "each test has its own copy of this file")]
     pub fn write_short_server_files(&self, folder: &Path) -> TlsFiles {
         let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
@@ -109,10 +109,10 @@ impl Authority {
     }
 }
 
-/// The last second of validity is the second after the next one.
+/// Sets the last second of validity to the fourth after this one.
 fn end_soon(params: &mut CertificateParams) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(now + 2);
+    params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(now + 4);
 }
 
 /// A client that trusts the authority, with or without a certificate.

@@ -22,7 +22,7 @@ use crate::roles::SecureServer;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The end of validity of a short certificate, from now on, and a second for the connection to close.
-const EXPIRED: Duration = Duration::from_secs(4);
+const EXPIRED: Duration = Duration::from_secs(6);
 
 const REQUEST: &[u8] = b"GET /v1/coflows HTTP/1.1\r\nhost: x\r\n\r\n";
 const EVENTS: &[u8] = b"GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -186,7 +186,8 @@ async fn certificates_of_other_roles_are_counted_at_the_port_for_agents() {
     let (_reports, receiver) = mpsc::channel(1);
     control.stream_orders(ReceiverStream::new(receiver)).await.unwrap_err();
     let name = "weir_handshakes_failed_total{port=\"agents\",reason=\"wrong-name\"}";
-    assert_eq!(tokio::task::spawn_blocking(move || metric(&server, name)).await.unwrap(), 1.0);
+    // The client may have connected again.
+    assert!(tokio::task::spawn_blocking(move || metric(&server, name)).await.unwrap() >= 1.0);
 }
 
 #[test]

@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Admission with this limit, and one probe.
 fn admission_with_total(total: usize) -> Arc<Admission> {
-    Admission::new(Quota { total, own: 0, per_address: total, per_identity: total, probes: 1 })
+    Admission::new(Quota { total, reserved: 0, per_address: total, per_identity: total, probes: 1 })
 }
 
 /// The identity that the server sees for a client with this certificate; `None` if the client is refused.

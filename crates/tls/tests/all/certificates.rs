@@ -26,12 +26,12 @@ impl Authority {
         self.write(folder, &[name], 4000, self)
     }
 
-    /// Files with a certificate that is valid for two to three seconds.
+    /// Files with a certificate that is valid for four to five seconds.
     #[allow(dead_code, reason = "each test has its own copy of this file")]
     pub fn write_short_files(&self, folder: &Path, name: &str) -> TlsFiles {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let set_end = |params: &mut CertificateParams| {
-            params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(now + 2);
+            params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(now + 4);
         };
         self.write_until(folder, &[name], set_end, self)
     }

@@ -5,7 +5,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use weir_tls::{ConnectionExpired, Tls, TlsFiles, TlsSession, check_own_certificate, check_validity};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use weir_tls::{
+    ConnectionExpired, Tls, TlsFiles, TlsSession, chain_expiry, check_own_certificate, check_validity,
+};
 
 use crate::certificates::Authority;
 
@@ -214,6 +218,28 @@ fn sessions_end_with_the_first_certificate_that_expires() {
             assert!(error.get_ref().unwrap().is::<ConnectionExpired>(), "{error}");
         }
     }
+}
+
+#[test]
+fn chain_ends_with_its_first_certificate_that_still_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new("own");
+    let certificate = |files: TlsFiles| CertificateDer::from_pem_file(files.certificate).unwrap();
+    let long = certificate(authority.write_files(folder.path(), "weir://relay/long"));
+    let short = certificate(authority.write_short_files(folder.path(), "weir://relay/short"));
+    let expired = certificate(authority.write_expired_files(folder.path(), "weir://relay/expired"));
+    let expiry = |chain: &[&CertificateDer<'static>]| {
+        let chain: Vec<_> = chain.iter().map(|&certificate| certificate.clone()).collect();
+        chain_expiry(&chain)
+    };
+    let [long_end, short_end, expired_end] = [&long, &short, &expired].map(|end| expiry(&[end]));
+    assert!(expired_end < SystemTime::now() && SystemTime::now() < short_end && short_end < long_end);
+    assert_eq!(expiry(&[&long, &short]), short_end);
+    // An expired intermediate certificate was not needed.
+    assert_eq!(expiry(&[&long, &expired]), long_end);
+    assert_eq!(expiry(&[&expired, &long]), expired_end);
+    assert_eq!(expiry(&[&CertificateDer::from(vec![0x30, 0]), &long]), UNIX_EPOCH);
+    assert_eq!(expiry(&[]), UNIX_EPOCH);
 }
 
 #[test]
