@@ -52,7 +52,8 @@ start() {
     part=$1
     name=$2
     shift 2
-    host "$name" sh -c 'trap "" HUP; echo $$ > "$0.pid"; exec "$@" 2> "$0.log"' "$part" "$@" &
+    # Without `exec`, a second shell would print that the command was terminated.
+    exec nsenter --net=/run/netns/weir-$bed-$name sh -c 'trap "" HUP; echo $$ > "$0.pid"; exec "$@" 2> "$0.log"' "$part" "$@" &
 }
 
 # Four hosts at one switch, with addresses from 10.0.0.1 on. The coordinator runs on the last one.
