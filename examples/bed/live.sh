@@ -2,7 +2,7 @@
 # A coordinator and agents on a bed: live.sh [WEIR]
 #
 # Two services send from one host over a link of 100 Mbit. A third service with the same weight is idle; the first gets three quarters of
-# the unused bandwidth. Programs are unmodified: bash writes to /dev/tcp, and python3 receives. The script needs root, openssl, curl and
+# the unused bandwidth. Programs are unmodified: bash writes to /dev/tcp, and python3 receives. The script needs root, openssl and
 # python3. It removes everything that it created: a temporary folder, namespaces and two control groups.
 set -eu
 
@@ -11,7 +11,7 @@ fail() {
     exit 2
 }
 command -v "${1:-weir}" > /dev/null || fail "program \`${1:-weir}\` was not found; help: pass the path of weir, such as live.sh target/release/weir"
-for needed in openssl curl python3 bash nsenter tc; do
+for needed in openssl python3 bash nsenter tc; do
     command -v $needed > /dev/null || fail "program \`$needed\` was not found; help: install it"
 done
 weir=$(realpath "$(command -v "${1:-weir}")")
@@ -112,9 +112,6 @@ start coordinator h3 "$weir" serve --config serve.toml
 ctl() {
     host h3 "$weir" ctl "$@" --coordinator 10.0.0.4:7701 --certificate ann.pem --key ann.key --authority authority.pem
 }
-ask() {
-    host h3 curl -sS --cacert authority.pem --cert ann.pem --key ann.key "$@"
-}
 # Waits for a command to succeed, for 30 s at most.
 await() {
     for _ in $(seq 60); do
@@ -124,7 +121,7 @@ await() {
 }
 await ctl hosts
 for application in web batch; do
-    ask -X PUT "https://10.0.0.4:7701/v1/applications/$application" -d "{\"service\": \"$application\"}" > /dev/null
+    ctl application register $application --service $application
 done
 
 # Delete the bed's own queue, which gives the link its rate: the agent does not replace it. The agent's queues have the same rate.

@@ -40,7 +40,9 @@ pub use agent::{
     Agent, AgentCleanup, AgentQueues, AgentRun, AgentTraffic, KeepQueues, ObservedTraffic, SwitchPort,
 };
 #[cfg(feature = "live")]
-pub use coordinator::{Credentials, Ctl, CtlCommand, LogFormat, PolicyCommand, Serve};
+pub use coordinator::{
+    ApplicationCommand, CoflowCommand, Credentials, Ctl, CtlCommand, LogFormat, PolicyCommand, Serve,
+};
 pub use fabric::{Fabric, FabricCheck, FabricDescribe, FabricGenerate};
 pub use predict::{Predict, PredictConnections, PredictTrain};
 #[cfg(all(feature = "live", target_os = "linux"))]

@@ -15,8 +15,10 @@ use weir_console::record::{self, Record};
 use weir_console::table::{Alignment, Table, format_number, format_seconds};
 use weir_coordinator::store::{self, StoreSummary};
 
-use crate::args::{self, CtlCommand, Format, PolicyCommand};
+use crate::args::{self, ApplicationCommand, CoflowCommand, CtlCommand, Format, PolicyCommand};
 use crate::render;
+
+mod events;
 
 /// Runs `weir ctl`.
 pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
@@ -26,6 +28,14 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
         CtlCommand::Switches => print_list(args, SWITCHES, coordinator.get("/v1/switches")?),
         CtlCommand::Queues => print_list(args, QUEUES, coordinator.get("/v1/queues")?),
         CtlCommand::Coflows => print_list(args, COFLOWS, coordinator.coflows()?),
+        CtlCommand::Coflow(CoflowCommand::Show { id }) => {
+            let mut coflow = coordinator.get(&object_path("coflows", id))?;
+            number_flows(&mut coflow["flows"]);
+            print_list(args, COFLOW_FLOWS, coflow["flows"].take())
+        }
+        CtlCommand::Coflow(CoflowCommand::Deregister { id }) => {
+            Ok(coordinator.delete(&object_path("coflows", id))?)
+        }
         CtlCommand::Allocation => print_list(args, FLOWS, coordinator.allocation()?),
         CtlCommand::Trace => trace(args, &coordinator),
         CtlCommand::Relays => print_list(args, RELAYS, coordinator.get("/v1/relays")?),
@@ -33,10 +43,23 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
         CtlCommand::Paths => print_list(args, PATHS, coordinator.get("/v1/paths")?),
         CtlCommand::Services => print_list(args, SERVICES, coordinator.get("/v1/services")?),
         CtlCommand::Applications => print_list(args, APPLICATIONS, coordinator.get("/v1/applications")?),
+        CtlCommand::Application(ApplicationCommand::Register { id, service, model }) => {
+            let mut body = json!({});
+            for (key, value) in [("service", service), ("model", model)] {
+                if let Some(value) = value {
+                    body[key] = value.as_str().into();
+                }
+            }
+            coordinator.put(&object_path("applications", id), &body)?;
+            Ok(())
+        }
+        CtlCommand::Application(ApplicationCommand::Deregister { id }) => {
+            Ok(coordinator.delete(&object_path("applications", id))?)
+        }
+        CtlCommand::Events { count } => events::follow(&coordinator, args.output.format, *count),
         CtlCommand::Observed => print_list(args, OBSERVED, coordinator.get("/v1/observed")?),
         CtlCommand::Weight { service, weight } => {
-            let body = json!({ "weight": weight });
-            coordinator.put(&format!("/v1/services/{}", percent_encode(service)), &body)?;
+            coordinator.put(&object_path("services", service), &json!({ "weight": weight }))?;
             Ok(())
         }
         CtlCommand::Backup { file, replace } => backup(args, &coordinator, file, *replace),
@@ -59,6 +82,18 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
             coordinator.put("/v1/policy", &body)?;
             Ok(())
         }
+    }
+}
+
+/// The path of an object of a kind.
+fn object_path(kind: &str, id: &str) -> String {
+    format!("/v1/{kind}/{}", percent_encode(id))
+}
+
+/// Adds the number of each flow, by which programs name it.
+fn number_flows(flows: &mut Value) {
+    for (number, flow) in flows.as_array_mut().into_iter().flatten().enumerate() {
+        flow["flow"] = number.into();
     }
 }
 
@@ -88,6 +123,7 @@ const COFLOWS: &[&str] = &[
     "measured_seconds",
     "detoured_bytes",
 ];
+const COFLOW_FLOWS: &[&str] = &["flow", "from", "to", "bytes", "sent_bytes", "done", "rate"];
 const FLOWS: &[&str] = &["coflow", "flow", "from", "to", "rate"];
 const RELAYS: &[&str] = &[
     "name",
@@ -162,7 +198,7 @@ fn backup(args: &args::Ctl, coordinator: &Coordinator, file: &Path, replace: boo
         )));
     }
     interrupt::record_signals();
-    let stream = Interruptible(coordinator.get_stream("/v1/backup", BACKUP_TIMEOUT)?);
+    let stream = Interruptible(coordinator.get_stream("/v1/backup", Some(BACKUP_TIMEOUT))?);
     let StoreSummary { epoch, bytes, records, .. } = match store::write_backup(stream, file, replace) {
         Ok(contents) => contents,
         Err(error) if interrupt::is_requested() => return Err(Failure::interrupted(error)),
@@ -183,7 +219,7 @@ fn trace(args: &args::Ctl, coordinator: &Coordinator) -> Result<(), Failure> {
     let destination = ResultDestination::new(args.output.out.as_deref())?;
     let mut events = Vec::new();
     interrupt::record_signals();
-    let mut stream = Interruptible(coordinator.get_stream("/v1/trace", TRACE_TIMEOUT)?);
+    let mut stream = Interruptible(coordinator.get_stream("/v1/trace", Some(TRACE_TIMEOUT))?);
     match stream.read_to_end(&mut events) {
         Ok(_) => destination.write_text(events),
         Err(error) if interrupt::is_requested() => Err(Failure::interrupted(error)),

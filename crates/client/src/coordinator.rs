@@ -1,5 +1,6 @@
 //! Sends requests to the coordinator's API over HTTP/1.1 (docs/api.md).
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -7,9 +8,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::client::Resumption;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use ureq::Agent;
-use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{Connector, TcpConnector};
+
+use tls_connector::TlsConnector;
+
+mod tls_connector;
 
 /// How long a coordinator may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -91,7 +102,8 @@ impl Coordinator {
         if !is_loopback(address) {
             return Err(CoordinatorError::PlaintextToRemoteHost(address.to_owned()));
         }
-        Ok(Coordinator::new(format!("http://{address}"), TlsConfig::default()))
+        let connector = TcpConnector::default();
+        Ok(Coordinator { agent: agent(connector), base_url: format!("http://{address}") })
     }
 
     /// A coordinator at a host and port, over TLS. `authority` has signed the coordinator's certificate; `certificate` and its `key`
@@ -105,27 +117,9 @@ impl Coordinator {
         key: &Path,
         authority: &Path,
     ) -> Result<Coordinator, CoordinatorError> {
-        let read_certificate = |path| {
-            Certificate::from_pem(read_file(path)?.as_bytes()).map_err(|error| pem_error(path, &error))
-        };
-        let private =
-            PrivateKey::from_pem(read_file(key)?.as_bytes()).map_err(|error| pem_error(key, &error))?;
-        let tls = TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .root_certs(RootCerts::new_with_certs(&[read_certificate(authority)?]))
-            .client_cert(Some(ClientCert::new_with_certs(&[read_certificate(certificate)?], private)));
-        Ok(Coordinator::new(format!("https://{address}"), tls.build()))
-    }
-
-    fn new(base_url: String, tls: TlsConfig) -> Coordinator {
-        let config = Agent::config_builder()
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .timeout_global(Some(REQUEST_TIMEOUT))
-            .http_status_as_error(false)
-            // A proxy in the environment is for external addresses.
-            .proxy(None)
-            .tls_config(tls);
-        Coordinator { agent: config.build().into(), base_url }
+        let tls = TlsConnector(Arc::new(tls_config(certificate, key, authority)?));
+        let connector = TcpConnector::default().chain(tls);
+        Ok(Coordinator { agent: agent(connector), base_url: format!("https://{address}") })
     }
 
     /// Returns the JSON at a path, such as `/v1/hosts`. Null if the answer is not JSON.
@@ -144,13 +138,16 @@ impl Coordinator {
         self.read_text(self.agent.get(format!("{}{path}", self.base_url)).call())
     }
 
-    /// Returns a reader of the body at a path, for long bodies. Reads fail if the body does not end within `timeout`.
+    /// Returns a reader of the body at a path, for long bodies. Reads fail if the body does not end within `timeout`, if there is one.
     ///
     /// # Errors
     /// If the coordinator cannot be reached, or refuses the request.
-    pub fn get_stream(&self, path: &str, timeout: Duration) -> Result<impl Read + use<>, CoordinatorError> {
-        let request =
-            self.agent.get(format!("{}{path}", self.base_url)).config().timeout_global(Some(timeout));
+    pub fn get_stream(
+        &self,
+        path: &str,
+        timeout: Option<Duration>,
+    ) -> Result<impl Read + use<>, CoordinatorError> {
+        let request = self.agent.get(format!("{}{path}", self.base_url)).config().timeout_global(timeout);
         let answer = request.build().call();
         match answer {
             Ok(answer) if answer.status().is_success() => Ok(answer.into_body().into_reader()),
@@ -292,12 +289,50 @@ fn first_answer_byte(address: &str) -> Option<u8> {
     Some(byte[0])
 }
 
-fn read_file(path: &Path) -> Result<String, CoordinatorError> {
-    let file_error = |cause| CoordinatorError::File { path: path.to_owned(), cause };
-    fs::read_to_string(path).map_err(|error| file_error(format!("cannot be read: {error}")))
+/// A client that connects by `connector`.
+fn agent(connector: impl Connector) -> Agent {
+    let config = Agent::config_builder()
+        .timeout_connect(Some(CONNECT_TIMEOUT))
+        .timeout_global(Some(REQUEST_TIMEOUT))
+        .http_status_as_error(false)
+        // A proxy in the environment is for external addresses.
+        .proxy(None);
+    Agent::with_parts(config.build(), connector, DefaultResolver::default())
 }
 
-fn pem_error(path: &Path, error: &ureq::Error) -> CoordinatorError {
+/// TLS with a client's certificate and its key, for servers whose certificate `authority` has signed.
+fn tls_config(certificate: &Path, key: &Path, authority: &Path) -> Result<ClientConfig, CoordinatorError> {
+    let mut roots = RootCertStore::empty();
+    for root in read_certificates(authority)? {
+        roots.add(root).map_err(|error| pem_error(authority, &error))?;
+    }
+    let private = PrivateKeyDer::from_pem_slice(&read_file(key)?).map_err(|error| pem_error(key, &error))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]);
+    let config = config.expect("the provider supports TLS 1.3").with_root_certificates(roots);
+    let mut config = config
+        .with_client_auth_cert(read_certificates(certificate)?, private)
+        .map_err(|error| pem_error(key, &error))?;
+    config.resumption = Resumption::disabled();
+    Ok(config)
+}
+
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CoordinatorError> {
+    let text = read_file(path)?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let certificates = certificates.map_err(|error| pem_error(path, &error))?;
+    if certificates.is_empty() {
+        return Err(pem_error(path, &"no certificate"));
+    }
+    Ok(certificates)
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, CoordinatorError> {
+    let file_error = |cause| CoordinatorError::File { path: path.to_owned(), cause };
+    fs::read(path).map_err(|error| file_error(format!("cannot be read: {error}")))
+}
+
+fn pem_error(path: &Path, error: &dyn Display) -> CoordinatorError {
     CoordinatorError::File { path: path.to_owned(), cause: format!("not valid PEM: {error}") }
 }
 

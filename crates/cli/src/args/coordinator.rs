@@ -7,7 +7,7 @@ use weir_client::is_loopback;
 use weir_console::failure::Failure;
 
 use super::Output;
-use super::value::parse_weight;
+use super::value::{integer_in, parse_weight};
 
 pub(super) const CREDENTIALS_HEADING: &str = "Credentials";
 
@@ -106,6 +106,9 @@ pub enum CtlCommand {
     Queues,
     /// List the registered coflows
     Coflows,
+    /// Show or deregister a coflow
+    #[command(subcommand)]
+    Coflow(CoflowCommand),
     /// List the rate of every flow in the latest allocation
     Allocation,
     /// Write the decisions of the last five minutes as trace events, for Perfetto (ui.perfetto.dev) or chrome://tracing; always as JSON
@@ -120,6 +123,15 @@ pub enum CtlCommand {
     Services,
     /// List the registered applications
     Applications,
+    /// Register or deregister an application
+    #[command(subcommand)]
+    Application(ApplicationCommand),
+    /// Print events as they occur, one per line, until interrupted; with --format json, one JSON object per line
+    Events {
+        /// Exit after this many events
+        #[arg(long, value_name = "N", value_parser = integer_in(1..=u64::MAX))]
+        count: Option<u64>,
+    },
     /// List the connections that agents observe, and their rate limits
     Observed,
     /// Set the weight of a service
@@ -143,6 +155,44 @@ pub enum CtlCommand {
     /// Print or set the policy
     #[command(subcommand)]
     Policy(PolicyCommand),
+}
+
+/// The subcommands of `weir ctl coflow`.
+#[derive(Debug, Subcommand)]
+pub enum CoflowCommand {
+    /// List the flows of a coflow
+    Show {
+        /// The coflow's id
+        id: String,
+    },
+    /// Deregister a coflow; its flows continue as plain TCP
+    Deregister {
+        /// The coflow's id
+        id: String,
+    },
+}
+
+/// The subcommands of `weir ctl application`.
+#[derive(Debug, Subcommand)]
+pub enum ApplicationCommand {
+    /// Register an application; agents give the class of its service to the application of this name
+    Register {
+        /// The application's id
+        id: String,
+
+        /// Its service
+        #[arg(long, value_name = "NAME")]
+        service: Option<String>,
+
+        /// Its model in the sensitivity table, for queues by application
+        #[arg(long, value_name = "NAME")]
+        model: Option<String>,
+    },
+    /// Deregister an application
+    Deregister {
+        /// The application's id
+        id: String,
+    },
 }
 
 /// The subcommands of `weir ctl policy`.

@@ -459,6 +459,62 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "weir ctl coflow",
+        &[
+            "weir ctl coflow show job-7-shuffle",
+            "weir ctl coflow deregister job-7-shuffle",
+            "weir ctl coflow show job-7-shuffle --format json",
+        ],
+    ),
+    (
+        "weir ctl coflow show",
+        &[
+            "weir ctl coflow show job-7-shuffle",
+            "weir ctl coflow show job-7-shuffle --format csv",
+            "weir ctl coflow show job-7-shuffle --coordinator 127.0.0.1:7701",
+        ],
+    ),
+    (
+        "weir ctl coflow deregister",
+        &[
+            "weir ctl coflow deregister job-7-shuffle",
+            "weir ctl coflow deregister job-7-shuffle --coordinator 127.0.0.1:7701",
+            "weir ctl coflow deregister job-7-shuffle --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem",
+        ],
+    ),
+    (
+        "weir ctl application",
+        &[
+            "weir ctl application register web --service web",
+            "weir ctl application deregister web",
+            "weir ctl applications",
+        ],
+    ),
+    (
+        "weir ctl application register",
+        &[
+            "weir ctl application register web --service web",
+            "weir ctl application register sort-17 --service ads --model sort",
+            "weir ctl application register web --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem",
+        ],
+    ),
+    (
+        "weir ctl application deregister",
+        &[
+            "weir ctl application deregister web",
+            "weir ctl application deregister web --coordinator 127.0.0.1:7701",
+            "weir ctl application deregister web --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem",
+        ],
+    ),
+    (
+        "weir ctl events",
+        &[
+            "weir ctl events",
+            "weir ctl events --format json",
+            "weir ctl events --count 1 --coordinator 127.0.0.1:7701",
+        ],
+    ),
+    (
         "weir ctl allocation",
         &[
             "weir ctl allocation",

@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv6Addr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::certificates::Authority;
@@ -61,6 +61,78 @@ fn coordinator_answers_ctl_stops_on_sigterm_and_keeps_its_state() {
     let again = CoordinatorProcess::start(&config);
     assert_eq!(again.ctl(&["policy", "get"]).1, "saath:d=4\n");
     assert!(again.ctl(&["coflows"]).1.contains("c1"));
+}
+
+#[test]
+fn ctl_registers_applications_deregisters_coflows_and_follows_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("serve.toml");
+    fs::write(&config, CONFIG.replace("policy =", "queues = \"services\"\npolicy =")).unwrap();
+    let coordinator_process = CoordinatorProcess::start(&config);
+    let address = coordinator_process.api_address.clone();
+    let follow = |format: &str, count: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(["ctl", "events", "--coordinator", &address, "--format", format, "--count", count]);
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let followers = [follow("table", "3"), follow("json", "3"), follow("csv", "3")];
+    // Until all of them receive events.
+    wait_for("the streams of events", || {
+        let connections = fs::read_to_string("/proc/net/tcp").unwrap();
+        let port = format!(":{:04X} 0", address.rsplit_once(':').unwrap().1.parse::<u16>().unwrap());
+        connections.lines().filter(|line| line.contains(&port) && line.contains(" 01 ")).count() >= 3
+    });
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let ctl = |line: &str| coordinator_process.ctl(&line.split(' ').collect::<Vec<_>>());
+    let done = (Some(0), String::new());
+    assert_eq!(ctl("application register web --service ads"), done);
+    let (_, text) = ctl("applications --format csv");
+    assert_eq!(text, "id,service,model,level\nweb,ads,,0\n");
+    assert_eq!(ctl("application deregister web"), done);
+    assert_eq!(ctl("application deregister web").0, Some(1));
+    let body = r#"{"service": "ads", "flows": [{"from": "a", "to": "b", "bytes": 1000}]}"#;
+    assert!(put_coflow(&address, "c1", body));
+    let (_, text) = ctl("coflow show c1 --format csv");
+    assert_eq!(text, "flow,from,to,bytes,sent_bytes,done,rate\n0,a,b,1000.0,0.0,false,\n");
+    assert_eq!(ctl("coflow deregister c1"), done);
+    let (code, text) = ctl("coflow show c1");
+    assert!(code == Some(1) && text.contains("404"), "{text}");
+    let texts = followers.map(|follower| {
+        let output = follower.wait_with_output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    });
+    let events =
+        "application-registered web ads\napplication-deregistered web ads\ncoflow-registered c1 ads\n";
+    assert_eq!(texts[0], events);
+    assert_eq!(texts[2], format!("event,subject,service\n{}", events.replace(' ', ",")));
+    let event: Value = serde_json::from_str(texts[1].lines().next().unwrap()).unwrap();
+    assert_eq!(event["event"], "application-registered");
+}
+
+/// In URLs, IPv6 addresses have brackets, and in certificates none.
+#[test]
+fn ctl_connects_over_tls_to_an_ipv6_address() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("ctl_connects_over_tls_to_an_ipv6_address skips, since this machine has no IPv6");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new("authority");
+    let server = authority.write_server_files(folder.path(), Ipv6Addr::LOCALHOST.into());
+    let ann = authority.write_files(folder.path(), "weir://operator/ann");
+    let tls = format!(
+        "[tls]\ncertificate = {:?}\nkey = {:?}\nclients = {:?}\n[host]",
+        server.certificate, server.key, server.clients
+    );
+    let text = CONFIG.replace("127.0.0.1:0", "[::1]:0").replace("[host]", &tls);
+    fs::write(folder.path().join("serve.toml"), text).unwrap();
+    let coordinator_process = CoordinatorProcess::start(&folder.path().join("serve.toml"));
+    assert!(coordinator_process.api_address.starts_with("[::1]:"));
+    let files = [ann.certificate, ann.key, ann.clients].map(|path| path.display().to_string());
+    let options = ["--certificate", &files[0], "--key", &files[1], "--authority", &files[2]];
+    let (code, text) = coordinator_process.ctl(&[&["hosts", "--format", "csv"], &options[..]].concat());
+    assert!(code == Some(0) && text.contains("\na,false,"), "{text}");
 }
 
 #[test]

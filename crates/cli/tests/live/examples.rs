@@ -38,7 +38,7 @@ fn state_files() -> BTreeSet<PathBuf> {
 
 #[test]
 fn example_script_gives_web_more_bandwidth_than_batch_and_leaves_nothing_behind() {
-    if let Some(reason) = missing_requirement(&["openssl", "curl", "python3"]) {
+    if let Some(reason) = missing_requirement(&["openssl", "python3"]) {
         eprintln!("bed/live.sh skips, since {reason}");
         return;
     }

@@ -1,7 +1,7 @@
 //! Tests the central allocator's guarantee at a receiver's link: a service with one connection and a service with eight, from two
 //! hosts, have shares by weight, although the switch has one queue for both. A service that is limited elsewhere does not hold back
 //! the other.
-//! The test runs on a testbed of namespaces, and skips without the privileges, the BPF programs or curl.
+//! The test runs on a testbed of namespaces, and skips without the privileges or the BPF programs.
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -52,14 +52,9 @@ fn port(service: usize) -> u16 {
 }
 
 /// Registers an application of the same name for each service.
-fn register_applications(bed: &Bed) {
+fn register_applications(coordinator: &Coordinator) {
     for (name, ..) in SERVICES {
-        let mut curl = bed.command_on_host(HOSTS - 1, "curl".as_ref());
-        curl.args(["-sSkf", "--cert", "ann.pem", "--key", "ann.key"]);
-        curl.args(["-X", "PUT", "-d", &format!("{{\"service\": \"{name}\"}}")]);
-        curl.arg(format!("https://127.0.0.1:7701/v1/applications/{name}"));
-        let output = curl.current_dir(bed.dir.path(".")).output().unwrap();
-        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(coordinator.ctl(&format!("application register {name} --service {name}")).0, "{name}");
     }
 }
 
@@ -161,14 +156,14 @@ fn limit_first_host_at_switch(bed: &Bed) {
 
 #[test]
 fn services_have_their_shares_of_a_receivers_link() {
-    if let Some(reason) = missing_requirement(&["curl"]) {
+    if let Some(reason) = missing_requirement(&[]) {
         eprintln!("services_have_their_shares_of_a_receivers_link skips, since {reason}");
         return;
     }
     let Some(bed) = Bed::up("receiver", HOSTS) else { return };
     let config = config();
     let coordinator = Coordinator::start_with(&bed, HOSTS, &["h0", "h1"], &config);
-    register_applications(&bed);
+    register_applications(&coordinator);
     let _agents = [0, 1].map(|service| {
         delete_testbed_queues(&bed.namespace(service as u32), 1);
         start_agent(&bed, service)

@@ -1,6 +1,7 @@
 //! Certificates for tests, generated on each run.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -34,6 +35,16 @@ impl Authority {
             params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(now + 4);
         };
         self.write_until(folder, &[name], set_end, self)
+    }
+
+    /// Files of a server at an address.
+    #[allow(dead_code, reason = "each test has its own copy of this file")]
+    pub fn write_server_files(&self, folder: &Path, address: IpAddr) -> TlsFiles {
+        let set_address = |params: &mut CertificateParams| {
+            params.subject_alt_names = vec![SanType::IpAddress(address)];
+            params.not_after = date_time_ymd(4000, 1, 1);
+        };
+        self.write_until(folder, &["server"], set_address, self)
     }
 
     /// Files with an expired certificate.
