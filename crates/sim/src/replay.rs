@@ -1,7 +1,7 @@
 //! The event loop: drives the engine with virtual time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -99,6 +99,8 @@ struct Replay<'a> {
     transport: Option<Box<dyn Transport>>,
     /// By the time at which it takes effect, then by the time of the event: starts of flows can wait for a schedule.
     event_queue: BinaryHeap<Reverse<(OrderedF64, OrderedF64, QueuedEvent)>>,
+    /// The times at which coflows are released.
+    release_times: BTreeSet<OrderedF64>,
     /// What happens at once, and what waits for the next multiple of the interval.
     timing: Timing,
     effects: Effects,
@@ -235,6 +237,7 @@ impl<'a> Replay<'a> {
             goodput,
             transport: None,
             event_queue: BinaryHeap::new(),
+            release_times: BTreeSet::new(),
             timing,
             effects: Effects::default(),
             event_times: Vec::new(),
@@ -275,7 +278,7 @@ impl Replay<'_> {
             }
             if coflow.parents.is_empty() {
                 let at = coflow.arrival.get() + coflow.compute_before.get();
-                self.queue_event(at, QueuedEvent::CoflowRelease(index));
+                self.queue_release(at, index);
             }
         }
         for (position, event) in self.workload.events.iter().enumerate() {
@@ -283,6 +286,16 @@ impl Replay<'_> {
             self.event_times.push(event.time.get());
         }
         self.event_times.sort_unstable_by(|a, b| b.total_cmp(a));
+    }
+
+    /// Adds the release of a coflow. Coflows that are released at the same time are released in the order of their indices, so that a
+    /// time which differs by rounding only, from the completion of a parent, counts as the same.
+    fn queue_release(&mut self, at: f64, index: usize) {
+        let rounding = at * CLOCK_TOLERANCE;
+        let mut near = self.release_times.range(OrderedF64(at - rounding)..=OrderedF64(at + rounding));
+        let at = near.next().map_or(at, |time| time.0);
+        self.release_times.insert(OrderedF64(at));
+        self.queue_event(at, QueuedEvent::CoflowRelease(index));
     }
 
     /// Adds an event. A start of flows waits for the next schedule, unless the policy starts flows at once.
@@ -686,7 +699,7 @@ impl Replay<'_> {
             progress.ready_at = progress.ready_at.max(finished_at);
             if progress.pending_parents == 0 {
                 let at = progress.ready_at + self.workload.coflows[child].compute_before.get();
-                self.queue_event(at, QueuedEvent::CoflowRelease(child));
+                self.queue_release(at, child);
             }
         }
         observer.on_coflow_completed(&outcome);

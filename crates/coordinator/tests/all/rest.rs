@@ -803,8 +803,7 @@ fn openapi_document_describes_all_paths() {
     }
 }
 
-/// What generators of clients need, and more than the routes of the server show. `make check-api` compares all of the document
-/// with the answers.
+/// Generators of clients need these parts. `make check-api` checks the whole document, and compares it with the answers.
 #[test]
 fn openapi_operations_have_unique_ids_described_responses_and_typed_parameters() {
     let document = serde_json::to_value(weir_coordinator::rest::openapi_document()).unwrap();

@@ -35,6 +35,8 @@ use weir_core::model::{BitSet, CoflowSpec, Workload};
 const TOLERANCE: f64 = 1e-9;
 /// Events closer than this are simultaneous.
 const RATE_TOLERANCE: f64 = 1e-9;
+/// Relative rounding error of a time.
+const CLOCK_TOLERANCE: f64 = 1e-14;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum FlowPhase {

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::common::{POLICIES, WorkloadFeatures, any_workload, cases, is_near, leaf_spine, options};
+use crate::common::{
+    POLICIES, WorkloadFeatures, any_workload, assert_near, cases, coflow, is_near, leaf_spine, options,
+    workload,
+};
 use crate::tree::{any_leaf_policies, assign_services, tree_of_applications};
 use proptest::prelude::*;
 use weir_core::engine::DecidesOver;
@@ -118,11 +121,13 @@ fn check_policy(all: &Workload, name: &str, build: impl Fn() -> AnyPolicy) -> Re
     compare("wide trunks", &replay_over(all, build(), wide.clone()).0.ccts())?;
     let at_ports = NetworkModel { decides_over: DecidesOver::Ports, ..wide };
     compare("wide trunks, decided over ports", &replay_over(all, build(), at_ports).0.ccts())?;
-    // With the same queues at all links, a trunk divides its capacity evenly among flows, also if some use less than their share.
-    if !name.contains("at=both") {
-        let equal = over(spread_ports(all.ports, 1, 2, per_leaf, 1.0));
-        compare("trunks as fast as their hosts", &replay_over(all, build(), equal).0.ccts())?;
+    if name.contains("at=both") {
+        // With the same queues at all links, a trunk divides its capacity evenly among flows, also if some use less than their share.
+        // Only wide trunks limit no flow.
+        return Ok(());
     }
+    let equal = over(spread_ports(all.ports, 1, 2, per_leaf, 1.0));
+    compare("trunks as fast as their hosts", &replay_over(all, build(), equal).0.ccts())?;
     if !counts_contention(name) {
         // Two hosts of three are idle.
         let light = over(spread_ports(all.ports, 1, 2, 3 * per_leaf, 1.05));
@@ -131,6 +136,19 @@ fn check_policy(all: &Workload, name: &str, build: impl Fn() -> AnyPolicy) -> Re
         compare("trunks that ports could fill", &outcome.ccts())?;
     }
     Ok(())
+}
+
+#[test]
+fn leaves_over_a_trunk_as_fast_as_its_hosts_share_a_port_by_weight() {
+    // The second and third coflow share the sender 1 evenly. Their service has a hundredth of the trunk's weight.
+    let flows = [(5, 2, 5.0), (1, 6, 1.0), (1, 0, 1.0)];
+    let coflows = (1..).zip(flows).map(|(id, flow)| coflow(id, 0.0, &[flow])).collect();
+    let all = assign_services(workload(8, coflows), &[0, 1, 3]);
+    let tree = || AnyPolicy::Tree(TreeSpec::Services(tree_of_applications(&["fifo"; 4], &[10.0, 0.1]), None));
+    check_policy(&all, "a tree", tree).unwrap();
+    let network =
+        NetworkModel { trunks: Some(Arc::new(spread_ports(8, 1, 2, 4, 1.0))), ..NetworkModel::default() };
+    assert_near(&replay_over(&all, tree(), network).0.ccts(), &[5.0, 2.0, 2.0], 1e-9, "tree");
 }
 
 proptest! {

@@ -1,6 +1,8 @@
 //! The event loop: arrivals, completions, events of the workload and of trunks.
 
-use super::{Coflow, Epoch, FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, UNLIMITED_RATE};
+use super::{
+    CLOCK_TOLERANCE, Coflow, Epoch, FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, UNLIMITED_RATE,
+};
 use weir_core::model::{PortSide, WorkloadChange};
 
 impl ReferenceSimulator<'_> {
@@ -198,10 +200,13 @@ impl ReferenceSimulator<'_> {
             self.complete_coflows();
             // One release per iteration: a coflow without bytes completes at once, and may release another
             // one before the next.
-            let ready = (0..self.coflows.len())
+            // Of coflows at the same time but for rounding, the first of the workload is the next.
+            let due: Vec<usize> = (0..self.coflows.len())
                 .filter(|&c| self.coflows[c].release_number.is_none() && is_due(self.release_time(c)))
-                .min_by(|&a, &b| self.release_time(a).total_cmp(&self.release_time(b)));
-            if let Some(c) = ready {
+                .collect();
+            let first = due.iter().map(|&c| self.release_time(c)).fold(f64::INFINITY, f64::min);
+            let is_first = |c: &usize| self.release_time(*c) <= first * (1.0 + CLOCK_TOLERANCE);
+            if let Some(c) = due.into_iter().find(is_first) {
                 has_starts = true;
                 let at = self.release_time(c);
                 let coflow = &mut self.coflows[c];
