@@ -29,7 +29,7 @@ use crate::events::{EventChannel, EventKind};
 use crate::overlay::Handle as OverlayHandle;
 use crate::policy::{PolicyError, PolicySpec, ValidatedPolicy};
 use crate::problem::{Location, Problem};
-use crate::store::{Snapshot, Store, StoreError, Table};
+use crate::store::{Snapshot, Store, StoreError, StoreStatus, Table};
 
 mod change_watcher;
 mod division;
@@ -270,7 +270,11 @@ impl Registry {
         }
         // The coflows with these ids have been removed, and other coflows may use the ids later.
         for id in first_flows.into_keys() {
-            self.store.remove(Table::FirstFlows, &id).await.map_err(|error| error.to_string())?;
+            match self.store.remove(Table::FirstFlows, &id).await {
+                // They are removed at the next start.
+                Err(StoreError::Unwritable { .. }) => return Ok(()),
+                removed => removed.map_err(|error| error.to_string())?,
+            }
         }
         Ok(())
     }
@@ -302,6 +306,19 @@ impl Registry {
     /// [`StoreError`]: the store cannot be read.
     pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
         self.store.snapshot()
+    }
+
+    /// Whether the store can be written.
+    pub fn store_status(&self) -> StoreStatus {
+        self.store.status()
+    }
+
+    /// Why changes are refused; `Ok` if the store can be written.
+    ///
+    /// # Errors
+    /// [`StoreError::Unwritable`]: a write has failed, and no later attempt has succeeded.
+    pub fn check_writable(&self) -> Result<(), StoreError> {
+        self.store.check_writable()
     }
 
     /// The epoch of this coordinator, which rises with each start.
@@ -396,6 +413,12 @@ impl Registry {
         let _id_lock = self.lock_id(id).await;
         if self.overlay_with(id).is_some() {
             return Err(refusal_problem(Refusal::IdTaken(id.to_owned()), FLOWS_POINTER));
+        }
+        // A coflow that cannot be stored gets no orders. Repeating a registration writes nothing.
+        if let Err(error) = self.store.check_writable()
+            && self.handle.service_and_completion(id.to_owned()).await?.is_none()
+        {
+            return Err(error.into());
         }
         // A registered coflow is already in the store. A completed coflow is not, and storing it again would register it at
         // the next start.

@@ -23,6 +23,7 @@ use weir_proto::{ConflictReason, CounterTotals};
 use crate::control_plane::HostStatus;
 use crate::control_thread::Overview;
 use crate::problem::Problem;
+use crate::store::{StoreError, StoreStatus};
 
 /// Maximum time for the control plane to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -34,13 +35,16 @@ pub async fn livez(State(api): State<Api>) -> Result<&'static str, Problem> {
     Ok("alive\n")
 }
 
-/// Whether the coordinator accepts requests: it is alive and not shutting down. Any client may use this path.
+/// Whether the coordinator accepts requests: it is alive and not shutting down, and its store can be written. Any client may use this
+/// path.
 #[utoipa::path(get, path = "/readyz", responses((status = 200), (status = 503, body = Problem)))]
 pub async fn readyz(State(api): State<Api>) -> Result<&'static str, Problem> {
     if *api.stop.borrow() {
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the coordinator is shutting down"));
     }
     overview(&api).await?;
+    let unwritable = |error: StoreError| Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
+    api.registry.check_writable().map_err(unwritable)?;
     Ok("ready\n")
 }
 
@@ -65,6 +69,7 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
         hosts: (hosts.len(), count_present(hosts)),
         switches: (switches.len(), count_present(switches)),
         epoch: api.registry.epoch(),
+        store: api.registry.store_status(),
         connections_over_limit: api.admission.over_limit(),
         conflicts: ConflictReason::ALL.map(|reason| (reason.name(), count_conflicts(&states, reason))),
         overview,
@@ -91,6 +96,7 @@ struct MetricValues {
     /// Number of configured switches, and of present switches.
     switches: (usize, usize),
     epoch: u64,
+    store: StoreStatus,
     connections_over_limit: u64,
     /// Number of interfaces with a conflict, by reason.
     conflicts: [(&'static str, usize); ConflictReason::ALL.len()],
@@ -99,8 +105,13 @@ struct MetricValues {
 impl Collector for MetricValues {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let overview = &self.overview;
-        let gauges: [(&str, &str, u64); 9] = [
+        let gauges: [(&str, &str, u64); 10] = [
             ("weir_epoch", "Epoch of the orders of this coordinator", self.epoch),
+            (
+                "weir_store_writable",
+                "Whether the store accepts changes",
+                u64::from(self.store.failure.is_none()),
+            ),
             ("weir_coflows", "Coflows, active or completed", overview.coflows as u64),
             ("weir_coflows_active", "Coflows that have not completed", overview.active_coflows as u64),
             ("weir_flows", "Flows of all coflows, active or completed", overview.flows as u64),
@@ -122,6 +133,8 @@ impl Collector for MetricValues {
             "Connections to the API over a limit, which can request only the coordinator's health";
         let counters = [
             ("weir_connections_over_limit", over_limit_help, self.connections_over_limit),
+            ("weir_store_failed_writes", "Failed writes of the store", self.store.failed_writes),
+            ("weir_store_recoveries", "Times that the store could be written again", self.store.recoveries),
             ("weir_reports", "Reports received", overview.received_reports),
             (
                 "weir_udp_measurements_forwarded",

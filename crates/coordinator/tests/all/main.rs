@@ -15,6 +15,8 @@ mod control_thread;
 mod error_cases;
 mod fabric;
 mod flood;
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod overlay;
 mod problems;
 mod relays;
