@@ -476,7 +476,8 @@ impl Registry {
         transfers.iter().map(flow).collect()
     }
 
-    /// Removes a coflow.
+    /// Removes a coflow. Waits a short time until agents have applied the removal, so that a socket that is handed over later does not
+    /// join the removed registration.
     ///
     /// # Errors
     /// 404 if no coflow has this id, 503 if the store cannot be written.
@@ -487,7 +488,8 @@ impl Registry {
             self.deregister_from_overlay(overlay, id).await?;
         } else {
             self.store.remove(Table::Coflows, id).await?;
-            self.handle.deregister(id.to_owned()).await?;
+            let removal_orders = self.handle.deregister(id.to_owned()).await?;
+            self.handle.wait_until_applied(removal_orders).await?;
         }
         self.events.send(EventKind::CoflowDeregistered, id, Some(service));
         Ok(())
