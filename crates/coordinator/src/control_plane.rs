@@ -22,7 +22,7 @@
 //!   none of the recent orders gets a full order. The flows of a host without a report for one lease count as flows without data
 //!   until the host reports again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use weir_core::engine::{Engine, Links};
@@ -561,6 +561,23 @@ impl ControlPlane {
         self.queue_removals(&id, &coflow);
         self.history.end(coflow.decision, self.now);
         Ok(())
+    }
+
+    /// The orders that remove the flows of a coflow from agents, if it is removed before the next schedule: hosts, and the sequence
+    /// number of the order to each.
+    pub fn removal_orders(&self, id: &str) -> Vec<(u32, u64)> {
+        let flows = self.coflows.get(id).map_or(&[][..], |coflow| &coflow.flows);
+        let senders = flows.iter().filter(|flow| flow.applied_rate(&self.hosts).is_some());
+        let senders: BTreeSet<u32> = senders.map(|flow| flow.transfer.src).collect();
+        senders.into_iter().map(|host| (host, self.hosts[host as usize].ordered_seq + 1)).collect()
+    }
+
+    /// Whether hosts have reported these or later orders as applied. Hosts that receive no orders do not count.
+    pub fn have_applied(&self, orders: &[(u32, u64)]) -> bool {
+        orders.iter().all(|&(host, seq)| {
+            let host = &self.hosts[host as usize];
+            !host.receives_orders || host.applied_seq >= seq
+        })
     }
 
     /// Replaces the policy. Active coflows continue with the bytes that they have sent.

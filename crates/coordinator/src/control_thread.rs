@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use weir_core::policy::AnyPolicy;
 use weir_proto::{ObservedConnections, Order, Queues, RefusedOrders, Report, RestoredObjects};
 
@@ -34,6 +34,14 @@ const MAX_QUEUED_REQUESTS: usize = 256;
 
 /// Maximum number of queued orders to a host.
 const MAX_QUEUED_ORDERS: usize = 4;
+
+/// The longest wait for agents to apply an order, in intervals and in total. An order is sent within an interval, and reported as applied
+/// within another one.
+const MAX_CONFIRMATION_INTERVALS: u32 = 6;
+const MAX_CONFIRMATION_WAIT: Duration = Duration::from_millis(250);
+
+/// How often a wait checks whether agents have applied an order.
+const CONFIRMATION_CHECK_INTERVAL: Duration = Duration::from_millis(4);
 
 /// A request for the thread to run.
 type Job = Box<dyn FnOnce(&mut State) + Send>;
@@ -316,12 +324,33 @@ impl Handle {
         Ok(self.call(move |state| state.plane.check_update(&id, &flows)).await??)
     }
 
-    /// See [`ControlPlane::deregister`].
+    /// See [`ControlPlane::deregister`]. Returns [`ControlPlane::removal_orders`].
     ///
     /// # Errors
     /// [`RequestError`]: the coflow is unknown, or the coordinator has stopped.
-    pub async fn deregister(&self, id: String) -> Result<(), RequestError> {
-        Ok(self.call(move |state| state.plane.deregister(&id, state.now())).await??)
+    pub async fn deregister(&self, id: String) -> Result<Vec<(u32, u64)>, RequestError> {
+        let deregister = move |state: &mut State| {
+            let orders = state.plane.removal_orders(&id);
+            state.plane.deregister(&id, state.now()).map(|()| orders)
+        };
+        Ok(self.call(deregister).await??)
+    }
+
+    /// Waits until hosts have applied orders, at most [`MAX_CONFIRMATION_INTERVALS`] and [`MAX_CONFIRMATION_WAIT`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn wait_until_applied(&self, orders: Vec<(u32, u64)>) -> Result<(), Stopped> {
+        let wait = (self.schedule_interval * MAX_CONFIRMATION_INTERVALS).min(MAX_CONFIRMATION_WAIT);
+        let (end, orders) = (Instant::now() + wait, Arc::new(orders));
+        while !orders.is_empty() && Instant::now() < end {
+            let awaited = Arc::clone(&orders);
+            if self.call(move |state| state.plane.have_applied(&awaited)).await? {
+                break;
+            }
+            sleep(self.schedule_interval.min(CONFIRMATION_CHECK_INTERVAL)).await;
+        }
+        Ok(())
     }
 
     /// See [`ControlPlane::set_policy`].

@@ -191,7 +191,10 @@ impl From<Stopped> for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Problem {
-        tracing::error!(%error, "the store failed");
+        // The store logs a failed write once, and not each change that it refuses until it can be written again.
+        if !matches!(error, StoreError::Unwritable { .. }) {
+            tracing::error!(%error, "the store failed");
+        }
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("not stored: {error}"))
     }
 }

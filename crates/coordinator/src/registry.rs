@@ -30,7 +30,7 @@ use crate::events::{EventChannel, EventKind};
 use crate::overlay::Handle as OverlayHandle;
 use crate::policy::{PolicyError, PolicySpec, ValidatedPolicy};
 use crate::problem::{Location, Problem};
-use crate::store::{Snapshot, Store, StoreError, Table};
+use crate::store::{Snapshot, Store, StoreError, StoreStatus, Table};
 use crate::values::{self, MAX_FLOW_BYTES, WEIGHT_RANGE, expected_weight};
 
 mod change_watcher;
@@ -288,7 +288,11 @@ impl Registry {
         }
         // The coflows with these ids have been removed, and other coflows may use the ids later.
         for id in first_flows.into_keys() {
-            self.store.remove(Table::FirstFlows, &id).await.map_err(|error| error.to_string())?;
+            match self.store.remove(Table::FirstFlows, &id).await {
+                // They are removed at the next start.
+                Err(StoreError::Unwritable { .. }) => return Ok(()),
+                removed => removed.map_err(|error| error.to_string())?,
+            }
         }
         Ok(())
     }
@@ -320,6 +324,19 @@ impl Registry {
     /// [`StoreError`]: the store cannot be read.
     pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
         self.store.snapshot()
+    }
+
+    /// Whether the store can be written.
+    pub fn store_status(&self) -> StoreStatus {
+        self.store.status()
+    }
+
+    /// Why changes are refused; `Ok` if the store can be written.
+    ///
+    /// # Errors
+    /// [`StoreError::Unwritable`]: a write has failed, and no later attempt has succeeded.
+    pub fn check_writable(&self) -> Result<(), StoreError> {
+        self.store.check_writable()
     }
 
     /// The epoch of this coordinator, which rises with each start.
@@ -416,6 +433,12 @@ impl Registry {
         if self.overlay_with(id).is_some() {
             return Err(refusal_problem(Refusal::IdTaken(id.to_owned()), FLOWS_POINTER));
         }
+        // A coflow that cannot be stored gets no orders. Repeating a registration writes nothing.
+        if let Err(error) = self.store.check_writable()
+            && self.handle.service_and_completion(id.to_owned()).await?.is_none()
+        {
+            return Err(error.into());
+        }
         // A registered coflow is already in the store. A completed coflow is not, and storing it again would register it at
         // the next start.
         if !self.handle.register(id.to_owned(), registration).await? {
@@ -472,7 +495,8 @@ impl Registry {
         transfers.iter().map(flow).collect()
     }
 
-    /// Removes a coflow.
+    /// Removes a coflow. Waits a short time until agents have applied the removal, so that a socket that is handed over later does not
+    /// join the removed registration.
     ///
     /// # Errors
     /// 404 if no coflow has this id, 503 if the store cannot be written.
@@ -483,7 +507,8 @@ impl Registry {
             self.deregister_from_overlay(overlay, id).await?;
         } else {
             self.store.remove(Table::Coflows, id).await?;
-            self.handle.deregister(id.to_owned()).await?;
+            let removal_orders = self.handle.deregister(id.to_owned()).await?;
+            self.handle.wait_until_applied(removal_orders).await?;
         }
         self.events.send(EventKind::CoflowDeregistered, id, Some(service));
         Ok(())

@@ -5,6 +5,8 @@
 //! killed or the machine loses power, the store has the state after the last transaction. Only one process can open a
 //! store.
 //!
+//! If a write fails, such as on a full disk, the store refuses changes until a later attempt succeeds (`writer.rs`).
+//!
 //! redb stores a checksum of each page in use, and [`Store::open`] verifies all pages. Transactions are committed in two
 //! phases, so a page of the last transaction that fails verification is damaged, not an unfinished write. redb therefore
 //! does not return to the previous transaction.
@@ -15,8 +17,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::{fmt, thread};
 
 use redb::{
@@ -27,12 +28,21 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tempfile::NamedTempFile;
 use tokio::sync::{mpsc, oneshot};
+use tracing::{error, warn};
 
+mod epoch_file;
 mod file;
+mod numbers;
 mod snapshot;
+mod writer;
 
+use epoch_file::epoch_path;
 use file::StoreFile;
+use numbers::{StartNumbers, unix_millis};
+use writer::{SharedStatus, Writer};
+
 pub use snapshot::{BackupError, Snapshot, StoreSummary, verify, write_backup};
+pub use writer::StoreStatus;
 
 /// Version of the format, which the file contains.
 pub const VERSION: u64 = 1;
@@ -47,16 +57,11 @@ const MAX_QUEUED_CHANGES: usize = 1024;
 const RECOVERY_HELP: &str = "restore a backup of `weir ctl backup`, or move the file away to start with an empty store: frameworks then \
                     register again (docs/serve.md, \"Back up and recover\")";
 
+/// Advice in errors about a store that cannot be written.
+const WRITE_HELP: &str = "free space on its disk, or repair the disk (docs/serve.md, \"A full disk\")";
+
 /// Key of a number that a restored backup contains until a coordinator starts with it.
 const RESTORED_KEY: &str = "restored";
-
-/// Key of the lowest generation of the store, and of the lowest one that no coordinator may have used.
-const FIRST_GENERATION_KEY: &str = "first generation";
-const NEXT_GENERATION_KEY: &str = "next generation";
-
-/// Number of generations that a coordinator reserves when it starts: registering 1,000 coflows a second, it uses them in 50 days. A
-/// reservation needs no write for each registration.
-const RESERVED_GENERATIONS: u64 = 1 << 32;
 
 /// Table of numbers: the version of the format, the epoch, the generations, and [`RESTORED_KEY`].
 const NUMBERS_TABLE: TableDefinition<'_, &str, u64> = TableDefinition::new("weir");
@@ -196,6 +201,14 @@ pub enum StoreError {
         /// The cause.
         error: Arc<redb::Error>,
     },
+    /// A write failed, and the file has not been opened again yet.
+    #[error("{}: cannot be written ({reason}); changes are refused until it can; help: {WRITE_HELP}", .path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        reason: Arc<str>,
+    },
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
@@ -204,6 +217,14 @@ pub enum StoreError {
 impl StoreError {
     fn from_io(path: &Path, error: io::Error) -> StoreError {
         StoreError::File { path: path.to_owned(), error: Arc::new(redb::Error::Io(error)) }
+    }
+
+    /// The message without the path of the file, if the cause is the file system.
+    fn reason(&self) -> String {
+        match self {
+            StoreError::File { error, .. } => error.to_string(),
+            other => other.to_string(),
+        }
     }
 
     fn damaged(path: &Path, location: Location, reason: impl Into<String>) -> StoreError {
@@ -221,7 +242,7 @@ struct Change {
     key: String,
     /// The new value; `None` removes the record.
     value: Option<Vec<u8>>,
-    result: oneshot::Sender<Result<(), Arc<redb::Error>>>,
+    result: oneshot::Sender<Result<(), Arc<str>>>,
 }
 
 impl Change {
@@ -349,25 +370,52 @@ impl StoreSource {
     }
 }
 
+/// An open database, and its file.
+struct OpenDatabase {
+    database: Database,
+    source: StoreSource,
+}
+
+impl OpenDatabase {
+    /// Opens and verifies an existing store. The file is unchanged until [`OpenDatabase::make_writable`].
+    fn open(path: &Path) -> Result<OpenDatabase, StoreError> {
+        let source = StoreSource::open(path, true)?;
+        let database = source.database()?;
+        source.version_and_epoch(&source.catch_damage(|| Ok(database.begin_read()?))?)?;
+        Ok(OpenDatabase { database, source })
+    }
+}
+
+/// The database of a store, which its writer replaces after a failed write. `None` while it cannot be opened.
+#[derive(Clone)]
+struct SharedDatabase(Arc<RwLock<Option<OpenDatabase>>>);
+
+impl SharedDatabase {
+    /// Calls a function with the database.
+    fn with<T>(&self, read: impl FnOnce(&OpenDatabase) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let open = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        open.as_ref().map_or(Err(StoreError::Closed), read)
+    }
+
+    fn close(&self) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn set(&self, open: OpenDatabase) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(open);
+    }
+}
+
 /// Client of the store. Clones share the store.
 #[derive(Clone)]
 pub struct Store {
-    database: Arc<Database>,
-    source: StoreSource,
+    path: Arc<Path>,
+    database: SharedDatabase,
+    status: SharedStatus,
     numbers: StartNumbers,
     /// The next generation of a registration.
     next_generation: Arc<AtomicU64>,
     changes: mpsc::Sender<Change>,
-}
-
-/// The numbers of one start of a coordinator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct StartNumbers {
-    epoch: u64,
-    /// The lowest generation of the store.
-    first_generation: u64,
-    /// The lowest generation of this start.
-    next_generation: u64,
 }
 
 impl Store {
@@ -375,27 +423,71 @@ impl Store {
     /// time of day, so its epoch is above that of all accepted orders, and its generations are above those of an earlier store,
     /// unless the clock was wrong.
     ///
+    /// If an existing store cannot be written, such as on a full disk, the store can be read, and refuses changes until it can be written:
+    /// [`Store::status`]. Its epoch is then written to the epoch file only. If that fails too, the epoch is at least the time of day in
+    /// milliseconds, so that two such starts have different epochs.
+    ///
     /// # Errors
-    /// [`StoreError`]: the store is refused or cannot be read. An existing file is unchanged.
+    /// [`StoreError`]: the store is refused or cannot be read, or does not exist and cannot be created. An existing file is unchanged.
     pub fn open(path: &Path) -> Result<Store, StoreError> {
         if !path.exists() {
             publish(build_file(path, |_| Ok(()))?, path, false)?;
         }
-        let source = StoreSource::open(path, true)?;
-        let database = source.database()?;
-        source.version_and_epoch(&source.catch_damage(|| Ok(database.begin_read()?))?)?;
-        let to_error = |error| StoreError::from_io(path, error);
-        source.file.apply().map_err(to_error)?;
-        let numbers = source.catch_damage(|| start_numbers(&database, unix_millis()))?;
-        let database = Arc::new(database);
+        let mut open = OpenDatabase::open(path)?;
+        let stored = open.numbers()?;
+        let reserved_epoch = epoch_file::read(&epoch_path(path));
+        let mut numbers = StartNumbers::after(stored, reserved_epoch, unix_millis());
+        let reserved = epoch_file::write(&epoch_path(path), numbers.epoch);
+        let (status, mut stored_epoch) = (SharedStatus::default(), stored.epoch);
+        match open.make_writable(&numbers) {
+            Ok(()) => stored_epoch = Some(numbers.epoch),
+            Err(error @ StoreError::Damaged { .. }) => return Err(error),
+            Err(error) => {
+                status.record_failure(&error.reason());
+                error!(%error, "the store cannot be written; changes are refused until it can");
+                if reserved.is_err() {
+                    numbers.epoch = numbers.epoch.max(unix_millis());
+                }
+                // The failed write closed the database.
+                drop(open);
+                open = OpenDatabase::open(path)?;
+            }
+        }
+        if let Err(error) = reserved {
+            warn!(path = %epoch_path(path).display(), %error, "the epoch file cannot be written");
+        }
+        let path: Arc<Path> = path.into();
+        let to_error = |error| StoreError::from_io(&path, error);
+        let database = SharedDatabase(Arc::new(RwLock::new(Some(open))));
         let (changes, receiver) = mpsc::channel(MAX_QUEUED_CHANGES);
-        let writer_database = Arc::clone(&database);
+        let writer = Writer::new(Arc::clone(&path), database.clone(), status.clone(), numbers, stored_epoch);
+        let clock = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(to_error)?;
         thread::Builder::new()
             .name("store".to_owned())
-            .spawn(move || run_writer(&writer_database, receiver))
+            .spawn(move || writer.run(&clock, receiver))
             .map_err(to_error)?;
         let next_generation = Arc::new(AtomicU64::new(numbers.next_generation));
-        Ok(Store { database, source, numbers, next_generation, changes })
+        Ok(Store { path, database, status, numbers, next_generation, changes })
+    }
+
+    /// Whether the store can be written.
+    pub fn status(&self) -> StoreStatus {
+        self.status.lock().clone()
+    }
+
+    /// Why the store cannot be written; `Ok` if it can.
+    ///
+    /// # Errors
+    /// [`StoreError::Unwritable`]: a write has failed, and no later attempt has succeeded.
+    pub fn check_writable(&self) -> Result<(), StoreError> {
+        match self.status().failure {
+            None => Ok(()),
+            Some(reason) => Err(self.unwritable_error(reason)),
+        }
+    }
+
+    fn unwritable_error(&self, reason: Arc<str>) -> StoreError {
+        StoreError::Unwritable { path: self.path.to_path_buf(), reason }
     }
 
     /// The epoch: higher than that of each earlier coordinator with this store.
@@ -416,7 +508,7 @@ impl Store {
     /// The error for a record that no coordinator can have written.
     pub(crate) fn damaged_record(&self, table: Table, key: &str, reason: impl Into<String>) -> StoreError {
         let location = Location::Record { table: table.name(), key: key.to_owned() };
-        StoreError::damaged(&self.source.path, location, reason)
+        StoreError::damaged(&self.path, location, reason)
     }
 
     fn parse<T: DeserializeOwned>(&self, table: Table, key: &str, value: &[u8]) -> Result<T, StoreError> {
@@ -428,8 +520,8 @@ impl Store {
     /// # Errors
     /// The file cannot be read, or a value does not decode to `T`.
     pub fn records<T: DeserializeOwned>(&self, table: Table) -> Result<Vec<(String, T)>, StoreError> {
-        let read = || -> Result<Vec<(String, Vec<u8>)>, redb::Error> {
-            let table = self.database.begin_read()?.open_table(table.definition())?;
+        let read = |database: &Database| -> Result<Vec<(String, Vec<u8>)>, redb::Error> {
+            let table = database.begin_read()?.open_table(table.definition())?;
             let to_record =
                 |entry: Result<(redb::AccessGuard<'_, &str>, redb::AccessGuard<'_, &[u8]>), _>| {
                     let (key, value) = entry?;
@@ -438,7 +530,7 @@ impl Store {
             table.iter()?.map(to_record).collect()
         };
         let to_value = |(key, value): (String, Vec<u8>)| Ok((key.clone(), self.parse(table, &key, &value)?));
-        self.source.catch_damage(read)?.into_iter().map(to_value).collect()
+        self.read(read)?.into_iter().map(to_value).collect()
     }
 
     /// One record of a table; `None` if it does not exist.
@@ -446,11 +538,11 @@ impl Store {
     /// # Errors
     /// Those of [`Store::records`].
     pub fn get<T: DeserializeOwned>(&self, table: Table, key: &str) -> Result<Option<T>, StoreError> {
-        let read = || -> Result<Option<Vec<u8>>, redb::Error> {
-            let table = self.database.begin_read()?.open_table(table.definition())?;
+        let read = |database: &Database| -> Result<Option<Vec<u8>>, redb::Error> {
+            let table = database.begin_read()?.open_table(table.definition())?;
             Ok(table.get(key)?.map(|value| value.value().to_owned()))
         };
-        let value = self.source.catch_damage(read)?;
+        let value = self.read(read)?;
         value.map(|value| self.parse(table, key, &value)).transpose()
     }
 
@@ -459,8 +551,26 @@ impl Store {
     /// # Errors
     /// The file cannot be read.
     pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
-        let transaction = self.source.catch_damage(|| Ok(self.database.begin_read()?))?;
-        Ok(Snapshot::new(self.source.clone(), transaction, self.numbers.epoch))
+        self.with_database(|open| {
+            let transaction = open.source.catch_damage(|| Ok(open.database.begin_read()?))?;
+            Ok(Snapshot::new(open.source.clone(), transaction, self.numbers.epoch))
+        })
+    }
+
+    /// Reads from the database.
+    fn read<T>(&self, read: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, StoreError> {
+        self.with_database(|open| open.source.catch_damage(|| read(&open.database)))
+    }
+
+    fn with_database<T>(
+        &self,
+        read: impl FnOnce(&OpenDatabase) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.database.with(read).map_err(|error| match (error, self.status().failure) {
+            // The store could not be opened again after a failed write.
+            (StoreError::Closed, Some(reason)) => self.unwritable_error(reason),
+            (error, _) => error,
+        })
     }
 
     /// Writes a record, and replaces an existing one.
@@ -489,8 +599,7 @@ impl Store {
         let change = Change { table, key: key.to_owned(), value, result };
         self.changes.send(change).await.map_err(|_| StoreError::Closed)?;
         let written = result_receiver.await.map_err(|_| StoreError::Closed)?;
-        let path = || self.source.path.to_path_buf();
-        written.map_err(|error| StoreError::File { path: path(), error })
+        written.map_err(|reason| self.unwritable_error(reason))
     }
 }
 
@@ -545,130 +654,4 @@ fn publish(temporary: NamedTempFile, path: &Path, replace: bool) -> Result<(), S
 
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Raises the epoch by one, and reserves [`RESERVED_GENERATIONS`]. The epoch of a new store, and of a store that was restored from a
-/// backup, is at least `unix_millis`, the time of day in milliseconds, since agents refuse epochs below that of their last accepted
-/// order. Other starts do not use the clock: a coordinator that was replaced by one with a higher epoch stays replaced when it
-/// restarts. Generations of a new or restored store begin at the time of day in units of 2^-20 ms: above those of an earlier store,
-/// if that store was opened less often than every four seconds.
-fn start_numbers(database: &Database, unix_millis: u64) -> Result<StartNumbers, redb::Error> {
-    let mut transaction = database.begin_write()?;
-    transaction.set_two_phase_commit(true);
-    let started = {
-        let mut numbers = transaction.open_table(NUMBERS_TABLE)?;
-        let last = |key: &str| Ok::<_, redb::Error>(numbers.get(key)?.map(|number| number.value()));
-        let (last_epoch, first) = (last("epoch")?, last(FIRST_GENERATION_KEY)?);
-        let next_generation = last(NEXT_GENERATION_KEY)?.unwrap_or(0);
-        let is_restored = numbers.remove(RESTORED_KEY)?.is_some();
-        let raised = last_epoch.map_or(unix_millis, |last| last.saturating_add(1));
-        let epoch = if is_restored { raised.max(unix_millis) } else { raised };
-        // Generation 1 is that of old records, and 0 is none.
-        let new_first = next_generation.max(unix_millis.saturating_mul(1 << 20)).max(2);
-        let (first_generation, next_generation) = match first.filter(|_| !is_restored) {
-            Some(first) => (first, next_generation),
-            None => (new_first, new_first),
-        };
-        let reserved = next_generation.saturating_add(RESERVED_GENERATIONS);
-        let new_numbers = [
-            ("version", VERSION),
-            ("epoch", epoch),
-            (FIRST_GENERATION_KEY, first_generation),
-            (NEXT_GENERATION_KEY, reserved),
-        ];
-        for (key, number) in new_numbers {
-            numbers.insert(key, number)?;
-        }
-        StartNumbers { epoch, first_generation, next_generation }
-    };
-    for table in Table::ALL {
-        transaction.open_table(table.definition())?;
-    }
-    transaction.commit()?;
-    Ok(started)
-}
-
-/// The time of day in milliseconds since 1970; 1 if the clock is before 1970.
-fn unix_millis() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_millis() as u64)
-}
-
-/// Writes changes until all handles of the store are dropped.
-fn run_writer(database: &Database, mut receiver: mpsc::Receiver<Change>) {
-    let mut changes = Vec::new();
-    while receiver.blocking_recv_many(&mut changes, MAX_QUEUED_CHANGES) > 0 {
-        let result = write_changes(database, &changes).map_err(Arc::new);
-        for change in changes.drain(..) {
-            // The caller may have been cancelled.
-            let _ = change.result.send(result.clone());
-        }
-    }
-}
-
-fn write_changes(database: &Database, changes: &[Change]) -> Result<(), redb::Error> {
-    let mut transaction: WriteTransaction = database.begin_write()?;
-    transaction.set_two_phase_commit(true);
-    for table in Table::ALL {
-        let mut table_changes = changes.iter().filter(|change| change.affects(table)).peekable();
-        if table_changes.peek().is_none() {
-            continue;
-        }
-        let mut table = transaction.open_table(table.definition())?;
-        for change in table_changes {
-            match &change.value {
-                Some(value) => table.insert(change.key.as_str(), value.as_slice())?,
-                None => table.remove(change.key.as_str())?,
-            };
-        }
-    }
-    Ok(transaction.commit()?)
-}
-
-#[cfg(test)]
-mod tests {
-    use redb::backends::InMemoryBackend;
-
-    use super::*;
-
-    #[test]
-    fn epochs_rise_for_any_clock_and_are_at_least_the_clock_in_new_and_restored_stores() {
-        const HOUR: u64 = 3_600_000;
-        const NOW: u64 = 1_000 * HOUR;
-        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-        let epochs =
-            [NOW, NOW - HOUR, NOW + HOUR, 0].map(|clock| start_numbers(&database, clock).unwrap().epoch);
-        assert_eq!(epochs, [NOW, NOW + 1, NOW + 2, NOW + 3]);
-        let restore = || {
-            let transaction = database.begin_write().unwrap();
-            transaction.open_table(NUMBERS_TABLE).unwrap().insert(RESTORED_KEY, 1).unwrap();
-            transaction.commit().unwrap();
-        };
-        restore();
-        assert_eq!(
-            [NOW + HOUR, NOW + 2 * HOUR].map(|clock| start_numbers(&database, clock).unwrap().epoch),
-            [NOW + HOUR, NOW + HOUR + 1]
-        );
-        restore();
-        assert_eq!(start_numbers(&database, NOW).unwrap().epoch, NOW + HOUR + 2);
-    }
-
-    #[test]
-    fn generations_rise_with_each_start_and_with_new_and_restored_stores() {
-        const NOW: u64 = 1_800_000_000_000;
-        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-        let first = start_numbers(&database, NOW).unwrap();
-        let generations = |started: StartNumbers| (started.first_generation, started.next_generation);
-        assert_eq!(generations(first), (NOW << 20, NOW << 20));
-        // Later starts do not use the clock.
-        for (start, clock) in [(1, NOW + 5), (2, 0), (3, 2 * NOW)] {
-            let next = (NOW << 20) + start * RESERVED_GENERATIONS;
-            assert_eq!(generations(start_numbers(&database, clock).unwrap()), (NOW << 20, next));
-        }
-        let transaction = database.begin_write().unwrap();
-        transaction.open_table(NUMBERS_TABLE).unwrap().insert(RESTORED_KEY, 1).unwrap();
-        transaction.commit().unwrap();
-        let restored_at = (NOW + 3_600_000) << 20;
-        let restored = start_numbers(&database, NOW + 3_600_000).unwrap();
-        assert_eq!(generations(restored), (restored_at, restored_at));
-    }
 }

@@ -191,6 +191,31 @@ fn socket_of_a_removed_coflow_does_not_count_for_the_next_one_with_its_id() {
     renewed.deregister().unwrap();
 }
 
+/// The program hands over a socket as soon as the coflow is registered again, while its former sockets are open.
+#[test]
+fn socket_that_follows_a_registration_at_once_belongs_to_it() {
+    let dir = TestDir::new();
+    let coordinator_process = start_coordinator(&dir);
+    let agent = ConnectedAgent::start(&dir, &coordinator_process);
+    let coordinator = Coordinator::local(&coordinator_process.api_address).unwrap();
+    let program = Agent::connect(&agent.local_socket).unwrap();
+    let flow = Flow { from: "a".to_owned(), to: "b".to_owned(), bytes: None };
+    let registration = Registration { flows: vec![flow], ..Registration::default() };
+    let sent_bytes =
+        || coordinator.get("/v1/coflows/job").unwrap()["flows"][0]["sent_bytes"].as_f64().unwrap();
+    let mut former = Vec::new();
+    for round in 1..=20 {
+        let coflow = Coflow::register(&coordinator, "job", &registration).unwrap();
+        let (mut sender, mut receiver) = hand_over_connection(&program, "job");
+        let bytes = 1000 * round;
+        sender.write_all(&vec![1; bytes]).unwrap();
+        receiver.read_exact(&mut vec![0; bytes]).unwrap();
+        wait_for("the bytes of this socket", || sent_bytes() >= bytes as f64);
+        former.push((sender, receiver));
+        coflow.deregister().unwrap();
+    }
+}
+
 #[test]
 fn coflow_transfer_is_paced_with_an_agent_and_unpaced_without() {
     let dir = TestDir::new();

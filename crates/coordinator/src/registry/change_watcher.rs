@@ -1,6 +1,8 @@
 //! Handles changes without a request: completed coflows, connected and disconnected agents and relays, observed
 //! connections.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -21,12 +23,13 @@ pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver
     let mut was_present = vec![false; registry.agent_names().count()];
     let mut relays_were_present =
         vec![false; registry.overlay().map_or(0, |handle| handle.config().relays.len())];
+    let mut stored_completed = BTreeSet::new();
     loop {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
             _ = clock.tick() => {}
         }
-        if handle_changes(registry, &mut was_present).await.is_err() {
+        if handle_changes(registry, &mut was_present, &mut stored_completed).await.is_err() {
             return;
         }
         registry.apply_overlay_changes().await;
@@ -47,7 +50,33 @@ fn handle_relay_presence(registry: &Registry, were_present: &mut [bool]) {
     }
 }
 
-async fn handle_changes(registry: &Registry, was_present: &mut [bool]) -> Result<(), Stopped> {
+/// Removes completed coflows from the store. `remaining` are those that could not be removed: they would be active again after a
+/// restart.
+async fn remove_completed(registry: &Registry, remaining: &mut BTreeSet<Arc<str>>) -> Result<(), Stopped> {
+    while registry.check_writable().is_ok()
+        && let Some(id) = remaining.pop_first()
+    {
+        let _id_lock = registry.lock_id(&id).await;
+        // The coflow may have been updated or registered again since its completion.
+        let is_active = |state: Option<(String, bool)>| state.is_some_and(|(_, is_completed)| !is_completed);
+        if is_active(registry.handle().service_and_completion(id.to_string()).await?) {
+            continue;
+        }
+        if let Err(error) = registry.store.remove(Table::Coflows, &id).await {
+            warn!(coflow = &*id, %error, "completed coflow cannot be removed from the store yet");
+            remaining.insert(id);
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn handle_changes(
+    registry: &Registry,
+    was_present: &mut [bool],
+    stored_completed: &mut BTreeSet<Arc<str>>,
+) -> Result<(), Stopped> {
+    remove_completed(registry, stored_completed).await?;
     for id in registry.handle().take_completed().await? {
         let _id_lock = registry.lock_id(&id).await;
         // The coflow may have been updated or registered again since its completion.
@@ -55,7 +84,8 @@ async fn handle_changes(registry: &Registry, was_present: &mut [bool]) -> Result
             continue;
         };
         if let Err(error) = registry.store.remove(Table::Coflows, &id).await {
-            warn!(coflow = &*id, %error, "completed coflow cannot be removed from the store");
+            warn!(coflow = &*id, %error, "completed coflow cannot be removed from the store yet");
+            stored_completed.insert(Arc::clone(&id));
         }
         registry.events.send(EventKind::CoflowCompleted, &id, Some(service));
     }

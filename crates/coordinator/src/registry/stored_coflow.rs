@@ -8,7 +8,7 @@ use super::{CoflowBody, FlowBody};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StoredCoflow {
-    /// The generation of its registration; 1 in records of Weir 0.1, which have none. Generations of this version are higher.
+    /// The generation of its registration; 1 in records without a generation, which Weir 0.1 wrote. Generations of this version are higher.
     #[serde(default = "generation_of_old_records")]
     generation: u64,
     service: Option<String>,

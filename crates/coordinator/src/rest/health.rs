@@ -25,6 +25,7 @@ use weir_proto::{ConflictReason, CounterTotals};
 use crate::control_plane::HostStatus;
 use crate::control_thread::Overview;
 use crate::problem::Problem;
+use crate::store::{StoreError, StoreStatus};
 
 /// Maximum time for the control plane to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -40,7 +41,8 @@ pub async fn livez(State(api): State<Api>) -> Result<&'static str, Problem> {
     Ok("alive\n")
 }
 
-/// Whether the coordinator accepts requests: it is alive and not shutting down. Any client may use this path.
+/// Whether the coordinator accepts requests: it is alive and not shutting down, and its store can be written. Any client may use this
+/// path.
 #[utoipa::path(get, path = "/readyz", operation_id = "check_readiness",
     responses((status = 200, description = "The coordinator accepts requests", body = String), Problem))]
 pub async fn readyz(State(api): State<Api>) -> Result<&'static str, Problem> {
@@ -48,6 +50,8 @@ pub async fn readyz(State(api): State<Api>) -> Result<&'static str, Problem> {
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the coordinator is shutting down"));
     }
     overview(&api).await?;
+    let unwritable = |error: StoreError| Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
+    api.registry.check_writable().map_err(unwritable)?;
     Ok("ready\n")
 }
 
@@ -73,6 +77,7 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
         hosts: (hosts.len(), count_present(hosts)),
         switches: (switches.len(), count_present(switches)),
         epoch: api.registry.epoch(),
+        store: api.registry.store_status(),
         connections_over_limit: api.ports.admission.over_limit(),
         conflicts: ConflictReason::ALL.map(|reason| (reason.name(), count_conflicts(&states, reason))),
         overview,
@@ -100,6 +105,7 @@ struct MetricValues {
     /// Number of configured switches, and of present switches.
     switches: (usize, usize),
     epoch: u64,
+    store: StoreStatus,
     connections_over_limit: u64,
     /// Number of interfaces with a conflict, by reason.
     conflicts: [(&'static str, usize); ConflictReason::ALL.len()],
@@ -108,8 +114,13 @@ struct MetricValues {
 impl Collector for MetricValues {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let overview = &self.overview;
-        let gauges: [(&str, &str, u64); 9] = [
+        let gauges: [(&str, &str, u64); 10] = [
             ("weir_epoch", "Epoch of the orders of this coordinator", self.epoch),
+            (
+                "weir_store_writable",
+                "Whether the store accepts changes",
+                u64::from(self.store.failure.is_none()),
+            ),
             ("weir_coflows", "Coflows, active or completed", overview.coflows as u64),
             ("weir_coflows_active", "Coflows that have not completed", overview.active_coflows as u64),
             ("weir_flows", "Flows of all coflows, active or completed", overview.flows as u64),
@@ -130,6 +141,8 @@ impl Collector for MetricValues {
         let over_limit_help = "Connections to the API over a limit, which can request only the coordinator's health and metrics";
         let counters = [
             ("weir_connections_over_limit", over_limit_help, self.connections_over_limit),
+            ("weir_store_failed_writes", "Failed writes of the store", self.store.failed_writes),
+            ("weir_store_recoveries", "Times that the store could be written again", self.store.recoveries),
             ("weir_reports", "Reports received", overview.received_reports),
             (
                 "weir_udp_measurements_forwarded",

@@ -16,6 +16,8 @@ mod error_cases;
 mod expiry;
 mod fabric;
 mod flood;
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod overlay;
 mod problems;
 mod relays;

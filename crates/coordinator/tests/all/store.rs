@@ -333,7 +333,11 @@ fn backup_is_complete_or_not_written() {
     }
     assert!(write_backup(&backup[..], &restored_path, false).is_err());
     assert!(!other.exists() && fs::read(&restored_path).unwrap() == written);
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "temporary files remain");
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        3,
+        "temporary files remain next to both stores and the epoch file"
+    );
     let restored = Store::open(&restored_path).unwrap();
     assert!(
         restored.records::<CoflowBody>(Table::Coflows).unwrap() == store.records(Table::Coflows).unwrap()
