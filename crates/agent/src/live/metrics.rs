@@ -25,6 +25,9 @@ const MIN_RATE_INTERVAL: Duration = Duration::from_millis(500);
 /// The counters of the classes of interfaces.
 type InterfaceCounters = BTreeMap<Interface, BTreeMap<u16, ClassCounters>>;
 
+/// The name, unit, explanation and value of a metric of a queue.
+type QueueMetric<Queue, Value> = (&'static str, Option<Unit>, &'static str, fn(&Queue) -> Value);
+
 /// What the metrics of an agent show.
 #[derive(Clone)]
 pub struct AgentMetrics {
@@ -267,7 +270,7 @@ impl MetricValues {
 
     fn encode_queues(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let bytes = || Some(Unit::Bytes);
-        let counters: [(&str, Option<Unit>, &str, fn(&ClassCounters) -> u64); 3] = [
+        let counters: [QueueMetric<ClassCounters, u64>; 3] = [
             ("weir_agent_queue_sent", bytes(), "Bytes that a queue has sent, with headers", |class| {
                 class.sent_bytes
             }),
@@ -284,7 +287,7 @@ impl MetricValues {
                 ConstCounter::new(value(&queue.counters)).encode(all.encode_family(&queue.labels())?)?;
             }
         }
-        let gauges: [(&str, Option<Unit>, &str, fn(&QueueMetrics) -> f64); 3] = [
+        let gauges: [QueueMetric<QueueMetrics, f64>; 3] = [
             ("weir_agent_queue_backlog", bytes(), "Bytes that wait in a queue", |queue| {
                 queue.counters.backlog_bytes as f64
             }),
