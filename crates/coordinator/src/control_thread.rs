@@ -336,7 +336,7 @@ impl Handle {
         Ok(self.call(deregister).await??)
     }
 
-    /// Waits until hosts have applied orders, at most [`MAX_CONFIRMATION_INTERVALS`] and [`MAX_CONFIRMATION_WAIT`].
+    /// Waits until hosts have applied orders: at most six intervals, and at most 250 ms.
     ///
     /// # Errors
     /// [`Stopped`]: the coordinator has stopped.
