@@ -418,7 +418,7 @@ impl ControlPlane {
     ///
     /// # Errors
     /// [`Refusal`]: the id is invalid or used by a coflow with another body, the weight is outside of
-    /// [`WEIGHT_RANGE`], a flow is invalid, a name is unknown, or a limit of [`Settings`] is exceeded.
+    /// 1e-9 to 1e9, a flow is invalid, a name is unknown, or a limit of [`Settings`] is exceeded.
     pub fn register(&mut self, id: &str, registration: Registration, now: f64) -> Result<bool, Refusal> {
         if !is_id(id) {
             return Err(Refusal::InvalidId(id.chars().take(128).collect()));

@@ -624,7 +624,7 @@ impl Registry {
     }
 }
 
-/// The expected value in errors about a weight outside of [`WEIGHT_RANGE`].
+/// The expected value in errors about a weight outside of `WEIGHT_RANGE`.
 /// The size of the flow at this index of a list, if the size is valid.
 fn check_flow_bytes(bytes: Option<u64>, list_pointer: &str, at: usize) -> Result<Option<u64>, Problem> {
     match bytes {

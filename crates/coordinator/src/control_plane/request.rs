@@ -16,7 +16,7 @@ pub struct Registration {
     pub service: String,
     /// An application of that service.
     pub application: String,
-    /// Its weight for weighted policies, in [`WEIGHT_RANGE`](crate::values::WEIGHT_RANGE).
+    /// Its weight for weighted policies, from 1e-9 to 1e9.
     pub weight: f64,
     /// Time after its registration by which it has to complete; `None` without a deadline.
     pub deadline: Option<Time>,
@@ -115,7 +115,7 @@ pub enum Refusal {
     /// A flow of unknown size, under a policy that needs sizes.
     #[error("flow {0}: unknown size; expected `bytes`, which the policy needs for every flow")]
     UnknownSize(usize),
-    /// A weight outside of [`WEIGHT_RANGE`](crate::values::WEIGHT_RANGE).
+    /// A weight outside of 1e-9 to 1e9.
     #[error("weight {0:e} is out of range; expected {expected}", expected = expected_weight())]
     InvalidWeight(f64),
     /// An unknown service or application.
