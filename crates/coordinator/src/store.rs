@@ -32,6 +32,7 @@ mod file;
 mod snapshot;
 
 use file::StoreFile;
+pub(crate) use snapshot::hex;
 pub use snapshot::{BackupError, Snapshot, StoreSummary, verify, write_backup};
 
 /// Version of the format, which the file contains.

@@ -73,6 +73,7 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
         hosts: (hosts.len(), count_present(hosts)),
         switches: (switches.len(), count_present(switches)),
         epoch: api.registry.epoch(),
+        audit_entries: [api.registry.audit().written(), api.registry.audit().lost()],
         connections_over_limit: api.ports.admission.over_limit(),
         conflicts: ConflictReason::ALL.map(|reason| (reason.name(), count_conflicts(&states, reason))),
         overview,
@@ -101,6 +102,8 @@ struct MetricValues {
     switches: (usize, usize),
     epoch: u64,
     connections_over_limit: u64,
+    /// Number of written and of lost entries of the audit log.
+    audit_entries: [u64; 2],
     /// Number of interfaces with a conflict, by reason.
     conflicts: [(&'static str, usize); ConflictReason::ALL.len()],
 }
@@ -130,6 +133,12 @@ impl Collector for MetricValues {
         let over_limit_help = "Connections to the API over a limit, which can request only the coordinator's health and metrics";
         let counters = [
             ("weir_connections_over_limit", over_limit_help, self.connections_over_limit),
+            ("weir_audit_entries", "Entries written to the audit log", self.audit_entries[0]),
+            (
+                "weir_audit_entries_lost",
+                "Entries of the audit log that could not be written",
+                self.audit_entries[1],
+            ),
             ("weir_reports", "Reports received", overview.received_reports),
             (
                 "weir_udp_measurements_forwarded",
