@@ -56,6 +56,8 @@ const VERSION_KEY: &str = "weir-serve";
 pub struct Config {
     /// File of the durable store.
     pub store_path: PathBuf,
+    /// File of the audit log; `None` for the coordinator's log.
+    pub audit_path: Option<PathBuf>,
     /// Listening address for agents.
     pub agents_address: SocketAddr,
     /// Listening address for the API.
@@ -185,6 +187,8 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
     let mut fields = toml_fields::versioned_fields(source, table.get_ref(), VERSION_KEY, VERSION)?;
     let store = fields.required("store", EXPECTED_STORE)?;
     let store = folder.join(fields.read_string(&store, EXPECTED_STORE)?);
+    let audit = fields.optional("audit");
+    let audit = audit.map(|value| fields.read_string(&value, "the path of the audit log")).transpose()?;
     let settings = settings::read_settings(&mut fields)?;
     let overlay = fields.optional("overlay");
     let policy_value = fields.optional("policy");
@@ -219,6 +223,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
     };
     Ok(Config {
         store_path: store,
+        audit_path: audit.map(|path| folder.join(path)),
         agents_address: agents,
         api_address: api,
         tls,

@@ -40,6 +40,7 @@ mod allocator;
 mod history;
 mod link_rates;
 mod observed_connections;
+mod outline;
 mod rejected_entries;
 mod reports;
 mod request;
@@ -52,6 +53,7 @@ use link_rates::LinkRates;
 
 pub use allocator::ServiceWeights;
 pub use history::Decision;
+pub use outline::CoflowOutline;
 pub use rejected_entries::RejectedEntries;
 pub use request::{Refusal, Registration, Transfer, UnknownName};
 pub use status::{CoflowStatus, CoflowSummary, FlowAllocation, FlowStatus, HostStatus};

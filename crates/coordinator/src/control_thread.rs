@@ -19,8 +19,8 @@ use weir_core::policy::AnyPolicy;
 use weir_proto::{ObservedConnections, Order, Queues, RefusedOrders, Report, RestoredObjects};
 
 use crate::control_plane::{
-    CoflowStatus, CoflowSummary, ControlPlane, Decision, FlowAllocation, HostStatus, Refusal, Registration,
-    RejectedEntries, ServiceWeights, Transfer,
+    CoflowOutline, CoflowStatus, CoflowSummary, ControlPlane, Decision, FlowAllocation, HostStatus, Refusal,
+    Registration, RejectedEntries, ServiceWeights, Transfer,
 };
 
 mod duration_stats;
@@ -441,6 +441,14 @@ impl Handle {
     /// [`Stopped`]: the coordinator has stopped.
     pub async fn take_observed_changes(&self) -> Result<Vec<(u32, Vec<ObservedConnections>)>, Stopped> {
         self.call(|state| state.plane.take_observed_changes()).await
+    }
+
+    /// See [`ControlPlane::coflow_outline`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn coflow_outline(&self, id: String) -> Result<Option<CoflowOutline>, Stopped> {
+        self.call(move |state| state.plane.coflow_outline(&id)).await
     }
 
     /// See [`ControlPlane::coflow_summaries`].

@@ -5,11 +5,12 @@
 //! - [`overlay`] is the state machine of relays between regions, with its threads; [`relays`] serves relays over gRPC.
 //! - [`agents`] serves agents over gRPC, [`rest`] serves frameworks and operators over HTTP. [`listener`] and [`tls`]
 //!   authenticate connections, and [`admission`] limits their number.
-//! - [`registry`] applies requests and writes them to the [`store`], which is durable. [`config`] reads the
-//!   configuration, and [`server`] starts and stops all parts.
+//! - [`registry`] applies requests and writes them to the [`store`], which is durable, and notes them in the [`audit`] log.
+//!   [`config`] reads the configuration, and [`server`] starts and stops all parts.
 
 pub mod admission;
 pub mod agents;
+pub mod audit;
 pub mod config;
 pub mod control_plane;
 pub mod control_thread;

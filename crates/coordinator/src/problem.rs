@@ -54,6 +54,10 @@ pub struct Problem {
     pub expected: Option<Box<str>>,
 }
 
+/// The detail of a problem: an extension of its response, for the audit log.
+#[derive(Debug, Clone)]
+pub struct ProblemDetail(pub String);
+
 /// The part of a request that a problem is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
@@ -161,7 +165,9 @@ impl fmt::Display for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let detail = ProblemDetail(self.detail.clone());
         let mut response = (status, Json(self)).into_response();
+        response.extensions_mut().insert(detail);
         let kind = HeaderValue::from_static(MEDIA_TYPE);
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         response

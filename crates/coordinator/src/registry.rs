@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard, watch};
 use tracing::warn;
 use utoipa::openapi::{ArrayBuilder, Ref, RefOr, Schema};
@@ -23,8 +24,9 @@ use weir_core::units::{Bytes, Time};
 use weir_trace::sensitivity::SensitivityTable;
 use weir_trace::{TraceError, sensitivity};
 
+use crate::audit::{Actor, AuditLog, fingerprint};
 use crate::config::{Config, Host, QueueAssignment, Switch};
-use crate::control_plane::{CoflowStatus, Refusal, Registration, Transfer, UnknownName};
+use crate::control_plane::{CoflowOutline, CoflowStatus, Refusal, Registration, Transfer, UnknownName};
 use crate::control_thread::{Handle, RequestError};
 use crate::events::{EventChannel, EventKind};
 use crate::overlay::Handle as OverlayHandle;
@@ -175,20 +177,22 @@ pub struct Registry {
     excess_weights: BTreeMap<String, f64>,
     /// Events of changes.
     pub events: EventChannel,
+    audit: AuditLog,
 }
 
 impl Registry {
     /// Loads the store, and applies its contents to the control plane of `handle` and to the overlay.
     ///
     /// # Errors
-    /// The store cannot be read or contains an invalid record, the control plane refuses the policy, or the coordinator has
-    /// stopped.
+    /// The store cannot be read or contains an invalid record, the audit log cannot be opened, the control plane refuses the policy,
+    /// or the coordinator has stopped.
     pub async fn new(
         config: &Config,
         store: Store,
         handle: Handle,
         overlay: Option<OverlayHandle>,
     ) -> Result<Registry, String> {
+        let audit = open_audit_log(config)?;
         let stored_table =
             store.get::<String>(Table::Settings, SENSITIVITY_KEY).map_err(|error| error.to_string())?;
         let table = match stored_table {
@@ -252,12 +256,17 @@ impl Registry {
             queues_per_service: config.queues == QueueAssignment::Services,
             excess_weights: config.excess_weights.clone(),
             events: EventChannel::new(config.limits.max_queued_events as usize),
+            audit,
         };
         registry.restore().await?;
         registry.restore_overlay().await.map_err(|error| error.to_string())?;
         let sharing = registry.sharing.lock().await;
         registry.send_all_queues(&sharing).await.map_err(|stopped| stopped.to_string())?;
         drop(sharing);
+        let policy_state = registry.policy_state.lock().await;
+        let (epoch, policy, weights) = (registry.epoch(), policy_state.policy.spec(), &policy_state.weights);
+        registry.audit.note_start(json!({ "epoch": epoch, "policy": policy, "weights": weights }));
+        drop(policy_state);
         Ok(registry)
     }
 
@@ -337,6 +346,11 @@ impl Registry {
     /// [`StoreError::Unwritable`]: a write has failed, and no later attempt has succeeded.
     pub fn check_writable(&self) -> Result<(), StoreError> {
         self.store.check_writable()
+    }
+
+    /// The audit log.
+    pub fn audit(&self) -> &AuditLog {
+        &self.audit
     }
 
     /// The epoch of this coordinator, which rises with each start.
@@ -420,15 +434,15 @@ impl Registry {
     /// # Errors
     /// [`Problem`]: a field is invalid, another coflow has the id, a limit is reached, or the store cannot be written.
     /// The coflow is not registered.
-    pub async fn register(&self, id: &str, body: CoflowBody) -> Result<(), Problem> {
+    pub async fn register(&self, actor: &Actor, id: &str, body: CoflowBody) -> Result<(), Problem> {
         if let Some(overlay) = self.overlay_for(&body.flows) {
             let _id_lock = self.lock_id(id).await;
-            return self.register_in_overlay(overlay, id, &body).await;
+            return self.register_in_overlay(actor, overlay, id, &body).await;
         }
         // A repeated registration does not use its generation.
         let generation = self.store.next_generation();
         let registration = self.to_registration(generation, &body)?;
-        let service = registration.service.clone();
+        let outline = CoflowOutline::from(&registration);
         let _id_lock = self.lock_id(id).await;
         if self.overlay_with(id).is_some() {
             return Err(refusal_problem(Refusal::IdTaken(id.to_owned()), FLOWS_POINTER));
@@ -448,7 +462,8 @@ impl Registry {
             self.handle.deregister(id.to_owned()).await?;
             return Err(error.into());
         }
-        self.events.send(EventKind::CoflowRegistered, id, Some(service));
+        self.audit.note_accepted(actor, Value::Null, json!(outline));
+        self.events.send(EventKind::CoflowRegistered, id, Some(outline.service));
         Ok(())
     }
 
@@ -457,16 +472,18 @@ impl Registry {
     /// # Errors
     /// [`Problem`]: the coflow is unknown, a flow is invalid, a limit is reached, or the store cannot be written. The
     /// coflow is unchanged.
-    pub async fn update(&self, id: &str, flows: Vec<FlowBody>) -> Result<(), Problem> {
+    pub async fn update(&self, actor: &Actor, id: &str, flows: Vec<FlowBody>) -> Result<(), Problem> {
         // The body is the list itself, so the JSON pointer of the list is empty.
         let to_problem = |error: RequestError| request_problem(error, "");
         let _id_lock = self.lock_id(id).await;
         if let Some(overlay) = self.overlay_with(id) {
-            return self.update_in_overlay(overlay, id, &flows).await;
+            return self.update_in_overlay(actor, overlay, id, &flows).await;
         }
         let transfers = self.transfers("", &flows)?;
         let CoflowStatus { registration, first_flows, class, .. } = self.coflow(id).await?;
         self.handle.check_update(id.to_owned(), transfers.clone()).await.map_err(to_problem)?;
+        let before = CoflowOutline::from(&registration);
+        let after = before.clone().with_flows(flows.iter().map(|flow| flow.bytes));
         let first_flows = self.flow_bodies(first_flows.as_ref().unwrap_or(&registration.flows));
         self.store.put(Table::FirstFlows, id, &first_flows).await?;
         self.store.put(Table::Coflows, id, &stored_coflow(&registration, flows)).await?;
@@ -480,6 +497,7 @@ impl Registry {
             }
             return Err(error.into());
         }
+        self.audit.note_accepted(actor, json!(before), json!(after));
         self.events.send(EventKind::CoflowUpdated, id, Some(registration.service));
         Ok(())
     }
@@ -500,9 +518,14 @@ impl Registry {
     ///
     /// # Errors
     /// 404 if no coflow has this id, 503 if the store cannot be written.
-    pub async fn deregister(&self, id: &str) -> Result<(), Problem> {
+    pub async fn deregister(&self, actor: &Actor, id: &str) -> Result<(), Problem> {
         let _id_lock = self.lock_id(id).await;
-        let service = self.service_of(id).await?;
+        let between_regions = self.overlay_coflow(id).map(|status| CoflowOutline::from(&status.registration));
+        let outline = match between_regions {
+            Some(outline) => Some(outline),
+            None => self.handle.coflow_outline(id.to_owned()).await?,
+        };
+        let outline = outline.ok_or_else(|| Problem::not_found("coflow", id, EXPECTED_COFLOW_ID))?;
         if let Some(overlay) = self.overlay_with(id) {
             self.deregister_from_overlay(overlay, id).await?;
         } else {
@@ -510,7 +533,8 @@ impl Registry {
             let removal_orders = self.handle.deregister(id.to_owned()).await?;
             self.handle.wait_until_applied(removal_orders).await?;
         }
-        self.events.send(EventKind::CoflowDeregistered, id, Some(service));
+        self.audit.note_accepted(actor, json!(outline), Value::Null);
+        self.events.send(EventKind::CoflowDeregistered, id, Some(outline.service));
         Ok(())
     }
 
@@ -524,7 +548,7 @@ impl Registry {
     /// # Errors
     /// [`Problem`]: the policy is invalid or does not fit the registered coflows, or the store cannot be written. The
     /// policy is unchanged.
-    pub async fn set_policy(&self, spec: PolicySpec) -> Result<(), Problem> {
+    pub async fn set_policy(&self, actor: &Actor, spec: PolicySpec) -> Result<(), Problem> {
         let mut policy_state = self.policy_state.lock().await;
         let policy = validate_policy(spec.clone(), "tree", &policy_state.sensitivity_table, &self.names)?;
         let build = || policy.build(&self.names, &policy_state.weights);
@@ -538,6 +562,7 @@ impl Registry {
             self.store.put(Table::Settings, POLICY_KEY, &stored_override(policy_state.policy.spec())).await?;
             return Err(policy_problem(error));
         }
+        self.audit.note_accepted(actor, json!(policy_state.policy.spec()), json!(spec));
         policy_state.policy = policy;
         self.events.send(EventKind::PolicyChanged, POLICY_KEY, None);
         Ok(())
@@ -564,7 +589,7 @@ impl Registry {
     /// # Errors
     /// 404 if the service is unknown, 422 if the weight is out of range, 503 if the store cannot be written. The weight
     /// is unchanged.
-    pub async fn set_weight(&self, service: &str, weight: f64) -> Result<(), Problem> {
+    pub async fn set_weight(&self, actor: &Actor, service: &str, weight: f64) -> Result<(), Problem> {
         UnknownName::check_service(&self.names, service)
             .map_err(|unknown| Problem::not_found("service", service, &unknown.expected))?;
         if !WEIGHT_RANGE.contains(&weight) {
@@ -582,6 +607,7 @@ impl Registry {
                 .await?;
             return Err(error.into());
         }
+        self.audit.note_accepted(actor, json!(policy_state.weights.get(service)), json!(weight));
         policy_state.weights = weights;
         self.events.send(EventKind::WeightChanged, service, Some(service.to_owned()));
         Ok(())
@@ -610,7 +636,7 @@ impl Registry {
     /// # Errors
     /// [`Problem`]: the text is not a valid table, it lacks the model of a registered application, or the store cannot
     /// be written.
-    pub async fn set_sensitivity_table(&self, text: String) -> Result<(), Problem> {
+    pub async fn set_sensitivity_table(&self, actor: &Actor, text: String) -> Result<(), Problem> {
         let table = sensitivity::parse(&text, "body")?;
         let mut policy_state = self.policy_state.lock().await;
         let mut sharing = self.sharing.lock().await;
@@ -618,10 +644,28 @@ impl Registry {
         self.store.put(Table::Settings, SENSITIVITY_KEY, &text).await?;
         *sharing = updated;
         self.send_all_queues(&sharing).await?;
+        let (before, after) = (table_value(&policy_state.sensitivity_table), table_value(&table));
+        self.audit.note_accepted(actor, before, after);
         policy_state.sensitivity_table = table;
         self.events.send(EventKind::TableChanged, SENSITIVITY_KEY, None);
         Ok(())
     }
+}
+
+fn open_audit_log(config: &Config) -> Result<AuditLog, String> {
+    let path = config.audit_path.as_deref();
+    AuditLog::start(path).map_err(|error| {
+        let file = path.map_or_else(|| "thread".to_owned(), |path| path.display().to_string());
+        format!("audit log: {file}: {error}; expected a file that can be opened for appending")
+    })
+}
+
+/// The length and checksum of a sensitivity table, as GET returns it.
+fn table_value(table: &SensitivityTable) -> Value {
+    let mut text = Vec::new();
+    // A vector accepts all bytes.
+    let _ = table.write(&mut text);
+    fingerprint(&String::from_utf8_lossy(&text))
 }
 
 /// The expected value in errors about a weight outside of `WEIGHT_RANGE`.

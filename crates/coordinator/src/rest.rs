@@ -34,6 +34,7 @@ use crate::problem::Problem;
 use crate::registry::Registry;
 use crate::tls::ServerCertificate;
 
+mod audit;
 mod backup;
 mod body;
 mod body_permits;
@@ -49,6 +50,7 @@ mod sharing;
 mod state;
 mod trace;
 
+use audit::{Actions, Peer};
 use body_permits::BodyPermits;
 pub use coflows::{CoflowList, CoflowState, FlowState, RegisteredCoflow};
 pub use overlay::{PathState, RelayState, RouteList, RouteState};
@@ -93,6 +95,7 @@ struct Api {
     trace_permits: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
     openapi: Arc<utoipa::openapi::OpenApi>,
+    actions: Arc<Actions>,
 }
 
 #[derive(OpenApi)]
@@ -148,6 +151,7 @@ fn router(registry: Arc<Registry>, ports: PortStatus, limits: Limits, stop: watc
         backup_permits: Arc::new(Semaphore::new(1)),
         trace_permits: Arc::new(Semaphore::new(1)),
         stop,
+        actions: Arc::new(Actions::new(&document)),
         openapi: Arc::new(document),
     };
     router
@@ -155,6 +159,7 @@ fn router(registry: Arc<Registry>, ports: PortStatus, limits: Limits, stop: watc
         .fallback(unknown_path)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(api.clone(), limit_duration))
+        .layer(middleware::from_fn_with_state(api.clone(), audit::note_refusals))
         .with_state(api)
 }
 
@@ -225,7 +230,10 @@ pub async fn serve(
         };
         let Some(PeerConnection { identity, address, stream, close_signal }) = peer else { break };
         let identity = Arc::new(identity);
-        let mut router = router.clone().layer(axum::Extension(Arc::clone(&identity)));
+        let mut router = router
+            .clone()
+            .layer(axum::Extension(Arc::clone(&identity)))
+            .layer(axum::Extension(Peer(address)));
         if close_signal.is_some() {
             router = router.layer(middleware::from_fn(health_only));
         }

@@ -10,6 +10,7 @@ use futures_util::stream::{Stream, unfold};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
+use tokio::task::spawn_blocking;
 use tonic::transport::server::Connected;
 use tracing::{error, info};
 use weir_core::wide_area;
@@ -163,6 +164,10 @@ impl Coordinator {
             ((), ()) = async { tokio::join!(serve_api, watch_registry) } => {}
             () = wait_for_drain(&mut stop_signal) => {}
             () = reload => {}
+        }
+        // Some requests still hold the registry, so the audit log may outlive this call.
+        if let Err(error) = spawn_blocking(move || registry.audit().flush(rest::DRAIN_TIMEOUT)).await {
+            error!(%error, "audit log may be incomplete");
         }
         info!("stopped");
         Ok(())

@@ -41,6 +41,7 @@ use file::StoreFile;
 use numbers::{StartNumbers, unix_millis};
 use writer::{SharedStatus, Writer};
 
+pub(crate) use snapshot::hex;
 pub use snapshot::{BackupError, Snapshot, StoreSummary, verify, write_backup};
 pub use writer::StoreStatus;
 

@@ -50,7 +50,11 @@ impl Config {
         writeln!(f, "interval  {}, leases of {}", to_time(interval), to_time(lease))?;
         writeln!(f, "reserve   {reserve} of every link, for flows without a rate")?;
         writeln!(f, "keep      completed coflows for {}", to_time(keep_completed))?;
-        writeln!(f, "store     {}", self.store_path.display())
+        writeln!(f, "store     {}", self.store_path.display())?;
+        match &self.audit_path {
+            Some(path) => writeln!(f, "audit     {}", path.display()),
+            None => writeln!(f, "audit     in the log, without registrations"),
+        }
     }
 
     fn fmt_addresses(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_core::allocation::Allocation;
 use weir_proto::{Conflict, FlowKey, OrderedRate, RefusedOrders, RestoredObjects};
 
-use super::{Coflow, ControlPlane, Registration, RejectedEntries, Transfer};
+use super::{Coflow, CoflowOutline, ControlPlane, Registration, RejectedEntries, Transfer};
 
 /// A coflow in a list of coflows.
 #[derive(Debug, Clone, PartialEq)]
@@ -132,6 +132,11 @@ impl ControlPlane {
     /// The service of a coflow, and whether it has completed; `None` if it is not registered.
     pub fn service_and_completion(&self, id: &str) -> Option<(String, bool)> {
         self.coflows.get(id).map(|coflow| (coflow.registration.service.clone(), coflow.slot.is_none()))
+    }
+
+    /// A coflow without its list of flows; `None` if it is not registered.
+    pub fn coflow_outline(&self, id: &str) -> Option<CoflowOutline> {
+        self.coflows.get(id).map(|coflow| CoflowOutline::from(&coflow.registration))
     }
 
     fn summary(&self, id: &Arc<str>, coflow: &Coflow) -> CoflowSummary {

@@ -10,6 +10,7 @@ use weir_proto::relay::GroupProgress;
 use super::decision::CoflowDemand;
 use super::{ABANDONMENT_TIMEOUT, PRESENCE_TIMEOUT};
 use crate::config;
+use crate::control_plane::CoflowOutline;
 
 /// A coflow as its framework registers it.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +21,20 @@ pub struct Registration {
     pub application: String,
     /// Its flows; at least one leads to another region.
     pub flows: Vec<Flow>,
+}
+
+impl From<&Registration> for CoflowOutline {
+    fn from(registration: &Registration) -> CoflowOutline {
+        let outline = CoflowOutline {
+            service: registration.service.clone(),
+            application: registration.application.clone(),
+            weight: None,
+            deadline: None,
+            flows: 0,
+            bytes: None,
+        };
+        outline.with_flows(registration.flows.iter().map(|flow| Some(flow.bytes)))
+    }
 }
 
 /// One flow of a coflow.

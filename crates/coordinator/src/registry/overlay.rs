@@ -3,13 +3,15 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tracing::{info, warn};
 use weir_core::model::ServiceNames;
 
 use super::{
     CoflowBody, EXPECTED_COFLOW_ID, FLOWS_POINTER, FlowBody, Registry, check_flow_bytes, refusal_problem,
 };
-use crate::control_plane::{Refusal, UnknownName};
+use crate::audit::Actor;
+use crate::control_plane::{CoflowOutline, Refusal, UnknownName};
 use crate::events::EventKind;
 use crate::overlay::{ABANDONMENT_TIMEOUT, CoflowStatus, Flow, Handle, Registration, Restored};
 use crate::problem::{Location, Problem};
@@ -68,12 +70,13 @@ impl Registry {
     /// Registers a coflow between regions. The caller has locked the id.
     pub(super) async fn register_in_overlay(
         &self,
+        actor: &Actor,
         handle: &Handle,
         id: &str,
         body: &CoflowBody,
     ) -> Result<(), Problem> {
         let registration = self.overlay_registration(handle, body)?;
-        let service = registration.service.clone();
+        let outline = CoflowOutline::from(&registration);
         if self.handle.service_and_completion(id.to_owned()).await?.is_some() {
             return Err(refusal_problem(Refusal::IdTaken(id.to_owned()), FLOWS_POINTER));
         }
@@ -85,13 +88,15 @@ impl Registry {
             let _ = handle.call(|overlay, _| overlay.deregister(id));
             return Err(error.into());
         }
-        self.events.send(EventKind::CoflowRegistered, id, Some(service));
+        self.audit.note_accepted(actor, Value::Null, json!(outline));
+        self.events.send(EventKind::CoflowRegistered, id, Some(outline.service));
         Ok(())
     }
 
     /// Replaces the flows of a coflow between regions. The caller has locked the id.
     pub(super) async fn update_in_overlay(
         &self,
+        actor: &Actor,
         handle: &Handle,
         id: &str,
         flows: &[FlowBody],
@@ -104,11 +109,14 @@ impl Registry {
         };
         stored.first_flows.get_or_insert_with(|| flow_bodies(&former.registration.flows));
         stored.body.flows = flow_bodies(&flows);
+        let before = CoflowOutline::from(&former.registration);
+        let after = before.clone().with_flows(flows.iter().map(|flow| Some(flow.bytes)));
         self.store.put(Table::OverlayCoflows, id, &stored).await?;
         if let Err(refusal) = handle.call(|overlay, _| overlay.update(id, flows)) {
             self.store_overlay_coflow(handle, id).await?;
             return Err(to_problem(refusal));
         }
+        self.audit.note_accepted(actor, json!(before), json!(after));
         self.events.send(EventKind::CoflowUpdated, id, Some(former.registration.service));
         Ok(())
     }

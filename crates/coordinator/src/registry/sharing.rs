@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_core::model::ServiceNames;
 use weir_core::saba::controller::{AppId, ConnectionId, Port};
@@ -19,6 +20,7 @@ use weir_trace::sensitivity::SensitivityTable;
 use super::Registry;
 use super::division::LinkDivision;
 use super::routing::PortMap;
+use crate::audit::Actor;
 use crate::config::{CableEnd, Config, QueueAssignment};
 use crate::control_plane::{ServiceWeights, UnknownName};
 use crate::control_thread::Stopped;
@@ -429,6 +431,7 @@ impl Registry {
     /// written. The application is not registered.
     pub async fn register_application(
         &self,
+        actor: &Actor,
         id: &str,
         body: ApplicationBody,
     ) -> Result<Application, Problem> {
@@ -446,6 +449,7 @@ impl Registry {
             return Err(error.into());
         }
         if is_new {
+            self.audit.note_accepted(actor, Value::Null, json!(body));
             self.events.send(EventKind::ApplicationRegistered, id, Some(service));
         }
         self.send_level_events(&sharing, &changed_levels);
@@ -500,7 +504,7 @@ impl Registry {
     ///
     /// # Errors
     /// 404 if no application has this id, 409 if it has open connections, 503 if the store cannot be written.
-    pub async fn deregister_application(&self, id: &str) -> Result<(), Problem> {
+    pub async fn deregister_application(&self, actor: &Actor, id: &str) -> Result<(), Problem> {
         let mut sharing = self.sharing.lock().await;
         let service = sharing.application(id)?.service;
         if sharing.connections.values().any(|known| known.body.0.application == id) {
@@ -514,6 +518,7 @@ impl Registry {
             sharing.sync_observed_connections()?;
             let changed_levels = sharing.division.deregister(AppId(known.number))?;
             sharing.division.update();
+            self.audit.note_accepted(actor, json!(known.body), Value::Null);
             self.events.send(EventKind::ApplicationDeregistered, id, Some(service));
             self.send_level_events(&sharing, &changed_levels);
             self.send_all_queues(&sharing).await?;
@@ -534,7 +539,7 @@ impl Registry {
     /// # Errors
     /// [`Problem`]: a field is invalid, another connection has the id, a limit is reached, or the store cannot be
     /// written. The connection is not open.
-    pub async fn open(&self, id: &str, body: ConnectionBody) -> Result<Connection, Problem> {
+    pub async fn open(&self, actor: &Actor, id: &str, body: ConnectionBody) -> Result<Connection, Problem> {
         let from = self.host_number(&body.from, || Location::field("from"))?;
         let to = self.host_number(&body.to, || Location::field("to"))?;
         let mut sharing = self.sharing.lock().await;
@@ -545,6 +550,9 @@ impl Registry {
             }
             return Err(error.into());
         }
+        if is_new {
+            self.audit.note_accepted(actor, Value::Null, json!(body));
+        }
         let changed_ports = sharing.division.update();
         self.send_queues(&sharing, changed_ports).await?;
         sharing.connection(id)
@@ -554,12 +562,13 @@ impl Registry {
     ///
     /// # Errors
     /// 404 if no connection has this id, 503 if the store cannot be written.
-    pub async fn close(&self, id: &str) -> Result<(), Problem> {
+    pub async fn close(&self, actor: &Actor, id: &str) -> Result<(), Problem> {
         let mut sharing = self.sharing.lock().await;
         sharing.connection(id)?;
         self.store.remove(Table::Connections, id).await?;
         if let Some(known) = sharing.connections.remove(id) {
             sharing.division.close(ConnectionId(known.number))?;
+            self.audit.note_accepted(actor, json!(known.body.0), Value::Null);
             let changed_ports = sharing.division.update();
             self.send_queues(&sharing, changed_ports).await?;
         }

@@ -5,6 +5,7 @@ use super::*;
 use crate::config;
 use crate::control_plane::ControlPlane;
 use crate::control_thread;
+use crate::identity::Identity;
 
 const CONFIG: &str = r#"weir-serve = 1
 store = "weir.redb"
@@ -49,6 +50,11 @@ async fn create_registry(folder: &Path) -> Registry {
     open_registry(&config, store).await.unwrap()
 }
 
+fn actor() -> Actor {
+    let address = "127.0.0.1:1".parse().unwrap();
+    Actor::new(Arc::new(Identity::Local), address, "test".into(), "/")
+}
+
 fn flow_bodies(from: &str, to: &str, bytes: Option<u64>) -> Vec<FlowBody> {
     vec![FlowBody { from: from.to_owned(), to: to.to_owned(), bytes }]
 }
@@ -68,38 +74,41 @@ async fn visible_state(registry: &Registry) -> impl PartialEq + std::fmt::Debug 
 async fn failed_writes_leave_state_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let mut registry = create_registry(folder.path()).await;
-    registry.register("c1", coflow_body(Some(1_000_000))).await.unwrap();
+    registry.register(&actor(), "c1", coflow_body(Some(1_000_000))).await.unwrap();
     let before = visible_state(&registry).await;
     let writable_store = registry.store.clone();
     registry.store = writable_store.unwritable();
     let weighted_tree = "weir-tree = 1\n[service.ads]\npolicy = \"saath\"\n[default]\npolicy = \"fair\"\n";
     for (request, problem) in [
-        ("register", registry.register("c2", coflow_body(None)).await),
-        ("update", registry.update("c1", flow_bodies("b", "a", None)).await),
-        ("deregister", registry.deregister("c1").await),
-        ("tree", registry.set_policy(PolicySpec::Tree(weighted_tree.to_owned())).await),
-        ("policy", registry.set_policy(PolicySpec::Policy("varys".to_owned())).await),
-        ("weight", registry.set_weight("ads", 3.0).await),
-        ("table", registry.set_sensitivity_table("version = 1\n".to_owned()).await),
+        ("register", registry.register(&actor(), "c2", coflow_body(None)).await),
+        ("update", registry.update(&actor(), "c1", flow_bodies("b", "a", None)).await),
+        ("deregister", registry.deregister(&actor(), "c1").await),
+        ("tree", registry.set_policy(&actor(), PolicySpec::Tree(weighted_tree.to_owned())).await),
+        ("policy", registry.set_policy(&actor(), PolicySpec::Policy("varys".to_owned())).await),
+        ("weight", registry.set_weight(&actor(), "ads", 3.0).await),
+        ("table", registry.set_sensitivity_table(&actor(), "version = 1\n".to_owned()).await),
     ] {
         assert_eq!(problem.map_err(|problem| problem.status), Err(503), "{request}");
         assert_eq!(visible_state(&registry).await, before, "{request}");
     }
     registry.store = writable_store;
     // A policy that uses sizes would refuse this registration.
-    registry.register("c2", coflow_body(None)).await.unwrap();
+    registry.register(&actor(), "c2", coflow_body(None)).await.unwrap();
     // Refused requests are not stored.
-    assert_eq!(registry.set_policy(PolicySpec::Policy("varys".to_owned())).await.unwrap_err().status, 422);
-    assert_eq!(registry.update("c1", Vec::new()).await.unwrap_err().status, 422);
+    assert_eq!(
+        registry.set_policy(&actor(), PolicySpec::Policy("varys".to_owned())).await.unwrap_err().status,
+        422
+    );
+    assert_eq!(registry.update(&actor(), "c1", Vec::new()).await.unwrap_err().status, 422);
     assert!(registry.store.get::<Override<PolicySpec>>(Table::Settings, POLICY_KEY).unwrap().is_none());
     assert_eq!(
         registry.store.records::<StoredCoflow>(Table::Coflows).unwrap().remove(0).1.into_parts().1.flows,
         flow_bodies("a", "b", Some(1_000_000))
     );
     // Accepted requests are stored.
-    registry.set_policy(PolicySpec::Tree(weighted_tree.to_owned())).await.unwrap();
-    registry.set_weight("ads", 3.0).await.unwrap();
-    registry.update("c1", flow_bodies("b", "a", None)).await.unwrap();
+    registry.set_policy(&actor(), PolicySpec::Tree(weighted_tree.to_owned())).await.unwrap();
+    registry.set_weight(&actor(), "ads", 3.0).await.unwrap();
+    registry.update(&actor(), "c1", flow_bodies("b", "a", None)).await.unwrap();
     assert_ne!(visible_state(&registry).await, before);
     assert!(registry.store.get::<Override<PolicySpec>>(Table::Settings, POLICY_KEY).unwrap().is_some());
 }

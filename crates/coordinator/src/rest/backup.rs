@@ -7,11 +7,13 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{Api, Client};
+use super::Api;
+use crate::audit::Actor;
 use crate::problem::Problem;
 use crate::store::{Snapshot, StoreError};
 
@@ -27,11 +29,11 @@ const MAX_WAITING_CHUNKS: usize = 4;
 /// A consistent backup of the store, as lines of JSON (docs/api.md). Operators only. A second concurrent backup is refused.
 #[utoipa::path(get, path = "/v1/backup", operation_id = "back_up",
     responses((status = 200, description = "The backup", body = String, content_type = "application/x-ndjson"), Problem))]
-pub async fn backup(State(api): State<Api>, client: Client) -> Result<Response, Problem> {
-    if !client.may_change(None) {
+pub async fn backup(State(api): State<Api>, actor: Actor) -> Result<Response, Problem> {
+    if !actor.identity().may_change(None) {
         return Err(Problem::forbidden(format!(
             "{} may not back up the store; expected an operator",
-            *client
+            actor.identity()
         )));
     }
     let Ok(permit) = api.backup_permits.clone().try_acquire_owned() else {
@@ -40,6 +42,7 @@ pub async fn backup(State(api): State<Api>, client: Client) -> Result<Response, 
         ));
     };
     let snapshot = api.registry.snapshot()?;
+    api.registry.audit().note_accepted(&actor, Value::Null, Value::Null);
     let (chunks, body) = mpsc::channel(MAX_WAITING_CHUNKS);
     // Reading waits for the disk and for the client, so it runs on a thread of the pool for blocking work.
     spawn_blocking(move || {

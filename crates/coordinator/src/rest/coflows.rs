@@ -13,6 +13,7 @@ use super::{
     Api, Client, check_may_change, check_may_change_existing, check_may_see, run_to_completion,
     run_without_content, service_or_own,
 };
+use crate::audit::Actor;
 use crate::config::Host;
 use crate::control_plane::{self, CoflowStatus};
 use crate::overlay;
@@ -274,17 +275,17 @@ pub async fn show(
     responses((status = 200, description = "The coflow is registered", body = RegisteredCoflow), Problem))]
 pub async fn register(
     State(api): State<Api>,
-    client: Client,
+    actor: Actor,
     PathParam(id): PathParam,
     JsonObject(body): JsonObject<CoflowBody>,
 ) -> Result<Json<RegisteredCoflow>, Problem> {
-    let service = service_or_own(&client, body.service.clone());
-    check_may_change(&client, Some(&service))?;
+    let service = service_or_own(actor.identity(), body.service.clone());
+    check_may_change(actor.identity(), Some(&service))?;
     let application = body.application.clone().unwrap_or_else(|| ServiceNames::DEFAULT.to_owned());
     let flows = body.flows.len();
     let body = CoflowBody { service: Some(service.clone()), application: Some(application.clone()), ..body };
     let registered_id = id.clone();
-    run_to_completion(async move { api.registry.register(&registered_id, body).await }).await?;
+    run_to_completion(async move { api.registry.register(&actor, &registered_id, body).await }).await?;
     Ok(Json(RegisteredCoflow { id, service, application, flows }))
 }
 
@@ -295,12 +296,12 @@ pub async fn register(
     request_body = FlowList, responses((status = 204, description = "The flows are replaced"), Problem))]
 pub async fn update(
     State(api): State<Api>,
-    client: Client,
+    actor: Actor,
     PathParam(id): PathParam,
     JsonValue(FlowList(flows)): JsonValue<FlowList>,
 ) -> Result<StatusCode, Problem> {
-    check_may_change_existing(&client, api.registry.service_of(&id)).await?;
-    run_without_content(async move { api.registry.update(&id, flows).await }).await
+    check_may_change_existing(actor.identity(), api.registry.service_of(&id)).await?;
+    run_without_content(async move { api.registry.update(&actor, &id, flows).await }).await
 }
 
 /// Removes a coflow, active or completed.
@@ -309,9 +310,9 @@ pub async fn update(
     responses((status = 204, description = "The coflow is removed"), Problem))]
 pub async fn deregister(
     State(api): State<Api>,
-    client: Client,
+    actor: Actor,
     PathParam(id): PathParam,
 ) -> Result<StatusCode, Problem> {
-    check_may_change_existing(&client, api.registry.service_of(&id)).await?;
-    run_without_content(async move { api.registry.deregister(&id).await }).await
+    check_may_change_existing(actor.identity(), api.registry.service_of(&id)).await?;
+    run_without_content(async move { api.registry.deregister(&actor, &id).await }).await
 }

@@ -78,6 +78,7 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
         switches: (switches.len(), count_present(switches)),
         epoch: api.registry.epoch(),
         store: api.registry.store_status(),
+        audit_entries: [api.registry.audit().written(), api.registry.audit().lost()],
         connections_over_limit: api.ports.admission.over_limit(),
         conflicts: ConflictReason::ALL.map(|reason| (reason.name(), count_conflicts(&states, reason))),
         overview,
@@ -107,6 +108,8 @@ struct MetricValues {
     epoch: u64,
     store: StoreStatus,
     connections_over_limit: u64,
+    /// Number of written and of lost entries of the audit log.
+    audit_entries: [u64; 2],
     /// Number of interfaces with a conflict, by reason.
     conflicts: [(&'static str, usize); ConflictReason::ALL.len()],
 }
@@ -143,6 +146,12 @@ impl Collector for MetricValues {
             ("weir_connections_over_limit", over_limit_help, self.connections_over_limit),
             ("weir_store_failed_writes", "Failed writes of the store", self.store.failed_writes),
             ("weir_store_recoveries", "Times that the store could be written again", self.store.recoveries),
+            ("weir_audit_entries", "Entries written to the audit log", self.audit_entries[0]),
+            (
+                "weir_audit_entries_lost",
+                "Entries of the audit log that could not be written",
+                self.audit_entries[1],
+            ),
             ("weir_reports", "Reports received", overview.received_reports),
             (
                 "weir_udp_measurements_forwarded",

@@ -8,6 +8,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::body::{JsonObject, PathParam};
 use super::{Api, Client, check_may_change, check_may_see, run_without_content};
+use crate::audit::Actor;
 use crate::policy::PolicySpec;
 use crate::problem::Problem;
 use crate::registry::ServiceState;
@@ -35,11 +36,11 @@ pub async fn show(State(api): State<Api>, client: Client) -> Result<Json<PolicyS
     request_body = PolicySpec, responses((status = 204, description = "The policy is set"), Problem))]
 pub async fn set(
     State(api): State<Api>,
-    client: Client,
+    actor: Actor,
     JsonObject(spec): JsonObject<PolicySpec>,
 ) -> Result<StatusCode, Problem> {
-    check_may_change(&client, None)?;
-    run_without_content(async move { api.registry.set_policy(spec).await }).await
+    check_may_change(actor.identity(), None)?;
+    run_without_content(async move { api.registry.set_policy(&actor, spec).await }).await
 }
 
 /// All services; for a framework, its own.
@@ -58,10 +59,10 @@ pub async fn services(State(api): State<Api>, client: Client) -> Result<Json<Vec
     request_body = ServiceParameters, responses((status = 204, description = "The weight is set"), Problem))]
 pub async fn set_service(
     State(api): State<Api>,
-    client: Client,
+    actor: Actor,
     PathParam(name): PathParam,
     JsonObject(body): JsonObject<ServiceParameters>,
 ) -> Result<StatusCode, Problem> {
-    check_may_change(&client, None)?;
-    run_without_content(async move { api.registry.set_weight(&name, body.weight).await }).await
+    check_may_change(actor.identity(), None)?;
+    run_without_content(async move { api.registry.set_weight(&actor, &name, body.weight).await }).await
 }

@@ -11,6 +11,7 @@ use super::{
     Api, Client, check_may_change, check_may_change_existing, check_may_see, run_to_completion,
     run_without_content, service_or_own,
 };
+use crate::audit::Actor;
 use crate::problem::Problem;
 use crate::registry::{Application, ApplicationBody, Connection, ConnectionBody, ObservedState, PortQueues};
 use crate::values::Id;
@@ -32,11 +33,11 @@ pub async fn sensitivity_table(State(api): State<Api>, client: Client) -> Result
     responses((status = 204, description = "The sensitivity table is set"), Problem))]
 pub async fn set_sensitivity_table(
     State(api): State<Api>,
-    client: Client,
+    actor: Actor,
     TextBody(text): TextBody,
 ) -> Result<StatusCode, Problem> {
-    check_may_change(&client, None)?;
-    run_without_content(async move { api.registry.set_sensitivity_table(text).await }).await
+    check_may_change(actor.identity(), None)?;
+    run_without_content(async move { api.registry.set_sensitivity_table(&actor, text).await }).await
 }
 
 /// All applications; for a framework, its own.
@@ -70,14 +71,16 @@ pub async fn show(
     request_body = ApplicationBody, responses((status = 200, description = "The application is registered", body = Application), Problem))]
 pub async fn register(
     State(api): State<Api>,
-    client: Client,
+    actor: Actor,
     PathParam(id): PathParam,
     JsonObject(body): JsonObject<ApplicationBody>,
 ) -> Result<Json<Application>, Problem> {
-    let service = service_or_own(&client, body.service);
-    check_may_change(&client, Some(&service))?;
+    let service = service_or_own(actor.identity(), body.service);
+    check_may_change(actor.identity(), Some(&service))?;
     let body = ApplicationBody { service: Some(service), model: body.model };
-    run_to_completion(async move { api.registry.register_application(&id, body).await }).await.map(Json)
+    run_to_completion(async move { api.registry.register_application(&actor, &id, body).await })
+        .await
+        .map(Json)
 }
 
 /// Removes an application without open connections.
@@ -86,11 +89,11 @@ pub async fn register(
     responses((status = 204, description = "The application is removed"), Problem))]
 pub async fn deregister(
     State(api): State<Api>,
-    client: Client,
+    actor: Actor,
     PathParam(id): PathParam,
 ) -> Result<StatusCode, Problem> {
-    check_may_change_existing(&client, api.registry.service_of_application(&id)).await?;
-    run_without_content(async move { api.registry.deregister_application(&id).await }).await
+    check_may_change_existing(actor.identity(), api.registry.service_of_application(&id)).await?;
+    run_without_content(async move { api.registry.deregister_application(&actor, &id).await }).await
 }
 
 /// One connection.
@@ -114,12 +117,13 @@ pub async fn connection(
     request_body = ConnectionBody, responses((status = 200, description = "The connection is open", body = Connection), Problem))]
 pub async fn open(
     State(api): State<Api>,
-    client: Client,
+    actor: Actor,
     PathParam(id): PathParam,
     JsonObject(body): JsonObject<ConnectionBody>,
 ) -> Result<Json<Connection>, Problem> {
-    check_may_change_existing(&client, api.registry.service_of_application(&body.application)).await?;
-    run_to_completion(async move { api.registry.open(&id, body).await }).await.map(Json)
+    check_may_change_existing(actor.identity(), api.registry.service_of_application(&body.application))
+        .await?;
+    run_to_completion(async move { api.registry.open(&actor, &id, body).await }).await.map(Json)
 }
 
 /// Closes a connection.
@@ -128,13 +132,14 @@ pub async fn open(
     responses((status = 204, description = "The connection is closed"), Problem))]
 pub async fn close(
     State(api): State<Api>,
-    client: Client,
+    actor: Actor,
     PathParam(id): PathParam,
 ) -> Result<StatusCode, Problem> {
-    check_may_see(&client, None)?;
+    check_may_see(actor.identity(), None)?;
     let connection = api.registry.connection(&id).await?;
-    check_may_change_existing(&client, api.registry.service_of_application(&connection.application)).await?;
-    run_without_content(async move { api.registry.close(&id).await }).await
+    check_may_change_existing(actor.identity(), api.registry.service_of_application(&connection.application))
+        .await?;
+    run_without_content(async move { api.registry.close(&actor, &id).await }).await
 }
 
 /// Computed queues of all links with a known connection, or of all links if queues belong to services. Orders to a host

@@ -126,7 +126,8 @@ fn record_location(table: Table, key: &str) -> Location {
     Location::Record { table: table.name(), key: key.to_owned() }
 }
 
-fn hex(digest: &impl AsRef<[u8]>) -> String {
+/// The bytes of a digest as hexadecimal digits.
+pub(crate) fn hex(digest: &impl AsRef<[u8]>) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
