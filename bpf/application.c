@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
 // Two programs at an application's cgroup. `steer` sets the priority of its packets to the class at their interface. `follow` reports
-// when its TCP connections open and close, counts their bytes, and sets their pacing rate. README.md lists the maps.
+// when its TCP connections open and close, counts their bytes, and sets their pacing rate. `release` looks at all sockets once, and ends
+// the rates of idle connections. README.md lists the maps.
 //
 // Each application has its own programs, which differ in APPLICATION; they share the maps. A port rule has `follow` only, at the root
 // cgroup.
@@ -33,7 +34,27 @@ volatile const __u64 NAMESPACE = 0;
 // Whether the kernel has its types (BTF), which give the offsets below at load time (CO-RE).
 volatile const __u32 HAS_TYPES = 0;
 
-// Fields of a kernel type that are read.
+// Fields of kernel types that are read.
+struct in6_addr {
+	union {
+		__u32 u6_addr32[4];
+	} in6_u;
+} __attribute__((preserve_access_index));
+
+struct sock_common {
+	__u16 skc_family;
+	__u16 skc_num;
+	__be16 skc_dport;
+	__be32 skc_rcv_saddr;
+	__be32 skc_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+	struct in6_addr skc_v6_daddr;
+} __attribute__((preserve_access_index));
+
+struct bpf_iter__tcp {
+	struct sock_common *sk_common;
+} __attribute__((preserve_access_index));
+
 struct tcp_sock {
 	__u32 write_seq;
 	__u32 snd_nxt;
@@ -336,4 +357,50 @@ int follow(struct bpf_sock_ops *ops)
 	update_backlog(ops, connection);
 	set_pacing_rate(ops, &ends, connection);
 	return 1;
+}
+
+static void read_socket_ends(struct sock_common *socket, struct ends *ends)
+{
+	__u32 *local = (__u32 *)ends->local, *remote = (__u32 *)ends->remote;
+
+	if (socket->skc_family == AF_INET) {
+		local[2] = remote[2] = bpf_htonl(0xffff);
+		local[3] = socket->skc_rcv_saddr;
+		remote[3] = socket->skc_daddr;
+	} else {
+		for (int at = 0; at < 4; at++) {
+			local[at] = socket->skc_v6_rcv_saddr.in6_u.u6_addr32[at];
+			remote[at] = socket->skc_v6_daddr.in6_u.u6_addr32[at];
+		}
+	}
+	ends->local_port = socket->skc_num;
+	ends->remote_port = bpf_ntohs(socket->skc_dport);
+}
+
+SEC("iter/tcp")
+int release(struct bpf_iter__tcp *context)
+{
+	struct sock_common *socket = context->sk_common;
+	struct connection *connection;
+	struct pacing_entry *entry;
+	struct tcp_sock *tcp;
+	struct ends ends = {};
+	__u32 own_rate;
+
+	if (!socket)
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(socket);
+	if (!tcp)
+		return 0;
+	read_socket_ends(socket, &ends);
+	connection = bpf_map_lookup_elem(&connections, &ends);
+	if (!connection || connection->cookie != bpf_get_socket_cookie(tcp) || connection->pacing_rate == UNPACED)
+		return 0;
+	entry = bpf_map_lookup_elem(&paces, &ends);
+	if (entry && entry->rate && bpf_ktime_get_ns() < entry->lease_end)
+		return 0;
+	own_rate = connection->own_rate;
+	if (bpf_setsockopt(tcp, SOL_SOCKET, SO_MAX_PACING_RATE, &own_rate, sizeof(own_rate)) == 0)
+		connection->pacing_rate = UNPACED;
+	return 0;
 }

@@ -19,6 +19,7 @@ mod maps;
 mod program;
 mod record;
 mod socket_leases;
+mod sweep;
 mod throttle;
 
 use std::error::Error;
@@ -42,7 +43,8 @@ use folder::{FolderKind, PinFolder};
 use maps::Maps;
 pub(crate) use program::attach_egress;
 pub use record::{ApplicationId, Connection, ConnectionEnds, ConnectionEvent, EventKind};
-pub use socket_leases::{SocketLeases, Sweep};
+pub use socket_leases::SocketLeases;
+pub use sweep::Sweep;
 pub use throttle::{ThrottleMaps, UdpByteCount};
 
 /// The minimum pacing rate, in bytes per second: 100 kbit/s. A lower rate is raised to it, so that no connection stops.
@@ -413,7 +415,7 @@ impl Traffic {
         let ids: Vec<u64> = self.applications.iter().map(|known| known.id).collect();
         let interfaces: Vec<u32> = self.interfaces.iter().map(|&(_, index)| index).collect();
         self.maps.retain_applications(&ids)?;
-        self.maps.retain_classes_and_rates(&ids, &interfaces)?;
+        self.maps.retain_classes_and_rates(&ids, &interfaces, &self.folder)?;
         self.retain_programs()?;
         self.maps.retain_connections(&ids)
     }
@@ -537,13 +539,13 @@ impl Traffic {
         self.maps.loss_counts()
     }
 
-    /// Removes all programs and maps from the kernel, after the pacing rates. Returns the number of connections that keep their pacing rate
-    /// because their peers acknowledged nothing for a second.
+    /// Removes all programs and maps from the kernel, after the pacing rates. Where the agent may not look at all sockets, it waits for a
+    /// second for acknowledgements, and returns the number of connections without any, which keep their pacing rate.
     ///
     /// # Errors
     /// If a program, map or file cannot be removed.
     pub fn stop(mut self) -> Result<usize, TrafficError> {
-        let still_paced = self.maps.retain_classes_and_rates(&[], &[])?;
+        let still_paced = self.maps.retain_classes_and_rates(&[], &[], &self.folder)?;
         self.folder.remove()?;
         Ok(still_paced)
     }
@@ -569,7 +571,7 @@ pub fn cleanup() -> Result<bool, TrafficError> {
         if folder.is_current(FolderKind::Applications)
             && let Ok(mut maps) = Maps::open(&folder)
         {
-            maps.retain_classes_and_rates(&[], &[])?;
+            maps.retain_classes_and_rates(&[], &[], &folder)?;
         }
         folder.remove()?;
     }

@@ -11,7 +11,7 @@ use rustix::thread::{MembarrierCommand, membarrier};
 use super::cgroup::TrafficClass;
 use super::folder::PinFolder;
 use super::record::{CONNECTION_BYTES, Connection, ConnectionEnds, ConnectionEvent, ENDS_BYTES};
-use super::{LossCounts, TrafficError};
+use super::{LossCounts, TrafficError, program};
 
 /// The time limit for the removal of pacing rates. A busy connection removes its rate at the next acknowledgement.
 const UNPACE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -208,16 +208,17 @@ impl Maps {
     }
 
     /// Removes the classes and pacing rates of all other applications and interfaces. Programs continue for a moment after their files are
-    /// removed, and a connection keeps its pacing rate without a program. Returns the number of connections that still have a rate after
-    /// a second.
+    /// removed, and a connection keeps its pacing rate without a program. Rates of idle connections end too, if the kernel has the program
+    /// for it. Returns the number of connections that still have a rate after a second.
     pub fn retain_classes_and_rates(
         &mut self,
         applications: &[u64],
         interfaces: &[u32],
+        folder: &PinFolder,
     ) -> Result<usize, TrafficError> {
         self.retain_classes(applications, interfaces)?;
         let is_other = |connection: &Connection| !applications.contains(&connection.application.0);
-        let started = Instant::now();
+        let (started, mut has_released) = (Instant::now(), false);
         loop {
             let mut still_paced = 0;
             for (ends, connection) in self.connections()?.iter().filter(|(_, known)| is_other(known)) {
@@ -226,6 +227,11 @@ impl Maps {
             }
             if still_paced == 0 || started.elapsed() > UNPACE_TIMEOUT {
                 return Ok(still_paced);
+            }
+            if !std::mem::replace(&mut has_released, true) {
+                // Without the privileges, the rates end at the next acknowledgements.
+                let _ = program::release_connections(folder);
+                continue;
             }
             thread::sleep(Duration::from_millis(10));
         }

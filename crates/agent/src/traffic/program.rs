@@ -12,6 +12,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 use super::attachment::{Attachment, Programs};
 use super::cgroup::{Cgroup, FIRST_PRIORITY};
 use super::folder::PinFolder;
+use super::sweep::Sweep;
 use super::{MIN_PACING_RATE, TrafficError};
 use crate::htb::MAX_SERVICES;
 use crate::namespace;
@@ -44,6 +45,14 @@ fn load_application_object(folder: &PinFolder, id: u64, port: Option<u16>) -> Re
     loader.override_global("APPLICATION", &id, true).override_global("MIN_PACE", &MIN_PACING_RATE, true);
     loader.override_global("PORT", &port, true).override_global("NAMESPACE", &namespace, true);
     loader.load(APPLICATION).map_err(|error| TrafficError::kernel("the programs at cgroups", &error))
+}
+
+/// Ends the rates of connections whose entry was removed or has expired, also of idle ones.
+///
+/// # Errors
+/// If the kernel refuses the program, which needs its types, CAP_PERFMON and Linux 5.16.
+pub(super) fn release_connections(folder: &PinFolder) -> Result<(), TrafficError> {
+    Sweep::load(load_application_object(folder, 0, None)?, "release")?.run()
 }
 
 /// The kernel's types, if programs may read its structures.

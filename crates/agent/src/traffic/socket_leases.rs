@@ -7,15 +7,13 @@
 //!
 //! The next agent has another lease. It takes over the sockets that programs hand to it; for others the earlier lease ends.
 
-use std::error::Error;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use aya::maps::{HashMap, Map, MapData, MapError};
-use aya::programs::{CgroupAttachMode, Iter, ProgramError, SockOps};
-use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
+use aya::programs::{CgroupAttachMode, ProgramError, SockOps};
+use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use rustix::net::sockopt::socket_cookie;
 
 use super::attachment::Attachment;
@@ -23,12 +21,16 @@ use super::cgroup::Cgroup;
 use super::folder::{FolderKind, PinFolder};
 use super::program::find_program;
 use super::record::UNPACED;
+use super::sweep::Sweep;
 use super::{TrafficError, monotonic_now};
 
 static LEASE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/lease.o"));
 
 /// The name of the program at the root cgroup, and of its file in the folder.
 const EXPIRE: &str = "expire";
+
+/// The name of the program that looks at sockets.
+const SWEEP: &str = "sweep";
 
 /// `struct lease_record` of `bpf/lease.c`: the lease, the program's own rate, and whether the kernel calls `expire`.
 type Record = [u8; 16];
@@ -49,42 +51,6 @@ pub struct SocketLeases {
     sweep: Sweep,
     folder: PinFolder,
     _expire: Attachment,
-}
-
-/// Looks at all sockets of the network namespace, which takes a lock of each.
-#[derive(Clone)]
-pub struct Sweep(Arc<Mutex<Ebpf>>);
-
-impl Sweep {
-    fn load(bpf: Ebpf) -> Result<Sweep, TrafficError> {
-        let to_error = |error: &dyn Error| TrafficError::kernel("the program that looks at sockets", error);
-        let sweep = Sweep(Arc::new(Mutex::new(bpf)));
-        let types = Btf::from_sys_fs().map_err(|error| to_error(&error))?;
-        find_program::<Iter>(&mut sweep.lock(), "sweep")
-            .load("tcp", &types)
-            .map_err(|error| to_error(&error))?;
-        Ok(sweep)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Ebpf> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// Lets the kernel end the rates of new records, and ends those of expired leases.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn run(&self) -> Result<(), TrafficError> {
-        let to_error =
-            |error: &dyn Error| TrafficError::kernel("the sockets of the network namespace", error);
-        let mut bpf = self.lock();
-        let sweep: &mut Iter = find_program(&mut bpf, "sweep");
-        let link = sweep.attach().and_then(|link| sweep.take_link(link)).map_err(|error| to_error(&error))?;
-        let mut sockets = link.into_file().map_err(|error| to_error(&error))?;
-        // The kernel runs the program while the file is read. It prints nothing.
-        io::copy(&mut sockets, &mut io::sink()).map_err(|error| to_error(&error))?;
-        Ok(())
-    }
 }
 
 impl SocketLeases {
@@ -110,7 +76,7 @@ impl SocketLeases {
             maps: Maps::open(&folder)?,
             lease: nanoseconds(monotonic_now()),
             has_new_records: true,
-            sweep: Sweep::load(bpf)?,
+            sweep: Sweep::load(bpf, SWEEP)?,
             _expire: Attachment::pin(&folder, EXPIRE, link)?,
             folder,
         })
@@ -183,7 +149,7 @@ impl SocketLeases {
             if folder.is_current(FolderKind::Leases)
                 && let Ok(mut maps) = Maps::open(&folder)
             {
-                maps.end_leases(&Sweep::load(load(&folder)?)?)?;
+                maps.end_leases(&Sweep::load(load(&folder)?, SWEEP)?)?;
             }
             folder.remove()?;
         }

@@ -10,10 +10,14 @@ use std::time::{Duration, Instant};
 use nix::libc;
 use nix::sys::socket::sockopt::{GetStruct, SetStruct};
 use nix::sys::socket::{getsockopt, setsockopt};
-use weir_agent::traffic::{SocketLeases, TrafficError, cleanup, monotonic_now};
+use weir_agent::traffic::{
+    ConnectionEnds, Rule, SocketLeases, Traffic, TrafficError, cleanup, monotonic_now,
+};
+use weir_core::units::Rate;
 
-use crate::namespace_pair::{NamespacePair, create_pair};
+use crate::namespace_pair::{NamespacePair, create_pair, interface};
 use crate::programs::start_receiver;
+use crate::wait::wait_for;
 
 #[derive(Clone, Copy)]
 struct MaxPacing;
@@ -114,4 +118,39 @@ fn next_agent_and_cleanup_end_rates_of_idle_sockets() {
     assert!(cleanup().unwrap());
     assert_eq!([rate(handed_over), rate(last)], [OWN_RATE; 2]);
     assert!(!cleanup().unwrap());
+}
+
+/// An observed connection whose program writes nothing more, so that its peer acknowledges nothing more.
+#[test]
+fn cleanup_ends_the_rate_of_an_idle_observed_connection() {
+    let test = "leaseobserved";
+    let Some(pair) = create_pair(test) else { return };
+    let port = start_receiver(&pair, 0).0.port();
+    let rule: Rule = format!("web=port/{port}").parse().unwrap();
+    let mut traffic = match Traffic::start(&[rule], &[interface()]) {
+        Err(TrafficError::NotBuilt(why)) => {
+            return eprintln!("{test} skips, since the programs were not built: {why}");
+        }
+        traffic => traffic.unwrap(),
+    };
+    for host in ["10.9.0.2", "fd09::2"] {
+        let mut stream = TcpStream::connect((host, port)).unwrap();
+        set_rate(&stream, OWN_RATE);
+        let ends =
+            ConnectionEnds { local: stream.local_addr().unwrap(), remote: stream.peer_addr().unwrap() };
+        let ordered = Rate::new(ORDERED_RATE as f64).unwrap();
+        wait_for("the connection", || {
+            traffic.set_pacing_rate(ends, Some(ordered), Duration::from_secs(30)).unwrap()
+        });
+        wait_for("the rate", || {
+            stream.write_all(&[0; 100]).unwrap();
+            rate(&stream) == ORDERED_RATE
+        });
+        drop(traffic);
+        assert_eq!(rate(&stream), ORDERED_RATE);
+        assert!(cleanup().unwrap());
+        assert_eq!(rate(&stream), OWN_RATE, "{host}");
+        traffic = Traffic::start(&[format!("web=port/{port}").parse().unwrap()], &[interface()]).unwrap();
+    }
+    assert_eq!(traffic.stop().unwrap(), 0);
 }

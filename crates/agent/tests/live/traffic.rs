@@ -484,7 +484,7 @@ fn next_agent_takes_over_programs_and_connections() {
     // The kernel detaches a program some time after its file is removed. This descriptor makes that time long: the program runs
     // until the end of the test, and must not add the removed connection again.
     let removed_id = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&removed_group.path).unwrap());
-    let removed_program = format!("/sys/fs/bpf/weir/{number}-1/{removed_id:x}-follow");
+    let removed_program = format!("/sys/fs/bpf/weir/{number}-2/{removed_id:x}-follow");
     let _attached_link = aya::programs::links::PinnedLink::from_pin(&removed_program).unwrap();
     let mut traffic = Traffic::start(&application_rules(&[(&kept_group, 7)]), &[interface()]).unwrap();
     assert!(!std::path::Path::new(&older_folder).exists());

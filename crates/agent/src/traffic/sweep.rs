@@ -1,0 +1,51 @@
+//! Runs a program on all TCP sockets of the network namespace.
+
+use std::error::Error;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use aya::programs::Iter;
+use aya::{Btf, Ebpf};
+
+use super::TrafficError;
+use super::program::find_program;
+
+/// A program that looks at each socket, for which it takes the socket's lock.
+#[derive(Clone)]
+pub struct Sweep {
+    bpf: Arc<Mutex<Ebpf>>,
+    program: &'static str,
+}
+
+impl Sweep {
+    /// Loads a program of an object.
+    pub(super) fn load(bpf: Ebpf, program: &'static str) -> Result<Sweep, TrafficError> {
+        let to_error = |error: &dyn Error| TrafficError::kernel("the program that looks at sockets", error);
+        let sweep = Sweep { bpf: Arc::new(Mutex::new(bpf)), program };
+        let types = Btf::from_sys_fs().map_err(|error| to_error(&error))?;
+        let loaded = find_program::<Iter>(&mut sweep.lock(), program).load("tcp", &types);
+        loaded.map_err(|error| to_error(&error))?;
+        Ok(sweep)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ebpf> {
+        self.bpf.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Runs the program once on each socket.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn run(&self) -> Result<(), TrafficError> {
+        let to_error =
+            |error: &dyn Error| TrafficError::kernel("the sockets of the network namespace", error);
+        let mut bpf = self.lock();
+        let program: &mut Iter = find_program(&mut bpf, self.program);
+        let link =
+            program.attach().and_then(|link| program.take_link(link)).map_err(|error| to_error(&error))?;
+        let mut sockets = link.into_file().map_err(|error| to_error(&error))?;
+        // The kernel runs the program while the file is read. It prints nothing.
+        io::copy(&mut sockets, &mut io::sink()).map_err(|error| to_error(&error))?;
+        Ok(())
+    }
+}
