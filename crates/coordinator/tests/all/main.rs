@@ -2,6 +2,7 @@
 
 mod agents;
 mod api;
+mod audit;
 #[path = "../../../core/tests/all/campaign.rs"]
 mod campaign;
 mod certificates;
