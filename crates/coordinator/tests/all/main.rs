@@ -19,6 +19,7 @@ mod fabric;
 mod flood;
 mod overlay;
 mod problems;
+mod quotas;
 mod relays;
 mod rest;
 mod roles;
