@@ -34,7 +34,7 @@ impl Registry {
         let between_regions =
             self.overlay().map(|handle| handle.call(|overlay, _| overlay.usage_by_service().clone()));
         let sharing = self.sharing.lock().await;
-        let quota = &self.framework_quota;
+        let (quota, applications) = (&self.framework_quota, sharing.application_counts());
         let mut all = Vec::new();
         for service in (0..self.names.services() as u32).map(|number| self.names.service(number)) {
             let mut add = |objects, count, max| {
@@ -49,7 +49,7 @@ impl Registry {
             if let Some(usage) = &between_regions {
                 add_coflows(["wan-coflows", "wan-flows"], usage);
             }
-            add("applications", sharing.application_count(service), quota.applications);
+            add("applications", applications.get(service).copied().unwrap_or(0), quota.applications);
             add("connections", sharing.connection_count(service), quota.connections);
         }
         Ok(all)

@@ -314,9 +314,13 @@ impl SharingState {
         Some(known)
     }
 
-    /// Number of applications of a service.
-    pub(super) fn application_count(&self, service: &str) -> usize {
-        self.applications.values().filter(|known| service_of(&known.body) == service).count()
+    /// Number of applications by service.
+    pub(super) fn application_counts(&self) -> BTreeMap<&str, usize> {
+        let mut counts = BTreeMap::new();
+        for known in self.applications.values() {
+            *counts.entry(service_name(&known.body)).or_default() += 1;
+        }
+        counts
     }
 
     /// Number of connections of a service that are open through the API.
@@ -332,7 +336,8 @@ impl SharingState {
         quota: Option<ServiceQuota>,
     ) -> Result<(), Refusal> {
         let Some(quota) = quota.filter(|_| !self.applications.contains_key(id)) else { return Ok(()) };
-        quota::check(service, "applications", self.application_count(service) + 1, quota.applications)
+        let count = self.application_counts().get(service).copied().unwrap_or(0);
+        quota::check(service, "applications", count + 1, quota.applications)
     }
 
     /// Checks the quota of a service for a new connection. A repeated request adds none.
@@ -432,7 +437,11 @@ fn weights_by_service(names: &ServiceNames, weights: &BTreeMap<String, f64>) -> 
 }
 
 fn service_of(body: &ApplicationBody) -> String {
-    body.service.clone().unwrap_or_else(|| ServiceNames::DEFAULT.to_owned())
+    service_name(body).to_owned()
+}
+
+fn service_name(body: &ApplicationBody) -> &str {
+    body.service.as_deref().unwrap_or(ServiceNames::DEFAULT)
 }
 
 fn check_id(id: &str) -> Result<(), Problem> {

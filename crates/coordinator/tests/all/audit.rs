@@ -214,6 +214,29 @@ fn large_bodies_have_short_entries() {
 }
 
 #[test]
+fn coflows_between_regions_have_entries() {
+    let text = format!("audit = \"{FILE}\"\n{}", crate::relays::CONFIG);
+    let server = TestServer::start_with(tempfile::tempdir().unwrap(), text);
+    let flows = |bytes: u64| json!([{ "from": "eu-1", "to": "us-1", "bytes": bytes }]);
+    assert_eq!(put(&server, "/v1/coflows/c1", &json!({ "flows": flows(5) })).0, 200);
+    assert_eq!(put(&server, "/v1/coflows/c1/flows", &flows(7)).0, 204);
+    assert_eq!(send_json_request(&server, "DELETE", "/v1/coflows/c1", b"").0, 204);
+    let entries = read_entries(&audit_file(&server));
+    let outline =
+        |bytes: u64| json!({ "service": "default", "application": "default", "flows": 1, "bytes": bytes });
+    let changes: Vec<[&Value; 3]> =
+        entries[1..].iter().map(|entry| ["action", "before", "after"].map(|field| &entry[field])).collect();
+    assert_eq!(
+        changes,
+        [
+            [&json!("register_coflow"), &Value::Null, &outline(5)],
+            [&json!("update_coflow"), &outline(5), &outline(7)],
+            [&json!("deregister_coflow"), &outline(7), &Value::Null],
+        ]
+    );
+}
+
+#[test]
 fn entries_of_earlier_starts_stay_in_the_file() {
     let mut server = TestServer::start_with(tempfile::tempdir().unwrap(), with_audit_log(CONFIG));
     assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 2 })).0, 204);
