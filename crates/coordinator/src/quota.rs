@@ -7,7 +7,7 @@ use crate::control_plane::Refusal;
 /// Maximum numbers of objects of one service. They apply to requests of its frameworks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceQuota {
-    /// Coflows, active or completed. Those between regions have a quota of their own, of the same size.
+    /// Coflows, active or completed. Those between regions have a separate quota of the same size.
     pub coflows: usize,
     /// Flows of these coflows.
     pub flows: usize,

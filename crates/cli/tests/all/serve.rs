@@ -60,8 +60,9 @@ fn coordinator_answers_ctl_stops_on_sigterm_and_keeps_its_state() {
     // Without a file, the audit log is part of the log, without registrations.
     let mut audited: Vec<Value> = log
         .iter()
-        .filter_map(|line| line.split_once(" audit: "))
-        .map(|(_, entry)| serde_json::from_str(entry).unwrap())
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|line| line["target"] == "audit")
+        .map(|line| serde_json::from_str(line["fields"]["message"].as_str().unwrap()).unwrap())
         .collect();
     audited.retain(|entry| entry["action"] != "start");
     let results: Vec<[&str; 3]> = audited
