@@ -1,7 +1,9 @@
 //! Tests of the audit log, with real certificates.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -194,6 +196,32 @@ fn file_that_cannot_be_written_does_not_refuse_changes() {
     assert_eq!((&entries[0]["before"], &entries[0]["after"]), (&json!(3.0), &json!(4.0)));
 }
 
+/// A pipe that no program reads is like a disk that does not answer: once it is full, writing waits.
+#[test]
+fn file_that_does_not_answer_delays_no_request() {
+    const CHANGES: usize = 20;
+    let folder = tempfile::tempdir().unwrap();
+    let pipe_path = folder.path().join(FILE);
+    assert!(Command::new("mkfifo").arg(&pipe_path).status().unwrap().success());
+    // Open for both directions, so that neither end waits for the other one to be opened.
+    let pipe = OpenOptions::new().read(true).write(true).open(&pipe_path).unwrap();
+    let server = TestServer::start_with(folder, with_audit_log(CONFIG));
+    for change in 0..CHANGES {
+        let comment = format!("# {change}\n").repeat(2000);
+        let tree = format!("{comment}weir-tree = 1\n[default]\npolicy = \"fair\"\n");
+        assert_eq!(put(&server, "/v1/policy", &json!({ "tree": tree })).0, 204);
+    }
+    let registry = server.registry();
+    // An entry has two policies of more than 10 kB, and a pipe 64 KiB.
+    assert!(registry.audit().written() < CHANGES as u64 / 2, "{}", registry.audit().written());
+    assert_eq!(get_text(&server, "/livez").0, 200);
+    let lines = BufReader::new(pipe).lines().take(1 + CHANGES);
+    let entries: Vec<Value> = lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+    assert!(entries[1..].iter().all(|entry| entry["action"] == "set_policy"));
+    registry.audit().flush(TIMEOUT);
+    assert_eq!((registry.audit().written(), registry.audit().lost()), (1 + CHANGES as u64, 0));
+}
+
 #[test]
 fn large_bodies_have_short_entries() {
     let text = with_audit_log(CONFIG).replace("body = \"200kB\"", "body = \"4MB\"");
@@ -204,6 +232,8 @@ fn large_bodies_have_short_entries() {
     let tree = format!("{comment}weir-tree = 1\n[default]\npolicy = \"fair\"\n");
     assert_eq!(put(&server, "/v1/policy", &json!({ "tree": tree })).0, 204);
     assert_eq!(send_json_request(&server, "DELETE", "/v1/coflows/c1", b"").0, 204);
+    let unknown_field = json!({ "x".repeat(100_000): 1 });
+    assert_eq!(put(&server, "/v1/coflows/c2", &unknown_field).0, 422);
     let file = audit_file(&server);
     let entries = read_entries(&file);
     assert_eq!(entries[1]["after"]["flows"], 20_000);
