@@ -31,8 +31,8 @@ use writer::Writer;
 /// Maximum number of entries that wait for the thread.
 const MAX_QUEUED_ENTRIES: usize = 8192;
 
-/// Maximum length of a request's path in an entry, in characters. An id has at most 384 with escapes.
-const MAX_OBJECT_CHARS: usize = 512;
+/// Maximum length of a request's path and of a problem's detail in an entry, in characters. An id has at most 384 with escapes.
+const MAX_TEXT_CHARS: usize = 512;
 
 /// Maximum length of a value in an entry, in bytes. Longer values are replaced by their length and checksum.
 const MAX_VALUE_BYTES: usize = 16 << 10;
@@ -124,7 +124,7 @@ pub struct AuditLog {
 impl Actor {
     /// A request for the path `object`; `action` is its `operationId`.
     pub fn new(identity: Arc<Identity>, peer: SocketAddr, action: String, object: &str) -> Actor {
-        Actor { identity, peer, action, object: object.chars().take(MAX_OBJECT_CHARS).collect() }
+        Actor { identity, peer, action, object: shortened(object) }
     }
 
     /// The identity of the client.
@@ -186,10 +186,10 @@ impl AuditLog {
     }
 
     /// Notes a refused request, within the limit of refusals.
-    pub fn note_refused(&self, actor: &Actor, status: u16, detail: String) {
+    pub fn note_refused(&self, actor: &Actor, status: u16, detail: &str) {
         let key = (identity_name(&actor.identity), status);
         if let Some(suppressed) = self.shared.refusals(|refusals, now| refusals.admit(key, now)) {
-            self.send(actor.entry(Outcome::Refused { status, detail, suppressed }));
+            self.send(actor.entry(Outcome::Refused { status, detail: shortened(detail), suppressed }));
         }
     }
 
@@ -203,7 +203,7 @@ impl AuditLog {
         self.shared.counts.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits until the thread has written all entries, at most for `timeout`. Call this from a thread that may block.
+    /// Waits until the thread has written all entries and the numbers of suppressed refusals, at most for `timeout`. Call this from a thread that may block.
     pub fn flush(&self, timeout: Duration) {
         let (done, receiver) = sync_channel(1);
         if self.messages.try_send(Message::Flush(done)).is_ok() {
@@ -220,6 +220,11 @@ impl AuditLog {
             }
         }
     }
+}
+
+/// The first characters of a text from a request.
+fn shortened(text: &str) -> String {
+    text.chars().take(MAX_TEXT_CHARS).collect()
 }
 
 /// The value, or the length and checksum of its text if it is long.

@@ -34,6 +34,7 @@ use weir_core::tree::TreeError;
 use weir_core::units::{Bytes, Rate, Time};
 use weir_proto::{FRAME_BYTES, MAX_FLOWS_PER_HOST, PAYLOAD_BYTES, is_id};
 
+use crate::quota::{ServiceQuota, UsageByService};
 use crate::values::WEIGHT_RANGE;
 
 mod allocator;
@@ -328,6 +329,8 @@ pub struct ControlPlane {
     id_by_slot: Vec<Option<Arc<str>>>,
     /// Number of flows of all coflows.
     flow_count: usize,
+    /// Coflows and flows of each service.
+    usage: UsageByService,
     rejected_entries: RejectedEntries,
     /// Sum of the orders refused by all agents.
     refused_orders: RefusedOrders,
@@ -376,6 +379,7 @@ impl ControlPlane {
             coflows: BTreeMap::new(),
             id_by_slot: Vec::new(),
             flow_count: 0,
+            usage: UsageByService::default(),
             rejected_entries: RejectedEntries::default(),
             refused_orders: RefusedOrders::default(),
             restored_objects: RestoredObjects::default(),
@@ -443,7 +447,6 @@ impl ControlPlane {
         self.advance_to(now);
         let grace_end = self.new_grace_end();
         let flows: Vec<Flow> = registration.flows.iter().map(|&flow| Flow::new(flow, grace_end)).collect();
-        self.count_flows(&flows, true);
         let id: Arc<str> = id.into();
         let coflow = Coflow {
             registration,
@@ -455,6 +458,7 @@ impl ControlPlane {
             sent_bytes: 0.0,
             decision: None,
         };
+        self.count_coflow(&coflow, true);
         self.coflows.insert(Arc::clone(&id), coflow);
         self.add_to_engine(&id, &spec);
         Ok(true)
@@ -488,8 +492,8 @@ impl ControlPlane {
         self.advance_to(now);
         let (id, mut coflow) =
             self.coflows.remove_entry(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
+        self.count_coflow(&coflow, false);
         let mut old_flows = std::mem::take(&mut coflow.flows);
-        self.count_flows(&old_flows, false);
         for (index, old) in old_flows.iter().enumerate() {
             let hosts_of = |t: &Transfer| (t.src, t.dst);
             if flows.get(index).is_none_or(|new| hosts_of(new) != hosts_of(&old.transfer))
@@ -510,7 +514,7 @@ impl ControlPlane {
                 _ => Flow::new(transfer, grace_end),
             })
             .collect();
-        self.count_flows(&coflow.flows, true);
+        self.count_coflow(&coflow, true);
         coflow.sent_bytes = coflow.flows.iter().map(|flow| flow.sent_bytes).sum();
         let old_registration = std::mem::replace(&mut coflow.registration, registration);
         coflow.first_flows.get_or_insert(old_registration.flows);
@@ -555,7 +559,7 @@ impl ControlPlane {
         self.advance_to(now);
         let (id, coflow) =
             self.coflows.remove_entry(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
-        self.count_flows(&coflow.flows, false);
+        self.count_coflow(&coflow, false);
         if let Some(slot) = coflow.slot {
             self.engine.withdraw_coflow(slot, self.now);
             self.id_by_slot[slot as usize] = None;
@@ -669,8 +673,42 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Adds flows to the counts, or removes them if `is_added` is false.
-    fn count_flows(&mut self, flows: &[Flow], is_added: bool) {
+    /// Checks the quota of a service for a new coflow. A repeated registration adds none.
+    ///
+    /// # Errors
+    /// [`Refusal::QuotaReached`]
+    pub fn check_new_quota(
+        &self,
+        id: &str,
+        registration: &Registration,
+        quota: Option<&ServiceQuota>,
+    ) -> Result<(), Refusal> {
+        let Some(quota) = quota.filter(|_| !self.coflows.contains_key(id)) else { return Ok(()) };
+        self.usage.check_new(&registration.service, registration.flows.len(), quota)
+    }
+
+    /// Checks the quota of a service for an update of its coflow with this number of flows.
+    ///
+    /// # Errors
+    /// [`Refusal::QuotaReached`]
+    pub fn check_update_quota(
+        &self,
+        id: &str,
+        flows: usize,
+        quota: Option<&ServiceQuota>,
+    ) -> Result<(), Refusal> {
+        let (Some(quota), Some(coflow)) = (quota, self.coflows.get(id)) else { return Ok(()) };
+        self.usage.check_update(&coflow.registration.service, coflow.flows.len(), flows, quota)
+    }
+
+    /// Adds a coflow and its flows to the counts, or removes them if `is_added` is false.
+    fn count_coflow(&mut self, coflow: &Coflow, is_added: bool) {
+        let (service, flows) = (&coflow.registration.service, &coflow.flows);
+        if is_added {
+            self.usage.add(service, flows.len());
+        } else {
+            self.usage.remove(service, flows.len());
+        }
         let adjust = |count: &mut usize, difference: usize| {
             *count = if is_added { *count + difference } else { *count - difference }
         };

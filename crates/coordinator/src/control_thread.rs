@@ -22,6 +22,7 @@ use crate::control_plane::{
     CoflowOutline, CoflowStatus, CoflowSummary, ControlPlane, Decision, FlowAllocation, HostStatus, Refusal,
     Registration, RejectedEntries, ServiceWeights, Transfer,
 };
+use crate::quota::{ServiceQuota, UsageByService};
 
 mod duration_stats;
 mod histogram;
@@ -287,12 +288,21 @@ impl Handle {
 
     // Requests of frameworks.
 
-    /// See [`ControlPlane::register`].
+    /// See [`ControlPlane::register`]. A `quota` applies to the service of the coflow.
     ///
     /// # Errors
     /// [`RequestError`]: the control plane refused the request, or the coordinator has stopped.
-    pub async fn register(&self, id: String, registration: Registration) -> Result<bool, RequestError> {
-        Ok(self.call(move |state| state.plane.register(&id, registration, state.now())).await??)
+    pub async fn register(
+        &self,
+        id: String,
+        registration: Registration,
+        quota: Option<ServiceQuota>,
+    ) -> Result<bool, RequestError> {
+        let register = move |state: &mut State| {
+            state.plane.check_new_quota(&id, &registration, quota.as_ref())?;
+            state.plane.register(&id, registration, state.now())
+        };
+        Ok(self.call(register).await??)
     }
 
     /// See [`ControlPlane::restore`].
@@ -308,20 +318,38 @@ impl Handle {
         Ok(self.call(move |state| state.plane.restore(&id, registration, first_flows, state.now())).await??)
     }
 
-    /// See [`ControlPlane::update`].
+    /// See [`ControlPlane::update`]. A `quota` applies to the service of the coflow.
     ///
     /// # Errors
     /// [`RequestError`]: the control plane refused the request, or the coordinator has stopped. The coflow is unchanged.
-    pub async fn update(&self, id: String, flows: Vec<Transfer>) -> Result<(), RequestError> {
-        Ok(self.call(move |state| state.plane.update(&id, &flows, state.now())).await??)
+    pub async fn update(
+        &self,
+        id: String,
+        flows: Vec<Transfer>,
+        quota: Option<ServiceQuota>,
+    ) -> Result<(), RequestError> {
+        let update = move |state: &mut State| {
+            state.plane.check_update_quota(&id, flows.len(), quota.as_ref())?;
+            state.plane.update(&id, &flows, state.now())
+        };
+        Ok(self.call(update).await??)
     }
 
-    /// See [`ControlPlane::check_update`].
+    /// See [`ControlPlane::check_update`]. A `quota` applies to the service of the coflow.
     ///
     /// # Errors
     /// [`RequestError`]: the control plane would refuse the update, or the coordinator has stopped.
-    pub async fn check_update(&self, id: String, flows: Vec<Transfer>) -> Result<(), RequestError> {
-        Ok(self.call(move |state| state.plane.check_update(&id, &flows)).await??)
+    pub async fn check_update(
+        &self,
+        id: String,
+        flows: Vec<Transfer>,
+        quota: Option<ServiceQuota>,
+    ) -> Result<(), RequestError> {
+        let check = move |state: &mut State| {
+            state.plane.check_update_quota(&id, flows.len(), quota.as_ref())?;
+            state.plane.check_update(&id, &flows)
+        };
+        Ok(self.call(check).await??)
     }
 
     /// See [`ControlPlane::deregister`]. Returns [`ControlPlane::removal_orders`].
@@ -441,6 +469,14 @@ impl Handle {
     /// [`Stopped`]: the coordinator has stopped.
     pub async fn take_observed_changes(&self) -> Result<Vec<(u32, Vec<ObservedConnections>)>, Stopped> {
         self.call(|state| state.plane.take_observed_changes()).await
+    }
+
+    /// See [`ControlPlane::usage_by_service`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn usage_by_service(&self) -> Result<UsageByService, Stopped> {
+        self.call(|state| state.plane.usage_by_service().clone()).await
     }
 
     /// See [`ControlPlane::coflow_outline`].

@@ -22,6 +22,7 @@ pub mod overlay;
 pub mod peers;
 pub mod policy;
 pub mod problem;
+pub mod quota;
 pub mod registry;
 pub mod relays;
 pub mod rest;

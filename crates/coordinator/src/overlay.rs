@@ -24,6 +24,7 @@ use weir_proto::relay::{MAX_RELAY_COFLOWS, RelayOrder, RelayPeer, RelayReport};
 
 use crate::config;
 use crate::control_plane::Refusal;
+use crate::quota::{ServiceQuota, UsageByService};
 
 mod bandwidth;
 mod coflow;
@@ -87,6 +88,8 @@ pub struct Overlay {
     numbers: BTreeMap<Arc<str>, u32>,
     next_number: u32,
     flow_count: usize,
+    /// Coflows and flows of each service.
+    usage: UsageByService,
     samples: LinkSamples,
     /// The last applied decision.
     decision: Decision,
@@ -119,6 +122,7 @@ impl Overlay {
             numbers: BTreeMap::new(),
             next_number: 0,
             flow_count: 0,
+            usage: UsageByService::default(),
             samples: LinkSamples::new(&config.area),
             decision: Decision::default(),
             needs_decision: false,
@@ -176,6 +180,8 @@ impl Overlay {
             return Err(Refusal::UnknownCoflow(id.to_owned()));
         };
         self.flow_count = self.flow_count - coflow.registration.flows.len() + flows.len();
+        self.usage.remove(&coflow.service, coflow.registration.flows.len());
+        self.usage.add(&coflow.service, flows.len());
         coflow.replace_flows(flows, &self.config);
         self.note_change();
         Ok(())
@@ -194,6 +200,39 @@ impl Overlay {
         )
     }
 
+    /// Checks the quota of a service for a new coflow. A repeated registration adds none.
+    ///
+    /// # Errors
+    /// [`Refusal::QuotaReached`]
+    pub fn check_new_quota(
+        &self,
+        id: &str,
+        registration: &Registration,
+        quota: Option<&ServiceQuota>,
+    ) -> Result<(), Refusal> {
+        let Some(quota) = quota.filter(|_| !self.numbers.contains_key(id)) else { return Ok(()) };
+        self.usage.check_new(&registration.service, registration.flows.len(), quota)
+    }
+
+    /// Checks the quota of a service for an update of its coflow with this number of flows.
+    ///
+    /// # Errors
+    /// [`Refusal::QuotaReached`]
+    pub fn check_update_quota(
+        &self,
+        id: &str,
+        flows: usize,
+        quota: Option<&ServiceQuota>,
+    ) -> Result<(), Refusal> {
+        let (Some(quota), Some(coflow)) = (quota, self.coflow(id)) else { return Ok(()) };
+        self.usage.check_update(&coflow.service, coflow.registration.flows.len(), flows, quota)
+    }
+
+    /// Coflows and flows of each service.
+    pub fn usage_by_service(&self) -> &UsageByService {
+        &self.usage
+    }
+
     /// Removes a coflow, active or completed.
     ///
     /// # Errors
@@ -202,6 +241,7 @@ impl Overlay {
         let number = self.numbers.remove(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
         if let Some(coflow) = self.coflows.remove(&number) {
             self.flow_count -= coflow.registration.flows.len();
+            self.usage.remove(&coflow.service, coflow.registration.flows.len());
         }
         self.note_change();
         Ok(())
@@ -335,6 +375,7 @@ impl Overlay {
         for (_, coflow) in self.coflows.extract_if(.., |_, coflow| is_expired(coflow)) {
             self.numbers.remove(&coflow.id);
             self.flow_count -= coflow.registration.flows.len();
+            self.usage.remove(&coflow.service, coflow.registration.flows.len());
         }
         let interrupted: Vec<u32> = self
             .coflows
@@ -378,6 +419,7 @@ impl Overlay {
     fn insert(&mut self, id: &str, restored: Restored) {
         let coflow = Coflow::new(id, restored, &self.config);
         self.flow_count += coflow.registration.flows.len();
+        self.usage.add(&coflow.service, coflow.registration.flows.len());
         self.numbers.insert(Arc::clone(&coflow.id), coflow.number);
         self.coflows.insert(coflow.number, coflow);
         self.note_change();

@@ -150,6 +150,14 @@ impl Problem {
         Problem::new(StatusCode::TOO_MANY_REQUESTS, detail)
     }
 
+    /// The quota of a framework is reached: `{wrong}; expected {expected}`.
+    pub fn quota_reached(detail: &str) -> Problem {
+        const HELP: &str =
+            "remove objects of the service, or raise `[limits.framework]` of the configuration";
+        let expected = detail.rsplit_once("expected ").map(|(_, expected)| expected.into());
+        Problem { expected, ..Problem::limit_reached(&format!("{detail}; help: {HELP}")) }
+    }
+
     /// The client lacks the permission.
     pub fn forbidden(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::FORBIDDEN, detail)

@@ -32,6 +32,7 @@ use crate::events::{EventChannel, EventKind};
 use crate::overlay::Handle as OverlayHandle;
 use crate::policy::{PolicyError, PolicySpec, ValidatedPolicy};
 use crate::problem::{Location, Problem};
+use crate::quota::ServiceQuota;
 use crate::store::{Snapshot, Store, StoreError, StoreStatus, Table};
 use crate::values::{self, MAX_FLOW_BYTES, WEIGHT_RANGE, expected_weight};
 
@@ -39,6 +40,7 @@ mod change_watcher;
 mod division;
 mod observed_connections;
 mod overlay;
+mod quota;
 pub(crate) mod records;
 pub mod routing;
 mod sharing;
@@ -50,6 +52,8 @@ use routing::PortMap;
 use stored_coflow::StoredCoflow;
 
 pub use observed_connections::ObservedState;
+pub use quota::ObjectUsage;
+pub(crate) use sharing::MAX_CONNECTIONS;
 pub use sharing::{Application, ApplicationBody, Connection, ConnectionBody, PortQueues};
 
 /// Key of the policy in the store's [`Table::Settings`].
@@ -178,6 +182,7 @@ pub struct Registry {
     /// Events of changes.
     pub events: EventChannel,
     audit: AuditLog,
+    framework_quota: ServiceQuota,
 }
 
 impl Registry {
@@ -257,6 +262,7 @@ impl Registry {
             excess_weights: config.excess_weights.clone(),
             events: EventChannel::new(config.limits.max_queued_events as usize),
             audit,
+            framework_quota: config.limits.framework,
         };
         registry.restore().await?;
         registry.restore_overlay().await.map_err(|error| error.to_string())?;
@@ -455,7 +461,7 @@ impl Registry {
         }
         // A registered coflow is already in the store. A completed coflow is not, and storing it again would register it at
         // the next start.
-        if !self.handle.register(id.to_owned(), registration).await? {
+        if !self.handle.register(id.to_owned(), registration, self.quota_of(actor)).await? {
             return Ok(());
         }
         if let Err(error) = self.store.put(Table::Coflows, id, &StoredCoflow::new(generation, body)).await {
@@ -481,13 +487,14 @@ impl Registry {
         }
         let transfers = self.transfers("", &flows)?;
         let CoflowStatus { registration, first_flows, class, .. } = self.coflow(id).await?;
-        self.handle.check_update(id.to_owned(), transfers.clone()).await.map_err(to_problem)?;
+        let quota = self.quota_of(actor);
+        self.handle.check_update(id.to_owned(), transfers.clone(), quota).await.map_err(to_problem)?;
         let before = CoflowOutline::from(&registration);
         let after = before.clone().with_flows(flows.iter().map(|flow| flow.bytes));
         let first_flows = self.flow_bodies(first_flows.as_ref().unwrap_or(&registration.flows));
         self.store.put(Table::FirstFlows, id, &first_flows).await?;
         self.store.put(Table::Coflows, id, &stored_coflow(&registration, flows)).await?;
-        if let Err(error) = self.handle.update(id.to_owned(), transfers).await {
+        if let Err(error) = self.handle.update(id.to_owned(), transfers, quota).await {
             let was_completed = class.is_none();
             if was_completed {
                 self.store.remove(Table::Coflows, id).await?;
@@ -737,6 +744,7 @@ fn refusal_problem(refusal: Refusal, flows: &str) -> Problem {
         Refusal::IdTaken(_) => return Problem::conflict(&text),
         Refusal::UnknownCoflow(id) => return Problem::not_found("coflow", &id, EXPECTED_COFLOW_ID),
         Refusal::LimitReached { .. } => return Problem::limit_reached(&text),
+        Refusal::QuotaReached { .. } => return Problem::quota_reached(&text),
         Refusal::NoTreeLeaf(_) => return Problem::new(StatusCode::UNPROCESSABLE_ENTITY, text),
         Refusal::InvalidId(id) => (Location::parameter("id"), id),
         Refusal::NoFlows => (Location::Body(flows.to_owned()), "[]".to_owned()),

@@ -45,6 +45,7 @@ mod health;
 mod overlay;
 mod overlay_metrics;
 mod policy;
+mod quota_metrics;
 mod service_metrics;
 mod sharing;
 mod state;

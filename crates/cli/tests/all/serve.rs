@@ -55,8 +55,28 @@ fn coordinator_answers_ctl_stops_on_sigterm_and_keeps_its_state() {
         status.is_some()
     });
     assert!(status.is_some_and(|status| status.success()), "{status:?}");
-    let last = coordinator_process.log.by_ref().lines().map_while(Result::ok).last().unwrap();
-    assert!(last.contains("stopped"), "{last}");
+    let log: Vec<String> = coordinator_process.log.by_ref().lines().map_while(Result::ok).collect();
+    assert!(log.last().unwrap().contains("stopped"), "{log:?}");
+    // Without a file, the audit log is part of the log, without registrations.
+    let mut audited: Vec<Value> = log
+        .iter()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|line| line["target"] == "audit")
+        .map(|line| serde_json::from_str(line["fields"]["message"].as_str().unwrap()).unwrap())
+        .collect();
+    audited.retain(|entry| entry["action"] != "start");
+    let results: Vec<[&str; 3]> = audited
+        .iter()
+        .map(|entry| ["identity", "action", "result"].map(|field| entry[field].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        results,
+        [
+            ["plain text", "set_service", "accepted"],
+            ["plain text", "set_policy", "accepted"],
+            ["plain text", "set_policy", "refused"],
+        ]
+    );
     // The next coordinator reads the policy and the coflow from the store.
     let again = CoordinatorProcess::start(&config);
     assert_eq!(again.ctl(&["policy", "get"]).1, "saath:d=4\n");

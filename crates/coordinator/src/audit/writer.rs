@@ -12,7 +12,7 @@ use weir_tls::LogLimit;
 use super::file::AuditFile;
 use super::{Entry, Message, Outcome, Shared, timestamp};
 
-/// Time between two statements of suppressed refusals.
+/// Time after the last entry about an identity and status before the number of its suppressed refusals has an entry.
 const SUMMARY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Bytes of lines after which a batch is written, even if more entries wait.
@@ -49,7 +49,7 @@ impl Writer {
             Ok(message) => Some(message),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => {
-                self.add_suppressed();
+                self.add_suppressed(Duration::ZERO);
                 self.write_batch();
                 return false;
             }
@@ -62,7 +62,7 @@ impl Writer {
             }
             next = if self.batch.0.len() < MAX_BATCH_BYTES { messages.try_recv().ok() } else { None };
         }
-        self.add_suppressed();
+        self.add_suppressed(if flushed.is_empty() { SUMMARY_INTERVAL } else { Duration::ZERO });
         self.write_batch();
         for done in flushed {
             // The caller may have stopped waiting.
@@ -71,9 +71,9 @@ impl Writer {
         true
     }
 
-    /// Adds the numbers of suppressed refusals, if they are due.
-    fn add_suppressed(&mut self) {
-        let due = self.shared.refusals(|refusals, now| refusals.take_suppressed(now, SUMMARY_INTERVAL));
+    /// Adds the numbers of suppressed refusals of pairs without an entry for `interval`.
+    fn add_suppressed(&mut self, interval: Duration) {
+        let due = self.shared.refusals(|refusals, now| refusals.take_suppressed(now, interval));
         for ((identity, status), suppressed) in due {
             self.add(&Entry {
                 time: timestamp::format(SystemTime::now()),

@@ -1,12 +1,15 @@
 //! Limits for clients of the API.
 
 use weir_core::units::{Bytes, Time};
+use weir_proto::MAX_APPLICATIONS;
 use weir_trace::TraceError;
 use weir_trace::toml_fields::{TableFields, Value};
 
 use super::settings::read_time;
 use crate::admission::Quota;
 use crate::control_plane::Settings;
+use crate::quota::ServiceQuota;
+use crate::registry::MAX_CONNECTIONS;
 
 /// Limits for clients of the API.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,6 +26,8 @@ pub struct Limits {
     pub max_connections_per_identity: u32,
     /// Maximum number of events that wait for a slow client.
     pub max_queued_events: u32,
+    /// Maximum numbers of objects of one service, for requests of its frameworks.
+    pub framework: ServiceQuota,
 }
 
 impl Default for Limits {
@@ -34,6 +39,7 @@ impl Default for Limits {
             max_connections_per_address: 512,
             max_connections_per_identity: 512,
             max_queued_events: 1024,
+            framework: default_quota(&Settings::default()),
         }
     }
 }
@@ -57,6 +63,48 @@ impl Limits {
     }
 }
 
+/// A half of each total for each framework, so that one framework cannot use up all of it.
+fn default_quota(settings: &Settings) -> ServiceQuota {
+    ServiceQuota {
+        coflows: settings.max_coflows.div_ceil(2),
+        flows: settings.max_flows.div_ceil(2),
+        applications: MAX_APPLICATIONS.div_ceil(2),
+        connections: MAX_CONNECTIONS.div_ceil(2),
+    }
+}
+
+/// Reads the quota of a framework. No quota exceeds its total.
+fn read_quota(
+    fields: &TableFields<'_>,
+    value: &Value<'_>,
+    settings: &Settings,
+) -> Result<ServiceQuota, TraceError> {
+    let mut quota_fields = fields.read_table(value, "limits framework ".to_owned())?;
+    let default = default_quota(settings);
+    let mut count = |key, default, total: usize| read_count(&mut quota_fields, key, default, total as u32);
+    let quota = ServiceQuota {
+        coflows: count("coflows", default.coflows, settings.max_coflows)? as usize,
+        flows: count("flows", default.flows, settings.max_flows)? as usize,
+        applications: count("applications", default.applications, MAX_APPLICATIONS)? as usize,
+        connections: count("connections", default.connections, MAX_CONNECTIONS)? as usize,
+    };
+    quota_fields.finish()?;
+    Ok(quota)
+}
+
+/// Reads a number from 1 to `max`.
+fn read_count(
+    fields: &mut TableFields<'_>,
+    key: &'static str,
+    default: usize,
+    max: u32,
+) -> Result<u32, TraceError> {
+    let Some(value) = fields.optional(key) else { return Ok(default as u32) };
+    let expected = format!("a whole number from 1 to {max}");
+    let count = fields.read_u32(&value, &expected)?;
+    if (1..=max).contains(&count) { Ok(count) } else { Err(fields.value_error(&value, &expected)) }
+}
+
 pub(super) fn read_limits(
     fields: &TableFields<'_>,
     value: &Value<'_>,
@@ -64,12 +112,8 @@ pub(super) fn read_limits(
 ) -> Result<(Limits, Settings), TraceError> {
     let mut limit_fields = fields.read_table(value, "limits ".to_owned())?;
     let default = Limits::default();
-    let mut count = |key: &'static str, default: usize, max: u32| -> Result<u32, TraceError> {
-        let Some(value) = limit_fields.optional(key) else { return Ok(default as u32) };
-        let expected = format!("a whole number from 1 to {max}");
-        let count = limit_fields.read_u32(&value, &expected)?;
-        if (1..=max).contains(&count) { Ok(count) } else { Err(limit_fields.value_error(&value, &expected)) }
-    };
+    let mut count =
+        |key: &'static str, default: usize, max: u32| read_count(&mut limit_fields, key, default, max);
     let max_coflows = count("coflows", settings.max_coflows, 10_000_000)? as usize;
     let max_flows = count("flows", settings.max_flows, 100_000_000)? as usize;
     let max_connections = count("connections", default.max_connections as usize, 1_000_000)?;
@@ -96,8 +140,12 @@ pub(super) fn read_limits(
         default.max_request_duration.get(),
     )?;
     let max_request_duration = Time::new(seconds).expect("a time from 100 ms to 10 min is valid");
-    limit_fields.finish()?;
     let settings = Settings { max_coflows, max_flows, ..settings };
+    let framework = match limit_fields.optional("framework") {
+        None => default_quota(&settings),
+        Some(value) => read_quota(&limit_fields, &value, &settings)?,
+    };
+    limit_fields.finish()?;
     Ok((
         Limits {
             max_body,
@@ -106,6 +154,7 @@ pub(super) fn read_limits(
             max_connections_per_address,
             max_connections_per_identity,
             max_queued_events,
+            framework,
         },
         settings,
     ))

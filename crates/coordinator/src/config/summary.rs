@@ -9,6 +9,7 @@ use weir_core::units::Time;
 use super::{Config, Host, Limits, QueueAssignment, Saba, Switch, TlsFiles};
 use crate::control_plane::{Link, Settings};
 use crate::policy::PolicySpec;
+use crate::quota::ServiceQuota;
 
 impl fmt::Display for Config {
     /// A summary of the configuration, for operators.
@@ -71,7 +72,13 @@ impl Config {
         let Limits { max_body, max_request_duration, max_queued_events, .. } = self.limits;
         let Limits { max_connections, max_connections_per_address, max_connections_per_identity, .. } =
             self.limits;
+        let ServiceQuota { coflows, flows, applications, connections } = self.limits.framework;
         writeln!(f, "limits    {max_coflows} coflows, {max_flows} flows")?;
+        writeln!(
+            f,
+            "          a framework: {coflows} coflows, {flows} flows, {applications} applications with {connections} \
+             connections"
+        )?;
         writeln!(
             f,
             "          {max_connections} connections, {max_connections_per_address} an address, \

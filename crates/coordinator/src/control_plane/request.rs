@@ -124,6 +124,16 @@ pub enum Refusal {
     /// A policy tree has no leaf for a service or an application.
     #[error(transparent)]
     NoTreeLeaf(#[from] TreeError),
+    /// The quota of a service is reached.
+    #[error("too many {objects} of service `{service}`; expected at most {max} by its frameworks")]
+    QuotaReached {
+        /// The service.
+        service: String,
+        /// The counted objects.
+        objects: &'static str,
+        /// The quota.
+        max: usize,
+    },
     /// A limit is reached.
     #[error("too many {objects}; expected at most {max}")]
     LimitReached {

@@ -35,7 +35,7 @@ impl ControlPlane {
             coflow.completed_at.is_some_and(|completed| now - completed > keep_completed)
         });
         let expired: Vec<Coflow> = expired.map(|(_, coflow)| coflow).collect();
-        expired.iter().for_each(|coflow| self.count_flows(&coflow.flows, false));
+        expired.iter().for_each(|coflow| self.count_coflow(coflow, false));
         let deviations = self.estimate_progress();
         let is_due = deviations.are_large || self.is_schedule_due();
         if is_due {

@@ -7,6 +7,7 @@ use weir_core::allocation::Allocation;
 use weir_proto::{Conflict, FlowKey, OrderedRate, RefusedOrders, RestoredObjects};
 
 use super::{Coflow, CoflowOutline, ControlPlane, Registration, RejectedEntries, Transfer};
+use crate::quota::UsageByService;
 
 /// A coflow in a list of coflows.
 #[derive(Debug, Clone, PartialEq)]
@@ -107,6 +108,11 @@ impl ControlPlane {
     /// Number of known coflows, active or completed, and the number of their flows.
     pub fn coflow_and_flow_counts(&self) -> (usize, usize) {
         (self.coflows.len(), self.flow_count)
+    }
+
+    /// Coflows and flows of each service.
+    pub fn usage_by_service(&self) -> &UsageByService {
+        &self.usage
     }
 
     /// Whether a coflow has completed; `None` if it is not registered.

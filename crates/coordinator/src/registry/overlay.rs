@@ -13,7 +13,7 @@ use super::{
 use crate::audit::Actor;
 use crate::control_plane::{CoflowOutline, Refusal, UnknownName};
 use crate::events::EventKind;
-use crate::overlay::{ABANDONMENT_TIMEOUT, CoflowStatus, Flow, Handle, Registration, Restored};
+use crate::overlay::{ABANDONMENT_TIMEOUT, CoflowStatus, Flow, Handle, Overlay, Registration, Restored};
 use crate::problem::{Location, Problem};
 use crate::store::{StoreError, Table};
 
@@ -80,7 +80,11 @@ impl Registry {
         if self.handle.service_and_completion(id.to_owned()).await?.is_some() {
             return Err(refusal_problem(Refusal::IdTaken(id.to_owned()), FLOWS_POINTER));
         }
-        let registered = handle.call(|overlay, now| overlay.register(id, registration, now));
+        let quota = self.quota_of(actor);
+        let registered = handle.call(|overlay, now| {
+            overlay.check_new_quota(id, &registration, quota.as_ref())?;
+            overlay.register(id, registration, now)
+        });
         if !registered.map_err(|refusal| refusal_problem(refusal, FLOWS_POINTER))? {
             return Ok(());
         }
@@ -103,7 +107,12 @@ impl Registry {
     ) -> Result<(), Problem> {
         let to_problem = |refusal| refusal_problem(refusal, "");
         let flows = overlay_flows(handle, "", flows)?;
-        handle.call(|overlay, _| overlay.check_update(id, flows.len())).map_err(to_problem)?;
+        let quota = self.quota_of(actor);
+        let check = |overlay: &Overlay| {
+            overlay.check_update_quota(id, flows.len(), quota.as_ref())?;
+            overlay.check_update(id, flows.len())
+        };
+        handle.call(|overlay, _| check(overlay)).map_err(to_problem)?;
         let Some((former, mut stored)) = self.stored_coflow(handle, id) else {
             return Err(Problem::not_found("coflow", id, EXPECTED_COFLOW_ID));
         };
@@ -112,7 +121,11 @@ impl Registry {
         let before = CoflowOutline::from(&former.registration);
         let after = before.clone().with_flows(flows.iter().map(|flow| Some(flow.bytes)));
         self.store.put(Table::OverlayCoflows, id, &stored).await?;
-        if let Err(refusal) = handle.call(|overlay, _| overlay.update(id, flows)) {
+        let updated = handle.call(|overlay, _| {
+            check(overlay)?;
+            overlay.update(id, flows.clone())
+        });
+        if let Err(refusal) = updated {
             self.store_overlay_coflow(handle, id).await?;
             return Err(to_problem(refusal));
         }

@@ -17,19 +17,20 @@ use weir_core::saba::controller::{AppId, ConnectionId, Port};
 use weir_proto::{MAX_APPLICATIONS, MAX_ID_LENGTH, ObservedConnections, Queues};
 use weir_trace::sensitivity::SensitivityTable;
 
-use super::Registry;
 use super::division::LinkDivision;
 use super::routing::PortMap;
+use super::{Registry, refusal_problem};
 use crate::audit::Actor;
 use crate::config::{CableEnd, Config, QueueAssignment};
-use crate::control_plane::{ServiceWeights, UnknownName};
+use crate::control_plane::{Refusal, ServiceWeights, UnknownName};
 use crate::control_thread::Stopped;
 use crate::events::EventKind;
 use crate::problem::{Location, Problem};
+use crate::quota::{self, ServiceQuota};
 use crate::store::{Store, Table};
 
 /// Maximum number of open connections.
-const MAX_CONNECTIONS: usize = 100_000;
+pub(crate) const MAX_CONNECTIONS: usize = 100_000;
 
 /// The expected value where an application is unknown.
 const EXPECTED_APPLICATION_ID: &str = "the id of a registered application";
@@ -119,6 +120,8 @@ pub(super) struct SharingState {
     pub(super) applications: BTreeMap<Arc<str>, Numbered<ApplicationBody>>,
     /// Open connections, with the numbers of both hosts.
     connections: BTreeMap<String, Numbered<(ConnectionBody, [u32; 2])>>,
+    /// Number of these connections by service.
+    connection_counts: BTreeMap<String, usize>,
     /// Observed connections by host.
     pub(super) observed: BTreeMap<u32, Vec<ObservedConnections>>,
     /// The number of the connection in the division that represents all observed connections of a key.
@@ -192,6 +195,7 @@ impl SharingState {
             addresses,
             applications: BTreeMap::new(),
             connections: BTreeMap::new(),
+            connection_counts: BTreeMap::new(),
             observed: BTreeMap::new(),
             observed_numbers: BTreeMap::new(),
             next_number: 0,
@@ -292,10 +296,61 @@ impl SharingState {
         };
         let ports = self.port_map.path(from, Some(to));
         self.division.open(ConnectionId(self.next_number), AppId(application.number), &ports)?;
+        *self.connection_counts.entry(service_of(&application.body)).or_default() += 1;
         self.connections
             .insert(id.to_owned(), Numbered { number: self.next_number, body: (body, [from, to]) });
         self.next_number += 1;
         Ok(true)
+    }
+
+    /// Removes a connection from the open ones, but not from the division.
+    fn remove_connection(&mut self, id: &str) -> Option<Numbered<(ConnectionBody, [u32; 2])>> {
+        let known = self.connections.remove(id)?;
+        let application = self.applications.get(&*known.body.0.application);
+        let service = application.map(|application| service_of(&application.body));
+        if let Some(count) = service.and_then(|service| self.connection_counts.get_mut(&service)) {
+            *count -= 1;
+        }
+        Some(known)
+    }
+
+    /// Number of applications by service.
+    pub(super) fn application_counts(&self) -> BTreeMap<&str, usize> {
+        let mut counts = BTreeMap::new();
+        for known in self.applications.values() {
+            *counts.entry(service_name(&known.body)).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Number of connections of a service that are open through the API.
+    pub(super) fn connection_count(&self, service: &str) -> usize {
+        self.connection_counts.get(service).copied().unwrap_or(0)
+    }
+
+    /// Checks the quota of a service for a new application. A repeated registration adds none.
+    fn check_application_quota(
+        &self,
+        id: &str,
+        service: &str,
+        quota: Option<ServiceQuota>,
+    ) -> Result<(), Refusal> {
+        let Some(quota) = quota.filter(|_| !self.applications.contains_key(id)) else { return Ok(()) };
+        let count = self.application_counts().get(service).copied().unwrap_or(0);
+        quota::check(service, "applications", count + 1, quota.applications)
+    }
+
+    /// Checks the quota of a service for a new connection. A repeated request adds none.
+    fn check_connection_quota(
+        &self,
+        id: &str,
+        application: &str,
+        quota: Option<ServiceQuota>,
+    ) -> Result<(), Refusal> {
+        let Some(quota) = quota.filter(|_| !self.connections.contains_key(id)) else { return Ok(()) };
+        let Some(application) = self.applications.get(application) else { return Ok(()) };
+        let service = service_of(&application.body);
+        quota::check(&service, "connections", self.connection_count(&service) + 1, quota.connections)
     }
 
     fn application(&self, id: &str) -> Result<Application, Problem> {
@@ -382,7 +437,11 @@ fn weights_by_service(names: &ServiceNames, weights: &BTreeMap<String, f64>) -> 
 }
 
 fn service_of(body: &ApplicationBody) -> String {
-    body.service.clone().unwrap_or_else(|| ServiceNames::DEFAULT.to_owned())
+    service_name(body).to_owned()
+}
+
+fn service_name(body: &ApplicationBody) -> &str {
+    body.service.as_deref().unwrap_or(ServiceNames::DEFAULT)
 }
 
 fn check_id(id: &str) -> Result<(), Problem> {
@@ -438,6 +497,8 @@ impl Registry {
         let service = service_of(&body);
         UnknownName::check_service(&self.names, &service)?;
         let mut sharing = self.sharing.lock().await;
+        let within_quota = sharing.check_application_quota(id, &service, self.quota_of(actor));
+        within_quota.map_err(|refusal| refusal_problem(refusal, ""))?;
         let (is_new, changed_levels) = sharing.register(id, body.clone())?;
         sharing.sync_observed_connections()?;
         sharing.division.update();
@@ -543,9 +604,11 @@ impl Registry {
         let from = self.host_number(&body.from, || Location::field("from"))?;
         let to = self.host_number(&body.to, || Location::field("to"))?;
         let mut sharing = self.sharing.lock().await;
+        let within_quota = sharing.check_connection_quota(id, &body.application, self.quota_of(actor));
+        within_quota.map_err(|refusal| refusal_problem(refusal, ""))?;
         let is_new = sharing.open(id, body.clone(), from, to)?;
         if let Err(error) = self.store.put(Table::Connections, id, &body).await {
-            if is_new && let Some(known) = sharing.connections.remove(id) {
+            if is_new && let Some(known) = sharing.remove_connection(id) {
                 sharing.division.close(ConnectionId(known.number))?;
             }
             return Err(error.into());
@@ -566,7 +629,7 @@ impl Registry {
         let mut sharing = self.sharing.lock().await;
         sharing.connection(id)?;
         self.store.remove(Table::Connections, id).await?;
-        if let Some(known) = sharing.connections.remove(id) {
+        if let Some(known) = sharing.remove_connection(id) {
             sharing.division.close(ConnectionId(known.number))?;
             self.audit.note_accepted(actor, json!(known.body.0), Value::Null);
             let changed_ports = sharing.division.update();

@@ -75,7 +75,11 @@ pub(super) async fn note_refusals(State(api): State<Api>, request: Request, next
         || may_change && (status.is_client_error() || status.is_server_error());
     if is_noted && let Some(actor) = actor {
         let detail = response.extensions_mut().remove::<ProblemDetail>();
-        api.registry.audit().note_refused(&actor, status.as_u16(), detail.map_or_else(String::new, |d| d.0));
+        api.registry.audit().note_refused(
+            &actor,
+            status.as_u16(),
+            &detail.map_or_else(String::new, |detail| detail.0),
+        );
     }
     response
 }

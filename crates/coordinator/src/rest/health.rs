@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use super::certificate_metrics::CertificateMetrics;
 use super::overlay_metrics::OverlayMetrics;
+use super::quota_metrics::QuotaMetrics;
 use super::service_metrics::ServiceMetrics;
 use super::{Api, Client, check_may_see};
 use weir_proto::{ConflictReason, CounterTotals};
@@ -88,6 +89,7 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
     metrics.register_collector(Box::new(Arc::new(values)));
     metrics.register_collector(Box::new(CertificateMetrics::new(&api.ports)));
     metrics.register_collector(Box::new(ServiceMetrics(api.registry.service_classes().await)));
+    metrics.register_collector(Box::new(QuotaMetrics(api.registry.object_usage().await?)));
     if let Some(overlay) = overlay {
         metrics.register_collector(Box::new(Arc::new(overlay)));
     }

@@ -45,7 +45,13 @@ fn example_configuration_has_the_documented_values() {
     };
     assert_eq!(services.iter().map(|s| (s.name.as_str(), s.weight)).collect::<Vec<_>>(), [("ads", 2.0)]);
     let text = config.to_string();
-    for line in ["host      store-1: 25Gbit", "interval  8ms, leases of 80ms", "limits    100000 coflows"] {
+    for line in [
+        "host      store-1: 25Gbit",
+        "interval  8ms, leases of 80ms",
+        "limits    100000 coflows",
+        "          a framework: 50000 coflows, 5000000 flows, 2048 applications with 50000 connections",
+        "audit     in the log, without registrations",
+    ] {
         assert!(text.contains(line), "`{line}` in\n{text}");
     }
 }
@@ -53,7 +59,9 @@ fn example_configuration_has_the_documented_values() {
 #[test]
 fn omitted_keys_have_defaults() {
     let config = parse(SMALL).unwrap();
-    assert_eq!(config.store_path, Path::new("folder/weir.redb"));
+    assert_eq!((config.store_path, config.audit_path), (Path::new("folder/weir.redb").to_owned(), None));
+    let audited = parse(&SMALL.replace("policy =", "audit = \"audit.jsonl\"\npolicy =")).unwrap();
+    assert_eq!(audited.audit_path.as_deref(), Some(Path::new("folder/audit.jsonl")));
     assert_eq!(config.names.services(), 1);
     assert!(config.names.find("default", "default").is_some() && config.weights.is_empty());
     let slow = parse(&SMALL.replace("policy =", "interval = \"100ms\"\npolicy =")).unwrap();

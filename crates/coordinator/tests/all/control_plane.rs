@@ -16,6 +16,7 @@ use weir_coordinator::control_plane::{
     ControlPlane, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
     Queues, Refusal, RefusedOrders, Registration, Report, ServiceWeights, Settings, UdpFlow, UdpMeasurement,
 };
+use weir_coordinator::quota::CoflowUsage;
 use weir_core::allocation::Allocation;
 use weir_core::model::{ServiceNames, SizesUnknown, View};
 use weir_core::policy::{AnyPolicy, Policy, build};
@@ -129,6 +130,7 @@ fn flows_per_host_and_in_all_are_limited() {
     assert_eq!(plane.register("c", three.clone(), 1.0), limit_reached("flows of a host", 3));
     plane.tick(1.2);
     assert_eq!((plane.coflow_and_flow_counts(), plane.register("c", three, 1.2)), ((0, 0), Ok(true)));
+    assert_eq!(plane.usage_by_service().of("default"), CoflowUsage { coflows: 1, flows: 3 });
 }
 
 /// A coflow with two flows of unknown sizes sends for 5 s, and then a coflow that is released later. When a flow of the first one

@@ -79,9 +79,9 @@ async fn report_until_order(
 fn connected_host_receives_changes_and_renewals() {
     let (handle, thread) = start_control_thread(Settings::default());
     block_on(async {
-        assert_eq!(handle.register("a".to_owned(), registration(0, 1)).await, Ok(true));
+        assert_eq!(handle.register("a".to_owned(), registration(0, 1), None).await, Ok(true));
         assert_eq!(
-            handle.register("a".to_owned(), registration(0, 2)).await,
+            handle.register("a".to_owned(), registration(0, 2), None).await,
             Err(RequestError::Refused(Refusal::IdTaken("a".to_owned())))
         );
         assert!(handle.subscribe_to_orders(HOSTS as u32).await.unwrap().is_none());
@@ -136,7 +136,7 @@ fn connected_host_receives_changes_and_renewals() {
 fn slow_host_receives_one_full_order() {
     let (handle, _thread) = start_control_thread(Settings::default());
     block_on(async {
-        handle.register("a".to_owned(), registration(0, 1)).await.unwrap();
+        handle.register("a".to_owned(), registration(0, 1), None).await.unwrap();
         let mut orders = handle.subscribe_to_orders(0).await.unwrap().unwrap();
         handle.report(0, Report::default()).await.unwrap();
         // The host reports, but reads no orders.
@@ -144,7 +144,7 @@ fn slow_host_receives_one_full_order() {
             sleep(Duration::from_millis(4)).await;
             handle.report(0, Report { applied: (3, 1), ..Report::default() }).await.unwrap();
         }
-        handle.register("b".to_owned(), registration(0, 2)).await.unwrap();
+        handle.register("b".to_owned(), registration(0, 2), None).await.unwrap();
         let queued_seqs = (0..4).map(|_| orders.try_recv().unwrap().seq).collect::<Vec<_>>();
         assert_eq!(queued_seqs, [1, 2, 3, 4]);
         let order = report_until_order(&handle, 4, &mut orders).await;
@@ -170,7 +170,7 @@ fn allocation_is_listed_in_pages() {
     let (handle, _thread) = start_with_long_lease();
     block_on(async {
         for (id, dst) in [("a", 1), ("b", 2), ("c", 3)] {
-            handle.register(id.to_owned(), registration(0, dst)).await.unwrap();
+            handle.register(id.to_owned(), registration(0, dst), None).await.unwrap();
         }
         let mut orders = handle.subscribe_to_orders(0).await.unwrap().unwrap();
         handle.report(0, Report::default()).await.unwrap();

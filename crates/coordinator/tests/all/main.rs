@@ -2,6 +2,7 @@
 
 mod agents;
 mod api;
+mod audit;
 #[path = "../../../core/tests/all/campaign.rs"]
 mod campaign;
 mod certificates;
@@ -20,6 +21,7 @@ mod flood;
 mod full_disk;
 mod overlay;
 mod problems;
+mod quotas;
 mod relays;
 mod rest;
 mod roles;

@@ -10,6 +10,7 @@ use weir_coordinator::config;
 use weir_coordinator::control_plane::Refusal;
 use weir_coordinator::overlay::decision::decide;
 use weir_coordinator::overlay::{CoflowSummary, Flow, Limits, Overlay, Registration, Restored};
+use weir_coordinator::quota::{CoflowUsage, ServiceQuota};
 use weir_core::wide_area::{WideAreaPolicy, build};
 use weir_proto::relay::wire::{self, controller_message};
 use weir_proto::relay::{
@@ -209,6 +210,38 @@ impl Cluster {
 }
 
 const DIRECT: Vec<(u16, f64)> = Vec::new();
+
+#[test]
+fn quota_counts_the_coflows_between_regions_of_a_service() {
+    let mut cluster = Cluster::new("fifo");
+    let quota = Some(ServiceQuota { coflows: 2, flows: 3, applications: 1, connections: 1 });
+    let flow = ("r1", "r2", MB);
+    let one = cluster.registration(&[flow]);
+    let reached = |objects, max| Err(Refusal::QuotaReached { service: "ads".to_owned(), objects, max });
+    let check_new = |cluster: &Cluster, id, quota: Option<ServiceQuota>| {
+        cluster.overlay.check_new_quota(id, &one, quota.as_ref())
+    };
+    let check_update =
+        |cluster: &Cluster, flows| cluster.overlay.check_update_quota("a", flows, quota.as_ref());
+    cluster.register("a", &[flow]);
+    assert_eq!(check_new(&cluster, "b", quota), Ok(()));
+    assert_eq!([check_update(&cluster, 3), check_update(&cluster, 4)], [Ok(()), reached("flows", 3)]);
+    cluster.overlay.update("a", cluster.registration(&[flow; 3]).flows).unwrap();
+    assert_eq!(
+        [check_new(&cluster, "b", quota), check_new(&cluster, "a", quota)],
+        [reached("flows", 3), Ok(())]
+    );
+    cluster.overlay.update("a", one.flows.clone()).unwrap();
+    cluster.register("b", &[flow]);
+    assert_eq!(
+        [check_new(&cluster, "c", quota), check_new(&cluster, "c", None)],
+        [reached("coflows", 2), Ok(())]
+    );
+    cluster.overlay.deregister("b").unwrap();
+    assert_eq!(check_new(&cluster, "c", quota), Ok(()));
+    let usage = cluster.overlay.usage_by_service().of("ads");
+    assert_eq!((usage.coflows, usage.flows), (1, 1));
+}
 
 /// Siphon, Fig. 3-5: R1 receives 150 MB from datacenter 1 and 50 MB from 3, R2 receives 100 and 50 MB. The largest group is first.
 #[test]
@@ -623,6 +656,7 @@ fn updates_replace_flows_and_keep_progress() {
     (0..3).for_each(|relay| cluster.report(relay, RelayReport::default()));
     cluster.step();
     assert_eq!(cluster.overlay.counts(), [0, 0, 0]);
+    assert_eq!(cluster.overlay.usage_by_service().of("ads"), CoflowUsage::default());
 }
 
 /// Something that happens to an overlay.

@@ -140,6 +140,12 @@ fn limit_sections(server: &TestServer) -> String {
     let full_server = with_limits("coflows = 1");
     assert_eq!(send_json_request(&full_server, "PUT", "/v1/coflows/c0", COFLOW.as_bytes()).0, 200);
     page += &section_of_case(&full_server, &("429: more coflows than `limits.coflows`", "PUT", path, COFLOW));
+    let quota_server = SecureServer::with_limits("framework = { flows = 1 }");
+    let framework = quota_server.client_with_identity("weir://framework/ads");
+    assert_eq!(quota_server.request(&framework, "PUT", "/v1/coflows/c0", COFLOW).unwrap().0, 200);
+    let case = ("429: more flows of a service than `limits.framework.flows`", "PUT", path, COFLOW);
+    page +=
+        &format_section(&case, parse_body(quota_server.request(&framework, "PUT", path, COFLOW).unwrap()));
     let busy_server = with_limits("connections-per-address = 1");
     let _held = TcpStream::connect(busy_server.address).unwrap();
     let case = ("503: more connections than `limits.connections-per-address`", "GET", "/v1/coflows", "");

@@ -21,7 +21,7 @@ use weir_proto::relay::{
 use crate::api::{EventStream, TestServer, get, get_text, put, send_json_request};
 
 /// A coordinator without hosts, with one relay in each of two regions.
-const CONFIG: &str = r#"weir-serve = 1
+pub const CONFIG: &str = r#"weir-serve = 1
 store = "weir.redb"
 
 [listen]

@@ -20,20 +20,35 @@ pub struct SecureServer {
 
 impl SecureServer {
     pub fn new() -> SecureServer {
+        SecureServer::with_limits("")
+    }
+
+    /// A server with further limits.
+    pub fn with_limits(limits: &str) -> SecureServer {
         let authority = Authority::new();
         let folder = tempfile::tempdir().unwrap();
         authority.write_server_files(folder.path());
-        SecureServer::start_with(authority, folder, "")
+        SecureServer::start_with(authority, folder, limits)
     }
 
     /// A server with the files of [`Authority::write_server_files`] in this folder, and further limits.
     pub fn start_with(authority: Authority, folder: TempDir, limits: &str) -> SecureServer {
+        SecureServer::start_with_config(authority, folder, &format!("{CONFIG}{limits}\n"))
+    }
+
+    /// A server with the files of [`Authority::write_server_files`] in this folder, and this configuration without `[tls]`.
+    pub fn start_with_config(authority: Authority, folder: TempDir, text: &str) -> SecureServer {
         let tls = "[tls]\ncertificate = \"server.pem\"\nkey = \"server.key\"\nclients = \"authority.pem\"\n";
-        SecureServer { server: TestServer::start_with(folder, format!("{CONFIG}{limits}\n{tls}")), authority }
+        SecureServer { server: TestServer::start_with(folder, format!("{text}{tls}")), authority }
     }
 
     pub fn server(&self) -> &TestServer {
         &self.server
+    }
+
+    /// Stops the coordinator, and starts it again with a changed configuration.
+    pub fn restart(&mut self, change: impl Fn(String) -> String) {
+        self.server.restart(change);
     }
 
     pub fn authority(&self) -> &Authority {

@@ -79,7 +79,7 @@ impl Coordinator {
             deadline: None,
             flows: flows.iter().map(flow).collect(),
         };
-        assert_eq!(self.runtime.block_on(self.handle.register(id.to_owned(), registration)), Ok(true));
+        assert_eq!(self.runtime.block_on(self.handle.register(id.to_owned(), registration, None)), Ok(true));
     }
 
     /// Bytes sent by a coflow, and whether it has completed.

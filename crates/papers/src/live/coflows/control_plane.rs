@@ -85,7 +85,7 @@ impl ControlPlane {
             flows: coflow.flows.iter().map(to_transfer).collect(),
         };
         self.coordinator
-            .register(coflow.id.to_string(), registration)
+            .register(coflow.id.to_string(), registration, None)
             .await
             .map(drop)
             .map_err(Failure::runtime)
