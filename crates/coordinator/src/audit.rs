@@ -203,7 +203,8 @@ impl AuditLog {
         self.shared.counts.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits until the thread has written all entries and the numbers of suppressed refusals, at most for `timeout`. Call this from a thread that may block.
+    /// Waits until the thread has written all entries and the numbers of suppressed refusals, at most for `timeout`. Call this from a
+    /// thread that may block.
     pub fn flush(&self, timeout: Duration) {
         let (done, receiver) = sync_channel(1);
         if self.messages.try_send(Message::Flush(done)).is_ok() {
