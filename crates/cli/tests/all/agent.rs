@@ -81,7 +81,7 @@ fn agent_traffic_prints_connections_and_refuses_a_second_agent() {
         agent=
         trap 'kill -9 $agent 2>/dev/null; marks > /dev/null 2>&1' EXIT
         follow > \"$OUT\" 2>&1 & agent=$!
-        for _ in $(seq 100); do [ -e /sys/fs/bpf/weir/$(stat -Lc %i /proc/self/ns/net)-1/1-mark ] && break; sleep 0.05; done
+        for _ in $(seq 100); do [ -e /sys/fs/bpf/weir/$(stat -Lc %i /proc/self/ns/net)-2/1-mark ] && break; sleep 0.05; done
         grep -q 'was built without' \"$OUT\" && { cat \"$OUT\"; exit 0; }
         follow 2>&1 & wait $!
         echo \"code $?\"

@@ -162,7 +162,7 @@ impl AgentSetup {
     /// The agent's folder in the BPF file system.
     fn bpf_folder(&self) -> PathBuf {
         let number = fs::metadata(format!("/run/netns/{}", self.hosts.namespace("a"))).unwrap().ino();
-        PathBuf::from(format!("/sys/fs/bpf/weir/{number}-1"))
+        PathBuf::from(format!("/sys/fs/bpf/weir/{number}-2"))
     }
 
     fn bpf_files(&self) -> Vec<String> {
