@@ -174,5 +174,5 @@ echo
 echo "Connections that the agent observes, and their limits:"
 ctl observed
 echo
-echo "Of 100 Mbit/s, web gets $web and batch $batch. Expected are 58.3 and 41.7: a third each, and three quarters of the idle service's third"
+echo "Of 100 Mbit/s, web gets $web and batch $batch. 98 are divided, so 57.2 and 40.8 are expected: a third each, and three quarters of the idle service's third"
 echo "for web. Without excess weights, each would get half."

@@ -217,9 +217,15 @@ impl Traffic {
         for cgroup in cgroup_applications.into_iter().chain(port_applications) {
             programs.extend(program::attach_application_programs(&folder, cgroup)?);
         }
-        let application =
-            |(rule, cgroup): (&Rule, &Cgroup)| Application { rule: rule.clone(), id: cgroup.id };
-        let applications = rules.iter().zip(&cgroups).map(application).collect();
+        // An application without a class keeps that of an earlier agent, until an order gives it another one.
+        let inherited_class =
+            |cgroup: &Cgroup| indexes.first().map_or(Ok(None), |&interface| maps.class(cgroup.id, interface));
+        let application = |(rule, cgroup): (&Rule, &Cgroup)| {
+            let class = rule.class.map_or_else(|| inherited_class(cgroup), |class| Ok(Some(class)))?;
+            Ok(Application { rule: Rule { class, ..rule.clone() }, id: cgroup.id })
+        };
+        let applications = rules.iter().zip(&cgroups).map(application);
+        let applications = applications.collect::<Result<Vec<_>, TrafficError>>()?;
         let interfaces = interfaces.iter().cloned().zip(indexes).collect();
         let mut traffic = Traffic { folder, maps, applications, interfaces, programs, throttling: None };
         traffic.remove_stale_state()?;

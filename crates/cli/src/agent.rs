@@ -77,7 +77,10 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     // Dropping the runtime waits for running changes of queues, before the queues are removed.
     drop(runtime);
     if result.is_ok() && interrupt::is_terminated() && keeps_queues(args, &remaining) {
-        return Ok(());
+        // UDP flows have rates only while an agent renews them.
+        let existing = remaining.interfaces.iter().filter(|interface| interface.index().is_some());
+        let released = existing.map(|interface| interface.delete_flow_filters().map_err(queue_failure));
+        return released.collect();
     }
     let mut results = vec![result.map_err(Failure::runtime)];
     results.extend(remaining.traffic.map(stop_traffic));

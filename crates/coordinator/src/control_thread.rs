@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use weir_core::policy::AnyPolicy;
 use weir_proto::{ObservedConnections, Order, Queues, RefusedOrders, Report, RestoredObjects};
+use weir_tls::LogLimit;
 
 use crate::control_plane::{
     CoflowOutline, CoflowStatus, CoflowSummary, ControlPlane, Decision, FlowAllocation, HostStatus, Refusal,
@@ -105,6 +106,8 @@ struct State {
     started_at: Instant,
     order_channels: Vec<Option<OrderChannel>>,
     dropped_orders: u64,
+    /// Limits lines about replaced streams.
+    log_limit: LogLimit,
     schedule_durations: duration_stats::DurationWindow,
     schedule_histogram: Histogram,
     received_reports: u64,
@@ -131,6 +134,7 @@ pub fn start(plane: ControlPlane) -> io::Result<(Handle, JoinHandle<()>)> {
         plane,
         started_at: Instant::now(),
         order_channels: std::iter::repeat_with(|| None).take(agent_count).collect(),
+        log_limit: LogLimit::default(),
         dropped_orders: 0,
         schedule_durations: duration_stats::DurationWindow::default(),
         schedule_histogram: Histogram::default(),
@@ -204,6 +208,13 @@ impl State {
 
     fn subscribe_to_orders(&mut self, host: u32) -> Option<mpsc::Receiver<Order>> {
         let channel = self.order_channels.get_mut(host as usize)?;
+        let is_open = channel.as_ref().is_some_and(|channel| !channel.orders.is_closed());
+        if is_open && self.log_limit.permits(&host.to_string(), "replaced", self.started_at.elapsed()) {
+            tracing::warn!(
+                host,
+                "a new stream replaces an open one: the agent has lost its connection, or two agents have this number"
+            );
+        }
         let (orders, receiver) = mpsc::channel(MAX_QUEUED_ORDERS);
         *channel = Some(OrderChannel { orders, has_dropped_order: false });
         self.plane.require_full_order(host);

@@ -193,6 +193,10 @@ impl Authenticator {
             let stream = PeerStream::new(Transport::Plain(socket), address, Identity::Local, slot);
             return Ok(PeerConnection { identity: Identity::Local, address, stream, close_signal });
         };
+        // Such as a check whether the port is open.
+        if socket.peek(&mut [0]).await.map_err(Refusal::Socket)? == 0 {
+            return Err(Refusal::Socket(io::ErrorKind::UnexpectedEof.into()));
+        }
         let own = certificate.current();
         let accepted = TlsAcceptor::from(own.config(self.known.port())).accept(socket).await;
         let stream = accepted.map_err(Refusal::Handshake)?;

@@ -1,10 +1,11 @@
 //! Serves metrics for Prometheus: `GET /metrics` over HTTP/1.1, over plain text or mutual TLS. A connection serves one request.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -15,13 +16,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
+use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
-use weir_tls::{RELOAD_INTERVAL, Reloaded, TlsError, TlsFiles, server_config};
+use weir_tls::{LogLimit, RELOAD_INTERVAL, Reloaded, TlsError, TlsFiles, server_config};
 
-/// The maximum number of concurrent connections. Further ones wait.
+/// The maximum number of concurrent connections. A further one replaces the oldest, so that idle ones do not block requests.
 const MAX_CONNECTIONS: usize = 16;
 
 /// The maximum duration of a connection.
@@ -58,6 +58,9 @@ impl MetricsTls {
 pub trait MetricsSource: Clone + Send + Sync + 'static {
     /// The text in the OpenMetrics format; none if it is not available.
     fn text(&self) -> impl Future<Output = Option<String>> + Send;
+
+    /// Logs a message.
+    fn log(&self, message: &str);
 }
 
 /// Serves metrics until the caller drops the future.
@@ -73,27 +76,36 @@ pub async fn serve(listener: TcpListener, tls: Option<MetricsTls>, source: impl 
 }
 
 async fn accept(listener: TcpListener, tls: Option<MetricsTls>, source: impl MetricsSource) -> Infallible {
-    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut connections: VecDeque<AbortHandle> = VecDeque::new();
+    let (start, log_limit) = (Instant::now(), Arc::new(Mutex::new(LogLimit::default())));
     loop {
-        let permit = Arc::clone(&connections).acquire_owned().await.expect("the semaphore is never closed");
-        match listener.accept().await {
-            Ok((stream, address)) => {
-                let (tls, source) = (tls.clone(), source.clone());
-                tokio::spawn(async move {
-                    // A client that is too slow is disconnected.
-                    let served = timeout(CONNECTION_TIMEOUT, serve_connection(stream, tls, source)).await;
-                    if let Ok(Err(error)) = served {
-                        tracing::debug!(%address, %error, "connection for metrics refused");
-                    }
-                    drop(permit);
-                });
-            }
+        let (stream, address) = match listener.accept().await {
+            Ok(connection) => connection,
             Err(error) => {
                 // Such as too many open files.
-                tracing::warn!(%error, "cannot accept connections for metrics");
-                sleep(Duration::from_millis(100)).await;
+                source.log(&format!("cannot accept connections for metrics: {error}"));
+                sleep(Duration::from_secs(1)).await;
+                continue;
             }
+        };
+        connections.retain(|connection| !connection.is_finished());
+        if connections.len() == MAX_CONNECTIONS
+            && let Some(oldest) = connections.pop_front()
+        {
+            oldest.abort();
         }
+        let (tls, source, log_limit) = (tls.clone(), source.clone(), Arc::clone(&log_limit));
+        let connection = tokio::spawn(async move {
+            // A client that is too slow is disconnected.
+            let served = timeout(CONNECTION_TIMEOUT, serve_connection(stream, tls, source.clone())).await;
+            let Ok(Err(error)) = served else { return };
+            let (peer, text) = (address.ip().to_string(), error.to_string());
+            let mut limit = log_limit.lock().unwrap_or_else(PoisonError::into_inner);
+            if limit.permits(&peer, &text, start.elapsed()) {
+                source.log(&format!("metrics: {peer} is refused: {text}"));
+            }
+        });
+        connections.push_back(connection.abort_handle());
     }
 }
 

@@ -73,6 +73,10 @@ struct MetricValues {
 }
 
 impl weir_metrics::MetricsSource for AgentMetrics {
+    fn log(&self, message: &str) {
+        super::log(message);
+    }
+
     /// None if `tc` fails.
     async fn text(&self) -> Option<String> {
         let (mut values, ordered) = self.read_state();
@@ -182,7 +186,9 @@ fn class_label(class: u16, queues: Option<&Queues>) -> Option<String> {
         ids::DEFAULT_CLASS => Some("unclassified".to_owned()),
         ids::FIRST_QUEUE_CLASS..ids::CONTROL_CLASS => {
             let queue = u32::from(class - ids::FIRST_QUEUE_CLASS);
-            let classes = (1..).zip(&queues?.queue_of_class).filter(|&(_, &of_class)| of_class == queue);
+            // Queues of an earlier agent, before the first order.
+            let Some(queues) = queues else { return Some(format!("queue-{queue}")) };
+            let classes = (1..).zip(&queues.queue_of_class).filter(|&(_, &of_class)| of_class == queue);
             let numbers: Vec<String> = classes.map(|(class, _): (u32, _)| class.to_string()).collect();
             Some(numbers.join(","))
         }

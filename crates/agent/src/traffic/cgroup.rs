@@ -28,6 +28,12 @@ impl TrafficClass {
         self.0
     }
 
+    /// The class with this priority; none for other priorities.
+    pub(super) fn from_priority(priority: u32) -> Option<TrafficClass> {
+        let number = priority.checked_sub(FIRST_PRIORITY)?.checked_add(1)?;
+        u8::try_from(number).ok().and_then(TrafficClass::new)
+    }
+
     /// The priority (`skb->priority`) of the class's packets on their way to the interface.
     pub const fn priority(self) -> u32 {
         FIRST_PRIORITY + self.0 as u32 - 1

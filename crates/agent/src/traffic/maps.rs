@@ -130,16 +130,23 @@ impl Maps {
         interface: u32,
         class: Option<TrafficClass>,
     ) -> Result<bool, TrafficError> {
-        let current = match self.classes.get(&class_key(application, interface), 0) {
-            Ok(priority) => Some(priority),
-            Err(MapError::KeyNotFound) => None,
-            Err(error) => return Err(TrafficError::kernel("classes", &error)),
-        };
-        if current == class.map(TrafficClass::priority) {
+        if self.class(application, interface)? == class {
             return Ok(false);
         }
         self.set_class(application, interface, class)?;
         Ok(true)
+    }
+
+    /// The class of an application at an interface.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn class(&self, application: u64, interface: u32) -> Result<Option<TrafficClass>, TrafficError> {
+        match self.classes.get(&class_key(application, interface), 0) {
+            Ok(priority) => Ok(TrafficClass::from_priority(priority)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(TrafficError::kernel("classes", &error)),
+        }
     }
 
     fn retain_classes(&mut self, applications: &[u64], interfaces: &[u32]) -> Result<(), TrafficError> {

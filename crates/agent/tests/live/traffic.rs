@@ -24,6 +24,24 @@ use weir_agent::traffic::{
     Connection, ConnectionEnds, EventKind, Rule, Traffic, TrafficClass, TrafficError, cleanup,
 };
 
+/// As when the coordinator is down while an agent restarts: its options name no classes, which orders gave.
+#[test]
+fn classes_of_an_earlier_agent_stay_without_an_order() {
+    let group = TestCgroup::new("inherit");
+    let Some((_pair, traffic)) = start_traffic("inherit", &[(&group, 9)]) else { return };
+    drop(traffic);
+    let rules = application_rules(&[(&group, 0)]);
+    assert_eq!(rules[0].class, None);
+    let mut traffic = Traffic::start(&rules, &[interface()]).unwrap();
+    let class = |traffic: &Traffic| traffic.applications().next().unwrap().0.class;
+    assert_eq!(class(&traffic), TrafficClass::new(9));
+    assert_eq!(traffic.restore_entries().unwrap(), 0, "the class was removed or changed");
+    // An order can remove it.
+    assert!(traffic.set_class(&group.name, None).unwrap());
+    assert_eq!((class(&traffic), traffic.restore_entries().unwrap()), (None, 0));
+    assert_eq!(traffic.stop().unwrap(), 0);
+}
+
 #[test]
 fn every_packet_has_the_mark_of_its_application() {
     let test = "marks";

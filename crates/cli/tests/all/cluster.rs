@@ -106,6 +106,7 @@ fn cluster_page_commands_set_up_certificates_and_run_a_coflow() {
     let [config] = &code_blocks(&page, "toml")[..] else { panic!() };
     let local_values = [
         ("/var/lib/weir/weir.redb", "weir.redb"),
+        ("/var/log/weir/audit.jsonl", "audit.jsonl"),
         ("0.0.0.0:7700", "127.0.0.1:0"),
         ("0.0.0.0:7701", "127.0.0.1:0"),
     ];

@@ -1,7 +1,7 @@
 //! The file of the audit log.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,10 @@ impl AuditFile {
     /// # Errors
     /// The file cannot be opened for appending.
     pub fn open(path: &Path) -> io::Result<AuditFile> {
-        Ok(AuditFile { path: path.to_owned(), file: open(path)?, is_line_incomplete: false })
+        let mut file = AuditFile { path: path.to_owned(), file: open(path)?, is_line_incomplete: false };
+        // A full disk may have cut the last line of an earlier coordinator. A file that cannot be read gets an empty line at most.
+        file.is_line_incomplete = file.file.metadata()?.len() > 0 && last_byte(path) != Some(b'\n');
+        Ok(file)
     }
 
     /// The path.
@@ -68,6 +71,14 @@ impl AuditFile {
     }
 }
 
+fn last_byte(path: &Path) -> Option<u8> {
+    let mut file = File::open(path).ok()?;
+    file.seek(SeekFrom::End(-1)).ok()?;
+    let mut byte = [0];
+    file.read_exact(&mut byte).ok()?;
+    Some(byte[0])
+}
+
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(MODE).open(path)
 }
@@ -87,6 +98,16 @@ mod tests {
         assert_eq!(fs::read(&rotated).unwrap(), b"1\n2\n");
         assert_eq!(fs::read(&path).unwrap(), b"3\n");
         assert_eq!(path.metadata().unwrap().mode() & 0o137, 0);
+    }
+
+    #[test]
+    fn cut_line_of_an_earlier_process_is_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        fs::write(&path, "1\n{\"re").unwrap();
+        assert_eq!(AuditFile::open(&path).unwrap().append(b"2\n").0, 1);
+        assert_eq!(AuditFile::open(&path).unwrap().append(b"3\n").0, 1);
+        assert_eq!(fs::read(&path).unwrap(), b"1\n{\"re\n2\n3\n");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
@@ -17,6 +17,8 @@ use crate::certificates::Authority;
 struct Source(Option<&'static str>);
 
 impl MetricsSource for Source {
+    fn log(&self, _: &str) {}
+
     async fn text(&self) -> Option<String> {
         self.0.map(str::to_owned)
     }
@@ -63,6 +65,17 @@ fn plain_text_serves_metrics_at_one_path() {
     assert_eq!([status("GET / HTTP/1.1"), status("PUT /metrics HTTP/1.1")], ["404", "405"]);
     let unavailable = start(None, None);
     assert!(request(connect(unavailable), "GET /metrics HTTP/1.1").unwrap().starts_with("HTTP/1.1 503 "));
+}
+
+/// Without a limit of their number, idle connections would hold all places for seconds.
+#[test]
+fn idle_connections_do_not_block_requests() {
+    let address = start(None, Some("weir_x 1\n# EOF\n"));
+    let idle: Vec<TcpStream> = (0..100).map(|_| connect(address)).collect();
+    let began = Instant::now();
+    assert!(request(connect(address), "GET /metrics HTTP/1.1").unwrap().starts_with("HTTP/1.1 200 OK"));
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    drop(idle);
 }
 
 #[test]
