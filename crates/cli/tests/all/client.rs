@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::serving::CoordinatorProcess;
-use crate::common::{TestDir, wait_for};
+use crate::common::{TestDir, interrupt_and_wait, wait_for};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{Ipv4Tos, Ipv6TClass};
 use weir_client::{
@@ -60,18 +60,17 @@ impl ConnectedAgent {
             .spawn()
             .unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        log.read_line(&mut line).unwrap();
-        let agent = ConnectedAgent { child, local_socket, _log: log };
-        assert!(line.contains("has a coordinator"), "{line}");
-        agent
+        let mut text = String::new();
+        while !text.contains("has a coordinator") {
+            assert!(log.read_line(&mut text).unwrap() > 0, "{text}");
+        }
+        ConnectedAgent { child, local_socket, _log: log }
     }
 }
 
 impl Drop for ConnectedAgent {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        interrupt_and_wait(&mut self.child);
     }
 }
 

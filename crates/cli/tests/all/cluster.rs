@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::common::serving::CoordinatorProcess;
-use crate::common::{TestDir, assert_known_command, wait_for};
+use crate::common::{TestDir, assert_known_command, interrupt_and_wait, wait_for};
 
 fn document(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)).unwrap()
@@ -37,13 +37,12 @@ fn runs_successfully(program: &str, words: &[&str]) -> bool {
     Command::new(program).args(words).output().is_ok_and(|output| output.status.success())
 }
 
-/// A process, which is killed when dropped.
+/// A process, which is stopped when dropped.
 struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        interrupt_and_wait(&mut self.0);
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::certificates::Authority;
 use crate::common::serving::{CoordinatorProcess, run_weir};
-use crate::common::wait_for;
+use crate::common::{interrupt_and_wait, wait_for};
 use serde_json::Value;
 
 const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"netshare\"\n\
@@ -297,8 +297,7 @@ fn assert_hint(args: &[impl AsRef<std::ffi::OsStr>], hint: &str) {
     let log = BufReader::new(child.stderr.take().unwrap()).lines().take(3).map_while(Result::ok);
     let mut shown = Vec::new();
     let is_shown = log.inspect(|line| shown.push(line.clone())).any(|line| line.contains(hint));
-    child.kill().unwrap();
-    child.wait().unwrap();
+    interrupt_and_wait(&mut child);
     assert!(is_shown, "{hint}\n{shown:?}");
 }
 
@@ -477,6 +476,5 @@ fn damaged_store_is_refused_and_its_backup_replaces_it() {
             && register_coflow(&coordinator_process.api_address, "c0")
     );
     wait_for("the agent accepts orders after the loss", || accepts_orders(&coordinator_process));
-    agent.kill().unwrap();
-    agent.wait().unwrap();
+    interrupt_and_wait(&mut agent);
 }

@@ -52,6 +52,12 @@ pub fn wait_for_sigint_handler(child: &mut Child) {
     });
 }
 
+/// Stops a process by SIGINT. An agent that is killed leaves its programs in the kernel.
+pub fn interrupt_and_wait(child: &mut Child) {
+    let _ = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    let _ = child.wait();
+}
+
 /// A temporary folder with the traces.
 pub struct TestDir(TempDir);
 
