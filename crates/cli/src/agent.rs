@@ -72,15 +72,17 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
         Some(address) => Some((runtime.block_on(metrics_endpoint::listen(address))?, metrics_tls)),
         None => None,
     };
-    let (remaining, result) =
+    let (mut remaining, result) =
         runtime.block_on(live::run(settings, queue_locks, traffic, metrics, wait_for_stop_signal()));
     // Dropping the runtime waits for running changes of queues, before the queues are removed.
     drop(runtime);
-    if result.is_ok() && interrupt::is_terminated() && keeps_queues(args, &remaining) {
+    if result.is_ok() && interrupt::is_terminated() && !args.dry_run {
         // UDP flows have rates only while an agent renews them.
         let existing = remaining.interfaces.iter().filter(|interface| interface.index().is_some());
-        let released = existing.map(|interface| interface.delete_flow_filters().map_err(queue_failure));
-        return released.collect();
+        let released: Result<Vec<()>, QueueError> = existing.map(Interface::delete_flow_filters).collect();
+        if released.is_ok() && keeps_queues(args, &mut remaining) {
+            return Ok(());
+        }
     }
     let mut results = vec![result.map_err(Failure::runtime)];
     results.extend(remaining.traffic.map(stop_traffic));
@@ -92,8 +94,8 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
 }
 
 /// Whether queues and marks stay after SIGTERM, for the next agent. Starts the process that removes them if none follows.
-fn keeps_queues(args: &args::AgentRun, state: &KernelState) -> bool {
-    if args.dry_run || state.interfaces.is_empty() {
+fn keeps_queues(args: &args::AgentRun, state: &mut KernelState) -> bool {
+    if state.interfaces.is_empty() {
         return false;
     }
     let time = match args.keep_queues {
@@ -101,6 +103,8 @@ fn keeps_queues(args: &args::AgentRun, state: &KernelState) -> bool {
         KeepQueues::For(time) if time == Time::ZERO => return false,
         KeepQueues::For(time) => time,
     };
+    // The process takes a held lock for that of the next agent.
+    state.queue_locks.clear();
     let started = start_cleaner(&own_program(), time);
     // If the standard error is closed, the line is lost.
     let _ = match &started {
