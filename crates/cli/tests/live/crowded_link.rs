@@ -2,16 +2,15 @@
 //! The tests run on a testbed of namespaces, and skip without the privileges for one.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::bed::{Bed, LINK_FRAME_BYTES_PER_SEC, PAYLOAD_FRACTION, Process, address, in_namespace};
-use crate::common::{count_received_bytes, wait_for};
+use crate::common::wait_for;
+use crate::senders::Senders;
 use crate::switch::{Coordinator, credential_options, delete_testbed_queues, tc};
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -24,46 +23,15 @@ const FLOWS: [(usize, i32); 3] = [(8, 1), (1, 2), (4, 0)];
 /// The port of the agent's metrics.
 const METRICS_PORT: u16 = 9107;
 
-/// Connections that send at full speed until they are dropped.
-struct Flows {
-    streams: Vec<TcpStream>,
-    received: Vec<Arc<AtomicU64>>,
-}
-
-impl Flows {
-    /// Connects the first host to a port of the second, with a mark and a congestion control.
-    fn start(bed: &Bed, port: u16, (count, mark): (usize, i32), control: &'static str) -> Flows {
-        let mut flows = Flows { streams: Vec::new(), received: Vec::new() };
-        let to = SocketAddr::from((address(1), port));
-        let listener = in_namespace(&bed.namespace(1), move || TcpListener::bind(to).unwrap());
-        for _ in 0..count {
-            let mut stream = in_namespace(&bed.namespace(0), move || TcpStream::connect(to).unwrap());
-            setsockopt(&stream, sockopt::TcpCongestion, &control.into()).unwrap();
-            setsockopt(&stream, sockopt::Ipv4Tos, &(mark << 2)).unwrap();
-            let receiver = listener.accept().unwrap().0;
-            flows.streams.push(stream.try_clone().unwrap());
-            flows.received.push(count_received_bytes(move || receiver));
-            thread::spawn(move || while stream.write_all(&[0; 1 << 14]).is_ok() {});
-        }
-        flows
-    }
-
-    fn received_bytes(&self) -> u64 {
-        self.received.iter().map(|count| count.load(Ordering::Relaxed)).sum()
-    }
-}
-
-impl Drop for Flows {
-    fn drop(&mut self) {
-        for stream in &self.streams {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    }
+/// Starts the groups of [`FLOWS`] from the first host to ports of the second.
+fn start_groups(bed: &Bed, control: &'static str) -> Vec<Senders> {
+    let start = |(port, (count, mark))| Senders::start(bed, [0, 1], port, count, control, mark, None);
+    (9000..).zip(FLOWS).map(start).collect()
 }
 
 /// The payload of each group in a time, as a fraction of the link's payload.
-fn measure_shares(groups: &[Flows], time: Duration) -> Vec<f64> {
-    let read = || groups.iter().map(Flows::received_bytes).collect::<Vec<_>>();
+fn measure_shares(groups: &[Senders], time: Duration) -> Vec<f64> {
+    let read = || groups.iter().map(Senders::received_bytes).collect::<Vec<_>>();
     let (before, began) = (read(), Instant::now());
     thread::sleep(time);
     let (after, seconds) = (read(), began.elapsed().as_secs_f64());
@@ -214,9 +182,7 @@ fn traffic_without_a_class_and_the_agents_stream_have_their_shares() {
     let is_present = || coordinator.ctl("hosts --format csv").1.contains("h0,true");
     wait_for("the agent", is_present);
     for control in ["cubic", "bbr"] {
-        let ports = 9000..;
-        let groups: Vec<Flows> =
-            ports.zip(FLOWS).map(|(port, flows)| Flows::start(&bed, port, flows, control)).collect();
+        let groups = start_groups(&bed, control);
         wait_for("shares of 3:1", || {
             let shares = measure_shares(&groups, Duration::from_secs(3));
             eprintln!("{control}: {shares:.3?} of the link");
@@ -250,9 +216,7 @@ fn shares_are_right_within_a_second_after_a_restart_or_removed_queues() {
     let mut agent = start_agent(&bed);
     wait_for("the agent", || coordinator.ctl("hosts --format csv").1.contains("h0,true"));
     for control in ["cubic", "bbr"] {
-        let ports = 9000..;
-        let groups: Vec<Flows> =
-            ports.zip(FLOWS).map(|(port, flows)| Flows::start(&bed, port, flows, control)).collect();
+        let groups = start_groups(&bed, control);
         let heavy_share = || {
             let shares = measure_shares(&groups, Duration::from_secs(1));
             eprintln!("{control}: {shares:.3?} of the link");

@@ -25,6 +25,7 @@ mod live;
 mod profile;
 mod receiver_link;
 mod restoration;
+mod senders;
 mod switch;
 mod test_lock;
 mod testbed;

@@ -3,21 +3,15 @@
 //! the other.
 //! The test runs on a testbed of namespaces, and skips without the privileges or the BPF programs.
 
-use std::io::Write;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::bed::{
-    Bed, COORDINATOR_PORT, LINK_FRAME_BYTES_PER_SEC, PAYLOAD_FRACTION, Process, address, in_namespace,
-};
+use crate::bed::{Bed, COORDINATOR_PORT, LINK_FRAME_BYTES_PER_SEC, PAYLOAD_FRACTION, Process, address};
 use crate::campaign::test_scale;
-use crate::common::{count_received_bytes, wait_within};
+use crate::common::wait_within;
 use crate::examples::missing_requirement;
+use crate::senders::Senders;
 use crate::switch::{Coordinator, credential_options, delete_testbed_queues, switch_namespace, tc};
-use nix::sys::socket::{setsockopt, sockopt};
 
 /// The hosts of web and batch, the receiver, and the coordinator's host.
 const HOSTS: u32 = 4;
@@ -68,53 +62,15 @@ fn start_agent(bed: &Bed, service: usize) -> Process {
     Process(command.spawn().unwrap())
 }
 
-/// The connections of a service, which send until they are dropped.
-struct Flows {
-    streams: Vec<TcpStream>,
-    received: Vec<Arc<AtomicU64>>,
-}
-
-impl Flows {
-    /// Connects a service's host to the receiver. A program with a `rate`, in bytes per second, writes no more.
-    fn start(bed: &Bed, service: usize, control: &'static str, rate: Option<f64>) -> Flows {
-        let mut flows = Flows { streams: Vec::new(), received: Vec::new() };
-        let to = SocketAddr::from((address(RECEIVER), port(service)));
-        let listener = in_namespace(&bed.namespace(RECEIVER), move || TcpListener::bind(to).unwrap());
-        for _ in 0..SERVICES[service].2 {
-            let source = bed.namespace(service as u32);
-            let mut stream = in_namespace(&source, move || TcpStream::connect(to).unwrap());
-            setsockopt(&stream, sockopt::TcpCongestion, &control.into()).unwrap();
-            let receiver = listener.accept().unwrap().0;
-            flows.streams.push(stream.try_clone().unwrap());
-            flows.received.push(count_received_bytes(move || receiver));
-            thread::spawn(move || {
-                let (began, mut written) = (Instant::now(), 0.0);
-                while stream.write_all(&[0; 1 << 14]).is_ok() {
-                    written += f64::from(1 << 14);
-                    let due = rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(written / rate));
-                    thread::sleep(due.saturating_sub(began.elapsed()));
-                }
-            });
-        }
-        flows
-    }
-
-    fn received_bytes(&self) -> u64 {
-        self.received.iter().map(|count| count.load(Ordering::Relaxed)).sum()
-    }
-}
-
-impl Drop for Flows {
-    fn drop(&mut self) {
-        for stream in &self.streams {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    }
+/// Starts the connections of a service to the receiver. A program with a `rate`, in bytes per second, writes no more.
+fn start_flows(bed: &Bed, service: usize, control: &'static str, rate: Option<f64>) -> Senders {
+    let hosts = [service as u32, RECEIVER];
+    Senders::start(bed, hosts, port(service), SERVICES[service].2, control, 0, rate)
 }
 
 /// The payload of each service in a time, as a fraction of what the allocator divides.
-fn measure_shares(flows: &[Flows; 2], time: Duration) -> [f64; 2] {
-    let read = || flows.each_ref().map(Flows::received_bytes);
+fn measure_shares(flows: &[Senders; 2], time: Duration) -> [f64; 2] {
+    let read = || flows.each_ref().map(Senders::received_bytes);
     let (before, began) = (read(), Instant::now());
     thread::sleep(time);
     let (after, seconds) = (read(), began.elapsed().as_secs_f64());
@@ -123,7 +79,7 @@ fn measure_shares(flows: &[Flows; 2], time: Duration) -> [f64; 2] {
 }
 
 /// How the shares of services are observed: until they are first within the bounds, and for a time after that.
-fn check_shares(name: &str, flows: &[Flows; 2], time: Duration, holds: impl Fn([f64; 2]) -> bool) {
+fn check_shares(name: &str, flows: &[Senders; 2], time: Duration, holds: impl Fn([f64; 2]) -> bool) {
     let began = Instant::now();
     let second = Duration::from_secs(1);
     wait_within(Duration::from_secs(30), &format!("{name}: the shares"), || {
@@ -182,20 +138,20 @@ fn services_have_their_shares_of_a_receivers_link() {
     let time = test_scale(Duration::from_secs(15), Duration::from_secs(600));
     let limited_time = test_scale(Duration::from_secs(10), Duration::from_secs(120));
     for control in ["cubic", "bbr"] {
-        let flows = [0, 1].map(|service| Flows::start(&bed, service, control, None));
+        let flows = [0, 1].map(|service| start_flows(&bed, service, control, None));
         check_shares(&format!("{control}, by weight"), &flows, time, by_weight);
     }
     let program_rate = LIMITED * LINK_FRAME_BYTES_PER_SEC * PAYLOAD_FRACTION;
     for control in ["cubic", "bbr"] {
         let flows = [Some(program_rate), None];
-        let flows = [0, 1].map(|service| Flows::start(&bed, service, control, flows[service]));
+        let flows = [0, 1].map(|service| start_flows(&bed, service, control, flows[service]));
         check_shares(&format!("{control}, limited program"), &flows, limited_time, around_limited);
     }
     limit_first_host_at_switch(&bed);
     // With probes, which are frequent at first.
     let probed_time = test_scale(Duration::from_secs(30), Duration::from_secs(120));
     for control in ["cubic", "bbr"] {
-        let flows = [0, 1].map(|service| Flows::start(&bed, service, control, None));
+        let flows = [0, 1].map(|service| start_flows(&bed, service, control, None));
         check_shares(&format!("{control}, limited at the switch"), &flows, probed_time, around_limited);
     }
 }

@@ -118,6 +118,25 @@ struct MetricValues {
 
 impl Collector for MetricValues {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        self.encode_numbers(&mut encoder)?;
+        self.encode_families(&mut encoder)?;
+        let help = "Duration of a schedule, until its orders are queued";
+        let mut schedules =
+            encoder.encode_descriptor("weir_schedule", help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        let histogram = &self.overview.schedule_histogram;
+        let buckets: Vec<(f64, u64)> = histogram.buckets().collect();
+        schedules.encode_histogram::<NoLabelSet>(
+            histogram.sum().as_secs_f64(),
+            histogram.count(),
+            &buckets,
+            None,
+        )
+    }
+}
+
+impl MetricValues {
+    /// Encodes gauges and counters without labels.
+    fn encode_numbers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let overview = &self.overview;
         let gauges: [(&str, &str, u64); 10] = [
             ("weir_epoch", "Epoch of the orders of this coordinator", self.epoch),
@@ -170,6 +189,12 @@ impl Collector for MetricValues {
             let counter = ConstCounter::new(value);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
         }
+        Ok(())
+    }
+
+    /// Encodes gauges and counters by reason or kind.
+    fn encode_families(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let overview = &self.overview;
         let rejected = &overview.rejected_entries;
         let rejected_entries = [
             ("unknown-flow", rejected.unknown_flow),
@@ -200,16 +225,6 @@ impl Collector for MetricValues {
         for (reason, count) in self.conflicts {
             ConstGauge::new(count as i64).encode(all.encode_family(&[("reason", reason)])?)?;
         }
-        let help = "Duration of a schedule, until its orders are queued";
-        let mut schedules =
-            encoder.encode_descriptor("weir_schedule", help, Some(&Unit::Seconds), MetricType::Histogram)?;
-        let histogram = &overview.schedule_histogram;
-        let buckets: Vec<(f64, u64)> = histogram.buckets().collect();
-        schedules.encode_histogram::<NoLabelSet>(
-            histogram.sum().as_secs_f64(),
-            histogram.count(),
-            &buckets,
-            None,
-        )
+        Ok(())
     }
 }
