@@ -23,6 +23,10 @@ const SERVICES: [(&str, u32, usize); 2] = [("web", 3, 1), ("batch", 1, 8)];
 /// The fraction of a link that the allocator divides (`docs/link-capacity.md`).
 const ALLOCATABLE: f64 = 0.9801;
 
+/// The number and port of connections of no application, from a host without an agent.
+const OTHER_CONNECTIONS: usize = 2;
+const OTHER_PORT: u16 = 9100;
+
 /// The rate of a service that is limited elsewhere, as a fraction of the link.
 const LIMITED: f64 = 0.1;
 
@@ -135,7 +139,7 @@ fn services_have_their_shares_of_a_receivers_link() {
     let limited = LIMITED / ALLOCATABLE;
     let around_limited =
         |[web, batch]: [f64; 2]| (web / limited - 1.0).abs() < 0.1 && batch >= 0.9 * (1.0 - web);
-    let time = test_scale(Duration::from_secs(15), Duration::from_secs(600));
+    let time = test_scale(Duration::from_secs(10), Duration::from_secs(600));
     let limited_time = test_scale(Duration::from_secs(10), Duration::from_secs(120));
     for control in ["cubic", "bbr"] {
         let flows = [0, 1].map(|service| start_flows(&bed, service, control, None));
@@ -146,6 +150,19 @@ fn services_have_their_shares_of_a_receivers_link() {
         let flows = [Some(program_rate), None];
         let flows = [0, 1].map(|service| start_flows(&bed, service, control, flows[service]));
         check_shares(&format!("{control}, limited program"), &flows, limited_time, around_limited);
+    }
+    // Two connections that nobody limits take half of the link. Batch gets its share at most, except while it is tried whether web needs its
+    // own, and web as much as each of the other connections.
+    let next_to_others = |[web, batch]: [f64; 2]| {
+        let per_connection = (1.0 - batch) / (1 + OTHER_CONNECTIONS) as f64;
+        batch <= 1.25 * shares[1] && web >= 0.8 * per_connection
+    };
+    let others_time = test_scale(Duration::from_secs(15), Duration::from_secs(600));
+    for control in ["cubic", "bbr"] {
+        let others = [HOSTS - 1, RECEIVER];
+        let _others = Senders::start(&bed, others, OTHER_PORT, OTHER_CONNECTIONS, control, 0, None);
+        let flows = [0, 1].map(|service| start_flows(&bed, service, control, None));
+        check_shares(&format!("{control}, next to others"), &flows, others_time, next_to_others);
     }
     limit_first_host_at_switch(&bed);
     // With probes, which are frequent at first.

@@ -14,8 +14,10 @@
 //!   decide the rates, as `docs/results/netshare.md` shows for Fig. 5.
 //! - *Links.* Only the links of hosts count. TCP adapts to congestion between switches, and the demand
 //!   then falls.
-//! - *Coflows* have their rates from the policy, and the allocator ignores them. On links with both, TCP divides the
-//!   bandwidth.
+//! - *Coflows* have their rates from the policy. On each link these come off what services divide, up to the share of one more service of
+//!   weight 1, which packets without a class have, too (`docs/link-capacity.md`).
+//! - *Traffic that no agent reports* is not known. A service that it holds back does not lose its share to others
+//!   ([`weir_core::netshare::BottleneckDetector`]).
 //!
 //! Each period recomputes all limits: O(n log n) for n flows with a demand, at most 16,384.
 
@@ -43,6 +45,9 @@ const LIMIT_TOLERANCE: f64 = 0.01;
 
 /// An application, and the address of the other host.
 type Peer = (Arc<str>, IpAddr);
+
+/// The weight of all coflows together at a link, next to services.
+const COFLOW_WEIGHT: f64 = 1.0;
 
 /// Weights of services, and the service of each application.
 #[derive(Debug, Clone)]
@@ -203,6 +208,24 @@ impl ControlPlane {
         observed.iter().filter(|entry| !allocator.store_demand(host, entry)).count()
     }
 
+    /// The ordered rates of all flows of coflows on each link of hosts: 2 x host for sending, 2 x host + 1 for receiving. Infinite with
+    /// a flow that is not limited. O(flows).
+    fn coflow_rates(&self) -> Vec<f64> {
+        let mut rates = vec![0.0; 2 * self.links.hosts.len()];
+        let active = self.coflows.values().filter(|coflow| coflow.slot.is_some());
+        let flows = active.flat_map(|coflow| &coflow.flows);
+        for flow in flows.filter(|flow| !flow.is_completed && !flow.has_no_connection(self.now)) {
+            let rate = match flow.applied_rate(&self.hosts) {
+                Some(OrderedRate::Rate(rate)) => rate as f64,
+                Some(OrderedRate::Unlimited) => f64::INFINITY,
+                Some(OrderedRate::Removed) | None => continue,
+            };
+            rates[2 * flow.transfer.src as usize] += rate;
+            rates[2 * flow.transfer.dst as usize + 1] += rate;
+        }
+        rates
+    }
+
     /// Computes all limits if the period has passed. Ignores demands of absent hosts.
     pub(super) fn allocate(&mut self) {
         let Some(allocator) = self.allocator.as_mut().filter(|allocator| self.now >= allocator.next_run_at)
@@ -210,6 +233,8 @@ impl ControlPlane {
             return;
         };
         allocator.next_run_at = self.now + MEASUREMENT_PERIOD.get();
+        let coflow_rates = self.coflow_rates();
+        let Some(allocator) = &self.allocator else { return };
         let Some(services) = &allocator.services else { return };
         let to_flow = |((host, peer), &demand): (&(u32, Peer), &Demand)| {
             let service = *services.service_of_application.get(&peer.0)? as usize;
@@ -230,7 +255,8 @@ impl ControlPlane {
         if flows.is_empty() {
             return;
         }
-        let limits = compute_limits(&self.links.hosts, &self.settings.budget, services, &flows);
+        let limits =
+            compute_limits(&self.links.hosts, &self.settings.budget, services, &flows, &coflow_rates);
         for ((peer, flow), limit) in peers.into_iter().zip(&flows).zip(limits) {
             let host_limits = &mut self.hosts[flow.host as usize].limits;
             host_limits.computed.insert(peer, limit);
@@ -239,40 +265,48 @@ impl ControlPlane {
     }
 }
 
-/// Limits of the flows, in bytes per second.
+/// Limits of the flows, in bytes per second. `coflow_rates` are those of all coflows on each link.
 fn compute_limits(
     links: &[Link],
     budget: &LinkBudget,
     services: &ServiceWeights,
     flows: &[ApplicationFlow],
+    coflow_rates: &[f64],
 ) -> Vec<u64> {
-    let rates = links.iter().flat_map(|link| [link.send, link.recv]);
-    let capacities: Vec<f64> = rates.map(|rate| budget.allocatable(rate).get()).collect();
-    let mut hierarchy = HierarchicalMaxMin::new(&capacities, services.shares.clone())
-        .expect("the configuration limits rates to 1e15 B/s per cable, and no rate is guaranteed on a link");
     // The number of flows of each service on each link. A service with at least one flow is active on the link.
     let service_count = services.weights.len();
-    let mut flow_counts = vec![0u32; capacities.len() * service_count];
-    let mut add_class = |flow: &ApplicationFlow| {
-        let demand = match flow.demand {
-            Demand::Rate(rate) => rate as f64,
-            Demand::Unlimited | Demand::Unknown => f64::INFINITY,
-        };
+    let mut flow_counts = vec![0u32; 2 * links.len() * service_count];
+    for flow in flows {
         for &link in &flow.links {
             flow_counts[link as usize * service_count + flow.service] += 1;
         }
-        let added = hierarchy.add_class(flow.service, &flow.links, 1, demand);
-        added.expect("hosts and services are numbered from 0, and a demand is not negative")
-    };
-    let classes: Vec<_> = flows.iter().map(&mut add_class).collect();
-    hierarchy.solve();
+    }
     let active_weight_sum = |link: usize| -> f64 {
         let is_counted = |&service: &usize| {
             services.counts_idle_services || flow_counts[link * service_count + service] > 0
         };
         (0..service_count).filter(is_counted).map(|service| services.weights[service]).sum()
     };
-    let weight_sums: Vec<f64> = (0..capacities.len()).map(active_weight_sum).collect();
+    let weight_sums: Vec<f64> = (0..2 * links.len()).map(active_weight_sum).collect();
+    let to_capacity = |(link, rate): (usize, Rate)| {
+        let capacity = budget.allocatable(rate).get();
+        let share_of_services = weight_sums[link] / (weight_sums[link] + COFLOW_WEIGHT);
+        (capacity - coflow_rates[link]).max(capacity * share_of_services)
+    };
+    let rates = links.iter().flat_map(|link| [link.send, link.recv]);
+    let capacities: Vec<f64> = rates.enumerate().map(to_capacity).collect();
+    let mut hierarchy = HierarchicalMaxMin::new(&capacities, services.shares.clone())
+        .expect("the configuration limits rates to 1e15 B/s per cable, and no rate is guaranteed on a link");
+    let mut add_class = |flow: &ApplicationFlow| {
+        let demand = match flow.demand {
+            Demand::Rate(rate) => rate as f64,
+            Demand::Unlimited | Demand::Unknown => f64::INFINITY,
+        };
+        let added = hierarchy.add_class(flow.service, &flow.links, 1, demand);
+        added.expect("hosts and services are numbered from 0, and a demand is not negative")
+    };
+    let classes: Vec<_> = flows.iter().map(&mut add_class).collect();
+    hierarchy.solve();
     let to_limit = |(flow, class): (&ApplicationFlow, _)| {
         let rate = hierarchy.rate(class);
         let limit = if let Demand::Rate(demand) = flow.demand {

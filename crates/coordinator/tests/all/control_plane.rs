@@ -989,6 +989,27 @@ fn unused_bandwidth_goes_to_other_services() {
     assert_eq!(limits, [490, 880]);
 }
 
+/// Coflows at a receiver's link count as one more service of weight 1: what they use there comes off the other services, up to their
+/// weighted share.
+#[test]
+fn coflows_come_off_the_capacity_of_services() {
+    let mut plane = allocating_plane(&[3.0, 1.0], None);
+    let observed = vec![
+        observed_with_demand("s0", 3, 1, Demand::Unlimited),
+        observed_with_demand("s1", 3, 8, Demand::Unlimited),
+    ];
+    report_observed(&mut plane, 0, observed, 0.0);
+    let without_coflows = [(0, "s0", 3, Some(735)), (0, "s1", 3, Some(245))];
+    assert_eq!(ordered_limits(&mut plane, 0.05), expected_limits(&without_coflows));
+    plane.register("a", registration(&[(1, 3, 1e9)]), 0.06).unwrap();
+    report_flow(&mut plane, 1, flow_key("a", 0), 0.06);
+    plane.tick(0.07);
+    let with_coflow = [(0, "s0", 3, Some(588)), (0, "s1", 3, Some(196))];
+    assert_eq!(ordered_limits(&mut plane, 0.12), expected_limits(&with_coflow));
+    plane.deregister("a", 0.13).unwrap();
+    assert_eq!(ordered_limits(&mut plane, 0.18), expected_limits(&without_coflows));
+}
+
 /// A host that misreports demands reduces neither other services nor flows on other links, and the number of its flows
 /// is limited.
 #[test]

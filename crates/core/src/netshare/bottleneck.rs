@@ -10,8 +10,10 @@
 //!   to 60 s at most.
 //! - *Rises.* With these 5 %, a flow that is no longer limited elsewhere rises by more than the 3 % that count, and demands twice its new
 //!   rate at once, and again, until it sends at its limit and so demands everything.
-//! - *Falls.* The best rate does not follow a lower one: if others push the flow back, its demand has to stay. Each probe that shows less
-//!   lowers it by a fifth at most.
+//! - *Gifts.* What a flow does not demand is given to others. If its rate then falls below nine tenths of its best for 2 s, they may have
+//!   taken it: at the link that they share, traffic that the allocator does not know also congests. Therefore the flow claims its share
+//!   again: it demands everything for 3 s. If that restores at least half of its loss, it keeps its claim, for 4 s at first and
+//!   twice as long after each gift that it had to claim back, to 60 s at most. Otherwise its best rate becomes that of these 3 s.
 
 use super::{FlowDemand, scale_rate};
 use crate::units::Rate;
@@ -19,11 +21,15 @@ use crate::units::Rate;
 /// Periods in a block: 1 s.
 const BLOCK_PERIODS: u32 = 20;
 
-/// Blocks without a rise after which a flow is limited elsewhere: 2 s. Also the first time to a probe.
+/// Blocks without a rise after which a flow is limited elsewhere: 2 s. Also the first time to a probe, and the time for which a rate is
+/// low before the flow claims its share again.
 const FLAT_BLOCKS: u32 = 2;
 
-/// The longest time to a probe: 60 s.
+/// The longest time to a probe, and of a claim: 60 s.
 const MAX_WAIT_BLOCKS: u32 = 60;
+
+/// Blocks in which a claim has to show an effect: 3 s. Queues drain, and others reduce their rates, in the first of them.
+const TRIAL_BLOCKS: u32 = 3;
 
 /// A flow that sends this fraction of its limit is limited by it. BBR sends 4 % less than it is allowed.
 const FULL_USE_FRACTION: f64 = 0.9;
@@ -35,8 +41,8 @@ const RISE_FACTOR: f64 = 1.03;
 const GROWTH_FACTOR: f64 = 1.05;
 const PROBE_FACTOR: f64 = 2.0;
 
-/// The lowest fraction of the best rate that a probe leaves.
-const FALL_FACTOR: f64 = 0.8;
+/// A rate below this fraction of the best one is low.
+const LOW_FACTOR: f64 = 0.9;
 
 /// The periods of the current block.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -46,6 +52,16 @@ struct Block {
     limit_sum: f64,
     /// Periods in which the flow wanted to send more, under a limit.
     eager_periods: u32,
+}
+
+/// A flow that demands everything although it cannot use its limit.
+#[derive(Debug, Clone, PartialEq)]
+struct Claim {
+    blocks_left: u32,
+    /// The rate from which the claim has an effect; none after it.
+    min_effect: Option<f64>,
+    /// The highest rate of a block since the claim began.
+    best_rate: f64,
 }
 
 /// Whether a flow is limited elsewhere.
@@ -62,6 +78,12 @@ pub struct BottleneckDetector {
     blocks_to_probe: u32,
     /// 0 before the flow is limited elsewhere, then 1, and one more for each probe without a rise.
     failed_probes: u32,
+    /// Consecutive blocks with a low rate, and the highest rate of these.
+    low_blocks: u32,
+    low_rate: f64,
+    /// The number of claims with an effect, up to the one with the longest time.
+    claims: u32,
+    claim: Option<Claim>,
 }
 
 impl BottleneckDetector {
@@ -102,9 +124,20 @@ impl BottleneckDetector {
             return;
         }
         let rate = block.rate_sum / f64::from(BLOCK_PERIODS);
+        if let Some(claim) = self.claim.take() {
+            self.continue_claim(claim, rate);
+            return;
+        }
+        let is_low = self.failed_probes > 0 && rate < LOW_FACTOR * self.best_rate;
+        (self.low_blocks, self.low_rate) =
+            if is_low { (self.low_blocks + 1, self.low_rate.max(rate)) } else { (0, 0.0) };
         if rate > RISE_FACTOR * self.best_rate {
-            let failed_probes = self.failed_probes.min(1);
-            *self = BottleneckDetector { best_rate: rate, failed_probes, ..BottleneckDetector::new() };
+            let (failed_probes, claims) = (self.failed_probes.min(1), self.claims);
+            *self =
+                BottleneckDetector { best_rate: rate, failed_probes, claims, ..BottleneckDetector::new() };
+        } else if self.low_blocks == FLAT_BLOCKS {
+            let min_effect = Some(0.5 * (self.low_rate + self.best_rate));
+            self.claim = Some(Claim { blocks_left: TRIAL_BLOCKS, min_effect, best_rate: 0.0 });
         } else if !was_limited {
             self.flat_rate = self.flat_rate.max(rate);
             self.flat_blocks += 1;
@@ -114,20 +147,40 @@ impl BottleneckDetector {
         }
     }
 
+    /// A block of a claim ends. A claim without an effect ends when its trial ends.
+    fn continue_claim(&mut self, claim: Claim, rate: f64) {
+        let Claim { mut blocks_left, mut min_effect, best_rate } = claim;
+        let best_rate = best_rate.max(rate);
+        blocks_left -= 1;
+        if min_effect.is_some_and(|min_effect| rate >= min_effect) {
+            min_effect = None;
+            let wait = (2 * FLAT_BLOCKS << self.claims).min(MAX_WAIT_BLOCKS);
+            self.claims += u32::from(wait < MAX_WAIT_BLOCKS);
+            blocks_left += wait;
+        }
+        if blocks_left > 0 {
+            self.claim = Some(Claim { blocks_left, min_effect, best_rate });
+            return;
+        }
+        self.flat_rate = best_rate;
+        self.start_wait();
+    }
+
     /// The flow is limited elsewhere.
     fn start_wait(&mut self) {
         if self.failed_probes > 0 {
-            self.best_rate = self.flat_rate.max(FALL_FACTOR * self.best_rate);
+            self.best_rate = self.flat_rate;
         }
         let wait = FLAT_BLOCKS << self.failed_probes;
         self.blocks_to_probe = wait.min(MAX_WAIT_BLOCKS);
         self.failed_probes += u32::from(wait < MAX_WAIT_BLOCKS);
-        (self.flat_rate, self.flat_blocks) = (0.0, 0);
+        (self.flat_rate, self.flat_blocks, self.low_blocks, self.low_rate) = (0.0, 0, 0, 0.0);
     }
 
     /// The demand of the flow if it wants to send more.
     pub fn demand(&self) -> FlowDemand {
         let factor = match (self.blocks_to_probe, self.failed_probes) {
+            _ if self.claim.is_some() => return FlowDemand::Unlimited,
             (0, 0) => return FlowDemand::Unlimited,
             (0, _) => PROBE_FACTOR,
             _ => GROWTH_FACTOR,

@@ -178,13 +178,32 @@ fn flow_that_cannot_use_its_limit_demands_its_rate_with_rare_probes() {
 }
 
 #[test]
-fn flow_that_is_pushed_back_keeps_its_demand_until_a_probe_finds_less() {
+fn flow_that_loses_what_it_gave_away_claims_its_share() {
     let mut flow = DemandEstimator::new();
     add_periods(&mut flow, 3.2, 20.0, 148.0, true);
+    // Others take a part of its rate, for 2 s.
     add_periods(&mut flow, 1.0, 10.0, 148.0, true);
     assert_close(&[demanded_rate(&flow)], &[21.0]);
-    add_periods(&mut flow, 3.0, 10.0, 148.0, true);
-    assert_close(&[demanded_rate(&flow)], &[16.8]);
+    add_periods(&mut flow, 1.0, 10.0, 148.0, true);
+    assert_eq!(flow.demand(), Some(FlowDemand::Unlimited));
+    // The claim has an effect: it holds for 4 s, and after the next loss for 8 s.
+    for held in [4.0, 8.0] {
+        add_periods(&mut flow, 2.0, 19.0, 148.0, true);
+        assert_eq!(add_periods(&mut flow, held, 19.0, 148.0, true), (held * 20.0) as usize);
+        add_periods(&mut flow, 1.0, 19.0, 148.0, true);
+        assert_close(&[demanded_rate(&flow)], &[19.0 * 1.05]);
+        add_periods(&mut flow, 2.0, 10.0, 148.0, true);
+    }
+}
+
+#[test]
+fn flow_whose_claim_has_no_effect_demands_its_lower_rate() {
+    let mut flow = DemandEstimator::new();
+    add_periods(&mut flow, 3.2, 20.0, 148.0, true);
+    add_periods(&mut flow, 2.0, 10.0, 148.0, true);
+    assert_eq!(flow.demand(), Some(FlowDemand::Unlimited));
+    add_periods(&mut flow, 3.0, 11.0, 148.0, true);
+    assert_close(&[demanded_rate(&flow)], &[11.0 * 1.05]);
     // At its limit, it demands everything, and the next probe is soon again.
     add_periods(&mut flow, 1.0, 10.0, 10.0, true);
     assert_eq!(flow.demand(), Some(FlowDemand::Unlimited));

@@ -41,10 +41,11 @@ fn shares(services: &[LinkService]) -> Vec<f64> {
     services.iter().map(|service| CAPACITY * service.weight / weights).collect()
 }
 
-/// The rates of services that send at most at these rates through the link's queue.
-fn queue_rates(services: &[LinkService], max_rates: &[f64]) -> Vec<f64> {
+/// The rates of services that send at most at these rates through the link's queue, next to other connections without a limit.
+fn queue_rates(services: &[LinkService], max_rates: &[f64], other_connections: u32) -> Vec<f64> {
     let (mut rates, mut remaining) = (vec![0.0; services.len()], CAPACITY);
     let mut connections: f64 = services.iter().map(|service| f64::from(service.connections)).sum();
+    connections += f64::from(other_connections);
     let mut order: Vec<usize> = (0..services.len()).collect();
     let per_connection = |&at: &usize| max_rates[at] / f64::from(services[at].connections);
     order.sort_by(|a, b| per_connection(a).total_cmp(&per_connection(b)));
@@ -58,7 +59,17 @@ fn queue_rates(services: &[LinkService], max_rates: &[f64]) -> Vec<f64> {
 }
 
 /// Runs the loop with the rule of agents and coordinator, and calls `observe` with the time and the rates.
-fn run_loop(services: &[LinkService], seconds: f64, mut observe: impl FnMut(f64, &[f64])) {
+fn run_loop(services: &[LinkService], seconds: f64, observe: impl FnMut(f64, &[f64])) {
+    run_loop_next_to(0, services, seconds, observe);
+}
+
+/// As [`run_loop`], next to other connections that the allocator does not know.
+fn run_loop_next_to(
+    other_connections: u32,
+    services: &[LinkService],
+    seconds: f64,
+    mut observe: impl FnMut(f64, &[f64]),
+) {
     let weights: Vec<f64> = services.iter().map(|service| service.weight).collect();
     let shares = shares(services);
     let mut hierarchy =
@@ -71,7 +82,8 @@ fn run_loop(services: &[LinkService], seconds: f64, mut observe: impl FnMut(f64,
         let other_limits: Vec<f64> =
             services.iter().zip(&shares).map(|(service, &share)| service.max_rate(share)).collect();
         let max_rate = |at: usize| limits[at].map_or(f64::INFINITY, Rate::get).min(other_limits[at]);
-        let rates = queue_rates(services, &(0..services.len()).map(max_rate).collect::<Vec<_>>());
+        let max_rates: Vec<f64> = (0..services.len()).map(max_rate).collect();
+        let rates = queue_rates(services, &max_rates, other_connections);
         observe(f64::from(period) * MEASUREMENT_PERIOD.get(), &rates);
         for (at, flow) in flows.iter_mut().enumerate() {
             let is_backlogged = match services[at].other_limit {
@@ -122,6 +134,23 @@ fn service_that_is_limited_elsewhere_leaves_others_the_rest() {
         batch_bytes += rates[1] * MEASUREMENT_PERIOD.get();
     });
     assert!(batch_bytes / 60.0 > 0.9 * 900.0, "{}", batch_bytes / 60.0);
+}
+
+/// Next to eight other connections, web does not reach its share. Batch must not get the rest of that share: it would also take a part of
+/// web's rate.
+#[test]
+fn share_is_not_given_away_next_to_unknown_traffic() {
+    let (mut web, mut batch, mut low_periods) = (0.0, 0.0, 0);
+    run_loop_next_to(8, &web_and_batch(OtherLimit::Nothing), 600.0, |time, rates| {
+        if time >= 60.0 {
+            web += rates[0] * MEASUREMENT_PERIOD.get() / 540.0;
+            batch += rates[1] * MEASUREMENT_PERIOD.get() / 540.0;
+            low_periods += u32::from(rates[0] < 80.0);
+        }
+    });
+    // Nine connections share what batch leaves, and 17 the whole link.
+    assert!(web > 0.97 * 750.0 / 9.0 && web < 750.0 / 9.0 && batch < 1.1 * 250.0, "{web} {batch}");
+    assert!(f64::from(low_periods) * MEASUREMENT_PERIOD.get() < 0.1 * 540.0, "{low_periods}");
 }
 
 /// Without a program or bottleneck, or with one of the two. A bottleneck of more than 90 % of the share looks like the allocator's limit.
