@@ -154,7 +154,7 @@ impl BottleneckDetector {
         blocks_left -= 1;
         if min_effect.is_some_and(|min_effect| rate >= min_effect) {
             min_effect = None;
-            let wait = (2 * FLAT_BLOCKS << self.claims).min(MAX_WAIT_BLOCKS);
+            let wait = ((2 * FLAT_BLOCKS) << self.claims).min(MAX_WAIT_BLOCKS);
             self.claims += u32::from(wait < MAX_WAIT_BLOCKS);
             blocks_left += wait;
         }

@@ -1,6 +1,8 @@
 //! Measures the CCTs of generated coflows between the hosts of a testbed, next to those of the simulator.
 
 pub mod control_plane;
+mod library;
+mod tables;
 mod transfer;
 pub mod workload;
 
@@ -17,13 +19,14 @@ use weir_coordinator::control_plane::{Link, NetworkLinks, Settings};
 use weir_core::engine::DecidesOver;
 use weir_core::model::{LinkBudget, Topology, Trunks, Workload};
 use weir_core::units::{Rate, Time};
-use weir_sim::outcome::{mean, percentile, speedups};
-use weir_sim::{NetworkModel, Outcome, ReplayOptions};
+use weir_sim::outcome::percentile;
+use weir_sim::{NetworkModel, ReplayOptions};
 use weir_testbed::{Bed, BedName};
 
 use super::{LINK_BYTES_PER_SEC, link_rate};
-use crate::markdown::{format_cell, format_percent, table};
+use crate::markdown::{format_cell, format_percent};
 use control_plane::ControlPlane;
+pub use tables::{ccts_table, coflow_ratios_table, ratios_table};
 
 /// The lengths of the queues at hosts and at switches, in seconds at the rate of their links. The longer a queue is, the longer TCP
 /// takes to share a link evenly. At a host, a full queue also delays the host's flows to other receivers. A queue per flow
@@ -36,31 +39,39 @@ pub const PLAIN_TCP: &str = "fair";
 /// The number of runs under each policy. Runs differ, because the shares of TCP connections are random.
 pub const RUNS: usize = 3;
 
-/// The coordinator's settings. With the default reserve, tens of waiting flows on links of 100 Mbit/s would each send a packet every
-/// third of a second, and follow a higher rate only after that time.
-pub fn settings() -> Settings {
-    Settings { reserve: 0.05, ..Settings::default() }
+/// How much lower the capacity is in the replays that show how sensitive the simulator is.
+const LOWER_CAPACITY: f64 = 0.98;
+
+/// The part of a link that carries payload: all but headers.
+fn payload_fraction() -> f64 {
+    LinkBudget::UNDIVIDED.coflow_payload_fraction(0.0)
 }
 
 /// A part of the page's text for all experiments with coflows.
 pub fn method_text() -> String {
-    let settings = settings();
     format!(
-        "- Under `{PLAIN_TCP}`, TCP alone divides the links. Under the other policies, each host runs an agent, which paces \
-         the sockets that senders hand over. A further host has the coordinator, as a library in the measuring process. \
-         Coflows are registered when they arrive. The coordinator computes a schedule every {} ms. Reports and orders use \
-         the same links.\n\
+        "- Under `{PLAIN_TCP}`, TCP alone divides the links. Under the other policies, each host runs an agent. A further host \
+         has the coordinator, as a library in the measuring process, with the default settings. Coflows are registered when \
+         they arrive. The coordinator computes a schedule every {} ms. Reports and orders use the same links.\n\
+         - *Sockets*: senders hand their sockets over, and the agent paces them. *Library*: senders use the library \
+         (`FlowSender`), which writes only while the agent lets it.\n\
          - A measured CCT is the time from the arrival of a coflow until its last byte is read. It includes the time to \
          connect and to hand over the sockets. The CCT of a coflow is the median of {RUNS} runs.\n\
-         - Simulated links carry {} of their rate, the payload without headers. Under a coordinator they carry {}: without the \
-         margin of links, and its reserve of {} for flows without a rate.\n\n\
+         - Simulated links carry {} of their rate, the payload without headers.\n\n\
          CCTs in seconds. The error of a coflow is |measured / simulated - 1|. Its speedup is its CCT under plain TCP \
          divided by its CCT under the policy.\n",
-        format_cell(settings.interval * 1e3),
-        format_percent(LinkBudget::UNDIVIDED.coflow_payload_fraction(0.0)),
-        format_percent(settings.budget.coflow_payload_fraction(settings.reserve)),
-        format_percent(settings.reserve),
+        format_cell(Settings::default().interval * 1e3),
+        format_percent(payload_fraction()),
     )
+}
+
+/// What senders use under a coordinator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SenderKind {
+    /// Sockets, which they hand over.
+    Sockets,
+    /// The library.
+    Library,
 }
 
 /// What divides the links.
@@ -70,14 +81,21 @@ pub struct Setup {
     pub name: &'static str,
     /// The policy of the coordinator, or [`PLAIN_TCP`].
     pub policy: &'static str,
+    /// What senders use.
+    pub senders: SenderKind,
     /// The links that the policy decides over.
     pub decides_over: DecidesOver,
 }
 
 impl Setup {
+    /// TCP without a coordinator.
+    pub const fn plain_tcp() -> Setup {
+        Setup::new(PLAIN_TCP, PLAIN_TCP, SenderKind::Sockets)
+    }
+
     /// A policy that decides over all links.
-    pub const fn new(policy: &'static str) -> Setup {
-        Setup { name: policy, policy, decides_over: DecidesOver::Links }
+    pub const fn new(name: &'static str, policy: &'static str, senders: SenderKind) -> Setup {
+        Setup { name, policy, senders, decides_over: DecidesOver::Links }
     }
 
     /// The links in the coordinator's configuration.
@@ -89,19 +107,14 @@ impl Setup {
         }
     }
 
-    /// The options of a simulated replay. Links carry the payload rate; under a coordinator, the part that is scheduled.
-    fn replay_options(&self, network: &Topology) -> ReplayOptions {
-        let settings = settings();
-        let usable_fraction = match self.policy {
-            PLAIN_TCP => LinkBudget::UNDIVIDED.coflow_payload_fraction(0.0),
-            _ => settings.budget.coflow_payload_fraction(settings.reserve),
-        };
+    /// The options of a simulated replay whose links carry this fraction of their rates.
+    fn replay_options(&self, network: &Topology, usable_fraction: f64) -> ReplayOptions {
         let trunks = Some(Trunks::even_split(network.clone()).scaled(usable_fraction));
         let trunks = trunks.filter(|trunks| trunks.links() > 0).map(Arc::new);
         ReplayOptions {
             port_rate: Rate::new(LINK_BYTES_PER_SEC * usable_fraction)
                 .expect("a rate times a fraction is a rate"),
-            interval: Time::new(settings.interval).expect("the default interval is a valid time"),
+            interval: Time::new(Settings::default().interval).expect("the default interval is a valid time"),
             network: NetworkModel { trunks, decides_over: self.decides_over, ..NetworkModel::default() },
             ..ReplayOptions::default()
         }
@@ -110,8 +123,10 @@ impl Setup {
 
 /// The CCT of each coflow with a setup, in seconds. Measured ones are medians of all runs.
 pub struct SetupCcts {
-    name: &'static str,
+    setup: Setup,
     simulated: Vec<f64>,
+    /// With [`LOWER_CAPACITY`].
+    simulated_lower: Vec<f64>,
     measured: Vec<f64>,
 }
 
@@ -124,24 +139,29 @@ pub fn compare(
     setups: &[Setup],
     progress: &Progress,
 ) -> Result<Vec<SetupCcts>, Failure> {
-    let mut simulated = Vec::new();
-    for &setup in setups {
+    let simulate = |setup: &Setup, usable_fraction| {
         let task = ReplayTask {
             policy: setup.policy.to_owned(),
             workload,
-            options: setup.replay_options(network),
+            options: setup.replay_options(network, usable_fraction),
             sensitivities: &[],
         };
-        simulated.push((setup, task.run(progress)?));
+        task.run(progress)
+    };
+    let mut simulated = Vec::new();
+    for setup in setups {
+        let lower = simulate(setup, LOWER_CAPACITY * payload_fraction())?;
+        simulated.push((*setup, simulate(setup, payload_fraction())?, lower.ccts()));
     }
     testbed::with_bed(bed, network, |bed| {
         let [hosts, switches] = QUEUE_SECS;
         bed.set_short_queues(hosts, switches).map_err(|error| testbed::failure(&error))?;
-        let measure = |(setup, outcome): (Setup, Outcome)| {
+        let mut all = Vec::new();
+        for (setup, outcome, simulated_lower) in simulated {
             let measured = measure(bed, network, workload, setup, outcome.makespan, progress)?;
-            Ok(SetupCcts { name: setup.name, simulated: outcome.ccts(), measured })
-        };
-        simulated.into_iter().map(measure).collect::<Result<Vec<_>, Failure>>()
+            all.push(SetupCcts { setup, simulated: outcome.ccts(), simulated_lower, measured });
+        }
+        Ok(all)
     })
 }
 
@@ -155,7 +175,12 @@ fn measure(
     makespan: f64,
     progress: &Progress,
 ) -> Result<Vec<f64>, Failure> {
-    let runtime = Builder::new_multi_thread().enable_all().build().map_err(Failure::runtime)?;
+    let flows: usize = workload.coflows.iter().map(|coflow| coflow.flows.len()).sum();
+    let runtime = Builder::new_multi_thread()
+        .max_blocking_threads(2 * flows + 8)
+        .enable_all()
+        .build()
+        .map_err(Failure::runtime)?;
     let limit = Duration::from_secs_f64(3.0 * makespan + 30.0);
     let mut runs = Vec::with_capacity(RUNS);
     for _ in 0..RUNS {
@@ -166,37 +191,18 @@ fn measure(
                 Some(ControlPlane::start(bed.plan(), policy, setup.coordinator_links(network))?)
             }
         };
-        let flows = workload.coflows.iter().map(|coflow| coflow.flows.len()).sum();
         let bar = progress.add_step_bar(&format!("{}, in real time", setup.name), flows);
-        let run = transfer::run(bed.plan(), workload, control_plane.as_ref(), limit, &bar);
-        runs.push(runtime.block_on(run)?);
+        let run = transfer::run(bed.plan(), workload, control_plane.as_ref(), setup.senders, limit, &bar);
+        match runtime.block_on(run) {
+            Ok(ccts) => runs.push(ccts),
+            Err(failure) => {
+                // Blocked senders and receivers do not end by themselves.
+                runtime.shutdown_background();
+                return Err(failure);
+            }
+        }
         bar.finish_and_clear();
     }
     let median = |coflow: usize| percentile(&runs.iter().map(|run| run[coflow]).collect::<Vec<_>>(), 50.0);
     Ok((0..workload.coflows.len()).map(median).collect())
-}
-
-/// The table of all setups; the first one is plain TCP.
-pub fn ccts_table(all: &[SetupCcts]) -> String {
-    let plain = all.first().expect("plain TCP is the first setup");
-    let mut lines = Vec::new();
-    for SetupCcts { name, simulated, measured } in all {
-        let error = |(measured, simulated): (&f64, &f64)| (measured / simulated - 1.0).abs();
-        let errors: Vec<f64> = measured.iter().zip(simulated).map(error).collect();
-        let errors = [50.0, 90.0].map(|p| format_percent(percentile(&errors, p)));
-        let no_errors = ["-", "-"].map(str::to_owned);
-        let rows = [
-            ("measured", measured, &plain.measured, errors),
-            ("simulated", simulated, &plain.simulated, no_errors),
-        ];
-        for (source, ccts, plain, errors) in rows {
-            let speedups = speedups(plain, ccts);
-            let numbers = [mean(ccts), percentile(ccts, 50.0), percentile(ccts, 90.0)].map(format_cell);
-            let speedup_percentiles = [10.0, 50.0, 90.0].map(|p| format_cell(percentile(&speedups, p)));
-            let names = [(*name).to_owned(), source.to_owned()];
-            lines.push(names.into_iter().chain(numbers).chain(errors).chain(speedup_percentiles).collect());
-        }
-    }
-    let head = ["policy", "", "mean", "median", "P90", "median error", "P90 of the error"];
-    table(&[&head[..], &["P10 of the speedup", "median", "P90"]].concat(), 2, &lines)
 }

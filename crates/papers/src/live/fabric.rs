@@ -9,7 +9,7 @@ use weir_core::model::topology::TopologyBuilder;
 use weir_core::units::Rate;
 use weir_testbed::BedName;
 
-use super::coflows::{self, PLAIN_TCP, Setup, workload};
+use super::coflows::{self, SenderKind, Setup, workload};
 use super::{LINK_BYTES_PER_SEC, link_rate};
 use crate::markdown::format_cell;
 
@@ -25,10 +25,13 @@ const SPINES: [u32; 2] = [1, 2];
 const MAX_COFLOWS: usize = 16;
 
 const SETUPS: [Setup; 4] = [
-    Setup::new(PLAIN_TCP),
-    Setup { name: "saath, links of hosts only", policy: "saath", decides_over: DecidesOver::Ports },
-    Setup::new("saath"),
-    Setup::new("weir"),
+    Setup::plain_tcp(),
+    Setup {
+        decides_over: DecidesOver::Ports,
+        ..Setup::new("saath, links of hosts only", "saath", SenderKind::Library)
+    },
+    Setup::new("saath", "saath", SenderKind::Library),
+    Setup::new("weir", "weir", SenderKind::Library),
 ];
 
 /// The section of the page: simulated and measured CCTs for each number of spines.

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use weir_client::Agent;
 use weir_console::failure::Failure;
-use weir_coordinator::control_plane::{self, NetworkLinks, Registration, Transfer};
+use weir_coordinator::control_plane::{self, NetworkLinks, Registration, Settings, Transfer};
 use weir_coordinator::{agents, control_thread};
 use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames};
 use weir_core::policy::AnyPolicy;
@@ -37,7 +37,7 @@ impl ControlPlane {
     /// Starts the coordinator and the agents, and waits until all agents are connected.
     pub fn start(plan: &Plan, policy: AnyPolicy, links: NetworkLinks) -> Result<ControlPlane, Failure> {
         let plane =
-            control_plane::ControlPlane::new(links, policy, ServiceNames::default(), super::settings(), 1)
+            control_plane::ControlPlane::new(links, policy, ServiceNames::default(), Settings::default(), 1)
                 .map_err(Failure::input)?;
         let (coordinator, _) = control_thread::start(plane).map_err(Failure::runtime)?;
         let runtime =

@@ -1,4 +1,4 @@
-//! Transfers coflows over TCP, with a connection for each flow that opens when the coflow arrives.
+//! Transfers coflows, with a connection for each flow that opens when the coflow arrives.
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +14,9 @@ use weir_console::failure::Failure;
 use weir_core::model::Workload;
 use weir_testbed::{Node, Plan, namespace};
 
+use super::SenderKind;
 use super::control_plane::ControlPlane;
+use super::library::{self, LibraryReceivers};
 
 /// The maximum time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,9 +32,14 @@ pub async fn run(
     plan: &Plan,
     workload: &Workload,
     control_plane: Option<&ControlPlane>,
+    senders: SenderKind,
     limit: Duration,
     bar: &ProgressBar,
 ) -> Result<Vec<f64>, Failure> {
+    let receivers = match senders {
+        SenderKind::Library => Some(LibraryReceivers::listen(plan).map_err(Failure::runtime)?),
+        SenderKind::Sockets => None,
+    };
     let (start_time, mut poll) = (Instant::now(), interval(POLL_INTERVAL));
     let mut ccts = vec![0.0_f64; workload.coflows.len()];
     let mut transfers = JoinSet::new();
@@ -52,9 +59,15 @@ pub async fn run(
                 for (flow, spec) in (0u32..).zip(&coflow.flows) {
                     let ends = [spec.src, spec.dst].map(|host| plan.nodes[host as usize].clone());
                     let agent = control_plane.map(|plane| Arc::clone(&plane.agents[spec.src as usize]));
-                    let (coflow, bytes) = (coflow.id.to_string(), spec.bytes.get() as u64);
-                    let transfer = transfer(ends, agent, coflow, flow, bytes);
-                    transfers.spawn(async move { (number, transfer.await) });
+                    let flow = Flow { ends, agent, coflow: coflow.id.to_string(), flow, bytes: spec.bytes.get() as u64 };
+                    let receiver = receivers.as_ref().map(|receivers| receivers.at(spec.dst));
+                    transfers.spawn(async move {
+                        let end = match receiver {
+                            Some(receiver) => library::transfer(flow, receiver).await,
+                            None => transfer(flow).await,
+                        };
+                        (number, end)
+                    });
                 }
             }
             Some(joined) = transfers.join_next() => {
@@ -75,14 +88,20 @@ pub async fn run(
     }
 }
 
-/// Sends a flow between two hosts, and returns the time at which its last byte was read. `agent`, if any, paces the flow.
-async fn transfer(
-    ends: [Node; 2],
-    agent: Option<Arc<Agent>>,
-    coflow: String,
-    flow: u32,
-    bytes: u64,
-) -> io::Result<Instant> {
+/// A flow between two hosts.
+pub struct Flow {
+    /// The sender and the receiver.
+    pub ends: [Node; 2],
+    /// Paces the flow, if any.
+    pub agent: Option<Arc<Agent>>,
+    pub coflow: String,
+    pub flow: u32,
+    pub bytes: u64,
+}
+
+/// Sends a flow over a socket that is handed over to the agent, and returns the time at which its last byte was read.
+async fn transfer(flow: Flow) -> io::Result<Instant> {
+    let Flow { ends, agent, coflow, flow, bytes } = flow;
     let connect = move || {
         let [sender, receiver] = connect(&ends)?;
         if let Some(agent) = agent {
