@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::geteuid;
 use tokio::runtime::Builder;
 use weir_agent::htb::max_segments;
 use weir_agent::live::endpoint::CoordinatorEndpoint;
@@ -28,13 +29,24 @@ use crate::serve::wait_for_stop_signal;
 
 /// Runs `weir agent`.
 pub fn agent(args: &args::Agent) -> Result<(), Failure> {
-    match args {
+    let result = match args {
         args::Agent::Run(args) => run(args),
         args::Agent::Queues(args) => configure_queues(args),
         args::Agent::Traffic(args) => print_traffic(args),
         args::Agent::Cleanup(args) => cleanup::cleanup(args),
         args::Agent::Watchdog { socket, interfaces } => run_watchdog(socket, interfaces),
+    };
+    result.map_err(add_permission_help)
+}
+
+/// Adds to an error of the kernel, or of `ip` and `tc`, that the command needs root.
+fn add_permission_help(failure: Failure) -> Failure {
+    let is_refusal = ["Permission denied", "Operation not permitted"];
+    let is_refused = is_refusal.iter().any(|text| failure.message.contains(text));
+    if !is_refused || geteuid().is_root() {
+        return failure;
     }
+    Failure { message: format!("{}; help: run the command as root", failure.message), ..failure }
 }
 
 fn run(args: &args::AgentRun) -> Result<(), Failure> {

@@ -117,8 +117,10 @@ impl Coordinator {
         key: &Path,
         authority: &Path,
     ) -> Result<Coordinator, CoordinatorError> {
-        let tls = TlsConnector(Arc::new(tls_config(certificate, key, authority)?));
-        let connector = TcpConnector::default().chain(tls);
+        let certificates = read_certificates(certificate)?;
+        let config = Arc::new(tls_config(certificates.clone(), key, authority)?);
+        let connector =
+            TcpConnector::default().chain(TlsConnector { config, certificates: certificates.into() });
         Ok(Coordinator { agent: agent(connector), base_url: format!("https://{address}") })
     }
 
@@ -301,7 +303,11 @@ fn agent(connector: impl Connector) -> Agent {
 }
 
 /// TLS with a client's certificate and its key, for servers whose certificate `authority` has signed.
-fn tls_config(certificate: &Path, key: &Path, authority: &Path) -> Result<ClientConfig, CoordinatorError> {
+fn tls_config(
+    certificates: Vec<CertificateDer<'static>>,
+    key: &Path,
+    authority: &Path,
+) -> Result<ClientConfig, CoordinatorError> {
     let mut roots = RootCertStore::empty();
     for root in read_certificates(authority)? {
         roots.add(root).map_err(|error| pem_error(authority, &error))?;
@@ -310,9 +316,8 @@ fn tls_config(certificate: &Path, key: &Path, authority: &Path) -> Result<Client
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]);
     let config = config.expect("the provider supports TLS 1.3").with_root_certificates(roots);
-    let mut config = config
-        .with_client_auth_cert(read_certificates(certificate)?, private)
-        .map_err(|error| pem_error(key, &error))?;
+    let mut config =
+        config.with_client_auth_cert(certificates, private).map_err(|error| pem_error(key, &error))?;
     config.resumption = Resumption::disabled();
     Ok(config)
 }

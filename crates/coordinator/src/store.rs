@@ -12,7 +12,7 @@
 //! does not return to the previous transaction.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -332,10 +332,10 @@ impl StoreSource {
             redb::Error::UpgradeRequired(version) => {
                 self.damaged(format!("version {version} of redb's format"))
             }
-            redb::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+            redb::Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
                 self.damaged(error.to_string())
             }
-            redb::Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            redb::Error::Io(error) if error.kind() == ErrorKind::UnexpectedEof => {
                 self.damaged("a read beyond the end of the file".to_owned())
             }
             other => StoreError::File { path: self.path.to_path_buf(), error: Arc::new(other) },
@@ -613,6 +613,18 @@ impl Store {
     }
 }
 
+/// Creates a temporary file next to `path`. Its errors do not name the temporary file, which the user does not know.
+fn create_temporary(path: &Path) -> io::Result<NamedTempFile> {
+    let folder = folder(path);
+    tempfile::Builder::new().prefix(".weir-").tempfile_in(folder).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            let reason = format!("the folder {} does not exist; help: create it", folder.display());
+            io::Error::new(ErrorKind::NotFound, reason)
+        }
+        kind => kind.into(),
+    })
+}
+
 /// Creates a store in a temporary file next to `path`; `fill` adds records to its first transaction.
 fn build_file(
     path: &Path,
@@ -620,7 +632,7 @@ fn build_file(
 ) -> Result<NamedTempFile, StoreError> {
     let to_error = |error| StoreError::from_io(path, error);
     // The mode is 0600, since the file contains all registrations.
-    let temporary = tempfile::Builder::new().prefix(".weir-").tempfile_in(folder(path)).map_err(to_error)?;
+    let temporary = create_temporary(path).map_err(to_error)?;
     let file = StoreFile::open(temporary.path(), true).map_err(to_error)?;
     let source = StoreSource { path: path.into(), file, first_damaged: Arc::default() };
     let database = source.database()?;

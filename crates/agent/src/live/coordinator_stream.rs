@@ -255,10 +255,26 @@ async fn open_stream(coordinator: &Endpoint, host: u32, link_rates: &[u64]) -> R
     Ok(OpenStream { address, welcome, report_sender, orders })
 }
 
-/// An error with its causes.
+/// An error with its causes, without the address of the TLS library's documentation.
 fn error_chain(error: &dyn Error) -> String {
+    let text = error.to_string();
     match error.source() {
-        Some(source) => format!("{error}: {}", error_chain(source)),
-        None => error.to_string(),
+        Some(source) => format!("{text}: {}", error_chain(source)),
+        None => text.split_once(": https://docs.rs/").map_or(&*text, |(reason, _)| reason).to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_have_no_address_of_the_tls_library() {
+        // The error of rustls for a connection that ends without an alert.
+        let text = "peer closed connection without sending TLS close_notify: \
+                    https://docs.rs/rustls/latest/rustls/manual/_03_howto/index.html#unexpected-eof";
+        let eof = io::Error::new(io::ErrorKind::UnexpectedEof, text);
+        assert_eq!(error_chain(&eof), "peer closed connection without sending TLS close_notify");
+        assert_eq!(error_chain(&io::Error::other("10.0.0.1: refused")), "10.0.0.1: refused");
     }
 }

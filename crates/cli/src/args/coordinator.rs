@@ -1,5 +1,6 @@
 //! Defines the options of `weir serve` and `weir ctl`, and the credentials for connections to a coordinator.
 
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
@@ -211,6 +212,12 @@ pub enum PolicyCommand {
 pub(super) fn parse_address(text: &str) -> Result<String, String> {
     const EXPECTED: &str = "expected a host and a port, such as 127.0.0.1:7701";
     let (host, port) = text.rsplit_once(':').ok_or(EXPECTED)?;
+    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
+        let expected = "expected an IPv6 address in brackets and a port";
+        // Without brackets, `::1` could be the address `::1` without a port.
+        let address = if host.parse::<Ipv6Addr>().is_ok() { host } else { "::1" };
+        return Err(format!("{expected}; help: write [{address}]:{port}"));
+    }
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
     if host.is_empty() || !host.chars().all(is_allowed) || port.parse::<u16>().is_err() {
         return Err(EXPECTED.to_owned());

@@ -5,7 +5,7 @@ use std::process::Command;
 #[test]
 fn agent_queues_adds_and_changes_classes_and_cleanup_removes_them() {
     let probe = Command::new("unshare")
-        .args(["-n", "sh", "-c", "tc -V && ip link add e0 type veth peer name e1"])
+        .args(["-n", "sh", "-c", "tc -V && setpriv --version && ip link add e0 type veth peer name e1"])
         .output();
     if !probe.as_ref().is_ok_and(|output| output.status.success()) {
         eprintln!(
@@ -25,6 +25,8 @@ fn agent_queues_adds_and_changes_classes_and_cleanup_removes_them() {
         agent queues --interface e0 --rate 1Gbit --weights 1:3
         agent queues --interface e0 --rate 1Gbit --weights 3:1 --dry-run | cut -d' ' -f1-9,11-12
         agent queues --interface e0 --rate 1Gbit --weights 3:1
+        exec 3<\"$WEIR\"
+        setpriv --reuid 65534 --regid 65534 --clear-groups /proc/self/fd/3 agent cleanup 2>&1 | grep -o 'help: .*'
         agent cleanup
         tc qdisc show dev e0
         agent cleanup
@@ -43,6 +45,7 @@ e0: 2 queues, 0 changes
 tc class change dev e0 parent 7765:1 classid 7765:100 rate 698321000bit
 tc class change dev e0 parent 7765:1 classid 7765:101 rate 232773000bit
 e0: 2 queues, 2 changes
+help: run the command as root
 e0: restored
 qdisc noqueue 0: root refcnt 2 
 nothing to remove

@@ -156,6 +156,23 @@ fn ctl_connects_over_tls_to_an_ipv6_address() {
 }
 
 #[test]
+fn ipv6_addresses_without_brackets_are_refused_with_brackets() {
+    for (address, help) in
+        [("::1:7701", "[::1]:7701"), ("fd09::5:7701", "[fd09::5]:7701"), ("::1", "[::1]:1")]
+    {
+        let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(["ctl", "hosts", "--coordinator", address])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            text.contains(&format!("expected an IPv6 address in brackets and a port; help: write {help}")),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn ctl_lists_relays_routes_and_paths_of_an_overlay() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("serve.toml");

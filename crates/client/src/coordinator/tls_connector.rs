@@ -1,9 +1,9 @@
 //! TLS for requests. Unlike the library's connector, it accepts IPv6 addresses, which have brackets in URLs.
 
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use ureq::Error;
 use ureq::unversioned::transport::{
@@ -12,7 +12,12 @@ use ureq::unversioned::transport::{
 
 /// Adds TLS to connections for `https`.
 #[derive(Debug)]
-pub struct TlsConnector(pub Arc<ClientConfig>);
+pub struct TlsConnector {
+    /// The configuration.
+    pub config: Arc<ClientConfig>,
+    /// The certificate of this client, with its intermediates.
+    pub certificates: Arc<[CertificateDer<'static>]>,
+}
 
 impl<In: Transport> Connector<In> for TlsConnector {
     type Out = Either<In, TlsTransport>;
@@ -29,12 +34,12 @@ impl<In: Transport> Connector<In> for TlsConnector {
         let host = details.uri.host().unwrap_or_default();
         let name = ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']'));
         let name = name.map_err(|_| Error::BadUri(format!("`{host}` is neither a name nor an address")))?;
-        let connection = ClientConnection::new(Arc::clone(&self.0), name.to_owned())
-            .map_err(|error| Error::Io(std::io::Error::other(error)))?;
+        let connection = ClientConnection::new(Arc::clone(&self.config), name.to_owned())
+            .map_err(|error| Error::Io(io::Error::other(error)))?;
         let config = details.config;
         let buffers = LazyBuffers::new(config.input_buffer_size(), config.output_buffer_size());
         let stream = StreamOwned::new(connection, TransportAdapter::new(transport.boxed()));
-        Ok(Some(Either::B(TlsTransport { buffers, stream })))
+        Ok(Some(Either::B(TlsTransport { buffers, stream, certificates: Arc::clone(&self.certificates) })))
     }
 }
 
@@ -42,6 +47,47 @@ impl<In: Transport> Connector<In> for TlsConnector {
 pub struct TlsTransport {
     buffers: LazyBuffers,
     stream: StreamOwned<ClientConnection, TransportAdapter>,
+    /// The certificate of this client, with its intermediates.
+    certificates: Arc<[CertificateDer<'static>]>,
+}
+
+impl TlsTransport {
+    /// The reason why a connection has ended, which a coordinator does not send: it closes connections when a certificate of either end
+    /// expires.
+    fn expiry_error(&self) -> Option<Error> {
+        let peer = self.stream.conn.peer_certificates()?;
+        let owner = if has_expired(&self.certificates) {
+            "this client"
+        } else if has_expired(peer) {
+            "the coordinator"
+        } else {
+            return None;
+        };
+        let reason = format!("the certificate of {owner} has expired, which has ended the connection");
+        Some(Error::Io(io::Error::other(reason)))
+    }
+
+    /// The error for an error of the connection, without the address of the TLS library's documentation.
+    fn error(&self, error: io::Error) -> Error {
+        self.expiry_error().unwrap_or_else(|| match error.kind() {
+            ErrorKind::UnexpectedEof => Error::Io(io::Error::new(
+                ErrorKind::UnexpectedEof,
+                "the coordinator has closed the connection",
+            )),
+            _ => error.into(),
+        })
+    }
+}
+
+/// Whether a verified chain of certificates, that of one end first, has expired.
+#[cfg(target_os = "linux")]
+fn has_expired(chain: &[CertificateDer<'_>]) -> bool {
+    weir_tls::chain_expiry(chain) <= std::time::SystemTime::now()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn has_expired(_chain: &[CertificateDer<'_>]) -> bool {
+    false
 }
 
 impl std::fmt::Debug for TlsTransport {
@@ -57,14 +103,18 @@ impl Transport for TlsTransport {
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
         self.stream.get_mut().set_timeout(timeout);
-        Ok(self.stream.write_all(&self.buffers.output()[..amount])?)
+        self.stream.write_all(&self.buffers.output()[..amount]).map_err(|error| self.error(error))
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
         self.stream.get_mut().set_timeout(timeout);
-        let amount = self.stream.read(self.buffers.input_append_buf())?;
+        let amount = match self.stream.read(self.buffers.input_append_buf()) {
+            Ok(0) => return self.expiry_error().map_or(Ok(false), Err),
+            Ok(amount) => amount,
+            Err(error) => return Err(self.error(error)),
+        };
         self.buffers.input_appended(amount);
-        Ok(amount > 0)
+        Ok(true)
     }
 
     fn is_open(&mut self) -> bool {

@@ -10,9 +10,9 @@ pub struct RejectedEntries {
     /// Flows that another host sends, UDP measurements of another host's addresses, and UDP measurements or observed
     /// connections reported by a switch.
     pub foreign_flow: u64,
-    /// Bytes sent that are lower than in an earlier report.
+    /// Bytes sent that are lower than in an earlier report. They have no effect.
     pub decreasing: u64,
-    /// Bytes and rates above the capacity of the host's link.
+    /// Bytes and rates above the capacity of the host's link. They have no effect.
     pub above_link_rate: u64,
     /// Entries of a host number that does not exist.
     pub unknown_host: u64,

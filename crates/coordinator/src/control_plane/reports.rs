@@ -100,30 +100,29 @@ impl ControlPlane {
             self.engine.set_flow_live(slot, flow.engine_index, UNKNOWN_SIZE_BYTES, self.now);
         }
         let link_rate = self.links.hosts[host as usize].send.get();
-        let mut sent = progress.sent as f64;
+        let sent = progress.sent as f64;
         // Programs may hand over sockets shortly before the registration, and reports may be late by two intervals.
         let (last_sent, sends_since) =
             flow.last_report.unwrap_or((0.0, coflow.registered_at - self.settings.lease));
         let max_sent = last_sent
             + link_rate * (RATE_TOLERANCE * (self.now - sends_since) + 2.0 * self.settings.interval)
             + MAX_PACKET_BYTES;
+        // Rejected bytes change nothing. That the flow has a connection, or had one, is plausible, and applies.
         if sent > max_sent {
             self.rejected_entries.above_link_rate += 1;
-            sent = max_sent;
-        }
-        sent = sent.min(flow.transfer.bytes.map_or(UNKNOWN_SIZE_BYTES, Bytes::get));
-        if let Some((last_sent, _)) = flow.last_report
-            && sent < last_sent
-        {
+            flow.last_report = Some((last_sent, sends_since));
+        } else if sent < last_sent {
             self.rejected_entries.decreasing += 1;
-            sent = last_sent;
+            flow.last_report = Some((last_sent, self.now));
+        } else {
+            let sent = sent.min(flow.transfer.bytes.map_or(UNKNOWN_SIZE_BYTES, Bytes::get));
+            coflow.sent_bytes += sent - flow.sent_bytes;
+            (flow.last_report, flow.sent_bytes, flow.estimated_at) = (Some((sent, self.now)), sent, self.now);
         }
-        coflow.sent_bytes += sent - flow.sent_bytes;
-        (flow.last_report, flow.sent_bytes, flow.estimated_at) = (Some((sent, self.now)), sent, self.now);
         if progress.closed {
             flow.is_completed = true;
             self.engine.record_coflow_report(slot, coflow.sent_bytes, 0.0, self.now);
-            self.engine.close_flow(slot, flow.engine_index, sent, self.now);
+            self.engine.close_flow(slot, flow.engine_index, flow.sent_bytes, self.now);
             self.remove_if_completed(&progress.key.coflow.clone());
         }
     }

@@ -41,7 +41,7 @@ const EXPECTED_APPLICATION_ID: &str = "the id of a registered application";
 pub struct ApplicationBody {
     /// The service that it belongs to. Default: the framework's service, or `default` for other clients.
     pub service: Option<String>,
-    /// Name of its model in the sensitivity table; optional only if queues belong to services.
+    /// Name of its model in the sensitivity table. Optional only if queues belong to services, which use no model.
     pub model: Option<String>,
 }
 
@@ -253,12 +253,7 @@ impl SharingState {
         let app = AppId(self.next_number);
         let changed_levels = match &mut self.division {
             LinkDivision::Applications { controller, .. } => {
-                let model = body.model.as_deref().and_then(|model| self.sensitivity_table.position(model));
-                let model = model.ok_or_else(|| {
-                    let found = body.model.as_deref().unwrap_or("nothing");
-                    let expected = "the name of an application in the table of GET /v1/sensitivity";
-                    Problem::invalid(Location::field("model"), found, expected)
-                })?;
+                let model = model_position(&self.sensitivity_table, body.model.as_deref())?;
                 controller.register(app, model)?.changed_levels.into_iter().map(|(app, _)| app).collect()
             }
             LinkDivision::Services { service_of: service_of_app, .. } => {
@@ -444,6 +439,14 @@ fn service_name(body: &ApplicationBody) -> &str {
     body.service.as_deref().unwrap_or(ServiceNames::DEFAULT)
 }
 
+/// The position of an application's model in the sensitivity table.
+fn model_position(table: &SensitivityTable, model: Option<&str>) -> Result<usize, Problem> {
+    model.and_then(|model| table.position(model)).ok_or_else(|| {
+        let expected = "the name of an application in the table of GET /v1/sensitivity";
+        Problem::invalid(Location::field("model"), model.unwrap_or("nothing"), expected)
+    })
+}
+
 fn check_id(id: &str) -> Result<(), Problem> {
     if weir_proto::is_id(id) {
         return Ok(());
@@ -499,6 +502,10 @@ impl Registry {
         let mut sharing = self.sharing.lock().await;
         let within_quota = sharing.check_application_quota(id, &service, self.quota_of(actor));
         within_quota.map_err(|refusal| refusal_problem(refusal, ""))?;
+        // Queues of services use no model. A stored record keeps a model that a later table lacks.
+        if body.model.is_some() && !sharing.applications.contains_key(id) {
+            model_position(&sharing.sensitivity_table, body.model.as_deref())?;
+        }
         let (is_new, changed_levels) = sharing.register(id, body.clone())?;
         sharing.sync_observed_connections()?;
         sharing.division.update();

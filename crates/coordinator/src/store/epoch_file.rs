@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use ring::digest::{SHA256, digest};
 
-use super::folder;
+use super::{create_temporary, folder};
 
 /// The distance of the slots in the file: a page, so that no write changes both.
 const SLOT_BYTES: usize = 4096;
@@ -73,7 +73,7 @@ pub fn write(path: &Path, epoch: u64) -> io::Result<()> {
 fn create(path: &Path, epoch: u64) -> io::Result<()> {
     let mut bytes = vec![0; 2 * SLOT_BYTES];
     bytes[..RECORD_BYTES].copy_from_slice(&encode(epoch));
-    let mut file = tempfile::Builder::new().prefix(".weir-").tempfile_in(folder(path))?;
+    let mut file = create_temporary(path)?;
     file.write_all(&bytes)?;
     file.as_file().sync_all()?;
     file.persist(path)?;

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use weir_agent::live::endpoint::CoordinatorEndpoint;
+use weir_client::Coordinator;
 use weir_proto::wire::AgentMessage;
 use weir_proto::wire::control_client::ControlClient;
 
@@ -71,6 +72,38 @@ fn connections_end_with_the_certificate_of_the_coordinator() {
     let (answer, time) = read_until_closed(&server, &client, REQUEST);
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert!(time < EXPIRED, "{time:?}");
+}
+
+/// The coordinator closes a connection without a reason.
+#[test]
+fn clients_name_the_certificate_whose_expiry_has_ended_their_events() {
+    let operator = "weir://operator/ann";
+    for (is_server_short, expected) in [(false, "this client"), (true, "the coordinator")] {
+        let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+        if is_server_short {
+            authority.write_short_server_files(folder.path());
+        } else {
+            authority.write_server_files(folder.path());
+        }
+        let server = SecureServer::start_with(authority, folder, "");
+        let authority = server.authority();
+        let pair = if is_server_short {
+            authority.client_certificate(&[operator])
+        } else {
+            authority.short_certificate(&[operator])
+        };
+        let files = tempfile::tempdir().unwrap();
+        let [certificate, key, root] =
+            ["client.pem", "client.key", "root.pem"].map(|name| files.path().join(name));
+        fs::write(&certificate, pair.certificate).unwrap();
+        fs::write(&key, pair.key).unwrap();
+        fs::write(&root, authority.pem()).unwrap();
+        let address = format!("localhost:{}", server.server().address.port());
+        let coordinator = Coordinator::secure(&address, &certificate, &key, &root).unwrap();
+        let mut events = coordinator.get_stream("/v1/events", Some(TIMEOUT)).unwrap();
+        let error = events.read_to_end(&mut Vec::new()).unwrap_err().to_string();
+        assert!(error.contains(&format!("the certificate of {expected} has expired")), "{error}");
+    }
 }
 
 #[test]

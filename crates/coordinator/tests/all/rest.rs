@@ -505,6 +505,9 @@ fn queues_by_service_have_service_weights() {
     assert_eq!(get(&server, "/v1/services").1[1]["weights_used"], true);
     let (_, job) = put(&server, "/v1/applications/job", &json!({ "service": "ads" }));
     assert_eq!((&job["level"], &job["model"]), (&json!(1), &Value::Null));
+    // A model is unnecessary, but a wrong one is a mistake.
+    let (status, problem) = put(&server, "/v1/applications/other", &json!({ "model": "srot" }));
+    assert_eq!((status, problem["detail"].as_str().unwrap().contains("srot")), (422, true), "{problem}");
     assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
     let expected = |classes: Vec<_>| Queues {
         weights: vec![0.25, 0.75],

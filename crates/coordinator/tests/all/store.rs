@@ -29,6 +29,17 @@ fn values_by_key(store: &Store, table: Table) -> BTreeMap<String, u64> {
 }
 
 #[test]
+fn store_in_a_missing_folder_is_refused_by_its_configured_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("absent");
+    let path = missing.join("weir.redb");
+    let error = Store::open(&path).err().unwrap().to_string();
+    let (path, missing) = (path.display(), missing.display());
+    let expected = format!("{path}: I/O error: the folder {missing} does not exist; help: create it");
+    assert_eq!(error, expected);
+}
+
+#[test]
 fn records_persist_until_removed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weir.redb");
