@@ -34,6 +34,8 @@ pub enum Experiment {
     Netshare,
     /// A slice of coflows under plain TCP, Aalo, Saath and Weir's own policy.
     Slice,
+    /// A slice of coflows over faster links.
+    FastLinks,
     /// Coflows over a fabric with oversubscribed uplinks.
     Fabric,
     /// Profiled jobs under equal shares and under Saba.
@@ -46,14 +48,22 @@ pub enum Experiment {
 
 impl Experiment {
     /// All experiments, in the order of the page.
-    pub const ALL: [Self; 6] =
-        [Self::Netshare, Self::Slice, Self::Fabric, Self::Saba, Self::Programs, Self::Overheads];
+    pub const ALL: [Self; 7] = [
+        Self::Netshare,
+        Self::Slice,
+        Self::FastLinks,
+        Self::Fabric,
+        Self::Saba,
+        Self::Programs,
+        Self::Overheads,
+    ];
 
     /// The name on the command line, and the heading of the section.
     const fn name_and_heading(self) -> (&'static str, &'static str) {
         match self {
             Self::Netshare => ("netshare", "NetShare, section 5.3: queues, throttling, both and neither"),
             Self::Slice => ("slice", "A slice of coflows"),
+            Self::FastLinks => ("fast-links", "A slice of coflows over faster links"),
             Self::Fabric => ("fabric", "Coflows over an oversubscribed fabric"),
             Self::Saba => ("saba", "Saba: jobs of different sensitivity"),
             Self::Programs => ("programs", "Unmodified programs"),
@@ -110,8 +120,8 @@ fn link_rate() -> Rate {
 }
 
 /// The topology of `hosts` hosts under one switch.
-fn big_switch(hosts: u32) -> Topology {
-    TopologyTemplate::BigSwitch { hosts, rate: link_rate() }.build().expect("the plan is valid")
+fn big_switch(hosts: u32, rate: Rate) -> Topology {
+    TopologyTemplate::BigSwitch { hosts, rate }.build().expect("the plan is valid")
 }
 
 /// The page: measurements of real traffic next to figures of the papers and of the simulator.
@@ -127,6 +137,9 @@ pub fn page(options: &Options, progress: &Progress) -> Result<String, Failure> {
         out.push_str(&match experiment {
             Experiment::Netshare => netshare::section(&options.bed, options.phase, progress),
             Experiment::Slice => slice::section(&options.bed, options.coflows, options.volume, progress),
+            Experiment::FastLinks => {
+                slice::section_with_fast_links(&options.bed, options.coflows, options.volume, progress)
+            }
             Experiment::Fabric => fabric::section(&options.bed, options.coflows, options.volume, progress),
             Experiment::Saba => saba::section(&options.bed, progress),
             Experiment::Programs => programs::section(&options.bed, progress),

@@ -23,10 +23,10 @@ use weir_sim::outcome::percentile;
 use weir_sim::{NetworkModel, ReplayOptions};
 use weir_testbed::{Bed, BedName};
 
-use super::{LINK_BYTES_PER_SEC, link_rate};
 use crate::markdown::{format_cell, format_percent};
 use control_plane::ControlPlane;
 pub use tables::{ccts_table, coflow_ratios_table, ratios_table};
+use workload::Scale;
 
 /// The lengths of the queues at hosts and at switches, in seconds at the rate of their links. The longer a queue is, the longer TCP
 /// takes to share a link evenly. At a host, a full queue also delays the host's flows to other receivers. A queue per flow
@@ -65,6 +65,10 @@ pub fn method_text() -> String {
     )
 }
 
+/// The text before [`ratios_table`].
+pub const RATIOS_TEXT: &str = "Ratios: measured to simulated CCTs and speedups, the measured mean to that of plain TCP, and simulated \
+                               CCTs with 2 % less capacity to those with all of it, which shows how sensitive the workload is.";
+
 /// What senders use under a coordinator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SenderKind {
@@ -99,8 +103,8 @@ impl Setup {
     }
 
     /// The links in the coordinator's configuration.
-    fn coordinator_links(&self, network: &Topology) -> NetworkLinks {
-        let hosts = vec![Link { send: link_rate(), recv: link_rate() }; network.hosts()];
+    fn coordinator_links(&self, network: &Topology, link_rate: Rate) -> NetworkLinks {
+        let hosts = vec![Link { send: link_rate, recv: link_rate }; network.hosts()];
         match self.decides_over {
             DecidesOver::Links => NetworkLinks::with_topology(&hosts, network.clone()),
             DecidesOver::Ports => NetworkLinks::one_switch(&hosts),
@@ -108,11 +112,11 @@ impl Setup {
     }
 
     /// The options of a simulated replay whose links carry this fraction of their rates.
-    fn replay_options(&self, network: &Topology, usable_fraction: f64) -> ReplayOptions {
+    fn replay_options(&self, network: &Topology, link_rate: Rate, usable_fraction: f64) -> ReplayOptions {
         let trunks = Some(Trunks::even_split(network.clone()).scaled(usable_fraction));
         let trunks = trunks.filter(|trunks| trunks.links() > 0).map(Arc::new);
         ReplayOptions {
-            port_rate: Rate::new(LINK_BYTES_PER_SEC * usable_fraction)
+            port_rate: Rate::new(link_rate.get() * usable_fraction)
                 .expect("a rate times a fraction is a rate"),
             interval: Time::new(Settings::default().interval).expect("the default interval is a valid time"),
             network: NetworkModel { trunks, decides_over: self.decides_over, ..NetworkModel::default() },
@@ -130,10 +134,11 @@ pub struct SetupCcts {
     measured: Vec<f64>,
 }
 
-/// Simulates and measures a workload with each setup. `network` has the hosts of the workload, and one more for the coordinator;
-/// all links of hosts have [`link_rate`].
+/// Simulates and measures a workload with each setup. `network` has the hosts of `scale`, and one more for the coordinator; all
+/// links of hosts have the rate of `scale`.
 pub fn compare(
     bed: &BedName,
+    scale: Scale,
     network: &Topology,
     workload: &Workload,
     setups: &[Setup],
@@ -143,7 +148,7 @@ pub fn compare(
         let task = ReplayTask {
             policy: setup.policy.to_owned(),
             workload,
-            options: setup.replay_options(network, usable_fraction),
+            options: setup.replay_options(network, scale.link_rate(), usable_fraction),
             sensitivities: &[],
         };
         task.run(progress)
@@ -158,7 +163,7 @@ pub fn compare(
         bed.set_short_queues(hosts, switches).map_err(|error| testbed::failure(&error))?;
         let mut all = Vec::new();
         for (setup, outcome, simulated_lower) in simulated {
-            let measured = measure(bed, network, workload, setup, outcome.makespan, progress)?;
+            let measured = measure(bed, scale, network, workload, setup, outcome.makespan, progress)?;
             all.push(SetupCcts { setup, simulated: outcome.ccts(), simulated_lower, measured });
         }
         Ok(all)
@@ -169,6 +174,7 @@ pub fn compare(
 /// makespan.
 fn measure(
     bed: &Bed,
+    scale: Scale,
     network: &Topology,
     workload: &Workload,
     setup: Setup,
@@ -188,7 +194,8 @@ fn measure(
             PLAIN_TCP => None,
             policy => {
                 let policy = policy_spec::build_policy(policy, None, &[])?;
-                Some(ControlPlane::start(bed.plan(), policy, setup.coordinator_links(network))?)
+                let links = setup.coordinator_links(network, scale.link_rate());
+                Some(ControlPlane::start(bed.plan(), scale, policy, links)?)
             }
         };
         let bar = progress.add_step_bar(&format!("{}, in real time", setup.name), flows);

@@ -9,20 +9,16 @@ use weir_core::model::topology::TopologyBuilder;
 use weir_core::units::Rate;
 use weir_testbed::BedName;
 
-use super::coflows::{self, SenderKind, Setup, workload};
-use super::{LINK_BYTES_PER_SEC, link_rate};
+use super::coflows::workload::{self, Scale};
+use super::coflows::{self, SenderKind, Setup};
 use crate::markdown::format_cell;
+
+const SCALE: Scale = Scale::WIDE;
 
 const LEAVES: u32 = 4;
 
 /// The factor by which the hosts under a leaf send more than its uplinks carry.
 const OVERSUBSCRIPTION: f64 = 2.0;
-
-/// The numbers of spines. With one, paths are unique. With more, the kernel selects one for each connection.
-const SPINES: [u32; 2] = [1, 2];
-
-/// The maximum number of coflows.
-const MAX_COFLOWS: usize = 16;
 
 const SETUPS: [Setup; 4] = [
     Setup::plain_tcp(),
@@ -34,53 +30,52 @@ const SETUPS: [Setup; 4] = [
     Setup::new("weir", "weir", SenderKind::Library),
 ];
 
-/// The section of the page: simulated and measured CCTs for each number of spines.
+/// The section of the page: simulated and measured CCTs.
 pub(super) fn section(
     bed: &BedName,
     coflows: usize,
     volume: f64,
     progress: &Progress,
 ) -> Result<String, Failure> {
-    let workload = workload::generate_slice(coflows.min(MAX_COFLOWS), volume)?;
-    let mut out = format!(
-        "The first {} coflows of the slice, at the same hosts under {LEAVES} leaves.{} Links of hosts carry {} Mbit/s, and the \
-         uplinks of a leaf together {} Mbit/s. The coordinator's configuration has the `topology`, except for \"links of hosts \
-         only\". The simulator has the same fabric and, like the coordinator, divides flows evenly among the spines. The \
-         testbed selects a spine for each connection by a hash.\n\n{}",
+    let workload = workload::generate_slice(SCALE, coflows, volume)?;
+    let ccts = coflows::compare(bed, SCALE, &four_leaves(), &workload, &SETUPS, progress)?;
+    let flows: usize = workload.coflows.iter().map(|coflow| coflow.flows.len()).sum();
+    Ok(format!(
+        "{} coflows with {flows} flows between {} hosts under {LEAVES} leaves and a spine, of the same kinds as those of the slice.{} \
+         Links of hosts carry {} Mbit/s, and the uplink of a leaf {} Mbit/s. The coordinator's configuration has the `topology`, \
+         except for \"links of hosts only\". The simulator has the same network. Senders use the library.\n\n{}{}\n{}\n{}",
         workload.coflows.len(),
+        SCALE.hosts,
         workload::volume_text(volume),
-        format_cell(LINK_BYTES_PER_SEC * 8e-6),
-        format_cell(uplink_rate(1).get() * 8e-6),
+        format_cell(SCALE.link_rate().get() * 8e-6),
+        format_cell(uplink_rate().get() * 8e-6),
         coflows::method_text(),
-    );
-    for spines in SPINES {
-        let ccts = coflows::compare(bed, &four_leaves(spines), &workload, &SETUPS, progress)?;
-        let plural = if spines == 1 { "" } else { "s" };
-        out += &format!("\n{spines} spine{plural}:\n\n{}", coflows::ccts_table(&ccts).trim_start());
-    }
-    Ok(out)
+        coflows::ccts_table(&ccts),
+        coflows::RATIOS_TEXT,
+        coflows::ratios_table(&ccts),
+    ))
 }
 
-/// The rate of each uplink of a leaf.
-fn uplink_rate(spines: u32) -> Rate {
-    let hosts = f64::from(workload::HOSTS / LEAVES);
-    Rate::new(link_rate().get() * hosts / (f64::from(spines) * OVERSUBSCRIPTION))
+/// The rate of the uplink of a leaf.
+fn uplink_rate() -> Rate {
+    let hosts = f64::from(SCALE.hosts / LEAVES);
+    Rate::new(SCALE.link_rate().get() * hosts / OVERSUBSCRIPTION)
         .expect("a rate times a positive factor is a rate")
 }
 
-/// The hosts of the slice under four leaves, and under the first leaf a host for the coordinator.
-fn four_leaves(spines: u32) -> Topology {
+/// The hosts under four leaves, and under the first leaf a host for the coordinator.
+fn four_leaves() -> Topology {
     let build = || {
         let mut builder = TopologyBuilder::new();
-        (0..=workload::HOSTS).try_for_each(|host| builder.add_host(&format!("h{host}")))?;
+        (0..=SCALE.hosts).try_for_each(|host| builder.add_host(&format!("h{host}")))?;
         (0..LEAVES).try_for_each(|leaf| builder.add_switch(&format!("leaf{leaf}"), 1))?;
-        (0..spines).try_for_each(|spine| builder.add_switch(&format!("spine{spine}"), 2))?;
-        for host in 0..=workload::HOSTS {
-            let leaf = host * LEAVES / workload::HOSTS % LEAVES;
-            builder.add_cable(&format!("h{host}"), &format!("leaf{leaf}"), link_rate())?;
+        builder.add_switch("spine", 2)?;
+        for host in 0..=SCALE.hosts {
+            let leaf = host * LEAVES / SCALE.hosts % LEAVES;
+            builder.add_cable(&format!("h{host}"), &format!("leaf{leaf}"), SCALE.link_rate())?;
         }
-        for (leaf, spine) in (0..LEAVES).flat_map(|leaf| (0..spines).map(move |spine| (leaf, spine))) {
-            builder.add_cable(&format!("leaf{leaf}"), &format!("spine{spine}"), uplink_rate(spines))?;
+        for leaf in 0..LEAVES {
+            builder.add_cable(&format!("leaf{leaf}"), "spine", uplink_rate())?;
         }
         builder.build()
     };
@@ -93,12 +88,10 @@ mod tests {
     use weir_core::model::Trunks;
 
     #[test]
-    fn uplinks_of_a_leaf_carry_half_of_its_hosts_with_any_number_of_spines() {
-        for spines in SPINES {
-            let network = four_leaves(spines);
-            assert_eq!(network.hosts(), workload::HOSTS as usize + 1);
-            let trunks = Trunks::even_split(network);
-            assert_eq!(trunks.capacities(), [25e6; 8]);
-        }
+    fn uplinks_of_a_leaf_carry_half_of_its_hosts() {
+        let network = four_leaves();
+        assert_eq!(network.hosts(), SCALE.hosts as usize + 1);
+        let trunks = Trunks::even_split(network);
+        assert_eq!(trunks.capacities(), [0.5 * 12.5e6 * f64::from(SCALE.hosts / LEAVES); 8]);
     }
 }

@@ -61,14 +61,15 @@ pub(super) fn section(bed: &BedName, progress: &Progress) -> Result<String, Fail
     if let Some(missing) = applications::missing_program() {
         return Ok(out + &format!("Not measured, because `{missing}` is not installed.\n\n"));
     }
-    let measured = testbed::with_bed(bed, &super::big_switch(1 + APPLICATIONS.len() as u32), |bed| {
-        let (nodes, name) = (&bed.plan().nodes, &bed.plan().name);
-        let bar = progress.add_step_bar("programs, in real time", SENSITIVITIES.len() + 1);
-        let mut measured = measure(nodes, name, Sharing::Weights, &bar)?;
-        measured.extend(measure(nodes, name, Sharing::Allocator, &bar)?);
-        bar.finish_and_clear();
-        Ok(measured)
-    })?;
+    let measured =
+        testbed::with_bed(bed, &super::big_switch(1 + APPLICATIONS.len() as u32, link_rate()), |bed| {
+            let (nodes, name) = (&bed.plan().nodes, &bed.plan().name);
+            let bar = progress.add_step_bar("programs, in real time", SENSITIVITIES.len() + 1);
+            let mut measured = measure(nodes, name, Sharing::Weights, &bar)?;
+            measured.extend(measure(nodes, name, Sharing::Allocator, &bar)?);
+            bar.finish_and_clear();
+            Ok(measured)
+        })?;
     Ok(out + &shares_table(&measured))
 }
 

@@ -101,7 +101,8 @@ struct Measurements {
 
 /// The section of the page: published and measured slowdowns.
 pub(super) fn section(bed: &BedName, progress: &Progress) -> Result<String, Failure> {
-    let measured = testbed::with_bed(bed, &super::big_switch(HOSTS), |bed| measure(bed, progress))?;
+    let measured =
+        testbed::with_bed(bed, &super::big_switch(HOSTS, super::link_rate()), |bed| measure(bed, progress))?;
     Ok(text(&measured))
 }
 

@@ -16,8 +16,7 @@ use weir_core::policy::AnyPolicy;
 use weir_testbed::{Plan, namespace};
 
 use super::super::cluster::{self, Process};
-use super::super::link_rate;
-use super::workload::HOSTS;
+use super::workload::Scale;
 
 /// The port of the coordinator.
 const PORT: u16 = 7470;
@@ -35,14 +34,19 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     /// Starts the coordinator and the agents, and waits until all agents are connected.
-    pub fn start(plan: &Plan, policy: AnyPolicy, links: NetworkLinks) -> Result<ControlPlane, Failure> {
+    pub fn start(
+        plan: &Plan,
+        scale: Scale,
+        policy: AnyPolicy,
+        links: NetworkLinks,
+    ) -> Result<ControlPlane, Failure> {
         let plane =
             control_plane::ControlPlane::new(links, policy, ServiceNames::default(), Settings::default(), 1)
                 .map_err(Failure::input)?;
         let (coordinator, _) = control_thread::start(plane).map_err(Failure::runtime)?;
         let runtime =
             Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::runtime)?;
-        let coordinator_node = &plan.nodes[HOSTS as usize];
+        let coordinator_node = &plan.nodes[scale.hosts as usize];
         let address = SocketAddr::from((coordinator_node.address, PORT));
         let listener = namespace::run_inside(&coordinator_node.namespace, || TcpListener::bind(address))
             .flatten()
@@ -52,16 +56,21 @@ impl ControlPlane {
         let socket = |host: u32| directory.path().join(format!("agent{host}"));
         let start = |host: u32| {
             let node = &plan.nodes[host as usize];
-            let command =
-                cluster::agent_command(Some(node), &address.to_string(), host, link_rate(), &socket(host))?;
+            let command = cluster::agent_command(
+                Some(node),
+                &address.to_string(),
+                host,
+                scale.link_rate(),
+                &socket(host),
+            )?;
             Process::start(&format!("agent of {}", node.name), command)
         };
-        let processes = (0..HOSTS).map(start).collect::<Result<Vec<_>, Failure>>()?;
+        let processes = (0..scale.hosts).map(start).collect::<Result<Vec<_>, Failure>>()?;
         let connect = |host| cluster::connect_agent(&socket(host)).map(Arc::new);
-        let agents = (0..HOSTS).map(connect).collect::<Result<Vec<_>, Failure>>()?;
+        let agents = (0..scale.hosts).map(connect).collect::<Result<Vec<_>, Failure>>()?;
         cluster::wait_until("connections of all agents", || {
             let overview = runtime.block_on(coordinator.overview()).map_err(Failure::runtime)?;
-            Ok(overview.connected_agents == HOSTS as usize)
+            Ok(overview.connected_agents == scale.hosts as usize)
         })?;
         Ok(ControlPlane {
             _processes: processes,

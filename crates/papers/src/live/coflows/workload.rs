@@ -2,14 +2,39 @@
 
 use weir_console::failure::Failure;
 use weir_core::model::Workload;
-use weir_core::units::{Bytes, Time};
+use weir_core::units::{Bytes, Rate, Time};
 use weir_trace::generate::{
     ArrivalProcess, CoflowKind, Distribution, Resolution, Skew, WorkloadSpec, generate,
 };
 use weir_trace::{Limits, TraceUnit};
 
-/// The number of hosts that send and receive.
-pub const HOSTS: u32 = 16;
+/// The hosts and links of an experiment. Sizes of coflows are proportional to the rate of links.
+#[derive(Debug, Clone, Copy)]
+pub struct Scale {
+    /// The number of hosts that send and receive.
+    pub hosts: u32,
+    /// The rate of hosts' links, in multiples of [`super::super::link_rate`].
+    pub rate_factor: f64,
+    /// The mean time between coflows, in seconds.
+    pub mean_arrival_secs: f64,
+}
+
+impl Scale {
+    /// The slice.
+    pub const SLICE: Scale = Scale { hosts: 16, rate_factor: 1.0, mean_arrival_secs: 1.2 };
+
+    /// Faster links.
+    pub const FAST: Scale = Scale { hosts: 8, rate_factor: 10.0, mean_arrival_secs: 2.4 };
+
+    /// More hosts.
+    pub const WIDE: Scale = Scale { hosts: 40, rate_factor: 1.0, mean_arrival_secs: 0.6 };
+
+    /// The rate of hosts' links.
+    pub fn link_rate(&self) -> Rate {
+        Rate::new(self.rate_factor * super::super::link_rate().get())
+            .expect("a rate times a factor is a rate")
+    }
+}
 
 /// The maximum number of coflows.
 pub const MAX_COFLOWS: usize = 48;
@@ -24,14 +49,14 @@ const GENERATED_COFLOWS: usize = MAX_COFLOWS + 8;
 
 /// The first `coflows` coflows that the generator makes, without the flows from a host to itself. Their sizes and the times between them
 /// are multiplied by `volume`, so that the same coflows overlap.
-pub fn generate_slice(coflows: usize, volume: f64) -> Result<Workload, Failure> {
-    let mut workload = generate(&spec(), TraceUnit::MB, &Limits::default())?;
+pub fn generate_slice(scale: Scale, coflows: usize, volume: f64) -> Result<Workload, Failure> {
+    let mut workload = generate(&spec(scale), TraceUnit::MB, &Limits::default())?;
     for coflow in &mut workload.coflows {
         coflow.arrival = Time::new(coflow.arrival.get() * volume).expect("a time times a fraction is a time");
         coflow.flows.retain(|flow| flow.src != flow.dst);
         for flow in &mut coflow.flows {
             // Sockets carry whole bytes.
-            flow.bytes = Bytes::new((flow.bytes.get() * volume).round())
+            flow.bytes = Bytes::new((flow.bytes.get() * volume * scale.rate_factor).round())
                 .expect("a size rounded to an integer is a size");
         }
     }
@@ -48,10 +73,10 @@ pub fn volume_text(volume: f64) -> String {
     format!(" Their sizes and the times between them are multiplied by {volume}.")
 }
 
-fn spec() -> WorkloadSpec {
-    let mean = Time::new(1.2).expect("the constant is a valid time");
+fn spec(scale: Scale) -> WorkloadSpec {
+    let mean = Time::new(scale.mean_arrival_secs).expect("the constant is a valid time");
     WorkloadSpec {
-        ports: HOSTS,
+        ports: scale.hosts,
         coflows: GENERATED_COFLOWS,
         seed: 3,
         arrival: ArrivalProcess::Poisson { mean },
@@ -93,13 +118,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn sizes_follow_the_rate_of_links() {
+        let fast = Scale { rate_factor: 10.0, ..Scale::SLICE };
+        let [fast, slice] = [fast, Scale::SLICE].map(|scale| generate_slice(scale, 5, 1.0).unwrap());
+        for (fast, slow) in fast.coflows.iter().zip(&slice.coflows) {
+            assert_eq!(fast.arrival, slow.arrival);
+            assert!((fast.total_bytes() / slow.total_bytes() - 10.0).abs() < 1e-4);
+        }
+    }
+
+    #[test]
+    fn all_scales_have_coflows_between_their_hosts() {
+        for scale in [Scale::SLICE, Scale::FAST, Scale::WIDE] {
+            let workload = generate_slice(scale, MAX_COFLOWS, 1.0).unwrap();
+            assert_eq!((workload.ports, workload.coflows.len()), (scale.hosts, MAX_COFLOWS));
+            let load = workload.coflows.iter().map(|coflow| coflow.total_bytes()).sum::<f64>();
+            let capacity = scale.link_rate().get() * f64::from(scale.hosts);
+            let last = workload.coflows.last().unwrap().arrival.get();
+            assert!((0.2..1.0).contains(&(load / capacity / last)));
+        }
+    }
+
+    #[test]
     fn shorter_slice_is_a_prefix_of_the_whole() {
-        let longest = generate_slice(MAX_COFLOWS, 1.0).unwrap();
+        let longest = generate_slice(Scale::SLICE, MAX_COFLOWS, 1.0).unwrap();
         assert_eq!(longest.coflows.len(), MAX_COFLOWS);
         assert_eq!(longest.check(), Ok(()));
         assert!(longest.coflows.iter().flat_map(|coflow| &coflow.flows).all(|flow| flow.src != flow.dst));
-        assert_eq!(generate_slice(5, 1.0).unwrap().coflows, longest.coflows[..5]);
-        let half = generate_slice(5, 0.5).unwrap();
+        assert_eq!(generate_slice(Scale::SLICE, 5, 1.0).unwrap().coflows, longest.coflows[..5]);
+        let half = generate_slice(Scale::SLICE, 5, 0.5).unwrap();
         for (half, whole) in half.coflows.iter().zip(&longest.coflows) {
             assert_eq!(half.arrival.get(), 0.5 * whole.arrival.get());
             assert!((half.total_bytes() - 0.5 * whole.total_bytes()).abs() <= half.flows.len() as f64);
