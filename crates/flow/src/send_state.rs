@@ -315,6 +315,11 @@ impl SendState {
         }
     }
 
+    /// Notes that the sender may not write: a connection that waits for the sender is not lost for want of progress.
+    pub fn on_pause(&mut self, now: Duration) {
+        self.last_progress = now;
+    }
+
     /// When the connection counts as lost without another line; none if no bytes wait for an acknowledgement. The caller first
     /// processes the lines that have arrived, and then calls [`SendState::on_lost`].
     pub fn deadline(&self) -> Option<Duration> {
