@@ -163,7 +163,7 @@ impl AgentState {
     fn set_pacing_rates(&mut self) {
         let now = self.now();
         let lease = &self.lease;
-        self.flows.set_rates(|key| lease.rate(key, now));
+        self.flows.set_limits(|key| lease.flow_limit(key, now));
     }
 
     /// Sends the desired state of interfaces if it has changed.
@@ -197,8 +197,8 @@ impl AgentState {
         // Without an order for the coflow, the socket waits for its generation.
         let generation = self.lease.newest_generation(&coflow).unwrap_or(0);
         let key = FlowKey { coflow, generation, flow };
-        let rate = self.lease.rate(&key, self.now());
-        self.flows.open(key, program_id, socket, rate, self.is_link_shaped)?;
+        let limit = self.lease.flow_limit(&key, self.now());
+        self.flows.open(key, program_id, socket, limit, self.is_link_shaped)?;
         self.update_watchdog();
         Ok(())
     }

@@ -16,7 +16,8 @@
 //! - *Links between switches.* With a topology, policies decide over trunks as in the simulator. The hash by which switches
 //!   select paths is unknown, so each flow counts as divided evenly among its shortest paths ([`Trunks::even_split`]).
 //! - *No zero rate.* A flow without a rate in the schedule, or with a very low one, gets its share of [`Settings::reserve`] of its links.
-//!   The engine does not schedule this reserve, so connections stay alive and no link exceeds its capacity.
+//!   The engine does not schedule this reserve, so connections stay alive and no link exceeds its capacity. A gated flow, whose program
+//!   writes only while the agent allows it (the paper's `datasend()`), is paused instead.
 //! - *Leases.* Each order carries the epoch of its coordinator, a sequence number and a lease. A host gets an order when one of
 //!   its flows, queues or limits changes, and at least once every quarter of the lease and every second. A host that confirms
 //!   none of the recent orders gets a full order. The flows of a host without a report for one lease count as flows without data
@@ -60,7 +61,7 @@ pub use request::{Refusal, Registration, Transfer, UnknownName};
 pub use status::{CoflowStatus, CoflowSummary, FlowAllocation, FlowStatus, HostStatus};
 pub use weir_proto::{
     Conflict, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues,
-    RefusedOrders, Report, RestoredObjects, UdpFlow, UdpMeasurement,
+    RefusedOrders, Report, RestoredObjects, SenderState, UdpFlow, UdpMeasurement,
 };
 
 /// Size of a flow with an unknown size, in bytes: more than any flow sends, and small enough for sums of sizes.
@@ -225,6 +226,8 @@ struct Flow {
     grace_end: Option<f64>,
     /// The rate in the last order; `None` before the first order with this flow.
     ordered_rate: Option<OrderedRate>,
+    /// Whether its program writes only while the agent allows it, by the last report.
+    is_gated: bool,
 }
 
 impl Flow {
@@ -239,6 +242,7 @@ impl Flow {
             is_completed: false,
             grace_end: Some(grace_end),
             ordered_rate: None,
+            is_gated: false,
         }
     }
 

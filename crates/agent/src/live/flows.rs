@@ -14,17 +14,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, FlowProgress, estimate_sent_bytes};
+use weir_proto::{FlowKey, FlowProgress, SenderState, estimate_sent_bytes};
 
 use super::socket::{self, ConnectionInfo};
 use super::watchdog::Watchdog;
-use crate::lease::LeaseState;
+use crate::lease::{FlowLimit, LeaseState};
 use crate::queues::{LimitedFlow, ids};
-use crate::report_delta::ReportDelta;
+use crate::report_delta::{OpenFlow, ReportDelta};
 use crate::traffic::{SocketLeases, Sweep, TrafficError};
 
 /// The maximum number of open sockets.
 pub const MAX_SOCKETS: usize = 4096;
+
+/// The rate of a paused flow whose program does not wait, in bytes per second: the lowest possible one.
+const MIN_RATE: u64 = 1;
 
 /// Why a socket is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -63,8 +66,12 @@ struct Flow {
     program_id: u64,
     socket: OwnedFd,
     transport: Transport,
+    /// The ordered limit.
+    limit: FlowLimit,
     /// The rate set on the socket or class.
     rate: Option<u64>,
+    /// Whether the program writes only while the agent allows it.
+    is_gated: bool,
     /// The bytes that the flow had sent over earlier sockets.
     earlier_bytes: u64,
     sent_bytes: u64,
@@ -95,6 +102,17 @@ enum Handover {
 }
 
 impl Flow {
+    /// Applies a limit.
+    fn set_limit(&mut self, limit: FlowLimit, leases: Option<&mut SocketLeases>) {
+        self.limit = limit;
+        let rate = match limit {
+            FlowLimit::Unlimited => None,
+            FlowLimit::Rate(rate) => Some(rate),
+            FlowLimit::Paused => Some(MIN_RATE),
+        };
+        self.set_rate(rate, leases);
+    }
+
     /// Sets a rate, unless it is set already. It ends with the lease if the kernel has a record.
     fn set_rate(&mut self, rate: Option<u64>, leases: Option<&mut SocketLeases>) {
         if rate == self.rate {
@@ -129,6 +147,16 @@ impl Flow {
         let elapsed_secs = now.saturating_duration_since(std::mem::replace(estimated_at, now)).as_secs_f64();
         *estimated_bytes += self.rate.map_or(0.0, |rate| estimate_sent_bytes(rate, elapsed_secs));
         self.sent_bytes = self.earlier_bytes + *estimated_bytes as u64;
+    }
+
+    /// The flow at its last measurement.
+    fn open_flow(&self) -> OpenFlow {
+        OpenFlow {
+            sent: self.sent_bytes,
+            limit: self.limit,
+            state: SenderState::Ready,
+            is_gated: self.is_gated,
+        }
     }
 
     /// Reads the bytes sent. Returns whether the flow has ended.
@@ -196,7 +224,7 @@ impl Flows {
         key: FlowKey,
         program_id: u64,
         socket: OwnedFd,
-        rate: Option<u64>,
+        limit: FlowLimit,
         has_classes: bool,
     ) -> Result<(), SocketRefusal> {
         if self.open_flows.contains_key(&key) {
@@ -230,12 +258,14 @@ impl Flows {
             program_id,
             socket,
             transport,
+            limit,
             rate: None,
+            is_gated: false,
             earlier_bytes,
             sent_bytes: earlier_bytes,
             is_done: false,
         };
-        flow.set_rate(rate, self.leases.as_mut());
+        flow.set_limit(limit, self.leases.as_mut());
         if matches!(transport, Transport::Tcp { .. }) {
             self.pending_handovers.push_back(Handover::Hold(key.clone(), socket_id));
         }
@@ -329,7 +359,7 @@ impl Flows {
                 }
                 self.pending_handovers.push_back(Handover::Release(flow.socket_id));
             }
-            self.report_delta.end_flow(key, flow.sent_bytes);
+            self.report_delta.end_flow(key, flow.sent_bytes, SenderState::Completed);
             socket::close(flow.socket);
         }
     }
@@ -369,21 +399,20 @@ impl Flows {
             sockets.map(|(key, flow)| Handover::Hold(key.clone(), flow.socket_id)).collect();
     }
 
-    /// Sets the rates that differ.
-    pub fn set_rates(&mut self, rate: impl Fn(&FlowKey) -> Option<u64>) {
+    /// Applies limits that differ.
+    pub fn set_limits(&mut self, limit: impl Fn(&FlowKey) -> FlowLimit) {
         for (key, flow) in &mut self.open_flows {
-            flow.set_rate(rate(key), self.leases.as_mut());
+            flow.set_limit(limit(key), self.leases.as_mut());
         }
     }
 
     /// Removes the rates of all sockets.
     pub fn remove_rates(&mut self) {
-        self.set_rates(|_| None);
+        self.set_limits(|_| FlowLimit::Unlimited);
     }
 
     /// The flows that a report has to contain, sorted by key, at most [`weir_proto::MAX_REPORTED_FLOWS`].
     pub fn take_changes(&mut self, now: Duration) -> Vec<FlowProgress> {
-        self.report_delta
-            .take_changes(self.open_flows.iter().map(|(key, flow)| (key, flow.sent_bytes, flow.rate)), now)
+        self.report_delta.take_changes(self.open_flows.iter().map(|(key, flow)| (key, flow.open_flow())), now)
     }
 }

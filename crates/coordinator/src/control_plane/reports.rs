@@ -3,7 +3,7 @@
 
 use weir_core::model::Slot;
 use weir_core::units::Bytes;
-use weir_proto::{CounterTotals, FlowProgress, Report, estimate_sent_bytes};
+use weir_proto::{CounterTotals, FlowProgress, Report, SenderState, estimate_sent_bytes};
 
 use super::udp_measurements::{MAX_PACKET_BYTES, RATE_TOLERANCE};
 use super::{ControlPlane, OrderedRate, UNKNOWN_SIZE_BYTES};
@@ -23,6 +23,10 @@ pub(super) struct Deviations {
     pub flows: Vec<(Slot, u32, f64)>,
     /// Whether a difference exceeds [`MAX_DIFFERENCE`].
     pub are_large: bool,
+}
+
+fn is_completed(progress: &FlowProgress) -> bool {
+    progress.state == SenderState::Completed
 }
 
 impl ControlPlane {
@@ -66,7 +70,8 @@ impl ControlPlane {
             self.set_has_data(host, true);
         }
         // Completions first: a flow that has completed as scheduled is not overdue.
-        let (completed, others): (Vec<_>, Vec<_>) = report.flows.iter().partition(|progress| progress.closed);
+        let (completed, others): (Vec<_>, Vec<_>) =
+            report.flows.iter().partition(|progress| is_completed(progress));
         completed.into_iter().chain(others).for_each(|progress| self.apply_progress(host, progress));
         self.store_udp_measurements(host, &report.udp_measurements);
     }
@@ -95,7 +100,8 @@ impl ControlPlane {
             return;
         }
         let Some(slot) = coflow.slot.filter(|_| !flow.is_completed) else { return };
-        if flow.grace_end.take().is_some() && !progress.closed {
+        flow.is_gated = progress.gated;
+        if flow.grace_end.take().is_some() && !is_completed(progress) {
             self.engine.correct_overdue_flows_of(slot, overdue_bytes, self.now);
             self.engine.set_flow_live(slot, flow.engine_index, UNKNOWN_SIZE_BYTES, self.now);
         }
@@ -120,7 +126,7 @@ impl ControlPlane {
         }
         coflow.sent_bytes += sent - flow.sent_bytes;
         (flow.last_report, flow.sent_bytes, flow.estimated_at) = (Some((sent, self.now)), sent, self.now);
-        if progress.closed {
+        if is_completed(progress) {
             flow.is_completed = true;
             self.engine.record_coflow_report(slot, coflow.sent_bytes, 0.0, self.now);
             self.engine.close_flow(slot, flow.engine_index, sent, self.now);
@@ -210,7 +216,7 @@ mod tests {
     use weir_core::model::ServiceNames;
     use weir_core::policy::build;
     use weir_core::units::{Bytes, Rate};
-    use weir_proto::{FlowKey, FlowProgress, Report};
+    use weir_proto::{FlowKey, FlowProgress, Report, SenderState};
 
     use super::super::{ControlPlane, Link, NetworkLinks, Registration, Settings, Transfer};
 
@@ -242,7 +248,8 @@ mod tests {
         let progress = FlowProgress {
             key: FlowKey { coflow: "a".into(), generation: 1, flow: 0 },
             sent: 0,
-            closed: false,
+            state: SenderState::Ready,
+            gated: false,
         };
         let first = Report { flows: vec![progress], ..Report::default() };
         control_plane.report(0, &first, 0.0);

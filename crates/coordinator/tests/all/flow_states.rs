@@ -1,0 +1,59 @@
+//! Tests of what the control plane does with the states of flows at their senders.
+
+use weir_coordinator::control_plane::{ControlPlane, FlowProgress, OrderedRate, Report, SenderState};
+
+use crate::small_cluster::{HOSTS, INTERVAL, control_plane, flow_key, registration};
+
+/// What a host reports about flow 0 of a coflow.
+fn report(
+    plane: &mut ControlPlane,
+    host: u32,
+    coflow: &str,
+    sent: u64,
+    state: SenderState,
+    gated: bool,
+    now: f64,
+) {
+    let progress = FlowProgress { key: flow_key(coflow, 0), sent, state, gated };
+    let applied = (1, plane.host_statuses()[host as usize].ordered_seq);
+    plane.report(host, &Report { applied, flows: vec![progress], ..Report::default() }, now);
+}
+
+/// A control plane with coflows of one flow from host 0 to host 1, in their order, which all have data.
+fn plane_with_coflows(ids: &[&str], bytes: f64) -> ControlPlane {
+    let mut plane = control_plane("saath", 1);
+    for host in 0..HOSTS {
+        plane.report(host, &Report::default(), 0.0);
+    }
+    for id in ids {
+        plane.register(id, registration(&[(0, 1, bytes)]), 0.0).unwrap();
+        report(&mut plane, 0, id, 0, SenderState::Ready, false, 0.0);
+    }
+    plane
+}
+
+fn ordered_rates<const N: usize>(plane: &ControlPlane, ids: [&str; N]) -> [Option<OrderedRate>; N] {
+    ids.map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate)
+}
+
+const FULL_RATE: OrderedRate = OrderedRate::Rate(980_100);
+
+/// A gated flow without a rate is paused, and leaves the reserve to flows that are not gated.
+#[test]
+fn gated_flows_are_paused_instead_of_sharing_the_reserve() {
+    let mut plane = plane_with_coflows(&["a", "b", "c"], 1e6);
+    let rates = |plane: &mut ControlPlane, now| {
+        plane.tick(now);
+        ordered_rates(plane, ["a", "b", "c"]).map(Option::unwrap)
+    };
+    // Both waiting flows share the reserve.
+    assert_eq!(rates(&mut plane, 0.0), [FULL_RATE, OrderedRate::Rate(4_950), OrderedRate::Rate(4_950)]);
+    report(&mut plane, 0, "b", 0, SenderState::Ready, true, INTERVAL);
+    assert_eq!(rates(&mut plane, INTERVAL), [FULL_RATE, OrderedRate::Paused, OrderedRate::Rate(9_900)]);
+    report(&mut plane, 0, "a", 0, SenderState::Ready, true, 2.0 * INTERVAL);
+    report(&mut plane, 0, "b", 0, SenderState::Ready, false, 2.0 * INTERVAL);
+    assert_eq!(
+        rates(&mut plane, 2.0 * INTERVAL),
+        [FULL_RATE, OrderedRate::Rate(4_950), OrderedRate::Rate(4_950)]
+    );
+}
