@@ -261,6 +261,16 @@ impl LeaseState {
         self.flows.get(key).copied().filter(|_| self.is_lease_valid(now)).unwrap_or_default()
     }
 
+    /// Whether a valid order names a flow.
+    pub fn names_flow(&self, key: &FlowKey, now: Duration) -> bool {
+        self.is_lease_valid(now) && self.flows.contains_key(key)
+    }
+
+    /// Whether a valid order limits a flow, so that flows of this host may wait.
+    pub fn has_limited_flows(&self, now: Duration) -> bool {
+        self.is_lease_valid(now) && self.flows.values().any(|limit| *limit != FlowLimit::Unlimited)
+    }
+
     /// All flows that have a rate at a time, sorted by key.
     pub fn rates(&self, now: Duration) -> impl Iterator<Item = (&FlowKey, u64)> {
         let flows = self.is_lease_valid(now).then_some(&self.flows).into_iter().flatten();
@@ -333,7 +343,8 @@ impl LeaseState {
         self.refusals
     }
 
-    fn is_lease_valid(&self, now: Duration) -> bool {
+    /// Whether the last order holds.
+    pub fn is_lease_valid(&self, now: Duration) -> bool {
         self.lease_end.is_some_and(|end| now < end)
     }
 }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use weir_core::units::Rate;
 use weir_proto::{FlowKey, FlowProgress, SenderState, estimate_sent_bytes};
 
+use super::gates::{Gates, Permission, Unscheduled};
 use super::socket::{self, ConnectionInfo};
 use super::watchdog::Watchdog;
 use crate::lease::{FlowLimit, LeaseState};
@@ -70,8 +71,8 @@ struct Flow {
     limit: FlowLimit,
     /// The rate set on the socket or class.
     rate: Option<u64>,
-    /// Whether the program writes only while the agent allows it.
-    is_gated: bool,
+    /// The gate of a program that writes only while the agent allows it.
+    gate: Option<Gate>,
     /// The bytes that the flow had sent over earlier sockets.
     earlier_bytes: u64,
     sent_bytes: u64,
@@ -79,10 +80,33 @@ struct Flow {
     is_done: bool,
 }
 
+/// What the agent knows of the sender of a gated flow.
+#[derive(Debug, Clone, Copy)]
+struct Gate {
+    /// Whether the sender has data that the kernel does not have.
+    has_data: bool,
+    /// Whether the kernel had no data of the flow at the last measurement.
+    is_drained: bool,
+    /// Until when the sender waits for the first order that names the flow.
+    wait_end: Duration,
+    /// What the sender may do; none before the first decision.
+    permission: Option<Permission>,
+}
+
+/// A socket that a program hands over.
+pub struct HandedOver {
+    pub program_id: u64,
+    pub socket: OwnedFd,
+    /// Whether the program writes only while the agent allows it.
+    pub is_gated: bool,
+}
+
 /// The flows of a host.
 #[derive(Default)]
 pub struct Flows {
     open_flows: BTreeMap<FlowKey, Flow>,
+    /// What the senders of gated flows may do.
+    pub gates: Gates,
     /// The reported state of open and ended flows.
     pub report_delta: ReportDelta,
     next_socket_id: u64,
@@ -108,9 +132,41 @@ impl Flow {
         let rate = match limit {
             FlowLimit::Unlimited => None,
             FlowLimit::Rate(rate) => Some(rate),
+            // The rest of the data in the kernel leaves at the former rate. A low rate would arm a timer that delays the next packets.
+            FlowLimit::Paused if self.gate.is_some() => return,
             FlowLimit::Paused => Some(MIN_RATE),
         };
         self.set_rate(rate, leases);
+    }
+
+    /// Applies the limit of the last order, and lets the sender of a gated flow know.
+    fn apply(
+        &mut self,
+        key: &FlowKey,
+        lease: &LeaseState,
+        now: Duration,
+        gates: &mut Gates,
+        leases: Option<&mut SocketLeases>,
+    ) {
+        let limit = lease.flow_limit(key, now);
+        self.set_limit(limit, leases);
+        let Some(gate) = &mut self.gate else { return };
+        let permission = match limit {
+            FlowLimit::Rate(rate) => Permission::Rate(rate),
+            FlowLimit::Paused => Permission::Pause,
+            FlowLimit::Unlimited if !lease.is_lease_valid(now) => {
+                Permission::Free(Some(Unscheduled::NoLease))
+            }
+            FlowLimit::Unlimited if lease.names_flow(key, now) => Permission::Free(None),
+            FlowLimit::Unlimited if now < gate.wait_end => Permission::Pause,
+            FlowLimit::Unlimited => Permission::Free(Some(match lease.newest_generation(&key.coflow) {
+                None => Unscheduled::UnknownCoflow,
+                Some(_) => Unscheduled::UnknownFlow,
+            })),
+        };
+        if gate.permission.replace(permission) != Some(permission) {
+            gates.set(self.program_id, &key.coflow, key.flow, permission);
+        }
     }
 
     /// Sets a rate, unless it is set already. It ends with the lease if the kernel has a record.
@@ -154,8 +210,11 @@ impl Flow {
         OpenFlow {
             sent: self.sent_bytes,
             limit: self.limit,
-            state: SenderState::Ready,
-            is_gated: self.is_gated,
+            state: match self.gate {
+                Some(Gate { has_data: false, is_drained: true, .. }) => SenderState::Idle,
+                _ => SenderState::Ready,
+            },
+            is_gated: self.gate.is_some(),
         }
     }
 
@@ -179,6 +238,9 @@ impl Flow {
             acked_bytes.saturating_sub(*initial_acked_bytes).saturating_sub(u64::from(is_write_closed));
         let sent_bytes = self.earlier_bytes + socket_bytes;
         self.sent_bytes = self.sent_bytes.max(sent_bytes);
+        if let Some(gate) = &mut self.gate {
+            gate.is_drained = is_drained;
+        }
         is_closed || is_write_closed || self.is_done && is_drained
     }
 }
@@ -215,62 +277,81 @@ impl Flows {
         self.leases.take().map_or(Ok(()), SocketLeases::stop)
     }
 
-    /// Accepts a socket of a flow, and paces it.
+    /// Accepts a socket of a flow, and applies the limit of the last order. If the flow has a socket of the same program, or of one that
+    /// writes no more, the new socket replaces it.
     ///
     /// # Errors
     /// Why the socket is refused; it is closed. A UDP socket needs `has_classes`.
     pub fn open(
         &mut self,
         key: FlowKey,
-        program_id: u64,
-        socket: OwnedFd,
-        limit: FlowLimit,
+        handed_over: HandedOver,
+        lease: &LeaseState,
+        now: Duration,
         has_classes: bool,
     ) -> Result<(), SocketRefusal> {
-        if self.open_flows.contains_key(&key) {
+        let HandedOver { program_id, socket, is_gated } = handed_over;
+        if let Some(flow) = self.open_flows.get_mut(&key)
+            && flow.program_id != program_id
+            && !flow.is_done
+            && !flow.measure()
+        {
             return Err(SocketRefusal::Duplicate);
         }
         if self.open_flows.len() == MAX_SOCKETS {
             return Err(SocketRefusal::TooManySockets);
         }
-        let transport = match socket::read_info(&socket) {
-            Ok(info) if info.is_open => {
-                // Without records, the rate may be that of an earlier agent's order.
-                let own_rate = if self.leases.is_some() { info.max_pacing_rate } else { u64::MAX };
-                Transport::Tcp { initial_acked_bytes: info.acked_bytes, pacing_rate: None, own_rate }
-            }
-            Ok(_) => return Err(SocketRefusal::UnsupportedSocket),
-            Err(_) => {
-                let ends = socket::udp_ends(&socket).ok_or(SocketRefusal::UnsupportedSocket)?;
-                if !has_classes {
-                    return Err(SocketRefusal::NoInterface);
-                }
-                let class = self.free_class().ok_or(SocketRefusal::TooManySockets)?;
-                Transport::Udp { ends, class, estimated_bytes: 0.0, estimated_at: Instant::now() }
-            }
-        };
+        let transport = self.transport(&socket, has_classes)?;
+        let is_tcp = matches!(transport, Transport::Tcp { .. });
+        if let Some(mut earlier) = self.open_flows.remove(&key) {
+            earlier.measure();
+            self.end_flow(key.clone(), earlier);
+        }
         // A flow that continues over another socket keeps its bytes.
         let earlier_bytes = self.report_delta.open_flow(key.clone());
         let socket_id = self.next_socket_id;
         self.next_socket_id += 1;
+        // Without other limited flows, no flow waits at this host.
+        let wait = if lease.has_limited_flows(now) { lease.lease() } else { Duration::ZERO };
+        let gate = Gate { has_data: true, is_drained: true, wait_end: now + wait, permission: None };
         let mut flow = Flow {
             socket_id,
             program_id,
             socket,
             transport,
-            limit,
+            limit: FlowLimit::Unlimited,
             rate: None,
-            is_gated: false,
+            gate: (is_gated && is_tcp).then_some(gate),
             earlier_bytes,
             sent_bytes: earlier_bytes,
             is_done: false,
         };
-        flow.set_limit(limit, self.leases.as_mut());
-        if matches!(transport, Transport::Tcp { .. }) {
+        flow.apply(&key, lease, now, &mut self.gates, self.leases.as_mut());
+        if is_tcp {
             self.pending_handovers.push_back(Handover::Hold(key.clone(), socket_id));
         }
         self.open_flows.insert(key, flow);
         Ok(())
+    }
+
+    /// The transport of a new socket.
+    fn transport(&self, socket: &OwnedFd, has_classes: bool) -> Result<Transport, SocketRefusal> {
+        match socket::read_info(socket) {
+            Ok(info) if info.is_open => {
+                // Without records, the rate may be that of an earlier agent's order.
+                let own_rate = if self.leases.is_some() { info.max_pacing_rate } else { u64::MAX };
+                Ok(Transport::Tcp { initial_acked_bytes: info.acked_bytes, pacing_rate: None, own_rate })
+            }
+            Ok(_) => Err(SocketRefusal::UnsupportedSocket),
+            Err(_) => {
+                let ends = socket::udp_ends(socket).ok_or(SocketRefusal::UnsupportedSocket)?;
+                if !has_classes {
+                    return Err(SocketRefusal::NoInterface);
+                }
+                let class = self.free_class().ok_or(SocketRefusal::TooManySockets)?;
+                Ok(Transport::Udp { ends, class, estimated_bytes: 0.0, estimated_at: Instant::now() })
+            }
+        }
     }
 
     /// Moves flows to the generations that they belong to by the orders of `lease`.
@@ -330,18 +411,34 @@ impl Flows {
     /// # Errors
     /// If the program has not handed over a socket of the flow.
     pub fn mark_done(&mut self, coflow: &Arc<str>, flow: u32, program_id: u64) -> Result<(), SocketRefusal> {
-        let key = |generation, flow| FlowKey { coflow: Arc::clone(coflow), generation, flow };
-        let (_, flow) = self
-            .open_flows
-            .range_mut(key(0, 0)..=key(u64::MAX, u32::MAX))
-            .rfind(|(key, open)| key.flow == flow && open.program_id == program_id)
-            .ok_or(SocketRefusal::UnknownFlow)?;
-        flow.is_done = true;
+        self.find_mut(coflow, flow, program_id).ok_or(SocketRefusal::UnknownFlow)?.is_done = true;
         Ok(())
+    }
+
+    /// Records whether the sender of a gated flow has data that the kernel does not have. Returns whether that has changed. Messages about
+    /// other flows, such as flows that have ended, have no effect.
+    pub fn set_data(&mut self, coflow: &Arc<str>, flow: u32, program_id: u64, has_data: bool) -> bool {
+        let Some(Gate { has_data: known, .. }) =
+            self.find_mut(coflow, flow, program_id).and_then(|flow| flow.gate.as_mut())
+        else {
+            return false;
+        };
+        std::mem::replace(known, has_data) != has_data
+    }
+
+    /// The flow of the newest registration of which a program has handed over a socket.
+    fn find_mut(&mut self, coflow: &Arc<str>, flow: u32, program_id: u64) -> Option<&mut Flow> {
+        let key = |generation, flow| FlowKey { coflow: Arc::clone(coflow), generation, flow };
+        let open_flows = self.open_flows.range_mut(key(0, 0)..=key(u64::MAX, u32::MAX));
+        open_flows
+            .rev()
+            .find(|(key, open)| key.flow == flow && open.program_id == program_id)
+            .map(|(_, flow)| flow)
     }
 
     /// Records that a program has exited, which ends writes to its flows.
     pub fn end_program(&mut self, program_id: u64) {
+        self.gates.remove_program(program_id);
         for flow in self.open_flows.values_mut().filter(|flow| flow.program_id == program_id) {
             flow.is_done = true;
         }
@@ -349,19 +446,27 @@ impl Flows {
 
     /// Reads the bytes sent of all flows, and closes the sockets of flows that have ended.
     pub fn measure(&mut self) {
-        let ended = self.open_flows.extract_if(.., |_, flow| flow.measure());
-        for (key, mut flow) in ended {
-            // The program may still use the socket, so the rate is removed.
-            flow.set_rate(None, None);
-            if matches!(flow.transport, Transport::Tcp { .. }) {
-                if let Some(leases) = &mut self.leases {
-                    leases.remove(flow.socket.as_fd());
-                }
-                self.pending_handovers.push_back(Handover::Release(flow.socket_id));
-            }
-            self.report_delta.end_flow(key, flow.sent_bytes, SenderState::Completed);
-            socket::close(flow.socket);
+        let ended: Vec<(FlowKey, Flow)> = self.open_flows.extract_if(.., |_, flow| flow.measure()).collect();
+        for (key, flow) in ended {
+            self.end_flow(key, flow);
         }
+    }
+
+    /// Closes the socket of a flow that has ended.
+    fn end_flow(&mut self, key: FlowKey, mut flow: Flow) {
+        // The program may still use the socket, so the rate is removed.
+        flow.set_rate(None, None);
+        if matches!(flow.transport, Transport::Tcp { .. }) {
+            if let Some(leases) = &mut self.leases {
+                leases.remove(flow.socket.as_fd());
+            }
+            self.pending_handovers.push_back(Handover::Release(flow.socket_id));
+        }
+        if flow.gate.is_some() {
+            self.gates.remove(flow.program_id, &key.coflow, key.flow);
+        }
+        self.report_delta.end_flow(key, flow.sent_bytes, SenderState::Completed);
+        socket::close(flow.socket);
     }
 
     /// Sends pending changes to the watchdog, until its socket is full.
@@ -399,16 +504,21 @@ impl Flows {
             sockets.map(|(key, flow)| Handover::Hold(key.clone(), flow.socket_id)).collect();
     }
 
-    /// Applies limits that differ.
-    pub fn set_limits(&mut self, limit: impl Fn(&FlowKey) -> FlowLimit) {
+    /// Applies limits that differ, and lets the senders of gated flows know.
+    pub fn apply_limits(&mut self, lease: &LeaseState, now: Duration) {
         for (key, flow) in &mut self.open_flows {
-            flow.set_limit(limit(key), self.leases.as_mut());
+            flow.apply(key, lease, now, &mut self.gates, self.leases.as_mut());
+        }
+        if let Some(lease_end) = lease.lease_end() {
+            self.gates.renew(lease_end, lease.lease());
         }
     }
 
-    /// Removes the rates of all sockets.
+    /// Removes the rates of all sockets. Senders write freely when their program's connection closes.
     pub fn remove_rates(&mut self) {
-        self.set_limits(|_| FlowLimit::Unlimited);
+        for flow in self.open_flows.values_mut() {
+            flow.set_limit(FlowLimit::Unlimited, self.leases.as_mut());
+        }
     }
 
     /// The flows that a report has to contain, sorted by key, at most [`weir_proto::MAX_REPORTED_FLOWS`].
