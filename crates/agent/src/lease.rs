@@ -27,6 +27,9 @@ use crate::htb::MAX_SERVICES;
 /// How long weights that are not guaranteed hold after the last order. The lease applies if it is longer.
 pub const WEIGHT_LEASE: Duration = Duration::from_secs(30);
 
+/// Rates below this fraction of the link may be shares of the reserve.
+const MAX_RESERVE_FRACTION: f64 = 0.05;
+
 /// Why an order is refused. Each message completes "order N is refused: ...".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RefusalReason {
@@ -259,6 +262,12 @@ impl LeaseState {
     /// What a flow may send at a time. Unlimited if no order names the flow, or the lease has ended.
     pub fn flow_limit(&self, key: &FlowKey, now: Duration) -> FlowLimit {
         self.flows.get(key).copied().filter(|_| self.is_lease_valid(now)).unwrap_or_default()
+    }
+
+    /// Whether a rate may be a share of the reserve, which is for flows that wait.
+    pub fn is_low(&self, rate: u64) -> bool {
+        let max_link_rate = self.link_rates.iter().map(|link| link.get()).fold(0.0, f64::max);
+        (rate as f64) < MAX_RESERVE_FRACTION * max_link_rate
     }
 
     /// Whether a valid order names a flow.

@@ -27,6 +27,9 @@ use crate::traffic::{SocketLeases, Sweep, TrafficError};
 /// The maximum number of open sockets.
 pub const MAX_SOCKETS: usize = 4096;
 
+/// How long a new gated flow may wait for the first order of a coordinator that knows it.
+const MAX_FIRST_WAIT: Duration = Duration::from_millis(50);
+
 /// The rate of a paused flow whose program does not wait, in bytes per second: the lowest possible one.
 const MIN_RATE: u64 = 1;
 
@@ -87,7 +90,8 @@ struct Gate {
     has_data: bool,
     /// Whether the kernel had no data of the flow at the last measurement.
     is_drained: bool,
-    /// Until when the sender waits for the first order that names the flow.
+    /// The limit of the flow when its socket was handed over, and until when the sender waits for another one unless it may write.
+    first_limit: FlowLimit,
     wait_end: Duration,
     /// What the sender may do; none before the first decision.
     permission: Option<Permission>,
@@ -132,8 +136,6 @@ impl Flow {
         let rate = match limit {
             FlowLimit::Unlimited => None,
             FlowLimit::Rate(rate) => Some(rate),
-            // The rest of the data in the kernel leaves at the former rate. A low rate would arm a timer that delays the next packets.
-            FlowLimit::Paused if self.gate.is_some() => return,
             FlowLimit::Paused => Some(MIN_RATE),
         };
         self.set_rate(rate, leases);
@@ -149,16 +151,18 @@ impl Flow {
         leases: Option<&mut SocketLeases>,
     ) {
         let limit = lease.flow_limit(key, now);
-        self.set_limit(limit, leases);
-        let Some(gate) = &mut self.gate else { return };
+        let Some(gate) = &mut self.gate else { return self.set_limit(limit, leases) };
+        let is_waiting = now < gate.wait_end && limit == gate.first_limit;
         let permission = match limit {
+            // The coordinator does not know yet that the flow is gated, so this may be its share of the reserve.
+            FlowLimit::Rate(rate) if is_waiting && lease.is_low(rate) => Permission::Pause,
             FlowLimit::Rate(rate) => Permission::Rate(rate),
             FlowLimit::Paused => Permission::Pause,
             FlowLimit::Unlimited if !lease.is_lease_valid(now) => {
                 Permission::Free(Some(Unscheduled::NoLease))
             }
             FlowLimit::Unlimited if lease.names_flow(key, now) => Permission::Free(None),
-            FlowLimit::Unlimited if now < gate.wait_end => Permission::Pause,
+            FlowLimit::Unlimited if is_waiting => Permission::Pause,
             FlowLimit::Unlimited => Permission::Free(Some(match lease.newest_generation(&key.coflow) {
                 None => Unscheduled::UnknownCoflow,
                 Some(_) => Unscheduled::UnknownFlow,
@@ -166,6 +170,13 @@ impl Flow {
         };
         if gate.permission.replace(permission) != Some(permission) {
             gates.set(self.program_id, &key.coflow, key.flow, permission);
+        }
+        // While the sender is paused, the rest of the data in the kernel leaves at the former rate. A low rate would arm a timer that delays
+        // the packets after the pause.
+        if permission == Permission::Pause {
+            self.limit = limit;
+        } else {
+            self.set_limit(limit, leases);
         }
     }
 
@@ -312,8 +323,15 @@ impl Flows {
         let socket_id = self.next_socket_id;
         self.next_socket_id += 1;
         // Without other limited flows, no flow waits at this host.
-        let wait = if lease.has_limited_flows(now) { lease.lease() } else { Duration::ZERO };
-        let gate = Gate { has_data: true, is_drained: true, wait_end: now + wait, permission: None };
+        let wait =
+            if lease.has_limited_flows(now) { MAX_FIRST_WAIT.min(lease.lease()) } else { Duration::ZERO };
+        let gate = Gate {
+            has_data: true,
+            is_drained: true,
+            first_limit: lease.flow_limit(&key, now),
+            wait_end: now + wait,
+            permission: None,
+        };
         let mut flow = Flow {
             socket_id,
             program_id,

@@ -203,3 +203,33 @@ fn slow_reader_blocks_the_writer() {
     sender.join().unwrap();
     assert_eq!(copied, LENGTH as u64);
 }
+
+#[test]
+fn thousands_of_flows_are_received_in_any_order() {
+    const FLOWS: u32 = 3000;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    // The connections of this test have two ends in this process. The receiver raises a lower limit.
+    let files = limit.maximum.map_or(u64::MAX, |maximum| maximum).min(u64::from(3 * FLOWS));
+    let raised = rustix::process::Rlimit { current: Some(files), maximum: limit.maximum };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).unwrap();
+    let receiver = receiver();
+    let connections: Vec<TcpStream> = (0..FLOWS)
+        .map(|flow| {
+            let mut stream = TcpStream::connect(receiver.address()).unwrap();
+            let line = FirstLine {
+                coflow: "c".parse().unwrap(),
+                flow,
+                generation: 0,
+                offset: Offset::default(),
+                receiver: receiver.address(),
+            };
+            let chunks = [encode_chunk(&flow.to_be_bytes()), encode_chunk(&[])].concat();
+            stream.write_all(&[line.encode().as_bytes(), &chunks].concat()).unwrap();
+            stream
+        })
+        .collect();
+    for flow in (0..FLOWS).rev() {
+        assert_eq!(receive(&receiver, flow), flow.to_be_bytes());
+    }
+    drop(connections);
+}
