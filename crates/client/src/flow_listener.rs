@@ -36,7 +36,7 @@ const MAX_READY: usize = 16_384;
 /// The maximum number of connections without a complete first line, and of those that end. Further connections wait in the kernel.
 const MAX_CONNECTIONS: usize = 1024;
 
-/// The state of the thread. It ends when the receiver and its flows are dropped.
+/// The state of the thread. It ends when the receiver is closed, or the receiver and its flows are dropped.
 #[derive(Debug)]
 pub(crate) struct FlowListener {
     socket: TcpListener,
@@ -97,11 +97,11 @@ impl FlowListener {
         }
     }
 
-    /// Runs until the receiver and its flows are dropped.
+    /// Runs until the receiver is closed, or the receiver and its flows are dropped.
     pub(crate) fn run(mut self) {
         loop {
             self.wait();
-            let Some(shared) = self.shared.upgrade() else { return };
+            let Some(shared) = self.shared.upgrade().filter(|shared| !shared.is_closed()) else { return };
             while matches!((&self.wake).read(&mut [0; 64]), Ok(1..)) {}
             self.accept_connections();
             self.identify_connections(&shared);

@@ -55,7 +55,8 @@ fn main() -> ExampleResult<()> {
     let flows: u32 = args.next().ok_or("usage: raises FLOWS MBIT_PER_SECOND")?.parse()?;
     let megabits: u64 = args.next().ok_or("usage: raises FLOWS MBIT_PER_SECOND")?.parse()?;
     live::raise_file_limit();
-    for (mode, name) in [(Mode::Library, "senders of the library"), (Mode::HandedOver, "handed-over sockets")] {
+    for (mode, name) in [(Mode::Library, "senders of the library"), (Mode::HandedOver, "handed-over sockets")]
+    {
         let mut lost = measure(mode, flows, megabits * 125_000)?;
         lost.sort_by(f64::total_cmp);
         let mean = lost.iter().sum::<f64>() / lost.len() as f64;
