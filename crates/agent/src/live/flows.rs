@@ -26,6 +26,13 @@ use crate::traffic::{SocketLeases, Sweep, TrafficError};
 /// The maximum number of open sockets.
 pub const MAX_SOCKETS: usize = 4096;
 
+/// A flow with data that has sent nothing for this time is idle, if its rate allows [`STUCK_BYTES`] in this time: its receiver does not read.
+/// The time is longer than the shortest one after which TCP sends a lost packet again (200 ms).
+const STUCK_TIME: Duration = Duration::from_millis(300);
+
+/// Two of the largest packets (GSO).
+const STUCK_BYTES: f64 = 131_072.0;
+
 /// The rate of a paused flow whose program does not wait, in bytes per second: the lowest possible one.
 const MIN_RATE: u64 = 1;
 
@@ -77,6 +84,14 @@ struct Flow {
     sent_bytes: u64,
     /// Whether the program will write no more.
     is_done: bool,
+    /// Whether the last measurement found no data to send.
+    was_drained: bool,
+    /// The last measurement at which the connection had sent bytes, or had new data to send.
+    active_at: Instant,
+    /// The lowest rate since then, and that between the last two such measurements: the kernel sets the times of the next two packets by the
+    /// rates before a change.
+    lowest_rates: [u64; 2],
+    state: SenderState,
 }
 
 /// The flows of a host.
@@ -110,6 +125,7 @@ impl Flow {
             FlowLimit::Rate(rate) => Some(rate),
             FlowLimit::Paused => Some(MIN_RATE),
         };
+        self.lowest_rates[0] = self.lowest_rates[0].min(rate.unwrap_or(u64::MAX));
         self.set_rate(rate, leases);
     }
 
@@ -151,11 +167,26 @@ impl Flow {
 
     /// The flow at its last measurement.
     fn open_flow(&self) -> OpenFlow {
-        OpenFlow {
-            sent: self.sent_bytes,
-            limit: self.limit,
-            state: SenderState::Ready,
-            is_gated: self.is_gated,
+        OpenFlow { sent: self.sent_bytes, limit: self.limit, state: self.state, is_gated: self.is_gated }
+    }
+
+    /// Decides whether the flow has data that it can send. A program that writes less than its rate often has none at a measurement, so a
+    /// flow is idle only if it has neither data nor sent bytes at two measurements.
+    fn update_state(&mut self, is_drained: bool, has_sent: bool, now: Instant) {
+        let was_drained = std::mem::replace(&mut self.was_drained, is_drained);
+        if has_sent || was_drained && !is_drained {
+            self.active_at = now;
+            self.lowest_rates = [self.rate.unwrap_or(u64::MAX), self.lowest_rates[0]];
+            self.state = SenderState::Ready;
+        }
+        let inactive_time = now.saturating_duration_since(self.active_at);
+        let lowest_rate = self.lowest_rates[0].min(self.lowest_rates[1]);
+        let is_empty = is_drained && was_drained && !has_sent;
+        let is_stuck = !is_drained
+            && inactive_time >= STUCK_TIME
+            && estimate_sent_bytes(lowest_rate, inactive_time.as_secs_f64()) > STUCK_BYTES;
+        if is_empty || is_stuck {
+            self.state = SenderState::Idle;
         }
     }
 
@@ -178,6 +209,7 @@ impl Flow {
         let socket_bytes =
             acked_bytes.saturating_sub(*initial_acked_bytes).saturating_sub(u64::from(is_write_closed));
         let sent_bytes = self.earlier_bytes + socket_bytes;
+        self.update_state(is_drained, sent_bytes > self.sent_bytes, Instant::now());
         self.sent_bytes = self.sent_bytes.max(sent_bytes);
         is_closed || is_write_closed || self.is_done && is_drained
     }
@@ -233,8 +265,10 @@ impl Flows {
         if self.open_flows.len() == MAX_SOCKETS {
             return Err(SocketRefusal::TooManySockets);
         }
+        let mut was_drained = false;
         let transport = match socket::read_info(&socket) {
             Ok(info) if info.is_open => {
+                was_drained = info.is_drained;
                 // Without records, the rate may be that of an earlier agent's order.
                 let own_rate = if self.leases.is_some() { info.max_pacing_rate } else { u64::MAX };
                 Transport::Tcp { initial_acked_bytes: info.acked_bytes, pacing_rate: None, own_rate }
@@ -264,6 +298,10 @@ impl Flows {
             earlier_bytes,
             sent_bytes: earlier_bytes,
             is_done: false,
+            was_drained,
+            active_at: Instant::now(),
+            lowest_rates: [u64::MAX; 2],
+            state: SenderState::Ready,
         };
         flow.set_limit(limit, self.leases.as_mut());
         if matches!(transport, Transport::Tcp { .. }) {
