@@ -30,6 +30,13 @@ pub const MAX_SOCKETS: usize = 4096;
 /// How long a new gated flow may wait for the first order of a coordinator that knows it.
 const MAX_FIRST_WAIT: Duration = Duration::from_millis(50);
 
+/// A flow with data that has sent nothing for this time is idle, if its rate allows [`STUCK_BYTES`] in this time: its receiver does not read.
+/// The time is longer than the shortest one after which TCP sends a lost packet again (200 ms).
+const STUCK_TIME: Duration = Duration::from_millis(300);
+
+/// Two of the largest packets (GSO).
+const STUCK_BYTES: f64 = 131_072.0;
+
 /// The rate of a paused flow whose program does not wait, in bytes per second: the lowest possible one.
 const MIN_RATE: u64 = 1;
 
@@ -81,6 +88,14 @@ struct Flow {
     sent_bytes: u64,
     /// Whether the program will write no more.
     is_done: bool,
+    /// Whether the last measurement found no data to send.
+    was_drained: bool,
+    /// The last measurement at which the connection had sent bytes, or had new data to send.
+    active_at: Instant,
+    /// The lowest rate since then, and that between the last two such measurements: the kernel sets the times of the next two packets by the
+    /// rates before a change.
+    lowest_rates: [u64; 2],
+    state: SenderState,
 }
 
 /// What the agent knows of the sender of a gated flow.
@@ -88,8 +103,6 @@ struct Flow {
 struct Gate {
     /// Whether the sender has data that the kernel does not have.
     has_data: bool,
-    /// Whether the kernel had no data of the flow at the last measurement.
-    is_drained: bool,
     /// The limit of the flow when its socket was handed over, and until when the sender waits for another one unless it may write.
     first_limit: FlowLimit,
     wait_end: Duration,
@@ -138,6 +151,7 @@ impl Flow {
             FlowLimit::Rate(rate) => Some(rate),
             FlowLimit::Paused => Some(MIN_RATE),
         };
+        self.lowest_rates[0] = self.lowest_rates[0].min(rate.unwrap_or(u64::MAX));
         self.set_rate(rate, leases);
     }
 
@@ -168,16 +182,20 @@ impl Flow {
                 Some(_) => Unscheduled::UnknownFlow,
             })),
         };
-        if gate.permission.replace(permission) != Some(permission) {
+        let former = gate.permission.replace(permission);
+        if former != Some(permission) {
             gates.set(self.program_id, &key.coflow, key.flow, permission);
         }
         // While the sender is paused, the rest of the data in the kernel leaves at the former rate. A low rate would arm a timer that delays
         // the packets after the pause.
         if permission == Permission::Pause {
             self.limit = limit;
-        } else {
-            self.set_limit(limit, leases);
+            return;
         }
+        if former == Some(Permission::Pause) {
+            self.expect_data();
+        }
+        self.set_limit(limit, leases);
     }
 
     /// Sets a rate, unless it is set already. It ends with the lease if the kernel has a record.
@@ -221,11 +239,42 @@ impl Flow {
         OpenFlow {
             sent: self.sent_bytes,
             limit: self.limit,
-            state: match self.gate {
-                Some(Gate { has_data: false, is_drained: true, .. }) => SenderState::Idle,
-                _ => SenderState::Ready,
-            },
+            state: self.state(),
             is_gated: self.gate.is_some(),
+        }
+    }
+
+    /// The state of the flow. The kernel has no data of a paused sender.
+    fn state(&self) -> SenderState {
+        match self.gate {
+            Some(Gate { has_data: true, permission: Some(Permission::Pause), .. }) => SenderState::Ready,
+            Some(Gate { has_data: false, .. }) if self.was_drained => SenderState::Idle,
+            _ => self.state,
+        }
+    }
+
+    /// Counts the flow as one with data until measurements show the contrary.
+    fn expect_data(&mut self) {
+        (self.state, self.was_drained, self.active_at) = (SenderState::Ready, false, Instant::now());
+    }
+
+    /// Decides whether the flow has data that it can send. A program that writes less than its rate often has none at a measurement, so a
+    /// flow is idle only if it has neither data nor sent bytes at two measurements.
+    fn update_state(&mut self, is_drained: bool, has_sent: bool, now: Instant) {
+        let was_drained = std::mem::replace(&mut self.was_drained, is_drained);
+        if has_sent || was_drained && !is_drained {
+            self.active_at = now;
+            self.lowest_rates = [self.rate.unwrap_or(u64::MAX), self.lowest_rates[0]];
+            self.state = SenderState::Ready;
+        }
+        let inactive_time = now.saturating_duration_since(self.active_at);
+        let lowest_rate = self.lowest_rates[0].min(self.lowest_rates[1]);
+        let is_empty = is_drained && was_drained && !has_sent;
+        let is_stuck = !is_drained
+            && inactive_time >= STUCK_TIME
+            && estimate_sent_bytes(lowest_rate, inactive_time.as_secs_f64()) > STUCK_BYTES;
+        if is_empty || is_stuck {
+            self.state = SenderState::Idle;
         }
     }
 
@@ -248,10 +297,8 @@ impl Flow {
         let socket_bytes =
             acked_bytes.saturating_sub(*initial_acked_bytes).saturating_sub(u64::from(is_write_closed));
         let sent_bytes = self.earlier_bytes + socket_bytes;
+        self.update_state(is_drained, sent_bytes > self.sent_bytes, Instant::now());
         self.sent_bytes = self.sent_bytes.max(sent_bytes);
-        if let Some(gate) = &mut self.gate {
-            gate.is_drained = is_drained;
-        }
         is_closed || is_write_closed || self.is_done && is_drained
     }
 }
@@ -312,6 +359,7 @@ impl Flows {
         if self.open_flows.len() == MAX_SOCKETS {
             return Err(SocketRefusal::TooManySockets);
         }
+        let is_drained = socket::read_info(&socket).is_ok_and(|info| info.is_drained);
         let transport = self.transport(&socket, has_classes)?;
         let is_tcp = matches!(transport, Transport::Tcp { .. });
         if let Some(mut earlier) = self.open_flows.remove(&key) {
@@ -327,7 +375,6 @@ impl Flows {
             if lease.has_limited_flows(now) { MAX_FIRST_WAIT.min(lease.lease()) } else { Duration::ZERO };
         let gate = Gate {
             has_data: true,
-            is_drained: true,
             first_limit: lease.flow_limit(&key, now),
             wait_end: now + wait,
             permission: None,
@@ -343,6 +390,10 @@ impl Flows {
             earlier_bytes,
             sent_bytes: earlier_bytes,
             is_done: false,
+            was_drained: is_drained,
+            active_at: Instant::now(),
+            lowest_rates: [u64::MAX; 2],
+            state: SenderState::Ready,
         };
         flow.apply(&key, lease, now, &mut self.gates, self.leases.as_mut());
         if is_tcp {
@@ -433,15 +484,17 @@ impl Flows {
         Ok(())
     }
 
-    /// Records whether the sender of a gated flow has data that the kernel does not have. Returns whether that has changed. Messages about
+    /// Records whether the sender of a gated flow has data that the kernel does not have. Returns whether that changes the flow's state. Messages about
     /// other flows, such as flows that have ended, have no effect.
     pub fn set_data(&mut self, coflow: &Arc<str>, flow: u32, program_id: u64, has_data: bool) -> bool {
-        let Some(Gate { has_data: known, .. }) =
-            self.find_mut(coflow, flow, program_id).and_then(|flow| flow.gate.as_mut())
-        else {
-            return false;
-        };
-        std::mem::replace(known, has_data) != has_data
+        let Some(flow) = self.find_mut(coflow, flow, program_id) else { return false };
+        let former = flow.state();
+        let Some(gate) = &mut flow.gate else { return false };
+        gate.has_data = has_data;
+        if has_data {
+            flow.expect_data();
+        }
+        flow.state() != former
     }
 
     /// The flow of the newest registration of which a program has handed over a socket.

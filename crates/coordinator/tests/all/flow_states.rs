@@ -37,6 +37,7 @@ fn ordered_rates<const N: usize>(plane: &ControlPlane, ids: [&str; N]) -> [Optio
 }
 
 const FULL_RATE: OrderedRate = OrderedRate::Rate(980_100);
+const RESERVE_RATE: OrderedRate = OrderedRate::Rate(9_900);
 
 /// A gated flow without a rate is paused, and leaves the reserve to flows that are not gated.
 #[test]
@@ -56,4 +57,65 @@ fn gated_flows_are_paused_instead_of_sharing_the_reserve() {
         rates(&mut plane, 2.0 * INTERVAL),
         [FULL_RATE, OrderedRate::Rate(4_950), OrderedRate::Rate(4_950)]
     );
+}
+
+/// Saath, 4.3: a flow without data leaves its ports to others, and gets them back with new data.
+#[test]
+fn idle_flow_leaves_its_ports_to_others_until_it_has_data() {
+    let mut plane = plane_with_coflows(&["a", "b"], 1e9);
+    let rates = |plane: &mut ControlPlane, now| {
+        plane.tick(now);
+        ordered_rates(plane, ["a", "b"]).map(Option::unwrap)
+    };
+    assert_eq!(rates(&mut plane, 0.0), [FULL_RATE, RESERVE_RATE]);
+    let mut now = INTERVAL;
+    for (state, expected) in [
+        (SenderState::Idle, [RESERVE_RATE, FULL_RATE]),
+        (SenderState::Ready, [FULL_RATE, RESERVE_RATE]),
+        (SenderState::Lost, [RESERVE_RATE, FULL_RATE]),
+        (SenderState::Ready, [FULL_RATE, RESERVE_RATE]),
+    ] {
+        report(&mut plane, 0, "a", 5_000, state, false, now);
+        assert_eq!(rates(&mut plane, now), expected, "{state:?}");
+        // An idle flow makes no estimated progress.
+        if state != SenderState::Ready {
+            assert_eq!(plane.coflow_status("a").unwrap().flows[0].sent_bytes, 5_000.0);
+        }
+        now += INTERVAL;
+    }
+}
+
+/// A flow that has not been reported since its registration has data until its grace period ends, unless its first report says otherwise.
+#[test]
+fn first_report_of_an_idle_flow_ends_its_grace_period() {
+    let mut plane = plane_with_coflows(&["a", "b"], 1e9);
+    plane.register("c", registration(&[(2, 1, 1e9)]), 0.0).unwrap();
+    for id in ["a", "b"] {
+        report(&mut plane, 0, id, 0, SenderState::Idle, false, INTERVAL);
+    }
+    report(&mut plane, 2, "c", 0, SenderState::Idle, false, INTERVAL);
+    plane.tick(INTERVAL);
+    let waiting = [Some(OrderedRate::Rate(3_300)); 3];
+    assert_eq!(ordered_rates(&plane, ["a", "b", "c"]), waiting);
+}
+
+/// An agent whose reports show no progress, although it says that the flow has data, holds no link.
+#[test]
+fn flow_without_reported_progress_counts_as_idle() {
+    let mut plane = plane_with_coflows(&["a", "b"], 1e9);
+    let (mut now, mut progress) = (0.0, 0);
+    let mut run_until = |plane: &mut ControlPlane, end: f64, sent| {
+        while now < end {
+            now += INTERVAL;
+            progress += 1;
+            report(plane, 0, "a", sent, SenderState::Ready, false, now);
+            report(plane, 0, "b", progress, SenderState::Ready, false, now);
+            plane.tick(now);
+        }
+        ordered_rates(plane, ["a", "b"]).map(Option::unwrap)
+    };
+    assert_eq!(run_until(&mut plane, 2.9, 5_000), [FULL_RATE, RESERVE_RATE]);
+    assert_eq!(run_until(&mut plane, 3.1, 5_000), [RESERVE_RATE, FULL_RATE]);
+    assert_eq!(run_until(&mut plane, 9.0, 5_000), [RESERVE_RATE, FULL_RATE]);
+    assert_eq!(run_until(&mut plane, 9.01, 5_001), [FULL_RATE, RESERVE_RATE]);
 }
