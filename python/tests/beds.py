@@ -20,7 +20,7 @@ CONFIG = """
 weir-serve = 1
 store = "weir.redb"
 policy = "saath"
-lease = "20s"
+lease = "{lease}"
 {tls}
 [listen]
 agents = "127.0.0.1:0"
@@ -49,6 +49,7 @@ class Bed(unittest.TestCase):
     """A coordinator, and on request an agent for its host `a`. They stop with the test."""
 
     tls = ""
+    lease = "20s"
 
     def setUp(self) -> None:
         if WEIR is None:
@@ -58,7 +59,7 @@ class Bed(unittest.TestCase):
         self.folder = folder.name
         self.prepare()
         with open(f"{self.folder}/serve.toml", "w") as config:
-            config.write(CONFIG.format(tls=self.tls))
+            config.write(CONFIG.format(tls=self.tls, lease=self.lease))
         self.serving = self.start("serve", "--log", "json", "--config", f"{self.folder}/serve.toml")
         assert self.serving.stderr is not None
         fields: Dict[str, str] = {}
@@ -78,6 +79,8 @@ class Bed(unittest.TestCase):
 
     @staticmethod
     def end(process: subprocess.Popen[bytes]) -> None:
+        if process.returncode is not None:
+            return
         process.kill()
         process.wait()
         if process.stderr is not None:
@@ -86,7 +89,7 @@ class Bed(unittest.TestCase):
     def start_agent(self) -> str:
         """Starts an agent for host `a`, waits until it is connected, and returns the path of its socket."""
         local_socket = f"{self.folder}/agent.sock"
-        agent = self.start(
+        self.agent_process = agent = self.start(
             *["agent", "run", "--host", "0", "--rate", "16Mbit", "--coordinator", self.agents, "--socket", local_socket]
         )
         assert agent.stderr is not None

@@ -37,7 +37,7 @@ from .application import Application, Connection
 from .coflow import Coflow, Flow, send_flow
 from .coordinator import Coordinator, CoordinatorError
 from .flow_receiver import FlowReceiver, IncomingFlow
-from .flow_sender import FlowSender, Route, SentFlow
+from .flow_sender import FlowSender, Route, SendTimeout, SentFlow
 from .flow_tls import FlowTls
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "FlowTls",
     "IncomingFlow",
     "Route",
+    "SendTimeout",
     "SentFlow",
     "send_flow",
 ]

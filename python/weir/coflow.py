@@ -76,20 +76,22 @@ def _bodies(flows: Sequence[Flow]) -> List[Dict[str, Any]]:
 
 
 def send_flow(
-    agent: Agent,
+    agent: Optional[Agent],
     coflow: str,
     flow: int,
     route: Route,
     data: Union[bytes, bytearray, memoryview, BinaryIO],
     tls: Optional[FlowTls] = None,
+    timeout: Optional[float] = None,
 ) -> SentFlow:
     """Sends all of ``data`` as a flow of a coflow to a :class:`FlowReceiver <weir.FlowReceiver>`. Returns when the receiver has read it.
 
-    Relays pace the flow if the route has a relay. The agent paces direct connections, from the first byte on. Raises :class:`OSError` if
-    the receiver cannot be reached or refuses the flow, and the exceptions of reading ``data``; the receiver then gets an error.
+    Relays pace the flow if the route has a relay. The agent, if there is one, paces direct connections, from the first byte on. ``timeout``
+    limits the time of each call of :class:`FlowSender <weir.FlowSender>`. Raises :class:`OSError` if the receiver cannot be reached or
+    refuses the flow, and the exceptions of reading ``data``; the receiver then gets an error.
     """
     source = io.BytesIO(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
-    with FlowSender(coflow, flow, route, agent, tls) as sender:
+    with FlowSender(coflow, flow, route, agent, tls, timeout) as sender:
         while chunk := source.read(CHUNK_BYTES):
             sender.write(chunk)
     return sender.finish()

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Deque, Optional, Tuple, Union
 
-from .agent import Agent, AgentError
+from .agent import Agent, AgentError, GatedSocket
 from .flow_protocol import (
     HEADER_BYTES,
     MAX_CHUNK_BYTES,
@@ -26,6 +26,7 @@ from .flow_protocol import (
     parse_reset,
 )
 from .flow_tls import FlowSocket, FlowTls
+from .gate import Wake
 
 # The environment variable with the address of the region's relay.
 RELAY_VARIABLE = "WEIR_RELAY"
@@ -44,6 +45,12 @@ MAX_DIRECT_WAIT = 5.0
 
 # How long the receiver may answer no direct connection.
 DIRECT_TIMEOUT = 60.0
+
+# The limits of data that the kernel has not sent, in bytes: a paused sender cannot take this data back. At a rate, the limit is what the
+# flow sends in a time, and at least the minimum.
+MIN_UNSENT_BYTES = 24 << 10
+FREE_UNSENT_BYTES = 256 << 10
+UNSENT_TIME = 0.001
 
 # How often a connection is replaced without progress: over the relay, and directly because of corrupt data.
 MAX_RELAY_RETRIES = 3
@@ -71,10 +78,17 @@ class Route:
 
 @dataclass(frozen=True)
 class SentFlow:
-    """The number of sent bytes. ``unpaced`` is the error if the last direct connection was plain TCP, without a pacing rate; else None."""
+    """The number of sent bytes. ``unpaced`` is why the last direct connection was plain TCP without a rate at its end; None if the flow was
+    scheduled, or if relays forwarded it."""
 
     bytes: int
     unpaced: Optional[AgentError]
+
+
+class SendTimeout(TimeoutError):
+    """A call of a sender took too long. The flow has not failed. ``taken`` is the number of bytes that `write` has taken."""
+
+    taken = 0
 
 
 def _resolve(address: Tuple[str, int]) -> str:
@@ -157,20 +171,38 @@ class FlowSender:
     """The sender of a flow. If a connection fails, the sender sends what the receiver has not acknowledged over another one.
 
     Holds at most 8 MiB of unacknowledged data; :meth:`write` waits while there is no room. All work occurs in calls of `write`, `flush` and
-    `finish`. Without `finish`, the flow has no end, and its receiver gets an error. An agent paces direct connections. With ``tls``, the
-    flow is encrypted, except inside a host by default.
+    `finish`. Without `finish`, the flow has no end, and its receiver gets an error. With ``tls``, the flow is encrypted, except inside a host
+    by default.
+
+    With an agent, the sender writes to its connection only while the agent lets it. While the agent is absent, or does not answer, the
+    sender writes freely.
+
+    ``timeout`` limits the time of each call of `write`, `flush` and `finish`, in seconds. A call that takes longer raises
+    :class:`SendTimeout`; the next call continues. Without it, calls wait as long as the receiver acknowledges, or the agent pauses the
+    flow. Another thread can :meth:`cancel` the flow.
 
     A ``with`` block calls `finish`, or :meth:`close` after an exception.
     """
 
     def __init__(
-        self, coflow: str, flow: int, route: Route, agent: Optional[Agent] = None, tls: Optional[FlowTls] = None
+        self,
+        coflow: str,
+        flow: int,
+        route: Route,
+        agent: Optional[Agent] = None,
+        tls: Optional[FlowTls] = None,
+        timeout: Optional[float] = None,
     ) -> None:
         check_flow(coflow, flow)
         self._first_line = FirstLine(coflow, flow, 0, 0, _resolve(route.receiver))
         self._route = route
         self._agent = agent
         self._tls = tls
+        self._timeout = timeout
+        self._call_end: Optional[float] = None
+        self._wake = Wake()
+        # The gate of a direct connection of a sender with an agent.
+        self._gate: Optional[GatedSocket] = None
         self._sent = SentFlow(0, None)
         self._window = _Window()
         self._is_finished = False
@@ -187,32 +219,58 @@ class FlowSender:
         """Takes all data; waits while the window has no room. Raises :class:`OSError` if the flow has failed."""
         if self._is_finished:
             raise ValueError("the flow is finished or closed")
+        self._begin_call()
         view = memoryview(data).cast("B")
         taken = 0
         while taken < len(view):
             length = self._window.write(view[taken:])
             taken += length
+            self._sent = SentFlow(self._sent.bytes + length, self._sent.unpaced)
             if length == 0 or self._window.unsent():
-                self._drive(may_wait=length == 0)
-        self._sent = SentFlow(self._sent.bytes + taken, self._sent.unpaced)
+                try:
+                    self._drive(may_wait=length == 0)
+                except SendTimeout as error:
+                    error.taken = taken
+                    raise
         return taken
 
     def flush(self) -> None:
         """Waits until the kernel has all data. The receiver may not have it yet."""
+        self._begin_call()
         self._window.flush()
         while self._window.unsent():
             self._drive(may_wait=True)
 
     def finish(self) -> SentFlow:
         """Ends the flow, and waits until the receiver has read all data. Raises :class:`OSError` if the flow has failed."""
+        self._begin_call()
         if not self._is_finished:
             self._is_finished = True
             self._window.flush()
             self._window.push(b"")
         while self._window.acked < self._window.end:
             self._drive(may_wait=True)
+        if self._gate is not None:
+            # Without this, the end of the connection would be a failure of the flow to the agent.
+            self._gate.mark_done()
+            self._sent = SentFlow(self._sent.bytes, self._gate.unscheduled())
         self._disconnect()
         return self._sent
+
+    def cancel(self) -> None:
+        """Makes the current call, in another thread, and all later ones raise :class:`ConnectionAbortedError`. The receiver gets an error."""
+        self._wake.cancel()
+
+    def _begin_call(self) -> None:
+        self._call_end = None if self._timeout is None else time.monotonic() + self._timeout
+
+    def _check_call(self, may_wait: bool) -> None:
+        """Raises :class:`OSError` if the flow was cancelled, or the current call takes too long."""
+        if self._wake.is_cancelled:
+            self._disconnect()
+            self._fail(ConnectionAbortedError(errno.ECONNABORTED, self._message("the sender was cancelled")))
+        if may_wait and self._call_end is not None and time.monotonic() >= self._call_end:
+            raise SendTimeout(errno.ETIMEDOUT, self._message(f"the call did not end within {self._timeout} s"))
 
     def close(self) -> None:
         """Closes the connection. The receiver gets an error, unless `finish` has returned."""
@@ -230,6 +288,9 @@ class FlowSender:
             except OSError:
                 pass
             sock.close()
+        gate, self._gate = self._gate, None
+        if gate is not None:
+            gate.close()
 
     def __enter__(self) -> FlowSender:
         return self
@@ -248,6 +309,7 @@ class FlowSender:
         """Connects, sends and receives as far as possible. If `may_wait`, waits until something is possible."""
         if self._failure is not None:
             raise self._failure
+        self._check_call(may_wait)
         if self._socket is None:
             self._connect(may_wait)
         else:
@@ -258,7 +320,10 @@ class FlowSender:
         if wait > 0:
             if not may_wait:
                 return
-            time.sleep(wait)
+            self._wake.reset()
+            self._wake.wait(wait if self._call_end is None else max(min(wait, self._call_end - time.monotonic()), 0.0))
+            if time.monotonic() < self._connect_at:
+                return
         try:
             self._socket = self._open_connection()
         except ssl.SSLCertVerificationError as error:
@@ -284,36 +349,48 @@ class FlowSender:
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._agent is not None and not self._is_over_relay:
-                self._sent = SentFlow(self._sent.bytes, self._hand_over(self._agent, sock))
+                self._gate = self._agent._open_gate(self._first_line.coflow, self._first_line.flow, sock, self._wake)
             if self._tls is not None:
                 connection = self._tls.connect(sock, self._is_over_relay)
             # The buffer of a new socket has room for a line.
             connection.send(self._first_line.encode())
             connection.setblocking(False)
         except BaseException:
-            connection.close()
+            # The agent may hold a duplicate of the socket.
+            self._socket = connection
+            self._disconnect()
             raise
         return connection
 
-    def _hand_over(self, agent: Agent, sock: socket.socket) -> Optional[AgentError]:
-        try:
-            agent.hand_over(self._first_line.coflow, self._first_line.flow, sock)
-        except AgentError as error:
-            return error
-        return None
+    def _may_write(self) -> bool:
+        return self._gate is None or not self._gate.permission().is_paused
+
+    def _tell_agent(self) -> None:
+        """Tells the agent whether the kernel lacks data of the flow: it sees only data that the kernel has."""
+        if self._gate is not None:
+            self._gate.tell(bool(self._window.unsent()))
 
     def _exchange(self, sock: FlowSocket, may_wait: bool) -> None:
         """Sends chunks and processes lines."""
         if may_wait:
+            self._wake.reset()
+            self._tell_agent()
+            has_output = bool(self._window.unsent()) and self._may_write()
             polled = select.poll()
-            polled.register(sock, select.POLLIN | (select.POLLOUT if self._window.unsent() else 0))
+            polled.register(sock, select.POLLIN | (select.POLLOUT if has_output else 0))
+            polled.register(self._wake, select.POLLIN)
+            deadline = self._deadline() if self._call_end is None else min(self._deadline(), self._call_end)
             # `poll` rounds down to milliseconds.
-            polled.poll(max(self._deadline() - time.monotonic(), 0.0) * 1000 + 1)
+            polled.poll(max(deadline - time.monotonic(), 0.0) * 1000 + 1)
         error: Optional[Exception] = None
         try:
             self._send_chunks(sock)
         except OSError as send_error:
             error = send_error
+        self._tell_agent()
+        if not self._may_write():
+            # A connection that waits for the sender is not lost for want of progress.
+            self._last_progress = time.monotonic()
         # A reset may have arrived before the connection failed.
         try:
             reason = self._read_lines(sock)
@@ -328,9 +405,11 @@ class FlowSender:
         return min(self._last_heard + SILENCE_TIMEOUT, self._last_progress + PROGRESS_TIMEOUT)
 
     def _send_chunks(self, sock: FlowSocket) -> None:
-        """Sends chunks until the kernel's buffer is full."""
+        """Sends chunks until the kernel's buffer is full, or the agent pauses the flow."""
+        if self._gate is not None:
+            self._gate.limit_unsent(MIN_UNSENT_BYTES, FREE_UNSENT_BYTES, UNSENT_TIME)
         try:
-            while unsent := self._window.unsent():
+            while (unsent := self._window.unsent()) and self._may_write():
                 self._window.on_sent(sock.send(unsent))
         except BlockingIOError:
             pass

@@ -27,6 +27,9 @@ use crate::htb::MAX_SERVICES;
 /// How long weights that are not guaranteed hold after the last order. The lease applies if it is longer.
 pub const WEIGHT_LEASE: Duration = Duration::from_secs(30);
 
+/// Rates below this fraction of the link may be shares of the reserve.
+const MAX_RESERVE_FRACTION: f64 = 0.05;
+
 /// Why an order is refused. Each message completes "order N is refused: ...".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RefusalReason {
@@ -95,13 +98,25 @@ pub struct LeaseState {
     applied: (u64, u64),
     lease_end: Option<Duration>,
     lease: Duration,
-    /// The ordered flows, each with its rate, or none if it is unlimited.
-    flows: BTreeMap<FlowKey, Option<u64>>,
+    /// The ordered flows.
+    flows: BTreeMap<FlowKey, FlowLimit>,
     /// The lowest generation of the coordinator's store.
     first_generation: u64,
     limits: BTreeMap<ApplicationPeer, u64>,
     queues: BTreeMap<u32, Queues>,
     refusals: RefusedOrders,
+}
+
+/// What a flow may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FlowLimit {
+    /// As plain TCP.
+    #[default]
+    Unlimited,
+    /// At most this many bytes of packets with headers per second.
+    Rate(u64),
+    /// Nothing. Only for programs that write while the agent allows it.
+    Paused,
 }
 
 /// An application, and the address of another host.
@@ -138,15 +153,16 @@ impl LeaseState {
         }
         for (key, ordered_rate) in order.flows {
             match ordered_rate {
-                OrderedRate::Rate(rate) => self.flows.insert(key, Some(rate)),
-                OrderedRate::Unlimited => self.flows.insert(key, None),
+                OrderedRate::Rate(rate) => self.flows.insert(key, FlowLimit::Rate(rate)),
+                OrderedRate::Unlimited => self.flows.insert(key, FlowLimit::Unlimited),
+                OrderedRate::Paused => self.flows.insert(key, FlowLimit::Paused),
                 OrderedRate::Removed => self.flows.remove(&key),
             };
         }
         for Limit { application, peer, rate } in order.limits {
             match rate {
                 OrderedRate::Rate(rate) => self.limits.insert((application, peer), rate),
-                OrderedRate::Unlimited | OrderedRate::Removed => self.limits.remove(&(application, peer)),
+                _ => self.limits.remove(&(application, peer)),
             };
         }
         self.queues.extend(order.queues);
@@ -185,7 +201,7 @@ impl LeaseState {
             let existed = !order.is_full && has_limit(limit);
             match limit.rate {
                 OrderedRate::Rate(_) => limit_count += usize::from(!existed),
-                OrderedRate::Unlimited | OrderedRate::Removed => removed_count += usize::from(existed),
+                _ => removed_count += usize::from(existed),
             }
         }
         // Entries may still be duplicates here, so each counts; the order of the list is checked next.
@@ -243,15 +259,34 @@ impl LeaseState {
         self.lease
     }
 
-    /// The rate of a flow at a time, in bytes per second. None if the flow is not paced, or no order named it.
-    pub fn rate(&self, key: &FlowKey, now: Duration) -> Option<u64> {
-        self.flows.get(key).copied().flatten().filter(|_| self.is_lease_valid(now))
+    /// What a flow may send at a time. Unlimited if no order names the flow, or the lease has ended.
+    pub fn flow_limit(&self, key: &FlowKey, now: Duration) -> FlowLimit {
+        self.flows.get(key).copied().filter(|_| self.is_lease_valid(now)).unwrap_or_default()
+    }
+
+    /// Whether a rate may be a share of the reserve, which is for flows that wait.
+    pub fn is_low(&self, rate: u64) -> bool {
+        let max_link_rate = self.link_rates.iter().map(|link| link.get()).fold(0.0, f64::max);
+        (rate as f64) < MAX_RESERVE_FRACTION * max_link_rate
+    }
+
+    /// Whether a valid order names a flow.
+    pub fn names_flow(&self, key: &FlowKey, now: Duration) -> bool {
+        self.is_lease_valid(now) && self.flows.contains_key(key)
+    }
+
+    /// Whether a valid order limits a flow, so that flows of this host may wait.
+    pub fn has_limited_flows(&self, now: Duration) -> bool {
+        self.is_lease_valid(now) && self.flows.values().any(|limit| *limit != FlowLimit::Unlimited)
     }
 
     /// All flows that have a rate at a time, sorted by key.
     pub fn rates(&self, now: Duration) -> impl Iterator<Item = (&FlowKey, u64)> {
         let flows = self.is_lease_valid(now).then_some(&self.flows).into_iter().flatten();
-        flows.filter_map(|(key, rate)| Some((key, (*rate)?)))
+        flows.filter_map(|(key, limit)| match limit {
+            FlowLimit::Rate(rate) => Some((key, *rate)),
+            FlowLimit::Unlimited | FlowLimit::Paused => None,
+        })
     }
 
     /// Sets the lowest generation of the coordinator's store.
@@ -317,7 +352,8 @@ impl LeaseState {
         self.refusals
     }
 
-    fn is_lease_valid(&self, now: Duration) -> bool {
+    /// Whether the last order holds.
+    pub fn is_lease_valid(&self, now: Duration) -> bool {
         self.lease_end.is_some_and(|end| now < end)
     }
 }

@@ -5,6 +5,7 @@
 //! - `report_timer` computes when in an interval the agent reports.
 //! - `local_socket` receives the sockets of flows from programs.
 //! - `flows` paces these sockets, and measures their progress.
+//! - `gates` pushes to programs which of their flows may send.
 //! - `socket` sets and reads socket options.
 //! - [`load_generator`] simulates many agents to measure coordinators.
 //! - `observed_connections` counts the connections of applications, and sets the classes of their packets.
@@ -27,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use weir_core::units::Rate;
@@ -43,6 +44,7 @@ mod coordinator_stream;
 mod demands;
 pub mod endpoint;
 mod flows;
+mod gates;
 mod interfaces;
 pub mod load_generator;
 mod local_socket;
@@ -55,7 +57,7 @@ pub mod watchdog;
 
 use coordinator_stream::StreamEvent;
 use endpoint::CoordinatorEndpoint;
-use flows::Flows;
+use flows::{Flows, HandedOver};
 use interfaces::Machine;
 use metrics::AgentMetrics;
 use observed_connections::Applications;
@@ -117,6 +119,8 @@ struct AgentState {
     /// The locks of the queues of interfaces.
     queue_locks: Vec<InterfaceLock>,
     watchdog: Option<Watchdog>,
+    /// Signals a change that the agent reports before the next tick.
+    report_wake: Arc<Notify>,
     /// Whether a watchdog could not be started. The failure is logged once.
     has_watchdog_failed: bool,
     /// Whether the agent is a host's, and has interfaces.
@@ -162,8 +166,7 @@ impl AgentState {
     /// Sets the ordered rates on all sockets that differ.
     fn set_pacing_rates(&mut self) {
         let now = self.now();
-        let lease = &self.lease;
-        self.flows.set_rates(|key| lease.rate(key, now));
+        self.flows.apply_limits(&self.lease, now);
     }
 
     /// Sends the desired state of interfaces if it has changed.
@@ -191,16 +194,29 @@ impl AgentState {
         &mut self,
         coflow: Arc<str>,
         flow: u32,
-        program_id: u64,
-        socket: std::os::fd::OwnedFd,
+        handed_over: HandedOver,
     ) -> Result<(), flows::SocketRefusal> {
         // Without an order for the coflow, the socket waits for its generation.
         let generation = self.lease.newest_generation(&coflow).unwrap_or(0);
         let key = FlowKey { coflow, generation, flow };
-        let rate = self.lease.rate(&key, self.now());
-        self.flows.open(key, program_id, socket, rate, self.is_link_shaped)?;
+        let now = self.now();
+        self.flows.open(key, handed_over, &self.lease, now, self.is_link_shaped)?;
         self.update_watchdog();
         Ok(())
+    }
+
+    /// The next message to push to a program; none if it has all.
+    fn next_push(&mut self, program_id: u64) -> Option<String> {
+        let lease_end = self.lease.lease_end().unwrap_or_default();
+        let remaining = lease_end.saturating_sub(self.now());
+        self.flows.gates.next_message(program_id, lease_end, remaining)
+    }
+
+    /// Records whether the sender of a gated flow has data, and lets the agent report a change at once.
+    fn set_data(&mut self, coflow: &Arc<str>, flow: u32, program_id: u64, has_data: bool) {
+        if self.flows.set_data(coflow, flow, program_id, has_data) {
+            self.report_wake.notify_one();
+        }
     }
 
     /// Sends new sockets to the watchdog, and the end of the lease to it and the kernel.
@@ -397,6 +413,7 @@ pub async fn run(
         interfaces: interfaces::InterfaceStatus::default(),
         queue_locks,
         has_watchdog_failed: false,
+        report_wake: Arc::default(),
         watchdog: settings.watchdog.clone().map(|start| {
             let interfaces = settings.links.iter().flat_map(|link| link.interfaces.clone());
             Watchdog::new(start, &interfaces.collect::<Vec<_>>())
@@ -517,6 +534,8 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
         (ticker(DEFAULT_INTERVAL), DEFAULT_INTERVAL, ReportTimer::new(host, DEFAULT_INTERVAL));
     let (mut last_repeat, mut last_tick) = (Instant::now(), Instant::now());
     let mut reports: Option<mpsc::Sender<Report>> = None;
+    let mut last_report = Instant::now();
+    let report_wake = Arc::clone(&shared.lock().report_wake);
     loop {
         tokio::select! {
             biased;
@@ -559,14 +578,24 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
                     last_repeat = Instant::now();
                     host.flows.report_delta.report_unconfirmed();
                 }
-                // While the previous report is not sent, changes wait for the next one.
-                if let Some(Ok(permit)) = reports.as_ref().map(|reports| reports.try_reserve())
-                    && let Some(report) = host.next_report(interval, Instant::now())
-                {
-                    permit.send(report);
-                }
+                last_report = Instant::now();
+                send_report(host, reports.as_ref(), interval);
+            }
+            // The coordinator reads few reports of an agent per interval, so further changes wait for the tick.
+            () = report_wake.notified(), if last_report.elapsed() >= interval / 4 => {
+                last_report = Instant::now();
+                send_report(&mut shared.lock(), reports.as_ref(), interval);
             }
         }
+    }
+}
+
+/// Sends a report if one is due. While the previous report is not sent, changes wait for the next one.
+fn send_report(host: &mut AgentState, reports: Option<&mpsc::Sender<Report>>, interval: Duration) {
+    if let Some(Ok(permit)) = reports.map(mpsc::Sender::try_reserve)
+        && let Some(report) = host.next_report(interval, Instant::now())
+    {
+        permit.send(report);
     }
 }
 

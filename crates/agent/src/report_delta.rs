@@ -8,7 +8,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use weir_proto::{FlowKey, FlowProgress, MAX_REPORTED_FLOWS, Report, estimate_sent_bytes};
+use weir_proto::{FlowKey, FlowProgress, MAX_REPORTED_FLOWS, Report, SenderState, estimate_sent_bytes};
+
+use crate::lease::FlowLimit;
 
 /// The maximum difference between the bytes that a flow has sent and the coordinator's estimate: about one large packet (GSO), in bytes.
 const MAX_DEVIATION_BYTES: f64 = 65_536.0;
@@ -16,11 +18,23 @@ const MAX_DEVIATION_BYTES: f64 = 65_536.0;
 /// The maximum number of ended flows that are remembered; the oldest are dropped first.
 pub const MAX_ENDED_FLOWS: usize = 1 << 14;
 
-/// The last reported state of a flow.
+/// An open flow at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenFlow {
+    /// The bytes that the flow has sent.
+    pub sent: u64,
+    /// What the flow may send.
+    pub limit: FlowLimit,
+    /// Whether it has data to send.
+    pub state: SenderState,
+    /// Whether its program writes only while the agent allows it.
+    pub is_gated: bool,
+}
+
+/// The last reported state of a flow, and the time of the report.
 #[derive(Debug, Clone, Copy)]
 struct ReportedState {
-    sent: u64,
-    rate: Option<u64>,
+    flow: OpenFlow,
     time: Duration,
 }
 
@@ -28,18 +42,22 @@ impl ReportedState {
     /// Whether the last report of a flow is out of date. It is out of date after a change of the rate, since only the agent knows the time
     /// of the change.
     fn is_outdated(&self, current: &ReportedState) -> bool {
-        let Some(rate) = self.rate.filter(|_| self.rate == current.rate) else {
-            return (self.sent, self.rate) != (current.sent, current.rate);
-        };
-        let estimated = self.sent as f64
+        let (last, flow) = (&self.flow, &current.flow);
+        let FlowLimit::Rate(rate) = last.limit else { return last != flow };
+        if (OpenFlow { sent: flow.sent, ..*last }) != *flow {
+            return true;
+        }
+        let estimated = last.sent as f64
             + estimate_sent_bytes(rate, current.time.saturating_sub(self.time).as_secs_f64());
-        (current.sent as f64 - estimated).abs() > MAX_DEVIATION_BYTES
+        (flow.sent as f64 - estimated).abs() > MAX_DEVIATION_BYTES
     }
 }
 
 #[derive(Debug, Clone)]
 struct EndedFlow {
     sent: u64,
+    /// Completed or lost.
+    state: SenderState,
     is_reported: bool,
     /// Whether the coordinator has confirmed the end of the flow.
     is_confirmed: bool,
@@ -72,17 +90,17 @@ impl ReportDelta {
         if self.open_flows.remove(key).is_some() {
             return self.open_flow(new_key.clone());
         }
-        if let Some(EndedFlow { sent, .. }) = self.ended_flows.remove(key) {
-            self.end_flow(new_key.clone(), sent);
+        if let Some(EndedFlow { sent, state, .. }) = self.ended_flows.remove(key) {
+            self.end_flow(new_key.clone(), sent, state);
         }
         0
     }
 
-    /// Records the end of a flow, and the bytes that it has sent.
-    pub fn end_flow(&mut self, key: FlowKey, sent: u64) {
+    /// Records that a flow has completed or lost its connection, and the bytes that it has sent.
+    pub fn end_flow(&mut self, key: FlowKey, sent: u64, state: SenderState) {
         self.open_flows.remove(&key);
         self.end_order.push_back(key.clone());
-        self.ended_flows.insert(key, EndedFlow { sent, is_reported: false, is_confirmed: false });
+        self.ended_flows.insert(key, EndedFlow { sent, state, is_reported: false, is_confirmed: false });
         while self.end_order.len() > MAX_ENDED_FLOWS {
             let Some(key) = self.end_order.pop_front() else { break };
             // A flow that has ended again since then occurs in the list again.
@@ -94,26 +112,27 @@ impl ReportDelta {
 
     /// Returns the flows that deviate from the last report, sorted by key, at most [`MAX_REPORTED_FLOWS`].
     ///
-    /// `flows` are the open flows, sorted by key. Each has the bytes that it has sent, and its rate in bytes per second, or none if it is
-    /// not paced.
+    /// `flows` are the open flows, sorted by key.
     pub fn take_changes<'a>(
         &mut self,
-        flows: impl Iterator<Item = (&'a FlowKey, u64, Option<u64>)>,
+        flows: impl Iterator<Item = (&'a FlowKey, OpenFlow)>,
         now: Duration,
     ) -> Vec<FlowProgress> {
         let mut progress = Vec::new();
-        for (key, sent, rate) in flows {
+        for (key, flow) in flows {
             let Some(last) = self.open_flows.get_mut(key) else { continue };
-            let current = ReportedState { sent, rate, time: now };
+            let current = ReportedState { flow, time: now };
             if progress.len() < MAX_REPORTED_FLOWS && last.is_none_or(|last| last.is_outdated(&current)) {
                 *last = Some(current);
-                progress.push(FlowProgress { key: key.clone(), sent, closed: false });
+                let OpenFlow { sent, state, is_gated: gated, .. } = flow;
+                progress.push(FlowProgress { key: key.clone(), sent, state, gated });
             }
         }
         for (key, flow) in &mut self.ended_flows {
             if progress.len() < MAX_REPORTED_FLOWS && !flow.is_reported {
                 flow.is_reported = true;
-                progress.push(FlowProgress { key: key.clone(), sent: flow.sent, closed: true });
+                let EndedFlow { sent, state, .. } = *flow;
+                progress.push(FlowProgress { key: key.clone(), sent, state, gated: false });
             }
         }
         progress.sort_unstable_by(|a, b| a.key.cmp(&b.key));
@@ -180,9 +199,12 @@ mod tests {
 
     #[test]
     fn flow_at_its_ordered_rate_is_not_reported() {
-        let state = |sent, rate, ms| ReportedState { sent, rate, time: Duration::from_millis(ms) };
+        let state = |sent, limit, ms| ReportedState {
+            flow: OpenFlow { sent, limit, state: SenderState::Ready, is_gated: false },
+            time: Duration::from_millis(ms),
+        };
         // 1000 full packets a second.
-        let rate = Some(1_514_000);
+        let rate = FlowLimit::Rate(1_514_000);
         let first = state(1000, rate, 0);
         let estimated = 1000 + 144_800;
         for (sent, ms) in [(1000, 0), (estimated, 100), (estimated - 65_536, 100), (estimated + 65_536, 100)]
@@ -192,13 +214,29 @@ mod tests {
         for (sent, ms) in [(estimated - 65_537, 100), (estimated + 65_537, 100), (1000, 46)] {
             assert!(first.is_outdated(&state(sent, rate, ms)), "{sent} after {ms} ms");
         }
-        assert!(first.is_outdated(&state(estimated, Some(1_514_001), 100)));
-        assert!(first.is_outdated(&state(estimated, None, 100)));
-        // For a flow that is not paced, each byte is a deviation.
-        let unpaced = state(1000, None, 0);
-        assert!(unpaced.is_outdated(&state(1001, None, 0)));
-        assert!(!unpaced.is_outdated(&state(1000, None, 1000)));
-        assert!(unpaced.is_outdated(&state(1000, Some(1), 0)));
+        assert!(first.is_outdated(&state(estimated, FlowLimit::Rate(1_514_001), 100)));
+        assert!(first.is_outdated(&state(estimated, FlowLimit::Unlimited, 100)));
+        // For a flow without a rate, each byte is a deviation.
+        for limit in [FlowLimit::Unlimited, FlowLimit::Paused] {
+            let without_rate = state(1000, limit, 0);
+            assert!(without_rate.is_outdated(&state(1001, limit, 0)));
+            assert!(!without_rate.is_outdated(&state(1000, limit, 1000)));
+            assert!(without_rate.is_outdated(&state(1000, FlowLimit::Rate(1), 0)));
+        }
+    }
+
+    #[test]
+    fn flow_that_becomes_idle_or_gated_is_reported() {
+        let flow = OpenFlow {
+            sent: 1000,
+            limit: FlowLimit::Rate(1_514_000),
+            state: SenderState::Ready,
+            is_gated: false,
+        };
+        let at_start = |flow| ReportedState { flow, time: Duration::ZERO };
+        assert!(!at_start(flow).is_outdated(&at_start(flow)));
+        assert!(at_start(flow).is_outdated(&at_start(OpenFlow { state: SenderState::Idle, ..flow })));
+        assert!(at_start(flow).is_outdated(&at_start(OpenFlow { is_gated: true, ..flow })));
     }
 
     #[test]

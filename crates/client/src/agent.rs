@@ -1,22 +1,15 @@
 //! Hands the sockets of flows over to the agent of this host.
 
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, recv, sendmsg, socket_with,
-};
+use crate::agent_connection::AgentConnection;
+use crate::gate::{Gate, Permission};
+use crate::wake::Wake;
 
-/// How long an agent may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Why a request to the agent failed.
+/// Why a request to the agent failed, or why a flow is not scheduled.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// No agent runs, or it does not answer.
@@ -28,12 +21,18 @@ pub enum AgentError {
     /// The answer has an unexpected form.
     #[error("agent: unexpected answer `{0}`; expected `ok`, or `no: ` and a reason")]
     UnexpectedAnswer(String),
+    /// The agent has the socket, but no rate for the flow, for this reason.
+    #[error("agent: the flow is not scheduled: {0}")]
+    Unscheduled(String),
 }
 
-/// A connection to the agent of this host.
+/// A connection to the agent of this host. Any thread may use it.
+///
+/// If the agent is restarted, a thread connects to it again, and hands over the sockets of all [`FlowSender`](crate::FlowSender)s. A
+/// program hands its own sockets over again.
 #[derive(Debug)]
 pub struct Agent {
-    socket: Mutex<OwnedFd>,
+    connection: Arc<AgentConnection>,
 }
 
 impl Agent {
@@ -42,14 +41,7 @@ impl Agent {
     /// # Errors
     /// If no agent listens at the path.
     pub fn connect(path: impl AsRef<Path>) -> Result<Agent, AgentError> {
-        let address = SocketAddrUnix::new(path.as_ref()).map_err(io::Error::from)?;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(io::Error::from)?;
-        for direction in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(&socket, direction, Some(ANSWER_TIMEOUT)).map_err(io::Error::from)?;
-        }
-        connect(&socket, &address).map_err(io::Error::from)?;
-        Ok(Agent { socket: Mutex::new(socket) })
+        Ok(Agent { connection: AgentConnection::open(path.as_ref())? })
     }
 
     /// Hands over the connected socket of a flow: TCP, or UDP over IPv4 if the agent has an interface. `flow` is the position of the
@@ -58,7 +50,7 @@ impl Agent {
     /// # Errors
     /// If the agent refuses the socket, or does not answer. The flow is then not paced.
     pub fn hand_over(&self, coflow: &str, flow: u32, socket: &impl AsFd) -> Result<(), AgentError> {
-        self.send_request(&format!("open {coflow} {flow}"), &[socket.as_fd()])
+        self.connection.request(&format!("open {coflow} {flow}"), &[socket.as_fd()])
     }
 
     /// Marks a flow as done: the program writes no more data. The agent closes its duplicate when all data has arrived.
@@ -66,28 +58,74 @@ impl Agent {
     /// # Errors
     /// If the flow was not handed over by this [`Agent`] or has ended, or the agent does not answer.
     pub fn mark_done(&self, coflow: &str, flow: u32) -> Result<(), AgentError> {
-        self.send_request(&format!("done {coflow} {flow}"), &[])
+        self.connection.request(&format!("done {coflow} {flow}"), &[])
     }
 
-    fn send_request(&self, text: &str, sockets: &[BorrowedFd<'_>]) -> Result<(), AgentError> {
-        // An answer does not name its request, so only one request is sent at a time.
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut ancillary_buffer = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut ancillary_buffer);
-        if !sockets.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(sockets));
+    /// Hands over a socket to which the program writes only while it may. The gate has its state when this returns.
+    pub(crate) fn open_gate(
+        &self,
+        coflow: &str,
+        flow: u32,
+        socket: &impl AsFd,
+        wake: Arc<Wake>,
+    ) -> io::Result<GatedSocket<'_>> {
+        let gate = Arc::new(Gate::new(coflow, flow, socket.as_fd().try_clone_to_owned()?, wake));
+        let error = self.connection.open_gate(&gate).err();
+        Ok(GatedSocket { agent: self, gate, error })
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.connection.close();
+    }
+}
+
+/// A socket that is handed over while this exists.
+#[derive(Debug)]
+pub(crate) struct GatedSocket<'a> {
+    agent: &'a Agent,
+    gate: Arc<Gate>,
+    /// Why the socket could not be handed over at first. It is handed over to the next agent.
+    error: Option<AgentError>,
+}
+
+impl GatedSocket<'_> {
+    /// Whether the sender may write.
+    pub(crate) fn is_open(&self) -> bool {
+        self.gate.is_open()
+    }
+
+    pub(crate) fn permission(&self) -> Permission {
+        self.gate.permission()
+    }
+
+    /// Tells the agent whether the sender has data that the kernel does not have, if the agent has to learn it.
+    pub(crate) fn tell(&self, has_data: bool) {
+        if self.gate.must_tell(has_data) {
+            let command = if has_data { "data" } else { "idle" };
+            self.agent.connection.notify(&format!("{command} {} {}", self.gate.coflow, self.gate.flow));
         }
-        sendmsg(&*socket, &[IoSlice::new(text.as_bytes())], &mut ancillary, SendFlags::NOSIGNAL)
-            .map_err(io::Error::from)?;
-        let mut answer = [0; 512];
-        let (length, _) = recv(&*socket, &mut answer, RecvFlags::empty()).map_err(io::Error::from)?;
-        match std::str::from_utf8(&answer[..length]).unwrap_or_default() {
-            "ok" => Ok(()),
-            "" => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-            text => Err(match text.strip_prefix("no: ") {
-                Some(reason) => AgentError::Refused(reason.to_owned()),
-                None => AgentError::UnexpectedAnswer(text.to_owned()),
-            }),
+    }
+
+    /// Tells the agent that the receiver has all data. The agent may have noticed the end already.
+    pub(crate) fn mark_done(&self) {
+        let _ = self.agent.mark_done(&self.gate.coflow, self.gate.flow);
+    }
+
+    /// Why the flow is not scheduled; none if it is.
+    pub(crate) fn unscheduled(&mut self) -> Option<AgentError> {
+        match self.gate.permission() {
+            Permission::Free(Some(reason)) => {
+                Some(self.error.take().unwrap_or(AgentError::Unscheduled(reason)))
+            }
+            Permission::Free(None) | Permission::Rate(_) | Permission::Paused => None,
         }
+    }
+}
+
+impl Drop for GatedSocket<'_> {
+    fn drop(&mut self) {
+        self.agent.connection.remove_gate(&self.gate);
     }
 }

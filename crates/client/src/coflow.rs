@@ -82,18 +82,21 @@ impl Coflow {
 
 /// Sends all of `data` as a flow of a coflow to a [`FlowReceiver`](crate::FlowReceiver). Returns when the receiver has read all data.
 ///
-/// Relays pace the flow if the route has a relay. The agent paces direct connections, from the first byte on.
+/// Relays pace the flow if the route has a relay. The agent, if there is one, paces direct connections, from the first byte on.
 ///
 /// # Errors
 /// If the receiver cannot be reached or refuses the flow, or `data` cannot be read. The receiver then gets an error.
-pub fn send_flow(
-    agent: &Agent,
+pub fn send_flow<'a>(
+    agent: impl Into<Option<&'a Agent>>,
     coflow: &str,
     flow: u32,
     route: Route,
     data: &mut impl Read,
 ) -> io::Result<SentFlow> {
-    let mut sender = FlowSender::new(coflow, flow, route)?.with_agent(agent);
+    let mut sender = FlowSender::new(coflow, flow, route)?;
+    if let Some(agent) = agent.into() {
+        sender = sender.with_agent(agent);
+    }
     io::copy(data, &mut sender)?;
     sender.finish()
 }

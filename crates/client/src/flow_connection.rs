@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,6 +11,7 @@ use weir_flow::BackLine;
 use weir_tls::{Tls, TlsSession};
 
 use crate::flow_tls::FlowTls;
+use crate::wake::Wake;
 
 /// A connection whose socket does not block. Threads may share it.
 #[derive(Debug)]
@@ -75,7 +77,12 @@ impl FlowConnection {
     }
 
     /// Waits until the connection is readable, or writable if there is output, or a certificate expires: the read that follows fails.
-    pub(crate) fn wait(&self, has_output: bool, mut max_wait: Option<Duration>) {
+    pub(crate) fn wait(&self, has_output: bool, max_wait: Option<Duration>) {
+        self.wait_with(has_output, max_wait, None);
+    }
+
+    /// As [`FlowConnection::wait`], or until a signal.
+    pub(crate) fn wait_with(&self, has_output: bool, mut max_wait: Option<Duration>, wake: Option<&Wake>) {
         if let Some(mut session) = self.session() {
             if session.has_input() {
                 return;
@@ -88,8 +95,10 @@ impl FlowConnection {
         let flags = if has_output { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         // A time that the kernel cannot represent means no limit.
         let timeout = max_wait.and_then(|wait| Timespec::try_from(wait).ok());
+        let wake = wake.map_or(self.stream.as_fd(), |wake| wake.as_fd());
+        let signal = PollFd::from_borrowed_fd(wake, PollFlags::IN);
         // An error is found by the read that follows.
-        let _ = poll(&mut [PollFd::new(&self.stream, flags)], timeout.as_ref());
+        let _ = poll(&mut [PollFd::new(&self.stream, flags), signal], timeout.as_ref());
     }
 
     /// Reads bytes; 0 at the end.

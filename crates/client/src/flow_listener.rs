@@ -8,6 +8,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
 use weir_flow::{ACK_INTERVAL, BackLine, FirstLine, LineReader, Reason};
 
@@ -27,11 +29,14 @@ const UNACKED_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause after a failure to accept a connection, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The maximum number of connections that wait for [`FlowReceiver::receive`](crate::FlowReceiver::receive), including those without a
-/// complete first line. Further connections wait in the kernel.
-pub(crate) const MAX_CONNECTIONS: usize = 1024;
+/// The maximum number of flows that wait for [`FlowReceiver::receive`](crate::FlowReceiver::receive). The thread reads nothing of a flow
+/// that waits, so each takes a file descriptor and what the kernel's receive buffer holds.
+const MAX_READY: usize = 16_384;
 
-/// The state of the thread. It ends when the receiver and its flows are dropped.
+/// The maximum number of connections without a complete first line, and of those that end. Further connections wait in the kernel.
+const MAX_CONNECTIONS: usize = 1024;
+
+/// The state of the thread. It ends when the receiver is closed, or the receiver and its flows are dropped.
 #[derive(Debug)]
 pub(crate) struct FlowListener {
     socket: TcpListener,
@@ -92,11 +97,11 @@ impl FlowListener {
         }
     }
 
-    /// Runs until the receiver and its flows are dropped.
+    /// Runs until the receiver is closed, or the receiver and its flows are dropped.
     pub(crate) fn run(mut self) {
         loop {
             self.wait();
-            let Some(shared) = self.shared.upgrade() else { return };
+            let Some(shared) = self.shared.upgrade().filter(|shared| !shared.is_closed()) else { return };
             while matches!((&self.wake).read(&mut [0; 64]), Ok(1..)) {}
             self.accept_connections();
             self.identify_connections(&shared);
@@ -110,7 +115,9 @@ impl FlowListener {
     }
 
     fn may_accept(&self) -> bool {
-        self.unidentified.len() + self.ready_count < MAX_CONNECTIONS && Instant::now() >= self.next_accept
+        self.unidentified.len() < MAX_CONNECTIONS
+            && self.unidentified.len() + self.ready_count < MAX_READY
+            && Instant::now() >= self.next_accept
     }
 
     /// Waits until a socket is readable, or for the next deadline.
@@ -129,7 +136,7 @@ impl FlowListener {
         if self.may_accept() {
             polled.push(PollFd::new(&self.socket, PollFlags::IN));
         }
-        if !matches!(poll(&mut polled, timeout.as_ref()), Ok(_) | Err(rustix::io::Errno::INTR)) {
+        if !matches!(poll(&mut polled, timeout.as_ref()), Ok(_) | Err(Errno::INTR)) {
             // Too little memory for the kernel's list.
             std::thread::sleep(ACCEPT_PAUSE);
         }
@@ -149,6 +156,8 @@ impl FlowListener {
                 // The client closed the connection before it was accepted.
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(error)
+                    if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) && raise_file_limit() => {}
                 Err(_) => self.next_accept = Instant::now() + ACCEPT_PAUSE,
             }
         }
@@ -203,6 +212,13 @@ impl FlowListener {
             is_open && now < draining.deadline
         });
     }
+}
+
+/// Raises the limit of open files to the maximum: a receiver may have more senders than the default allows. Returns whether it was lower.
+fn raise_file_limit() -> bool {
+    let limit = getrlimit(Resource::Nofile);
+    limit.current != limit.maximum
+        && setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_ok()
 }
 
 impl Unidentified {

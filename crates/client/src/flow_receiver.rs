@@ -20,6 +20,9 @@ const RECONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 /// How many ended flows a receiver remembers. The sender of such a flow may ask again for the last acknowledgement.
 const MAX_ENDED_FLOWS: usize = 16_384;
 
+/// The maximum number of connections in the kernel that the thread has not accepted. All senders of a stage may connect at once.
+const BACKLOG: i32 = 4096;
+
 /// The number of bytes that are read at a time.
 const READ_BYTES: usize = 64 << 10;
 
@@ -43,6 +46,7 @@ struct Table {
     ended: VecDeque<FlowKey>,
     /// Connections that end, for the thread.
     draining: Vec<Arc<FlowConnection>>,
+    is_closed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +70,8 @@ struct Flow {
 struct Progress {
     state: ReceiveState,
     connection: Option<Arc<FlowConnection>>,
+    /// Whether no other connection can arrive.
+    is_last: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -78,9 +84,35 @@ impl Shared {
         let _ = (&self.wake).write(&[0]);
     }
 
+    /// Closes the port, and wakes all waiting calls.
+    fn close(&self) {
+        let mut table = lock(&self.table);
+        table.is_closed = true;
+        for (flow, stage) in table.flows.values() {
+            let mut progress = lock(&flow.progress);
+            match stage {
+                // The sender finds that the connection has failed.
+                Stage::Ready => drop(progress.connection.take()),
+                Stage::Taken | Stage::Ended => progress.is_last = true,
+            }
+            flow.connected.notify_all();
+        }
+        table.flows.retain(|_, (_, stage)| *stage != Stage::Ready);
+        table.ready_count = 0;
+        self.arrived.notify_all();
+        self.wake();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.table).is_closed
+    }
+
     /// Passes a connection to its flow, which may be new, or refuses it.
     pub(crate) fn admit(&self, connection: FlowConnection, line: &FirstLine) {
         let mut table = lock(&self.table);
+        if table.is_closed {
+            return;
+        }
         let key = (line.coflow.clone(), line.flow);
         let known = table.flows.get(&key).map(|(flow, _)| Arc::clone(flow));
         let is_new = known.is_none();
@@ -143,24 +175,39 @@ impl Shared {
     }
 
     /// Takes a flow that is ready.
-    fn take_flow(&self, key: &FlowKey, timeout: Duration) -> Option<Arc<Flow>> {
+    fn take_flow(&self, key: &FlowKey, timeout: Duration) -> io::Result<Arc<Flow>> {
         let start = Instant::now();
         let mut table = lock(&self.table);
-        loop {
-            if let Some((flow, stage @ Stage::Ready)) = table.flows.get_mut(key) {
-                *stage = Stage::Taken;
-                let flow = Arc::clone(flow);
-                table.ready_count -= 1;
-                self.wake();
-                return Some(flow);
+        let error = loop {
+            if table.is_closed {
+                break (
+                    ErrorKind::ConnectionAborted,
+                    "cannot be received: the receiver was closed".to_owned(),
+                );
+            }
+            match table.flows.get_mut(key) {
+                None => {}
+                Some((flow, stage @ Stage::Ready)) => {
+                    *stage = Stage::Taken;
+                    let flow = Arc::clone(flow);
+                    table.ready_count -= 1;
+                    self.wake();
+                    return Ok(flow);
+                }
+                Some((_, Stage::Taken | Stage::Ended)) => {
+                    let text = "was received before; expected one call of `receive` for each flow";
+                    break (ErrorKind::AlreadyExists, text.to_owned());
+                }
             }
             let remaining = timeout.saturating_sub(start.elapsed());
             if remaining.is_zero() {
-                return None;
+                break (ErrorKind::TimedOut, format!("did not arrive within {timeout:?}"));
             }
             let waited = self.arrived.wait_timeout(table, remaining);
             table = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        };
+        let ((kind, text), (coflow, flow)) = (error, key);
+        Err(io::Error::new(kind, format!("flow {flow} of coflow `{coflow}` {text}")))
     }
 
     /// Marks a flow as ended. Its last connection ends with `line`.
@@ -208,6 +255,7 @@ impl FlowReceiver {
     /// As for [`FlowReceiver::bind`].
     pub fn bind_with_tls(address: impl ToSocketAddrs, tls: Option<FlowTls>) -> io::Result<FlowReceiver> {
         let socket = TcpListener::bind(address)?;
+        rustix::net::listen(&socket, BACKLOG)?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         let (wake, woken) = UnixStream::pair()?;
@@ -227,18 +275,20 @@ impl FlowReceiver {
     /// Waits for a flow. Flows can be received in any order: other flows wait. A flow is received once.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`] if the flow does not arrive within `timeout`; [`ErrorKind::InvalidInput`] if the coflow's name is invalid.
+    /// [`ErrorKind::TimedOut`] if the flow does not arrive within `timeout`; [`ErrorKind::AlreadyExists`] if the flow was received before;
+    /// [`ErrorKind::ConnectionAborted`] if the receiver is closed; [`ErrorKind::InvalidInput`] if the coflow's name is invalid.
     pub fn receive(&self, coflow: &str, flow: u32, timeout: Duration) -> io::Result<IncomingFlow> {
         let name: CoflowName =
             coflow.parse().map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
         let key = (name, flow);
-        match self.shared.take_flow(&key, timeout) {
-            Some(flow) => Ok(IncomingFlow::new(Arc::clone(&self.shared), key, flow)),
-            None => {
-                let message = format!("flow {flow} of coflow `{coflow}` did not arrive within {timeout:?}");
-                Err(io::Error::new(ErrorKind::TimedOut, message))
-            }
-        }
+        let flow = self.shared.take_flow(&key, timeout)?;
+        Ok(IncomingFlow::new(Arc::clone(&self.shared), key, flow))
+    }
+
+    /// Closes the port and all connections of waiting flows. Calls of [`FlowReceiver::receive`] in other threads fail. Flows that a program
+    /// reads keep their connection, and get no other one.
+    pub fn close(&self) {
+        self.shared.close();
     }
 }
 
@@ -290,6 +340,12 @@ impl IncomingFlow {
         let connection = loop {
             if let Some(connection) = &progress.connection {
                 break Arc::clone(connection);
+            }
+            if progress.is_last {
+                let (coflow, flow) = &self.key;
+                let message =
+                    format!("flow {flow} of coflow `{coflow}` lost its sender, and the receiver was closed");
+                return Err(io::Error::new(ErrorKind::ConnectionAborted, message));
             }
             let remaining = self.reconnect_timeout.saturating_sub(start.elapsed());
             if remaining.is_zero() {
@@ -382,7 +438,8 @@ impl Read for IncomingFlow {
     /// Reads data of the flow; 0 bytes at its end only.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`] if the sender does not connect again after a failure; [`ErrorKind::InvalidData`] if the sender does not
+    /// [`ErrorKind::TimedOut`] if the sender does not connect again after a failure; [`ErrorKind::ConnectionAborted`] if it cannot, since
+    /// the receiver was closed; [`ErrorKind::InvalidData`] if the sender does not
     /// follow the protocol.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.read == self.data.len() {

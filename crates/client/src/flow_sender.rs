@@ -2,13 +2,17 @@
 
 use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use socket2::SockRef;
 use weir_flow::{Attempt, BackLine, FirstLine, LineReader, Offset, Path, SendError, SendState};
 
-use crate::agent::{Agent, AgentError};
+use crate::agent::{Agent, AgentError, GatedSocket};
 use crate::flow_connection::FlowConnection;
 use crate::flow_tls::{FlowTls, check_relay, is_certificate_refused};
+use crate::gate::Permission;
+use crate::wake::Wake;
 
 /// The environment variable with the address of the region's relay.
 const RELAY_VARIABLE: &str = "WEIR_RELAY";
@@ -18,6 +22,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The maximum number of bytes of lines that are read at a time.
 const READ_BYTES: usize = 16 << 10;
+
+/// The limits of data that the kernel has not sent (`TCP_NOTSENT_LOWAT`), in bytes: a paused sender cannot take this data back. At a
+/// rate, the limit is what the flow sends in `UNSENT_TIME`, and at least the minimum.
+const MIN_UNSENT_BYTES: u64 = 24 << 10;
+const FREE_UNSENT_BYTES: u64 = 256 << 10;
+const UNSENT_TIME: Duration = Duration::from_millis(1);
 
 /// Where a flow goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +78,7 @@ fn parse_relay(text: &str) -> io::Result<Option<SocketAddr>> {
 pub struct SentFlow {
     /// The number of data bytes sent.
     pub bytes: u64,
-    /// Why the last direct connection was plain TCP without a rate; none if the agent paced it, or if relays forwarded the flow.
+    /// Why the last direct connection was plain TCP without a rate at its end; none if the flow was scheduled, or if relays forwarded it.
     pub unpaced: Option<AgentError>,
 }
 
@@ -76,6 +86,9 @@ pub struct SentFlow {
 ///
 /// Holds at most 8 MiB of unacknowledged data; [`Write::write`] waits while there is no room. All work occurs in calls of `write`,
 /// `flush` and `finish`. Without `finish`, the flow has no end, and its receiver gets an error.
+///
+/// With an agent, the sender writes to its connection only while the agent lets it. While an agent is absent, or does not answer, the
+/// sender writes freely.
 #[derive(Debug)]
 pub struct FlowSender<'a> {
     state: SendState,
@@ -83,20 +96,38 @@ pub struct FlowSender<'a> {
     agent: Option<&'a Agent>,
     tls: Option<FlowTls>,
     sent: SentFlow,
-    connection: Option<Connection>,
+    connection: Option<Connection<'a>>,
     start: Instant,
+    wake: Arc<Wake>,
+    /// The maximum time of a call, and the end of the current one.
+    timeout: Option<Duration>,
+    call_end: Option<Instant>,
     /// Why the last connection failed.
     last_error: Option<io::Error>,
     failure: Option<SendError>,
 }
 
-#[derive(Debug)]
-struct Connection {
-    transport: FlowConnection,
-    lines: LineReader,
+/// Cancels a [`FlowSender`] from another thread.
+#[derive(Debug, Clone)]
+pub struct SendCanceller(Arc<Wake>);
+
+impl SendCanceller {
+    /// Makes the current call of the sender and all later ones fail with [`ErrorKind::ConnectionAborted`]. The receiver gets an error.
+    pub fn cancel(&self) {
+        self.0.cancel();
+    }
 }
 
-impl Drop for Connection {
+#[derive(Debug)]
+struct Connection<'a> {
+    transport: FlowConnection,
+    lines: LineReader,
+    /// The gate of a direct connection of a sender with an agent, and its last state.
+    gate: Option<GatedSocket<'a>>,
+    permission: Option<Permission>,
+}
+
+impl Drop for Connection<'_> {
     fn drop(&mut self) {
         // The agent may hold a duplicate of the socket, so closing the stream would not close the connection.
         self.transport.shutdown();
@@ -120,9 +151,25 @@ impl<'a> FlowSender<'a> {
             sent: SentFlow { bytes: 0, unpaced: None },
             connection: None,
             start: Instant::now(),
+            wake: Arc::new(Wake::new()?),
+            timeout: None,
+            call_end: None,
             last_error: None,
             failure: None,
         })
+    }
+
+    /// Limits the time of each call of `write`, `flush` and `finish`. A call that takes longer fails with [`ErrorKind::TimedOut`]; the
+    /// next call of `write` or `flush` continues. Without this, calls wait as long as the receiver acknowledges, or the agent pauses
+    /// the flow.
+    pub fn with_timeout(mut self, timeout: Duration) -> FlowSender<'a> {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// A handle by which another thread cancels the flow.
+    pub fn canceller(&self) -> SendCanceller {
+        SendCanceller(Arc::clone(&self.wake))
     }
 
     /// Hands direct connections over to an agent, which paces them.
@@ -142,11 +189,47 @@ impl<'a> FlowSender<'a> {
     /// # Errors
     /// If the receiver cannot be reached or refuses the flow.
     pub fn finish(mut self) -> io::Result<SentFlow> {
+        self.begin_call();
         self.state.finish();
         while !self.state.is_complete() {
             self.drive(true)?;
         }
+        if let Some(gate) = self.connection.as_mut().and_then(|connection| connection.gate.as_mut()) {
+            // Without this, the end of the connection would be a failure of the flow to the agent.
+            gate.mark_done();
+            self.sent.unpaced = gate.unscheduled();
+        }
         Ok(self.sent)
+    }
+
+    fn begin_call(&mut self) {
+        self.call_end = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    }
+
+    /// The time until the current call fails; none without a limit.
+    fn until_call_end(&self) -> Option<Duration> {
+        self.call_end.map(|end| end.saturating_duration_since(Instant::now()))
+    }
+
+    /// Checks whether the current call may continue to wait.
+    fn check_call(&mut self, may_wait: bool) -> io::Result<()> {
+        let first_line = self.state.first_line();
+        let subject = format_args!("flow {} of coflow `{}`", first_line.flow, first_line.coflow);
+        if self.wake.is_cancelled() {
+            let error =
+                io::Error::new(ErrorKind::ConnectionAborted, format!("{subject}: the sender was cancelled"));
+            self.connection = None;
+            return Err(error);
+        }
+        match self.timeout {
+            Some(timeout) if may_wait && self.until_call_end().is_some_and(|left| left.is_zero()) => {
+                Err(io::Error::new(
+                    ErrorKind::TimedOut,
+                    format!("{subject}: the call did not end within {timeout:?}"),
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn now(&self) -> Duration {
@@ -158,6 +241,7 @@ impl<'a> FlowSender<'a> {
         if let Some(failure) = self.failure {
             return Err(self.failed(failure));
         }
+        self.check_call(may_wait)?;
         let next = match self.connection.take() {
             None => self.connect(may_wait),
             Some(connection) => self.exchange(connection, may_wait),
@@ -198,11 +282,15 @@ impl<'a> FlowSender<'a> {
             if !may_wait {
                 return Ok(());
             }
-            std::thread::sleep(wait);
+            self.wake.reset();
+            self.wake.wait(self.until_call_end().map_or(wait, |left| left.min(wait)));
+            if self.state.attempt().at > self.now() {
+                return Ok(());
+            }
         }
         match self.open_connection() {
-            Ok(transport) => {
-                self.connection = Some(Connection { transport, lines: LineReader::default() });
+            Ok(connection) => {
+                self.connection = Some(connection);
                 self.state.on_connected(self.now());
             }
             Err(error) => {
@@ -218,13 +306,17 @@ impl<'a> FlowSender<'a> {
         Ok(())
     }
 
-    fn open_connection(&mut self) -> io::Result<FlowConnection> {
+    fn open_connection(&mut self) -> io::Result<Connection<'a>> {
         let first_line = self.state.first_line();
         let is_direct = self.state.attempt().path == Path::Direct;
         let stream = TcpStream::connect_timeout(&self.address(), CONNECT_TIMEOUT)?;
-        if let Some(agent) = self.agent.filter(|_| is_direct) {
-            self.sent.unpaced = agent.hand_over(first_line.coflow.as_str(), first_line.flow, &stream).err();
-        }
+        let gate = match self.agent.filter(|_| is_direct) {
+            Some(agent) => {
+                let wake = Arc::clone(&self.wake);
+                Some(agent.open_gate(first_line.coflow.as_str(), first_line.flow, &stream, wake)?)
+            }
+            None => None,
+        };
         let transport = FlowConnection::connect(stream, self.tls.as_ref())?;
         transport.finish_handshake(CONNECT_TIMEOUT)?;
         transport.check_peer(|name| match &self.tls {
@@ -233,23 +325,32 @@ impl<'a> FlowSender<'a> {
         })?;
         // The buffer of a new socket has room for a line.
         transport.send_line(&first_line.encode())?;
-        Ok(transport)
+        Ok(Connection { transport, lines: LineReader::default(), gate, permission: None })
     }
 
     /// Whether the kernel does not have all bytes.
-    fn has_unsent(&self, connection: &Connection) -> bool {
+    fn has_unsent(&self, connection: &Connection<'a>) -> bool {
         !self.state.unsent().is_empty() || connection.transport.has_output()
     }
 
     /// Sends chunks and processes lines. Keeps the connection unless it has ended.
-    fn exchange(&mut self, mut connection: Connection, may_wait: bool) -> Result<(), SendError> {
+    fn exchange(&mut self, mut connection: Connection<'a>, may_wait: bool) -> Result<(), SendError> {
         if may_wait {
-            let deadline = self.state.deadline().map(|deadline| deadline.saturating_sub(self.now()));
-            connection.transport.wait(self.has_unsent(&connection), deadline);
+            self.wake.reset();
+            let has_unsent = self.has_unsent(&connection);
+            connection.tell_agent(has_unsent);
+            let until_lost = self.state.deadline().map(|deadline| deadline.saturating_sub(self.now()));
+            let max_wait = until_lost.into_iter().chain(self.until_call_end()).min();
+            let has_output = has_unsent && connection.may_write();
+            connection.transport.wait_with(has_output, max_wait, Some(&self.wake));
         }
         // A reset may have arrived before the connection failed.
         let sent = connection.send_chunks(&mut self.state);
+        connection.tell_agent(self.has_unsent(&connection));
         let now = self.now();
+        if !connection.may_write() {
+            self.state.on_pause(now);
+        }
         let next = match connection.read_lines(&mut self.state, now)? {
             Ok(next) => next,
             Err(error) => {
@@ -273,10 +374,44 @@ impl<'a> FlowSender<'a> {
     }
 }
 
-impl Connection {
-    /// Sends chunks until the kernel's buffer is full.
+impl Connection<'_> {
+    fn may_write(&self) -> bool {
+        self.gate.as_ref().is_none_or(GatedSocket::is_open)
+    }
+
+    /// Tells the agent whether the kernel lacks data of the flow: it sees only data that the kernel has.
+    fn tell_agent(&self, has_unsent: bool) {
+        if let Some(gate) = &self.gate {
+            gate.tell(has_unsent);
+        }
+    }
+
+    /// Limits the data that the kernel has not sent, by what the agent lets the sender do.
+    fn limit_unsent(&mut self) -> io::Result<()> {
+        let Some(permission) = self.gate.as_ref().map(GatedSocket::permission) else { return Ok(()) };
+        if self.permission.as_ref() == Some(&permission) {
+            return Ok(());
+        }
+        let bytes = match permission {
+            Permission::Rate(rate) => MIN_UNSENT_BYTES.max((rate as f64 * UNSENT_TIME.as_secs_f64()) as u64),
+            Permission::Free(None) => FREE_UNSENT_BYTES,
+            // 0 stands for the default of the kernel.
+            Permission::Free(Some(_)) => 0,
+            Permission::Paused => MIN_UNSENT_BYTES,
+        };
+        let socket = SockRef::from(self.transport.stream());
+        socket.set_tcp_notsent_lowat(u32::try_from(bytes).unwrap_or(u32::MAX))?;
+        self.permission = Some(permission);
+        Ok(())
+    }
+
+    /// Sends chunks until the kernel's buffer is full, or the agent pauses the flow.
     fn send_chunks(&mut self, state: &mut SendState) -> io::Result<()> {
+        self.limit_unsent()?;
         while !state.unsent().is_empty() {
+            if !self.may_write() {
+                return Ok(());
+            }
             match self.transport.write(state.unsent()) {
                 Ok(length) => state.on_sent(length),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -284,7 +419,7 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
-        self.transport.flush().map(drop)
+        if self.may_write() { self.transport.flush().map(drop) } else { Ok(()) }
     }
 
     /// Processes lines that have arrived. Returns the next connection if this one was reset, or why this one failed.
@@ -325,6 +460,7 @@ impl Connection {
 impl Write for FlowSender<'_> {
     /// Takes data; waits while the window has no room.
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.begin_call();
         loop {
             let taken = self.state.write(data);
             let is_blocked = taken == 0 && !data.is_empty();
@@ -340,6 +476,7 @@ impl Write for FlowSender<'_> {
 
     /// Waits until the kernel has all data. The receiver may not have it yet.
     fn flush(&mut self) -> io::Result<()> {
+        self.begin_call();
         self.state.flush();
         let has_output = |sender: &Self| sender.connection.as_ref().is_some_and(|c| sender.has_unsent(c));
         while !self.state.unsent().is_empty() || has_output(self) {

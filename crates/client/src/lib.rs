@@ -80,6 +80,10 @@ pub use coordinator::{Coordinator, CoordinatorError, is_loopback, percent_encode
 #[cfg(target_os = "linux")]
 mod agent;
 #[cfg(target_os = "linux")]
+mod agent_connection;
+#[cfg(target_os = "linux")]
+mod agent_messages;
+#[cfg(target_os = "linux")]
 mod application;
 #[cfg(target_os = "linux")]
 mod coflow;
@@ -93,6 +97,10 @@ mod flow_receiver;
 mod flow_sender;
 #[cfg(target_os = "linux")]
 mod flow_tls;
+#[cfg(target_os = "linux")]
+mod gate;
+#[cfg(target_os = "linux")]
+mod wake;
 
 #[cfg(target_os = "linux")]
 pub use agent::{Agent, AgentError};
@@ -103,6 +111,6 @@ pub use coflow::{Coflow, Flow, Registration, send_flow};
 #[cfg(target_os = "linux")]
 pub use flow_receiver::{FlowReceiver, IncomingFlow};
 #[cfg(target_os = "linux")]
-pub use flow_sender::{FlowSender, Route, SentFlow};
+pub use flow_sender::{FlowSender, Route, SendCanceller, SentFlow};
 #[cfg(target_os = "linux")]
 pub use flow_tls::FlowTls;

@@ -8,15 +8,17 @@
 //!   bytes above that rate are counted in [`RejectedEntries`]; the rest of the report is applied.
 //! - *Estimated progress.* Agents report a flow only when it deviates from its last order, so a flow without a report
 //!   is assumed to send at its ordered rate.
-//! - *Available data* (4.3). A flow has data once its host reports the flow, since a program has then handed over a
-//!   connection. Programs hand over connections shortly after the registration, so an unreported flow counts as having
+//! - *Available data* (4.3). A flow has data if its host reports it as ready: a program has handed over a connection, and has
+//!   written data that the connection has not sent. The paper waits for as much data as a port sends in an interval. A flow without
+//!   reported progress has no data, whatever its host reports. Programs hand over connections shortly after the registration, so an unreported flow counts as having
 //!   data for one lease. After the lease it frees its ports, since the program that registered it may have died.
 //! - *Payload.* The engine counts payload, as frameworks and hosts do. Links and orders count whole packets, which
 //!   include headers.
 //! - *Links between switches.* With a topology, policies decide over trunks as in the simulator. The hash by which switches
 //!   select paths is unknown, so each flow counts as divided evenly among its shortest paths ([`Trunks::even_split`]).
 //! - *No zero rate.* A flow without a rate in the schedule, or with a very low one, gets its share of [`Settings::reserve`] of its links.
-//!   The engine does not schedule this reserve, so connections stay alive and no link exceeds its capacity.
+//!   The engine does not schedule this reserve, so connections stay alive and no link exceeds its capacity. A gated flow, whose program
+//!   writes only while the agent allows it (the paper's `datasend()`), is paused instead.
 //! - *Leases.* Each order carries the epoch of its coordinator, a sequence number and a lease. A host gets an order when one of
 //!   its flows, queues or limits changes, and at least once every quarter of the lease and every second. A host that confirms
 //!   none of the recent orders gets a full order. The flows of a host without a report for one lease count as flows without data
@@ -32,7 +34,7 @@ use weir_core::model::{
 use weir_core::policy::AnyPolicy;
 use weir_core::tree::TreeError;
 use weir_core::units::{Bytes, Rate, Time};
-use weir_proto::{FRAME_BYTES, MAX_FLOWS_PER_HOST, PAYLOAD_BYTES, is_id};
+use weir_proto::{FRAME_BYTES, MAX_FLOWS_PER_HOST, PAYLOAD_BYTES, estimate_sent_bytes, is_id};
 
 use crate::quota::{ServiceQuota, UsageByService};
 use crate::values::WEIGHT_RANGE;
@@ -60,7 +62,7 @@ pub use request::{Refusal, Registration, Transfer, UnknownName};
 pub use status::{CoflowStatus, CoflowSummary, FlowAllocation, FlowStatus, HostStatus};
 pub use weir_proto::{
     Conflict, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues,
-    RefusedOrders, Report, RestoredObjects, UdpFlow, UdpMeasurement,
+    RefusedOrders, Report, RestoredObjects, SenderState, UdpFlow, UdpMeasurement,
 };
 
 /// Size of a flow with an unknown size, in bytes: more than any flow sends, and small enough for sums of sizes.
@@ -221,11 +223,26 @@ struct Flow {
     sent_bytes: f64,
     estimated_at: f64,
     is_completed: bool,
-    /// Time until which the flow counts as having data without a report; `None` after the first report.
+    /// Time until which the flow counts as having data without a report; `None` after a report.
     grace_end: Option<f64>,
     /// The rate in the last order; `None` before the first order with this flow.
     ordered_rate: Option<OrderedRate>,
+    /// Whether its program writes only while the agent allows it, by the last report.
+    is_gated: bool,
+    /// Its state by the last report.
+    state: SenderState,
+    /// Time of the last report of more bytes, or of new data.
+    progress_at: f64,
+    /// Estimated progress since then, in bytes.
+    unconfirmed_bytes: f64,
 }
+
+/// A flow whose agent reports no more bytes for this time, in seconds, counts as a flow without data. Agents report open flows once a
+/// second, and report an idle or stuck flow themselves.
+const MAX_UNCONFIRMED_SECONDS: f64 = 3.0;
+
+/// Estimated progress in that time below which a flow is not stuck, in bytes: agents do not report smaller deviations.
+const MIN_UNCONFIRMED_BYTES: f64 = 131_072.0;
 
 impl Flow {
     /// A flow without progress, which counts as having data until `grace_end`.
@@ -239,6 +256,10 @@ impl Flow {
             is_completed: false,
             grace_end: Some(grace_end),
             ordered_rate: None,
+            is_gated: false,
+            state: SenderState::Ready,
+            progress_at: 0.0,
+            unconfirmed_bytes: 0.0,
         }
     }
 
@@ -247,9 +268,28 @@ impl Flow {
         self.ordered_rate.filter(|_| hosts[self.transfer.src as usize].receives_orders)
     }
 
-    /// Whether no connection is known for the flow, and its grace period has ended.
-    fn has_no_connection(&self, now: f64) -> bool {
-        self.grace_end.is_some_and(|end| end < now)
+    /// Whether the flow has data to send: a program has handed over a connection with data, or may still do so in the grace period.
+    fn has_data(&self, now: f64) -> bool {
+        match self.grace_end {
+            Some(end) => now <= end,
+            None => self.state == SenderState::Ready && !self.is_stuck(now),
+        }
+    }
+
+    /// The bytes that the flow sends at its ordered rate from the last call until `now`, which the reports have not confirmed.
+    fn advance_estimate(&mut self, now: f64) -> f64 {
+        let seconds = now - std::mem::replace(&mut self.estimated_at, now);
+        let Some(OrderedRate::Rate(rate)) = self.ordered_rate.filter(|_| self.has_data(now)) else {
+            return 0.0;
+        };
+        let bytes = estimate_sent_bytes(rate, seconds);
+        self.unconfirmed_bytes += bytes;
+        bytes
+    }
+
+    /// Whether the reports show no progress although an order allows it.
+    fn is_stuck(&self, now: f64) -> bool {
+        self.unconfirmed_bytes > MIN_UNCONFIRMED_BYTES && now - self.progress_at > MAX_UNCONFIRMED_SECONDS
     }
 }
 
@@ -745,7 +785,7 @@ impl ControlPlane {
             }
             flow.is_completed |=
                 self.engine.network().coflow(slot).flow_state(flow.engine_index) == FlowState::Completed;
-            if flow.has_no_connection(self.now) || !self.hosts[flow.transfer.src as usize].present {
+            if !flow.has_data(self.now) || !self.hosts[flow.transfer.src as usize].present {
                 self.engine.set_flow_waiting(slot, flow.engine_index, self.now);
             }
         }

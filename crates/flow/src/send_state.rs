@@ -56,7 +56,7 @@ pub struct Attempt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The receiver reset the flow.
-    #[error("the receiver reset the flow: {0}")]
+    #[error("the receiver reset the flow: {0}{explanation}", explanation = explain(*.0))]
     Reset(Reason),
     /// No direct connection was established within [`DIRECT_TIMEOUT`].
     #[error("the receiver cannot be reached for {} s", DIRECT_TIMEOUT.as_secs())]
@@ -67,6 +67,17 @@ pub enum SendError {
     /// The sender refuses the certificate of the receiver. [`SendState`] does not return it.
     #[error("the sender refuses the receiver")]
     ReceiverRefused,
+}
+
+/// What a reset means for the sender's program.
+fn explain(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Gap => " (it lacks earlier data of the flow: the receiver was restarted)",
+        Reason::Replaced => {
+            " (another sender sent the flow, the receiver's program closed it, or the program received it before)"
+        }
+        _ => "",
+    }
 }
 
 /// The state of a flow at its sender, over all its connections. Holds the chunks that the receiver has not acknowledged.
@@ -313,6 +324,11 @@ impl SendState {
             self.start += length;
             self.next_chunk = self.next_chunk.saturating_sub(1);
         }
+    }
+
+    /// Notes that the sender may not write: a connection that waits for the sender is not lost for want of progress.
+    pub fn on_pause(&mut self, now: Duration) {
+        self.last_progress = now;
     }
 
     /// When the connection counts as lost without another line; none if no bytes wait for an acknowledgement. The caller first

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::order::{
     Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues, Report,
-    UdpFlow, UdpMeasurement, UnclassifiedShare, is_id,
+    SenderState, UdpFlow, UdpMeasurement, UnclassifiedShare, is_id,
 };
 use crate::{
     Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS_PER_HOST, MAX_OBSERVED, MAX_QUEUES,
@@ -80,7 +80,7 @@ pub enum MessageError {
         /// The number of classes.
         class_count: usize,
     },
-    /// A field of a message of a relay or to a relay is invalid.
+    /// A field is invalid.
     #[error("{field} is invalid; expected {expected}")]
     Invalid {
         /// The field.
@@ -336,9 +336,36 @@ impl wire::Welcome {
     }
 }
 
+/// The indices of the flows with a property.
+fn indices(flows: &[FlowProgress], has_property: impl Fn(&FlowProgress) -> bool) -> Vec<u32> {
+    (0u32..).zip(flows).filter(|(_, progress)| has_property(progress)).map(|(index, _)| index).collect()
+}
+
+fn flows_in_state(flows: &[FlowProgress], state: SenderState) -> Vec<u32> {
+    indices(flows, |progress| progress.state == state)
+}
+
+/// Sets the state of the flows with these indices, which have to be in no other list of states.
+fn set_state(
+    flows: &mut [FlowProgress],
+    list: &'static str,
+    indices: &[u32],
+    state: SenderState,
+) -> Result<(), MessageError> {
+    check_indices(list, indices, flows.len())?;
+    for &index in indices {
+        if std::mem::replace(&mut flows[index as usize].state, state) != SenderState::Ready {
+            return Err(MessageError::Invalid {
+                field: "state of a reported flow",
+                expected: "at most one of completed, idle and lost",
+            });
+        }
+    }
+    Ok(())
+}
+
 impl From<&Report> for wire::Report {
     fn from(report: &Report) -> wire::Report {
-        let closed_flows = (0u32..).zip(&report.flows).filter(|(_, progress)| progress.closed);
         let observed = &report.observed;
         let peers = EncodedPeers::encode(observed, |entry| (&entry.application, entry.peer));
         let any_demand = observed.iter().any(|entry| entry.demand != Demand::Unknown);
@@ -348,7 +375,10 @@ impl From<&Report> for wire::Report {
             applied_seq: report.applied.1,
             flows: Some(encode_flow_keys(report.flows.iter().map(|progress| &progress.key))),
             sent_bytes: report.flows.iter().map(|progress| progress.sent).collect(),
-            closed_flows: closed_flows.map(|(index, _)| index).collect(),
+            completed_flows: flows_in_state(&report.flows, SenderState::Completed),
+            idle_flows: flows_in_state(&report.flows, SenderState::Idle),
+            lost_flows: flows_in_state(&report.flows, SenderState::Lost),
+            gated_flows: indices(&report.flows, |progress| progress.gated),
             observed_applications: peers.applications,
             observed_peer_counts: peers.peer_counts,
             observed_addresses: peers.addresses,
@@ -370,11 +400,14 @@ impl TryFrom<wire::Report> for Report {
     fn try_from(report: wire::Report) -> Result<Report, MessageError> {
         let keys = decode_flow_keys(report.flows, MAX_REPORTED_FLOWS)?;
         check_equal_lengths("sent bytes", report.sent_bytes.len(), keys.len())?;
-        check_indices("closed flows", &report.closed_flows, keys.len())?;
-        let to_progress = |(key, sent)| FlowProgress { key, sent, closed: false };
+        let to_progress = |(key, sent)| FlowProgress { key, sent, state: SenderState::Ready, gated: false };
         let mut flows: Vec<FlowProgress> = keys.into_iter().zip(report.sent_bytes).map(to_progress).collect();
-        for index in report.closed_flows {
-            flows[index as usize].closed = true;
+        set_state(&mut flows, "completed flows", &report.completed_flows, SenderState::Completed)?;
+        set_state(&mut flows, "idle flows", &report.idle_flows, SenderState::Idle)?;
+        set_state(&mut flows, "lost flows", &report.lost_flows, SenderState::Lost)?;
+        check_indices("gated flows", &report.gated_flows, flows.len())?;
+        for index in report.gated_flows {
+            flows[index as usize].gated = true;
         }
         let peers = EncodedPeers {
             applications: report.observed_applications,
@@ -416,7 +449,8 @@ impl From<OrderedRate> for u64 {
         match rate {
             OrderedRate::Removed => 0,
             OrderedRate::Unlimited => 1,
-            OrderedRate::Rate(rate) => rate.saturating_add(1),
+            OrderedRate::Paused => 2,
+            OrderedRate::Rate(rate) => rate.saturating_add(2),
         }
     }
 }
@@ -426,7 +460,8 @@ impl From<u64> for OrderedRate {
         match code {
             0 => OrderedRate::Removed,
             1 => OrderedRate::Unlimited,
-            rate => OrderedRate::Rate(rate - 1),
+            2 => OrderedRate::Paused,
+            rate => OrderedRate::Rate(rate - 2),
         }
     }
 }
@@ -563,9 +598,13 @@ impl TryFrom<wire::Order> for Order {
         let peers = peers.decode("limits", order.limit_rates.len())?;
         let to_limit = |((application, peer), rate): ((Arc<str>, IpAddr), u64)| {
             let rate = OrderedRate::from(rate);
-            Limit { application, peer, rate }
+            let is_valid = rate != OrderedRate::Paused;
+            is_valid.then_some(Limit { application, peer, rate }).ok_or(MessageError::Invalid {
+                field: "rate of a limit",
+                expected: "a rate, unlimited or removed",
+            })
         };
-        let limits = peers.into_iter().zip(order.limit_rates).map(to_limit).collect();
+        let limits = peers.into_iter().zip(order.limit_rates).map(to_limit).collect::<Result<_, _>>()?;
         Ok(Order {
             epoch: order.epoch,
             seq: order.seq,

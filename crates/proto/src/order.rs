@@ -29,6 +29,8 @@ pub enum OrderedRate {
     Rate(u64),
     /// Without a rate: as plain TCP.
     Unlimited,
+    /// The program must not write. Only for flows that their last report calls gated.
+    Paused,
     /// The flow has completed, or another host sends it.
     Removed,
 }
@@ -208,8 +210,31 @@ pub struct FlowProgress {
     pub key: FlowKey,
     /// The bytes that the flow has sent.
     pub sent: u64,
-    /// Whether the flow has ended.
-    pub closed: bool,
+    /// The state of the flow at its sender.
+    pub state: SenderState,
+    /// Whether the flow's program writes only while the agent allows it, so that an order can pause the flow.
+    pub gated: bool,
+}
+
+impl FlowProgress {
+    /// The progress of a flow that is not gated.
+    pub fn new(key: FlowKey, sent: u64, state: SenderState) -> FlowProgress {
+        FlowProgress { key, sent, state, gated: false }
+    }
+}
+
+/// The state of a flow at its sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SenderState {
+    /// The flow has data to send.
+    #[default]
+    Ready,
+    /// The flow has a connection, and no data to send.
+    Idle,
+    /// The flow has no connection: the last one broke, or its program exited without `done`. The next connection continues the flow.
+    Lost,
+    /// The receiver has acknowledged all data, and the program writes no more.
+    Completed,
 }
 
 /// Whether a text is a valid id of a coflow or application: 1 to [`MAX_ID_LENGTH`] printable ASCII characters without spaces.

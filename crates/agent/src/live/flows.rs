@@ -14,17 +14,31 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, FlowProgress, estimate_sent_bytes};
+use weir_proto::{FlowKey, FlowProgress, SenderState, estimate_sent_bytes};
 
+use super::gates::{Gates, Permission, Unscheduled};
 use super::socket::{self, ConnectionInfo};
 use super::watchdog::Watchdog;
-use crate::lease::LeaseState;
+use crate::lease::{FlowLimit, LeaseState};
 use crate::queues::{LimitedFlow, ids};
-use crate::report_delta::ReportDelta;
+use crate::report_delta::{OpenFlow, ReportDelta};
 use crate::traffic::{SocketLeases, Sweep, TrafficError};
 
 /// The maximum number of open sockets.
 pub const MAX_SOCKETS: usize = 4096;
+
+/// How long a new gated flow may wait for the first order of a coordinator that knows it.
+const MAX_FIRST_WAIT: Duration = Duration::from_millis(50);
+
+/// A flow with data that has sent nothing for this time is idle, if its rate allows [`STUCK_BYTES`] in this time: its receiver does not read.
+/// The time is longer than the shortest one after which TCP sends a lost packet again (200 ms).
+const STUCK_TIME: Duration = Duration::from_millis(300);
+
+/// Two of the largest packets (GSO).
+const STUCK_BYTES: f64 = 131_072.0;
+
+/// The rate of a paused flow whose program does not wait, in bytes per second: the lowest possible one.
+const MIN_RATE: u64 = 1;
 
 /// Why a socket is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -63,19 +77,53 @@ struct Flow {
     program_id: u64,
     socket: OwnedFd,
     transport: Transport,
+    /// The ordered limit.
+    limit: FlowLimit,
     /// The rate set on the socket or class.
     rate: Option<u64>,
+    /// The gate of a program that writes only while the agent allows it.
+    gate: Option<Gate>,
     /// The bytes that the flow had sent over earlier sockets.
     earlier_bytes: u64,
     sent_bytes: u64,
     /// Whether the program will write no more.
     is_done: bool,
+    /// Whether the last measurement found no data to send.
+    was_drained: bool,
+    /// The last measurement at which the connection had sent bytes, or had new data to send.
+    active_at: Instant,
+    /// The lowest rate since then, and that between the last two such measurements: the kernel sets the times of the next two packets by the
+    /// rates before a change.
+    lowest_rates: [u64; 2],
+    state: SenderState,
+}
+
+/// What the agent knows of the sender of a gated flow.
+#[derive(Debug, Clone, Copy)]
+struct Gate {
+    /// Whether the sender has data that the kernel does not have.
+    has_data: bool,
+    /// The limit of the flow when its socket was handed over, and until when the sender waits for another one unless it may write.
+    first_limit: FlowLimit,
+    wait_end: Duration,
+    /// What the sender may do; none before the first decision.
+    permission: Option<Permission>,
+}
+
+/// A socket that a program hands over.
+pub struct HandedOver {
+    pub program_id: u64,
+    pub socket: OwnedFd,
+    /// Whether the program writes only while the agent allows it.
+    pub is_gated: bool,
 }
 
 /// The flows of a host.
 #[derive(Default)]
 pub struct Flows {
     open_flows: BTreeMap<FlowKey, Flow>,
+    /// What the senders of gated flows may do.
+    pub gates: Gates,
     /// The reported state of open and ended flows.
     pub report_delta: ReportDelta,
     next_socket_id: u64,
@@ -95,6 +143,61 @@ enum Handover {
 }
 
 impl Flow {
+    /// Applies a limit.
+    fn set_limit(&mut self, limit: FlowLimit, leases: Option<&mut SocketLeases>) {
+        self.limit = limit;
+        let rate = match limit {
+            FlowLimit::Unlimited => None,
+            FlowLimit::Rate(rate) => Some(rate),
+            FlowLimit::Paused => Some(MIN_RATE),
+        };
+        self.lowest_rates[0] = self.lowest_rates[0].min(rate.unwrap_or(u64::MAX));
+        self.set_rate(rate, leases);
+    }
+
+    /// Applies the limit of the last order, and lets the sender of a gated flow know.
+    fn apply(
+        &mut self,
+        key: &FlowKey,
+        lease: &LeaseState,
+        now: Duration,
+        gates: &mut Gates,
+        leases: Option<&mut SocketLeases>,
+    ) {
+        let limit = lease.flow_limit(key, now);
+        let Some(gate) = &mut self.gate else { return self.set_limit(limit, leases) };
+        let is_waiting = now < gate.wait_end && limit == gate.first_limit;
+        let permission = match limit {
+            // The coordinator does not know yet that the flow is gated, so this may be its share of the reserve.
+            FlowLimit::Rate(rate) if is_waiting && lease.is_low(rate) => Permission::Pause,
+            FlowLimit::Rate(rate) => Permission::Rate(rate),
+            FlowLimit::Paused => Permission::Pause,
+            FlowLimit::Unlimited if !lease.is_lease_valid(now) => {
+                Permission::Free(Some(Unscheduled::NoLease))
+            }
+            FlowLimit::Unlimited if lease.names_flow(key, now) => Permission::Free(None),
+            FlowLimit::Unlimited if is_waiting => Permission::Pause,
+            FlowLimit::Unlimited => Permission::Free(Some(match lease.newest_generation(&key.coflow) {
+                None => Unscheduled::UnknownCoflow,
+                Some(_) => Unscheduled::UnknownFlow,
+            })),
+        };
+        let former = gate.permission.replace(permission);
+        if former != Some(permission) {
+            gates.set(self.program_id, &key.coflow, key.flow, permission);
+        }
+        // While the sender is paused, the rest of the data in the kernel leaves at the former rate. A low rate would arm a timer that delays
+        // the packets after the pause.
+        if permission == Permission::Pause {
+            self.limit = limit;
+            return;
+        }
+        if former == Some(Permission::Pause) {
+            self.expect_data();
+        }
+        self.set_limit(limit, leases);
+    }
+
     /// Sets a rate, unless it is set already. It ends with the lease if the kernel has a record.
     fn set_rate(&mut self, rate: Option<u64>, leases: Option<&mut SocketLeases>) {
         if rate == self.rate {
@@ -131,6 +234,50 @@ impl Flow {
         self.sent_bytes = self.earlier_bytes + *estimated_bytes as u64;
     }
 
+    /// The flow at its last measurement.
+    fn open_flow(&self) -> OpenFlow {
+        OpenFlow {
+            sent: self.sent_bytes,
+            limit: self.limit,
+            state: self.state(),
+            is_gated: self.gate.is_some(),
+        }
+    }
+
+    /// The state of the flow. The kernel has no data of a paused sender.
+    fn state(&self) -> SenderState {
+        match self.gate {
+            Some(Gate { has_data: true, permission: Some(Permission::Pause), .. }) => SenderState::Ready,
+            Some(Gate { has_data: false, .. }) if self.was_drained => SenderState::Idle,
+            _ => self.state,
+        }
+    }
+
+    /// Counts the flow as one with data until measurements show the contrary.
+    fn expect_data(&mut self) {
+        (self.state, self.was_drained, self.active_at) = (SenderState::Ready, false, Instant::now());
+    }
+
+    /// Decides whether the flow has data that it can send. A program that writes less than its rate often has none at a measurement, so a
+    /// flow is idle only if it has neither data nor sent bytes at two measurements.
+    fn update_state(&mut self, is_drained: bool, has_sent: bool, now: Instant) {
+        let was_drained = std::mem::replace(&mut self.was_drained, is_drained);
+        if has_sent || was_drained && !is_drained {
+            self.active_at = now;
+            self.lowest_rates = [self.rate.unwrap_or(u64::MAX), self.lowest_rates[0]];
+            self.state = SenderState::Ready;
+        }
+        let inactive_time = now.saturating_duration_since(self.active_at);
+        let lowest_rate = self.lowest_rates[0].min(self.lowest_rates[1]);
+        let is_empty = is_drained && was_drained && !has_sent;
+        let is_stuck = !is_drained
+            && inactive_time >= STUCK_TIME
+            && estimate_sent_bytes(lowest_rate, inactive_time.as_secs_f64()) > STUCK_BYTES;
+        if is_empty || is_stuck {
+            self.state = SenderState::Idle;
+        }
+    }
+
     /// Reads the bytes sent. Returns whether the flow has ended.
     fn measure(&mut self) -> bool {
         let Transport::Tcp { initial_acked_bytes, pacing_rate, own_rate } = &mut self.transport else {
@@ -150,6 +297,7 @@ impl Flow {
         let socket_bytes =
             acked_bytes.saturating_sub(*initial_acked_bytes).saturating_sub(u64::from(is_write_closed));
         let sent_bytes = self.earlier_bytes + socket_bytes;
+        self.update_state(is_drained, sent_bytes > self.sent_bytes, Instant::now());
         self.sent_bytes = self.sent_bytes.max(sent_bytes);
         is_closed || is_write_closed || self.is_done && is_drained
     }
@@ -187,60 +335,92 @@ impl Flows {
         self.leases.take().map_or(Ok(()), SocketLeases::stop)
     }
 
-    /// Accepts a socket of a flow, and paces it.
+    /// Accepts a socket of a flow, and applies the limit of the last order. If the flow has a socket of the same program, or of one that
+    /// writes no more, the new socket replaces it.
     ///
     /// # Errors
     /// Why the socket is refused; it is closed. A UDP socket needs `has_classes`.
     pub fn open(
         &mut self,
         key: FlowKey,
-        program_id: u64,
-        socket: OwnedFd,
-        rate: Option<u64>,
+        handed_over: HandedOver,
+        lease: &LeaseState,
+        now: Duration,
         has_classes: bool,
     ) -> Result<(), SocketRefusal> {
-        if self.open_flows.contains_key(&key) {
+        let HandedOver { program_id, socket, is_gated } = handed_over;
+        if let Some(flow) = self.open_flows.get_mut(&key)
+            && flow.program_id != program_id
+            && !flow.is_done
+            && !flow.measure()
+        {
             return Err(SocketRefusal::Duplicate);
         }
         if self.open_flows.len() == MAX_SOCKETS {
             return Err(SocketRefusal::TooManySockets);
         }
-        let transport = match socket::read_info(&socket) {
-            Ok(info) if info.is_open => {
-                // Without records, the rate may be that of an earlier agent's order.
-                let own_rate = if self.leases.is_some() { info.max_pacing_rate } else { u64::MAX };
-                Transport::Tcp { initial_acked_bytes: info.acked_bytes, pacing_rate: None, own_rate }
-            }
-            Ok(_) => return Err(SocketRefusal::UnsupportedSocket),
-            Err(_) => {
-                let ends = socket::udp_ends(&socket).ok_or(SocketRefusal::UnsupportedSocket)?;
-                if !has_classes {
-                    return Err(SocketRefusal::NoInterface);
-                }
-                let class = self.free_class().ok_or(SocketRefusal::TooManySockets)?;
-                Transport::Udp { ends, class, estimated_bytes: 0.0, estimated_at: Instant::now() }
-            }
-        };
+        let is_drained = socket::read_info(&socket).is_ok_and(|info| info.is_drained);
+        let transport = self.transport(&socket, has_classes)?;
+        let is_tcp = matches!(transport, Transport::Tcp { .. });
+        if let Some(mut earlier) = self.open_flows.remove(&key) {
+            earlier.measure();
+            self.end_flow(key.clone(), earlier);
+        }
         // A flow that continues over another socket keeps its bytes.
         let earlier_bytes = self.report_delta.open_flow(key.clone());
         let socket_id = self.next_socket_id;
         self.next_socket_id += 1;
+        // Without other limited flows, no flow waits at this host.
+        let wait =
+            if lease.has_limited_flows(now) { MAX_FIRST_WAIT.min(lease.lease()) } else { Duration::ZERO };
+        let gate = Gate {
+            has_data: true,
+            first_limit: lease.flow_limit(&key, now),
+            wait_end: now + wait,
+            permission: None,
+        };
         let mut flow = Flow {
             socket_id,
             program_id,
             socket,
             transport,
+            limit: FlowLimit::Unlimited,
             rate: None,
+            gate: (is_gated && is_tcp).then_some(gate),
             earlier_bytes,
             sent_bytes: earlier_bytes,
             is_done: false,
+            was_drained: is_drained,
+            active_at: Instant::now(),
+            lowest_rates: [u64::MAX; 2],
+            state: SenderState::Ready,
         };
-        flow.set_rate(rate, self.leases.as_mut());
-        if matches!(transport, Transport::Tcp { .. }) {
+        flow.apply(&key, lease, now, &mut self.gates, self.leases.as_mut());
+        if is_tcp {
             self.pending_handovers.push_back(Handover::Hold(key.clone(), socket_id));
         }
         self.open_flows.insert(key, flow);
         Ok(())
+    }
+
+    /// The transport of a new socket.
+    fn transport(&self, socket: &OwnedFd, has_classes: bool) -> Result<Transport, SocketRefusal> {
+        match socket::read_info(socket) {
+            Ok(info) if info.is_open => {
+                // Without records, the rate may be that of an earlier agent's order.
+                let own_rate = if self.leases.is_some() { info.max_pacing_rate } else { u64::MAX };
+                Ok(Transport::Tcp { initial_acked_bytes: info.acked_bytes, pacing_rate: None, own_rate })
+            }
+            Ok(_) => Err(SocketRefusal::UnsupportedSocket),
+            Err(_) => {
+                let ends = socket::udp_ends(socket).ok_or(SocketRefusal::UnsupportedSocket)?;
+                if !has_classes {
+                    return Err(SocketRefusal::NoInterface);
+                }
+                let class = self.free_class().ok_or(SocketRefusal::TooManySockets)?;
+                Ok(Transport::Udp { ends, class, estimated_bytes: 0.0, estimated_at: Instant::now() })
+            }
+        }
     }
 
     /// Moves flows to the generations that they belong to by the orders of `lease`.
@@ -300,18 +480,36 @@ impl Flows {
     /// # Errors
     /// If the program has not handed over a socket of the flow.
     pub fn mark_done(&mut self, coflow: &Arc<str>, flow: u32, program_id: u64) -> Result<(), SocketRefusal> {
-        let key = |generation, flow| FlowKey { coflow: Arc::clone(coflow), generation, flow };
-        let (_, flow) = self
-            .open_flows
-            .range_mut(key(0, 0)..=key(u64::MAX, u32::MAX))
-            .rfind(|(key, open)| key.flow == flow && open.program_id == program_id)
-            .ok_or(SocketRefusal::UnknownFlow)?;
-        flow.is_done = true;
+        self.find_mut(coflow, flow, program_id).ok_or(SocketRefusal::UnknownFlow)?.is_done = true;
         Ok(())
+    }
+
+    /// Records whether the sender of a gated flow has data that the kernel does not have. Returns whether that changes the flow's state. Messages about
+    /// other flows, such as flows that have ended, have no effect.
+    pub fn set_data(&mut self, coflow: &Arc<str>, flow: u32, program_id: u64, has_data: bool) -> bool {
+        let Some(flow) = self.find_mut(coflow, flow, program_id) else { return false };
+        let former = flow.state();
+        let Some(gate) = &mut flow.gate else { return false };
+        gate.has_data = has_data;
+        if has_data {
+            flow.expect_data();
+        }
+        flow.state() != former
+    }
+
+    /// The flow of the newest registration of which a program has handed over a socket.
+    fn find_mut(&mut self, coflow: &Arc<str>, flow: u32, program_id: u64) -> Option<&mut Flow> {
+        let key = |generation, flow| FlowKey { coflow: Arc::clone(coflow), generation, flow };
+        let open_flows = self.open_flows.range_mut(key(0, 0)..=key(u64::MAX, u32::MAX));
+        open_flows
+            .rev()
+            .find(|(key, open)| key.flow == flow && open.program_id == program_id)
+            .map(|(_, flow)| flow)
     }
 
     /// Records that a program has exited, which ends writes to its flows.
     pub fn end_program(&mut self, program_id: u64) {
+        self.gates.remove_program(program_id);
         for flow in self.open_flows.values_mut().filter(|flow| flow.program_id == program_id) {
             flow.is_done = true;
         }
@@ -319,19 +517,27 @@ impl Flows {
 
     /// Reads the bytes sent of all flows, and closes the sockets of flows that have ended.
     pub fn measure(&mut self) {
-        let ended = self.open_flows.extract_if(.., |_, flow| flow.measure());
-        for (key, mut flow) in ended {
-            // The program may still use the socket, so the rate is removed.
-            flow.set_rate(None, None);
-            if matches!(flow.transport, Transport::Tcp { .. }) {
-                if let Some(leases) = &mut self.leases {
-                    leases.remove(flow.socket.as_fd());
-                }
-                self.pending_handovers.push_back(Handover::Release(flow.socket_id));
-            }
-            self.report_delta.end_flow(key, flow.sent_bytes);
-            socket::close(flow.socket);
+        let ended: Vec<(FlowKey, Flow)> = self.open_flows.extract_if(.., |_, flow| flow.measure()).collect();
+        for (key, flow) in ended {
+            self.end_flow(key, flow);
         }
+    }
+
+    /// Closes the socket of a flow that has ended.
+    fn end_flow(&mut self, key: FlowKey, mut flow: Flow) {
+        // The program may still use the socket, so the rate is removed.
+        flow.set_rate(None, None);
+        if matches!(flow.transport, Transport::Tcp { .. }) {
+            if let Some(leases) = &mut self.leases {
+                leases.remove(flow.socket.as_fd());
+            }
+            self.pending_handovers.push_back(Handover::Release(flow.socket_id));
+        }
+        if flow.gate.is_some() {
+            self.gates.remove(flow.program_id, &key.coflow, key.flow);
+        }
+        self.report_delta.end_flow(key, flow.sent_bytes, SenderState::Completed);
+        socket::close(flow.socket);
     }
 
     /// Sends pending changes to the watchdog, until its socket is full.
@@ -369,21 +575,25 @@ impl Flows {
             sockets.map(|(key, flow)| Handover::Hold(key.clone(), flow.socket_id)).collect();
     }
 
-    /// Sets the rates that differ.
-    pub fn set_rates(&mut self, rate: impl Fn(&FlowKey) -> Option<u64>) {
+    /// Applies limits that differ, and lets the senders of gated flows know.
+    pub fn apply_limits(&mut self, lease: &LeaseState, now: Duration) {
         for (key, flow) in &mut self.open_flows {
-            flow.set_rate(rate(key), self.leases.as_mut());
+            flow.apply(key, lease, now, &mut self.gates, self.leases.as_mut());
+        }
+        if let Some(lease_end) = lease.lease_end() {
+            self.gates.renew(lease_end, lease.lease());
         }
     }
 
-    /// Removes the rates of all sockets.
+    /// Removes the rates of all sockets. Senders write freely when their program's connection closes.
     pub fn remove_rates(&mut self) {
-        self.set_rates(|_| None);
+        for flow in self.open_flows.values_mut() {
+            flow.set_limit(FlowLimit::Unlimited, self.leases.as_mut());
+        }
     }
 
     /// The flows that a report has to contain, sorted by key, at most [`weir_proto::MAX_REPORTED_FLOWS`].
     pub fn take_changes(&mut self, now: Duration) -> Vec<FlowProgress> {
-        self.report_delta
-            .take_changes(self.open_flows.iter().map(|(key, flow)| (key, flow.sent_bytes, flow.rate)), now)
+        self.report_delta.take_changes(self.open_flows.iter().map(|(key, flow)| (key, flow.open_flow())), now)
     }
 }

@@ -14,13 +14,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::transport::Endpoint;
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, OrderedRate, Report, estimate_sent_bytes};
+use weir_proto::{FlowKey, OrderedRate, Report, SenderState, estimate_sent_bytes};
 
 use super::coordinator_stream::{self, StreamEvent};
 use super::report_timer::ReportTimer;
 use super::{DEFAULT_INTERVAL, REPEAT_INTERVAL, ticker};
-use crate::lease::LeaseState;
-use crate::report_delta::{ReportDelta, ReportHistory, max_report_interval};
+use crate::lease::{FlowLimit, LeaseState};
+use crate::report_delta::{OpenFlow, ReportDelta, ReportHistory, max_report_interval};
 
 /// The number of coflows that do not end.
 pub const STEADY_COFLOWS: u32 = 40;
@@ -65,20 +65,26 @@ pub async fn run_agents(coordinator: Endpoint, hosts: Range<u32>, link_rate: Rat
 /// A flow that sends at its ordered rate.
 struct Flow {
     key: FlowKey,
-    rate: Option<u64>,
+    limit: FlowLimit,
     sent_bytes: f64,
     estimated_at: Instant,
 }
 
 impl Flow {
     fn new(key: FlowKey, now: Instant) -> Flow {
-        Flow { key, rate: None, sent_bytes: 0.0, estimated_at: now }
+        Flow { key, limit: FlowLimit::Unlimited, sent_bytes: 0.0, estimated_at: now }
+    }
+
+    fn open_flow(&self) -> OpenFlow {
+        let (sent, limit) = (self.sent_bytes as u64, self.limit);
+        OpenFlow { sent, limit, state: SenderState::Ready, is_gated: false }
     }
 
     fn advance(&mut self, now: Instant) {
-        // A flow without an order sends nothing here: no transport would decide its rate.
-        self.sent_bytes +=
-            estimate_sent_bytes(self.rate.unwrap_or(0), (now - self.estimated_at).as_secs_f64());
+        // A flow without a rate sends nothing here: no transport would decide its rate.
+        if let FlowLimit::Rate(rate) = self.limit {
+            self.sent_bytes += estimate_sent_bytes(rate, (now - self.estimated_at).as_secs_f64());
+        }
         self.estimated_at = now;
     }
 }
@@ -145,7 +151,7 @@ async fn simulate_agent(
                         has_changes = true;
                         for flow in &mut steady {
                             flow.advance(now);
-                            flow.rate = lease.rate(&flow.key, now - began);
+                            flow.limit = lease.flow_limit(&flow.key, now - began);
                         }
                     }
                     ticker.reset_at(report_timer.record_order(now).into());
@@ -165,7 +171,7 @@ async fn simulate_agent(
                     && let Some(ended_flow) = key(&lease, ending_coflow_id(ended_count))
                 {
                     awaited_order = Some((ended_flow.clone(), Instant::now()));
-                    report_delta.end_flow(ended_flow, 0);
+                    report_delta.end_flow(ended_flow, 0, SenderState::Completed);
                     ended_count += 1;
                 }
                 let now = Instant::now();
@@ -175,7 +181,7 @@ async fn simulate_agent(
                 }
                 let changed = if std::mem::take(&mut has_changes) { &mut steady[..] } else { &mut [] };
                 changed.iter_mut().for_each(|flow| flow.advance(now));
-                let progress = changed.iter().map(|flow| (&flow.key, flow.sent_bytes as u64, flow.rate));
+                let progress = changed.iter().map(|flow| (&flow.key, flow.open_flow()));
                 let flows = report_delta.take_changes(progress, now - began);
                 let report = Report { applied: lease.applied(), flows, ..Report::default() };
                 if history.is_due(&report, max_report_interval(lease.lease(), report_interval), now - began) {

@@ -3,9 +3,22 @@
 //! | Message | Ancillary data (`SCM_RIGHTS`) | Meaning |
 //! |---|---|---|
 //! | `open COFLOW FLOW` | the socket | Pace this connection as that flow |
+//! | `open COFLOW FLOW gated` | the socket | The same, and the program writes to the socket only while it may |
+//! | `data COFLOW FLOW` | | The program of a gated flow has data that the kernel does not have |
+//! | `idle COFLOW FLOW` | | It has no such data |
 //! | `done COFLOW FLOW` | | The program writes no more data to this flow |
 //!
-//! The answer to each message is `ok`, or `no:` and the reason. When a program closes the connection, all its flows are done.
+//! The answer to `open` and `done` is `ok`, or `no:` and the reason. Before the `ok` to `open COFLOW FLOW gated`, and later when it
+//! changes, the agent pushes what the program may do:
+//!
+//! | Message | Meaning |
+//! |---|---|
+//! | `pause COFLOW FLOW LEASE_MS` | Write nothing. This holds for LEASE_MS milliseconds, for all paused flows of the program |
+//! | `renew LEASE_MS` | All pauses hold for LEASE_MS milliseconds from now on |
+//! | `go COFLOW FLOW RATE` | Write, at RATE bytes of packets per second |
+//! | `go COFLOW FLOW free` | Write, without a rate. A reason follows if the flow is not scheduled |
+//!
+//! When a program closes the connection, all its flows are done.
 //! Coflows and flows have the names of the coflow's registration. A socket belongs to the newest registration that orders name when
 //! it is handed over, or to the next one that an order names, and stays with it: if the coflow is removed and registered again, the
 //! socket does not count for the new registration.
@@ -29,11 +42,12 @@ use tokio::time::sleep;
 use weir_proto::{MAX_ID_LENGTH, is_id};
 
 use super::SharedState;
+use super::flows::HandedOver;
 
 /// The maximum number of connected programs. Further programs wait.
 const MAX_PROGRAMS: usize = 256;
 
-/// The maximum length of a message: a word, an id, a number, and the spaces between.
+/// The maximum length of a message: two words, an id, a number, and the spaces between.
 const MAX_MESSAGE_BYTES: usize = MAX_ID_LENGTH + 32;
 
 /// An open local socket.
@@ -122,26 +136,60 @@ impl Drop for Program {
 }
 
 impl Program {
-    /// Answers the messages of the program until it closes the connection, or the kernel reports an error.
+    /// Answers the messages of the program, and pushes what it may do, until it closes the connection, or the kernel reports an error.
     async fn serve(&self, socket: &UnixStream) {
+        let wake = self.shared.lock().flows.gates.add_program(self.id);
         loop {
-            let Ok(message) = socket.async_io(Interest::READABLE, || receive(socket)).await else { return };
-            let Some((text, handed_over)) = message else { return };
-            let answer = match self.handle_message(&text, handed_over) {
-                Ok(()) => "ok".to_owned(),
-                Err(reason) => format!("no: {reason}"),
+            let result = tokio::select! {
+                message = socket.async_io(Interest::READABLE, || receive(socket)) => match message {
+                    Ok(Some((text, handed_over))) => self.answer(socket, &text, handed_over).await,
+                    Ok(None) | Err(_) => return,
+                },
+                () = wake.notified() => self.push(socket).await,
             };
-            let send_answer = || Ok(send(socket, answer.as_bytes(), SendFlags::NOSIGNAL)?);
-            if socket.async_io(Interest::WRITABLE, send_answer).await.is_err() {
+            if result.is_err() {
                 return;
             }
         }
     }
 
-    fn handle_message(&self, text: &str, handed_over: Option<OwnedFd>) -> Result<(), String> {
+    /// Sends a message, and waits while the program does not read. Its flows' newest permissions wait meanwhile.
+    async fn send(socket: &UnixStream, text: &str) -> io::Result<()> {
+        let send = || Ok(send(socket, text.as_bytes(), SendFlags::NOSIGNAL)?);
+        socket.async_io(Interest::WRITABLE, send).await.map(drop)
+    }
+
+    /// Pushes what has changed.
+    async fn push(&self, socket: &UnixStream) -> io::Result<()> {
+        loop {
+            let Some(text) = self.shared.lock().next_push(self.id) else { return Ok(()) };
+            Program::send(socket, &text).await?;
+        }
+    }
+
+    async fn answer(&self, socket: &UnixStream, text: &str, handed_over: Option<OwnedFd>) -> io::Result<()> {
+        let answer = match self.handle_message(text, handed_over) {
+            Ok(false) => return Ok(()),
+            Ok(true) => "ok".to_owned(),
+            Err(reason) => format!("no: {reason}"),
+        };
+        // The program of a new gated flow knows what it may do when it has the answer.
+        self.push(socket).await?;
+        Program::send(socket, &answer).await
+    }
+
+    /// Returns whether the message gets the answer `ok`.
+    fn handle_message(&self, text: &str, handed_over: Option<OwnedFd>) -> Result<bool, String> {
         let words: Vec<&str> = text.split(' ').collect();
-        let &[command, coflow, flow] = &words[..] else {
-            return Err("malformed message; expected `open COFLOW FLOW` or `done COFLOW FLOW`".to_owned());
+        let (command, coflow, flow, is_gated) = match words[..] {
+            ["open", coflow, flow, "gated"] => ("open", coflow, flow, true),
+            [command, coflow, flow] => (command, coflow, flow, false),
+            _ => {
+                return Err(
+                    "malformed message; expected `open COFLOW FLOW`, `open COFLOW FLOW gated` or `done COFLOW FLOW`"
+                        .to_owned(),
+                );
+            }
         };
         if !is_id(coflow) {
             return Err(format!(
@@ -153,18 +201,26 @@ impl Program {
         let mut host = self.shared.lock();
         match (command, handed_over) {
             ("open", Some(socket)) => {
-                host.open_flow(coflow, flow, self.id, socket).map_err(|reason| reason.to_string())
+                let handed_over = HandedOver { program_id: self.id, socket, is_gated };
+                host.open_flow(coflow, flow, handed_over).map_err(|reason| reason.to_string())?;
             }
-            ("open", None) => Err(
-                "`open` has no socket, or more than one; expected one socket as ancillary data (SCM_RIGHTS)"
-                    .to_owned(),
-            ),
+            ("open", None) => {
+                return Err("`open` has no socket, or more than one; expected one socket as ancillary data (SCM_RIGHTS)"
+                    .to_owned());
+            }
+            ("data" | "idle", None) => {
+                host.set_data(&coflow, flow, self.id, command == "data");
+                return Ok(false);
+            }
             ("done", None) => {
-                host.flows.mark_done(&coflow, flow, self.id).map_err(|reason| reason.to_string())
+                host.flows.mark_done(&coflow, flow, self.id).map_err(|reason| reason.to_string())?;
             }
-            ("done", Some(_)) => Err("`done` has a socket; expected none".to_owned()),
-            _ => Err(format!("unknown command `{command}`; expected open or done")),
+            ("done" | "data" | "idle", Some(_)) => {
+                return Err(format!("`{command}` has a socket; expected none"));
+            }
+            _ => return Err(format!("unknown command `{command}`; expected open, data, idle or done")),
         }
+        Ok(true)
     }
 }
 

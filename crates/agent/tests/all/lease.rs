@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::config_with_cases;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use weir_agent::lease::{ApplicationPeer, LeaseState, RefusalReason};
+use weir_agent::lease::{ApplicationPeer, FlowLimit, LeaseState, RefusalReason};
 use weir_core::units::Rate;
 use weir_proto::{CounterTotals, FlowKey, Limit, MAX_OBSERVED, Order, OrderedRate, Queues, RefusedOrders};
 
@@ -61,9 +61,15 @@ fn sockets_join_the_newest_registration_and_stay_with_it() {
     lease.accept(named(2, false, &again), ms(1)).unwrap();
     let new_generations = |lease: &LeaseState| [0, 5, 9].map(|own| lease.new_generation(&of(own)));
     assert_eq!(new_generations(&lease), [Some(9), None, None]);
-    assert_eq!([5, 9].map(|own| lease.rate(&of(own), ms(1))), [None, Some(7)]);
+    assert_eq!(
+        [5, 9].map(|own| lease.flow_limit(&of(own), ms(1))),
+        [FlowLimit::Unlimited, FlowLimit::Rate(7)]
+    );
     // Also while no coordinator is connected.
-    assert_eq!((lease.rate(&of(9), ms(1000)), lease.newest_generation(&coflow)), (None, Some(9)));
+    assert_eq!(
+        (lease.flow_limit(&of(9), ms(1000)), lease.newest_generation(&coflow)),
+        (FlowLimit::Unlimited, Some(9))
+    );
     let other: std::sync::Arc<str> = "b".into();
     assert_eq!(lease.newest_generation(&other), None);
 }
@@ -96,14 +102,21 @@ fn sockets_of_a_lost_store_join_the_repeated_registration() {
 #[test]
 fn orders_hold_until_their_lease_ends() {
     let mut lease = new_lease_state();
-    assert_eq!((lease.rate(&key(1), ms(0)), lease.applied(), lease.lease_end()), (None, (0, 0), None));
-    let flows = [(1, OrderedRate::Rate(500_000)), (2, OrderedRate::Unlimited)];
+    assert_eq!(
+        (lease.flow_limit(&key(1), ms(0)), lease.applied(), lease.lease_end()),
+        (FlowLimit::Unlimited, (0, 0), None)
+    );
+    let flows = [(1, OrderedRate::Rate(500_000)), (2, OrderedRate::Unlimited), (4, OrderedRate::Paused)];
     let first = Order { queues: vec![(1, queues(&[1.0, 3.0], 2))], ..order(1, 1, true, &flows) };
     lease.accept(first, ms(10)).unwrap();
     assert_eq!((lease.applied(), lease.lease_end()), ((1, 1), Some(ms(90))));
-    assert_eq!([1, 2, 3].map(|flow| lease.rate(&key(flow), ms(89))), [Some(500_000), None, None]);
-    // The rates end, and the queues stay.
-    assert_eq!((lease.rate(&key(1), ms(90)), lease.rates(ms(90)).count()), (None, 0));
+    assert_eq!(
+        [1, 2, 3, 4].map(|flow| lease.flow_limit(&key(flow), ms(89))),
+        [FlowLimit::Rate(500_000), FlowLimit::Unlimited, FlowLimit::Unlimited, FlowLimit::Paused]
+    );
+    // Rates and pauses end, and the queues stay.
+    assert_eq!([1, 4].map(|flow| lease.flow_limit(&key(flow), ms(90))), [FlowLimit::Unlimited; 2]);
+    assert_eq!(lease.rates(ms(90)).count(), 0);
     assert_eq!(*lease.queues(ms(90)), BTreeMap::from([(1, queues(&[1.0, 3.0], 2))]));
     let paced = |lease: &LeaseState, now| lease.rates(now).map(|(key, _)| key.flow).collect::<Vec<_>>();
     // The next order continues from the last one, although the lease has ended.
@@ -359,7 +372,7 @@ fn expected_state(accepted: &[(Order, u64)], now: u64) -> (Rates, Limits, AllQue
     accepted[from..].iter().for_each(|(order, _)| last_rates.extend(order.flows.iter().cloned()));
     let rates = last_rates.into_iter().filter_map(|(key, ordered_rate)| match ordered_rate {
         OrderedRate::Rate(rate) => Some((key, rate)),
-        OrderedRate::Unlimited | OrderedRate::Removed => None,
+        _ => None,
     });
     let mut limits = BTreeMap::new();
     for Limit { application, peer, rate: ordered_rate } in
@@ -367,7 +380,7 @@ fn expected_state(accepted: &[(Order, u64)], now: u64) -> (Rates, Limits, AllQue
     {
         match ordered_rate {
             OrderedRate::Rate(rate) => limits.insert((application.clone(), *peer), *rate),
-            OrderedRate::Unlimited | OrderedRate::Removed => limits.remove(&(application.clone(), *peer)),
+            _ => limits.remove(&(application.clone(), *peer)),
         };
     }
     (rates.collect(), limits, queues)
@@ -398,7 +411,7 @@ proptest! {
                 let mut rates = BTreeMap::new();
                 for (key, rate) in lease.rates(ms(at)) {
                     prop_assert!(rate > 0 && rate <= LINKS[1]);
-                    prop_assert_eq!(lease.rate(key, ms(at)), Some(rate));
+                    prop_assert_eq!(lease.flow_limit(key, ms(at)), FlowLimit::Rate(rate));
                     rates.insert(key.clone(), rate);
                 }
                 let limits = lease.limits(ms(at)).cloned().unwrap_or_default();

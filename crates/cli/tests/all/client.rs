@@ -19,13 +19,13 @@ use weir_client::{
 
 /// A link of 2 MB/s. When a lease ends, loopback carries the remaining bytes at once, so the lease is longer
 /// than a busy machine stalls.
-const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"saath\"\nlease = \"20s\"\n\
+pub const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"saath\"\nlease = \"20s\"\n\
                       [listen]\nagents = \"127.0.0.1:0\"\napi = \"127.0.0.1:0\"\n\
                       [host]\na = \"16Mbit\"\nb = \"16Mbit\"\n[service.default]\n[service.ads]\n";
 
 const TABLE: &str = "version = 1\n[[application]]\nname = \"LR\"\ncoefficients = [5.231, -7.966, 3.723]\n";
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn start_coordinator(dir: &TestDir) -> CoordinatorProcess {
     dir.write("serve.toml", CONFIG);
@@ -33,15 +33,15 @@ fn start_coordinator(dir: &TestDir) -> CoordinatorProcess {
 }
 
 /// An agent of host `a` that is connected to its coordinator.
-struct ConnectedAgent {
-    child: Child,
-    local_socket: PathBuf,
+pub struct ConnectedAgent {
+    pub child: Child,
+    pub local_socket: PathBuf,
     /// Keeps the pipe of the agent's log open.
     _log: BufReader<ChildStderr>,
 }
 
 impl ConnectedAgent {
-    fn start(dir: &TestDir, coordinator_process: &CoordinatorProcess) -> ConnectedAgent {
+    pub fn start(dir: &TestDir, coordinator_process: &CoordinatorProcess) -> ConnectedAgent {
         let local_socket = dir.path("local_socket");
         let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
             .args([
@@ -248,6 +248,8 @@ fn coflow_transfer_is_paced_with_an_agent_and_unpaced_without() {
         })
     });
     let agent_client = Agent::connect(&agent.local_socket).unwrap();
+    // The agent has received an order that names the flows.
+    wait_for("a rate", || !state()["flows"][1]["rate"].is_null());
     let sent = send_flow(&agent_client, "job/7", 1, route, &mut &b"abc"[..]).unwrap();
     assert!(sent.bytes == 3 && sent.unpaced.is_none(), "{sent:?}");
     wait_for("a rate", || !state()["flows"][0]["rate"].is_null());

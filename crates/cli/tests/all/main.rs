@@ -18,6 +18,8 @@ mod documents;
 mod examples;
 mod fabric_replays;
 mod failures;
+#[cfg(target_os = "linux")]
+mod gates;
 mod incast;
 mod jobs;
 mod output_columns;

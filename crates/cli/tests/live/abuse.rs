@@ -30,7 +30,7 @@ use tonic::transport::Endpoint;
 use weir_client::Agent;
 use weir_proto::wire::AgentMessage;
 use weir_proto::wire::control_client::ControlClient;
-use weir_proto::{FlowKey, FlowProgress, MAX_REPORTED_FLOWS, Report};
+use weir_proto::{FlowKey, FlowProgress, MAX_REPORTED_FLOWS, Report, SenderState};
 
 /// The maximum growth in memory, in bytes, of a coordinator of four hosts under any input.
 const MAX_MEMORY_GROWTH: u64 = 128 << 20;
@@ -287,10 +287,12 @@ fn report_flood_from_one_agent_does_not_delay_others() {
     let _agent = AgentProcess::start(&coordinator_process.agents_address, 0);
     wait_for("the agent", || has_applied_orders(&coordinator_process, 2));
     let before = coordinator_process.peak_memory_bytes();
-    let progress = |flow| FlowProgress {
-        key: FlowKey { coflow: "x".repeat(100).into(), generation: 1, flow },
-        sent: u64::MAX,
-        closed: false,
+    let progress = |flow| {
+        FlowProgress::new(
+            FlowKey { coflow: "x".repeat(100).into(), generation: 1, flow },
+            u64::MAX,
+            SenderState::Ready,
+        )
     };
     let report =
         Report { flows: (0..MAX_REPORTED_FLOWS as u32).map(progress).collect(), ..Report::default() };

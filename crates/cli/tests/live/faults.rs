@@ -36,7 +36,7 @@ use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{AgentMessage, CoordinatorMessage, coordinator_message::Body};
 use weir_proto::{
     Demand, FlowKey, FlowProgress, Mark, ObservedConnections, Order, OrderedRate, RefusedOrders, Report,
-    UdpFlow, UdpMeasurement,
+    SenderState, UdpFlow, UdpMeasurement,
 };
 
 /// The last host runs the coordinator. The control's flow uses the links of the two hosts before it.
@@ -522,10 +522,12 @@ async fn send_false_reports(endpoint: Endpoint, stop: Arc<AtomicBool>) -> (u32, 
         // The coflows have been registered one after the other in a new store, from "a" on.
         let generation = |coflow: &str| first_generation + u64::from(coflow.as_bytes()[0] - b'a');
         let key = |coflow: &str| FlowKey { coflow: coflow.into(), generation: generation(coflow), flow: 0 };
-        let flow_progress = |coflow| FlowProgress {
-            key: key(coflow),
-            sent: [0, u64::MAX][round as usize % 2],
-            closed: coflow != "e",
+        let flow_progress = |coflow| {
+            FlowProgress::new(
+                key(coflow),
+                [0, u64::MAX][round as usize % 2],
+                if coflow != "e" { SenderState::Completed } else { SenderState::Ready },
+            )
         };
         let observed_connections = |host: u8| ObservedConnections {
             application: "x".into(),

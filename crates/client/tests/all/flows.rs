@@ -1,7 +1,7 @@
 //! Senders and receivers over paths that fail.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weir_client::{FlowReceiver, FlowSender, Route};
-use weir_flow::Reason;
+use weir_flow::{FirstLine, Offset, Reason, encode_chunk};
 
 use crate::campaign::seeds;
 use crate::proxy::{Fault, Proxy};
@@ -202,4 +202,80 @@ fn slow_reader_blocks_the_writer() {
     let copied = std::io::copy(&mut flow, &mut std::io::sink()).unwrap();
     sender.join().unwrap();
     assert_eq!(copied, LENGTH as u64);
+}
+
+#[test]
+fn thousands_of_flows_are_received_in_any_order() {
+    const FLOWS: u32 = 3000;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    // The connections of this test have two ends in this process. The receiver raises a lower limit.
+    let files = limit.maximum.map_or(u64::MAX, |maximum| maximum).min(u64::from(3 * FLOWS));
+    let raised = rustix::process::Rlimit { current: Some(files), maximum: limit.maximum };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).unwrap();
+    let receiver = receiver();
+    let connections: Vec<TcpStream> = (0..FLOWS)
+        .map(|flow| {
+            let mut stream = TcpStream::connect(receiver.address()).unwrap();
+            let line = FirstLine {
+                coflow: "c".parse().unwrap(),
+                flow,
+                generation: 0,
+                offset: Offset::default(),
+                receiver: receiver.address(),
+            };
+            let chunks = [encode_chunk(&flow.to_be_bytes()), encode_chunk(&[])].concat();
+            stream.write_all(&[line.encode().as_bytes(), &chunks].concat()).unwrap();
+            stream
+        })
+        .collect();
+    for flow in (0..FLOWS).rev() {
+        assert_eq!(receive(&receiver, flow), flow.to_be_bytes());
+    }
+    drop(connections);
+}
+
+#[test]
+fn errors_of_a_receiver_name_their_cause() {
+    let receiver = Arc::new(receiver());
+    let route = Route::direct(receiver.address()).unwrap();
+    let sender = send(0, route, random_data(100_000, 1));
+    let taken = receiver.receive("c", 0, TIMEOUT).unwrap();
+    assert_eq!(receiver.receive("c", 0, TIMEOUT).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    drop(taken);
+    assert_eq!(receiver.receive("c", 0, TIMEOUT).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    let error = sender.join().unwrap().unwrap_err();
+    assert!(error.to_string().contains("program closed it"), "{error}");
+    // Another receiver at the address does not have the data that the first one has acknowledged.
+    let proxy = Proxy::start(Some(receiver.address()), vec![Fault::Reset(0, Reason::Gap)]);
+    let route = Route { relay: None, receiver: proxy.address };
+    let error = send(1, route, vec![7; 10]).join().unwrap().unwrap_err();
+    assert!(error.to_string().contains("restarted"), "{error}");
+}
+
+#[test]
+fn closed_receiver_wakes_waiting_calls_and_keeps_open_flows() {
+    let receiver = Arc::new(receiver());
+    let route = Route::direct(receiver.address()).unwrap();
+    let mut sender = FlowSender::new("c", 0, route).unwrap();
+    sender.write_all(b"hello").unwrap();
+    sender.flush().unwrap();
+    let mut flow = receiver.receive("c", 0, TIMEOUT).unwrap();
+    let waiting = {
+        let receiver = Arc::clone(&receiver);
+        thread::spawn(move || receiver.receive("c", 1, TIMEOUT).unwrap_err())
+    };
+    thread::sleep(Duration::from_millis(20));
+    receiver.close();
+    let error = waiting.join().unwrap();
+    assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
+    assert!(error.to_string().contains("closed"), "{error}");
+    let mut data = [0; 5];
+    flow.read_exact(&mut data).unwrap();
+    let start = std::time::Instant::now();
+    while TcpStream::connect(route.receiver).is_ok() {
+        assert!(start.elapsed() < TIMEOUT);
+        thread::sleep(Duration::from_millis(1));
+    }
+    drop(sender);
+    assert_eq!((&data, flow.read(&mut [0]).unwrap_err().kind()), (b"hello", ErrorKind::ConnectionAborted));
 }

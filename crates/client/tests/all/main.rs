@@ -3,6 +3,8 @@
 
 #[path = "../../../core/tests/all/campaign.rs"]
 mod campaign;
+mod fake_agent;
 mod flows;
+mod gates;
 mod protocol;
 mod proxy;

@@ -214,11 +214,11 @@ impl ControlPlane {
         let mut rates = vec![0.0; 2 * self.links.hosts.len()];
         let active = self.coflows.values().filter(|coflow| coflow.slot.is_some());
         let flows = active.flat_map(|coflow| &coflow.flows);
-        for flow in flows.filter(|flow| !flow.is_completed && !flow.has_no_connection(self.now)) {
+        for flow in flows.filter(|flow| !flow.is_completed && flow.has_data(self.now)) {
             let rate = match flow.applied_rate(&self.hosts) {
                 Some(OrderedRate::Rate(rate)) => rate as f64,
                 Some(OrderedRate::Unlimited) => f64::INFINITY,
-                Some(OrderedRate::Removed) | None => continue,
+                Some(OrderedRate::Paused | OrderedRate::Removed) | None => continue,
             };
             rates[2 * flow.transfer.src as usize] += rate;
             rates[2 * flow.transfer.dst as usize + 1] += rate;

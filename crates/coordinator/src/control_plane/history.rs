@@ -75,7 +75,7 @@ impl Coflow {
             .map(|rate| match rate {
                 Some(OrderedRate::Rate(rate)) => Some(rate as f64),
                 Some(OrderedRate::Unlimited) => None,
-                Some(OrderedRate::Removed) | None => Some(0.0),
+                Some(OrderedRate::Paused | OrderedRate::Removed) | None => Some(0.0),
             })
             .sum()
     }

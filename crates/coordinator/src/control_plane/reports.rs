@@ -1,12 +1,12 @@
 //! Applies reports of agents: checks their entries, updates the progress of flows, and estimates the progress of flows
 //! without a report.
 
-use weir_core::model::Slot;
+use weir_core::model::{FlowState, Slot};
 use weir_core::units::Bytes;
-use weir_proto::{CounterTotals, FlowProgress, Report, estimate_sent_bytes};
+use weir_proto::{CounterTotals, FlowProgress, Report, SenderState};
 
 use super::udp_measurements::{MAX_PACKET_BYTES, RATE_TOLERANCE};
-use super::{ControlPlane, OrderedRate, UNKNOWN_SIZE_BYTES};
+use super::{ControlPlane, UNKNOWN_SIZE_BYTES};
 
 /// Tolerated difference between the engine's bytes of a flow and the sent bytes, as a fraction of the bytes that the link
 /// sends in an interval. Frequent updates of the engine cost more than this error.
@@ -23,6 +23,10 @@ pub(super) struct Deviations {
     pub flows: Vec<(Slot, u32, f64)>,
     /// Whether a difference exceeds [`MAX_DIFFERENCE`].
     pub are_large: bool,
+}
+
+fn is_completed(progress: &FlowProgress) -> bool {
+    progress.state == SenderState::Completed
 }
 
 impl ControlPlane {
@@ -66,7 +70,8 @@ impl ControlPlane {
             self.set_has_data(host, true);
         }
         // Completions first: a flow that has completed as scheduled is not overdue.
-        let (completed, others): (Vec<_>, Vec<_>) = report.flows.iter().partition(|progress| progress.closed);
+        let (completed, others): (Vec<_>, Vec<_>) =
+            report.flows.iter().partition(|progress| is_completed(progress));
         completed.into_iter().chain(others).for_each(|progress| self.apply_progress(host, progress));
         self.store_udp_measurements(host, &report.udp_measurements);
     }
@@ -95,10 +100,8 @@ impl ControlPlane {
             return;
         }
         let Some(slot) = coflow.slot.filter(|_| !flow.is_completed) else { return };
-        if flow.grace_end.take().is_some() && !progress.closed {
-            self.engine.correct_overdue_flows_of(slot, overdue_bytes, self.now);
-            self.engine.set_flow_live(slot, flow.engine_index, UNKNOWN_SIZE_BYTES, self.now);
-        }
+        let has_new_data = progress.state == SenderState::Ready && flow.state != SenderState::Ready;
+        (flow.grace_end, flow.is_gated, flow.state) = (None, progress.gated, progress.state);
         let link_rate = self.links.hosts[host as usize].send.get();
         let sent = progress.sent as f64;
         // Programs may hand over sockets shortly before the registration, and reports may be late by two intervals.
@@ -108,6 +111,7 @@ impl ControlPlane {
             + link_rate * (RATE_TOLERANCE * (self.now - sends_since) + 2.0 * self.settings.interval)
             + MAX_PACKET_BYTES;
         // Rejected bytes change nothing. That the flow has a connection, or had one, is plausible, and applies.
+        let has_progress = flow.last_report.is_none() || sent > last_sent && sent <= max_sent;
         if sent > max_sent {
             self.rejected_entries.above_link_rate += 1;
             flow.last_report = Some((last_sent, sends_since));
@@ -116,14 +120,29 @@ impl ControlPlane {
             flow.last_report = Some((last_sent, self.now));
         } else {
             let sent = sent.min(flow.transfer.bytes.map_or(UNKNOWN_SIZE_BYTES, Bytes::get));
+            flow.advance_estimate(self.now);
             coflow.sent_bytes += sent - flow.sent_bytes;
-            (flow.last_report, flow.sent_bytes, flow.estimated_at) = (Some((sent, self.now)), sent, self.now);
+            (flow.last_report, flow.sent_bytes) = (Some((sent, self.now)), sent);
         }
-        if progress.closed {
+        if has_new_data || has_progress {
+            (flow.progress_at, flow.unconfirmed_bytes) = (self.now, 0.0);
+        }
+        if is_completed(progress) {
             flow.is_completed = true;
             self.engine.record_coflow_report(slot, coflow.sent_bytes, 0.0, self.now);
             self.engine.close_flow(slot, flow.engine_index, flow.sent_bytes, self.now);
             self.remove_if_completed(&progress.key.coflow.clone());
+            return;
+        }
+        let (index, has_data) = (flow.engine_index, flow.has_data(self.now));
+        let is_live = self.engine.network().coflow(slot).flow_state(index) == FlowState::Live;
+        if has_data != is_live {
+            self.engine.correct_overdue_flows_of(slot, overdue_bytes, self.now);
+            if has_data {
+                self.engine.set_flow_live(slot, index, UNKNOWN_SIZE_BYTES, self.now);
+            } else {
+                self.engine.set_flow_waiting(slot, index, self.now);
+            }
         }
     }
 
@@ -135,24 +154,21 @@ impl ControlPlane {
         for coflow in self.coflows.values_mut() {
             let Some(slot) = coflow.slot else { continue };
             for flow in coflow.flows.iter_mut().filter(|flow| !flow.is_completed) {
-                if flow.has_no_connection(now) {
+                if !flow.has_data(now) {
                     self.engine.set_flow_waiting(slot, flow.engine_index, now);
                 }
-                let estimated_at = std::mem::replace(&mut flow.estimated_at, now);
+                let estimated_bytes = flow.advance_estimate(now);
                 let host = &self.hosts[flow.transfer.src as usize];
                 let is_reported = flow.last_report.is_some()
-                    && !flow.has_no_connection(now)
+                    && flow.grace_end.is_none_or(|end| now <= end)
                     && host.time_since_report(now) <= settings.lease;
                 if !is_reported {
                     continue;
                 }
-                if let Some(OrderedRate::Rate(rate)) = flow.ordered_rate {
-                    let size = flow.transfer.bytes.map_or(UNKNOWN_SIZE_BYTES, Bytes::get);
-                    let estimated_bytes =
-                        estimate_sent_bytes(rate, now - estimated_at).min(size - flow.sent_bytes);
-                    flow.sent_bytes += estimated_bytes;
-                    coflow.sent_bytes += estimated_bytes;
-                }
+                let size = flow.transfer.bytes.map_or(UNKNOWN_SIZE_BYTES, Bytes::get);
+                let estimated_bytes = estimated_bytes.min(size - flow.sent_bytes);
+                flow.sent_bytes += estimated_bytes;
+                coflow.sent_bytes += estimated_bytes;
                 let in_engine = self.engine.network().sent_bytes(slot, flow.engine_index, now);
                 let link_rate = self.links.hosts[flow.transfer.src as usize].send.get();
                 let intervals = (flow.sent_bytes - in_engine).abs() / (link_rate * settings.interval);
@@ -175,7 +191,7 @@ impl ControlPlane {
             for flow in coflow.flows.iter().filter(|flow| flow.transfer.src == host && !flow.is_completed) {
                 if !has_data {
                     self.engine.set_flow_waiting(slot, flow.engine_index, self.now);
-                } else if !flow.has_no_connection(self.now) {
+                } else if flow.has_data(self.now) {
                     self.engine.set_flow_live(slot, flow.engine_index, UNKNOWN_SIZE_BYTES, self.now);
                 }
             }
@@ -209,7 +225,7 @@ mod tests {
     use weir_core::model::ServiceNames;
     use weir_core::policy::build;
     use weir_core::units::{Bytes, Rate};
-    use weir_proto::{FlowKey, FlowProgress, Report};
+    use weir_proto::{FlowKey, FlowProgress, Report, SenderState};
 
     use super::super::{ControlPlane, Link, NetworkLinks, Registration, Settings, Transfer};
 
@@ -241,7 +257,8 @@ mod tests {
         let progress = FlowProgress {
             key: FlowKey { coflow: "a".into(), generation: 1, flow: 0 },
             sent: 0,
-            closed: false,
+            state: SenderState::Ready,
+            gated: false,
         };
         let first = Report { flows: vec![progress], ..Report::default() };
         control_plane.report(0, &first, 0.0);

@@ -226,7 +226,7 @@ impl ControlPlane {
         let is_slow = |(slot, flow): (Slot, &Flow), rate: f64| {
             let slowest =
                 self.flow_links(slot, flow).map(|link| capacities[link]).fold(f64::INFINITY, f64::min);
-            rate < 1.0 || rate < MIN_RATE_FRACTION * reserve * slowest
+            !flow.is_gated && (rate < 1.0 || rate < MIN_RATE_FRACTION * reserve * slowest)
         };
         let mut slow_flow_counts = vec![0u32; capacities.len()];
         for ((slot, flow), _) in flows().zip(&scheduled_rates).filter(|(flow, rate)| is_slow(*flow, **rate)) {
@@ -238,6 +238,9 @@ impl ControlPlane {
             reserve * self.flow_links(slot, flow).map(equal_share).fold(f64::INFINITY, f64::min)
         };
         let to_ordered_rate = |((slot, flow), &scheduled): ((Slot, &Flow), &f64)| {
+            if flow.is_gated && scheduled < 1.0 {
+                return OrderedRate::Paused;
+            }
             let mut rate = if scheduled < 1.0 { 0.0 } else { scheduled / PAYLOAD_FRACTION };
             if is_slow((slot, flow), scheduled) {
                 rate += reserve_rate(slot, flow);

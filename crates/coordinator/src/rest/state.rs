@@ -16,7 +16,7 @@ use crate::values::{ALLOCATION_PAGE, AllocationPageLimit, FlowIndex};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FlowRate {
-    /// At most this number of bytes per second.
+    /// At most this number of bytes per second. 0 if the flow's program waits.
     BytesPerSecond(u64),
     /// Without a rate limit.
     Unlimited,
@@ -26,6 +26,7 @@ impl From<OrderedRate> for FlowRate {
     fn from(rate: OrderedRate) -> FlowRate {
         match rate {
             OrderedRate::Rate(rate) => FlowRate::BytesPerSecond(rate),
+            OrderedRate::Paused => FlowRate::BytesPerSecond(0),
             OrderedRate::Unlimited | OrderedRate::Removed => FlowRate::Unlimited,
         }
     }

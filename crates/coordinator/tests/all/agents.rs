@@ -248,7 +248,7 @@ fn report_flood_is_read_at_four_reports_per_interval() {
         tokio::spawn(async move { while host.next_message().await.is_ok_and(|body| body.is_some()) {} });
         // Reports of 1,000 flows fill the buffers on the path, so that the sender has to wait.
         let key = |flow| weir_proto::FlowKey { coflow: "unregistered".into(), generation: 1, flow };
-        let to_progress = |flow| weir_proto::FlowProgress { key: key(flow), sent: 0, closed: false };
+        let to_progress = |flow| weir_proto::FlowProgress::new(key(flow), 0, weir_proto::SenderState::Ready);
         let flows: Vec<_> = (0..1000).map(to_progress).collect();
         let report = AgentMessage::report(&Report { applied: (0, 0), flows, ..Report::default() });
         let mut applied_reports = 0;

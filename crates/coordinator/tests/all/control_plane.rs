@@ -14,7 +14,8 @@ use proptest::prelude::*;
 use weir_agent::lease::LeaseState;
 use weir_coordinator::control_plane::{
     ControlPlane, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
-    Queues, Refusal, RefusedOrders, Registration, Report, ServiceWeights, Settings, UdpFlow, UdpMeasurement,
+    Queues, Refusal, RefusedOrders, Registration, Report, SenderState, ServiceWeights, Settings, UdpFlow,
+    UdpMeasurement,
 };
 use weir_coordinator::quota::CoflowUsage;
 use weir_core::allocation::Allocation;
@@ -32,7 +33,7 @@ fn report_all_hosts(plane: &mut ControlPlane, now: f64) {
 
 /// A host reports a flow that has sent nothing so far, and confirms its last order.
 fn report_flow(plane: &mut ControlPlane, host: u32, key: FlowKey, now: f64) {
-    let flows = vec![FlowProgress { key, sent: 0, closed: false }];
+    let flows = vec![FlowProgress::new(key, 0, SenderState::Ready)];
     let applied = (1, plane.host_statuses()[host as usize].ordered_seq);
     plane.report(host, &Report { applied, flows, ..Report::default() }, now);
 }
@@ -124,7 +125,7 @@ fn flows_per_host_and_in_all_are_limited() {
     assert_eq!(plane.register("b", two.clone(), 0.0), Ok(true));
     plane.deregister("b", 0.0).unwrap();
     // Flows of completed coflows count until the coflow is removed.
-    let progress = FlowProgress { key: flow_key("a", 0), sent: 1, closed: true };
+    let progress = FlowProgress::new(flow_key("a", 0), 1, SenderState::Completed);
     plane.report(0, &Report { applied: (1, 0), flows: vec![progress], ..Report::default() }, 0.1);
     let three = registration(&[(0, 1, 1.0), (0, 2, 1.0), (0, 3, 1.0)]);
     assert_eq!(plane.register("c", three.clone(), 1.0), limit_reached("flows of a host", 3));
@@ -155,7 +156,11 @@ fn weir_estimates_sizes_from_the_reported_bytes_of_completed_flows() {
         }
         let progress = flows.iter_mut().map(|(key, (sent, rate))| {
             *sent += estimate_sent_bytes(*rate, INTERVAL);
-            FlowProgress { key: key.clone(), sent: *sent as u64, closed: step == 750 && *key == completed }
+            FlowProgress::new(
+                key.clone(),
+                *sent as u64,
+                if step == 750 && *key == completed { SenderState::Completed } else { SenderState::Ready },
+            )
         });
         let report = Report {
             applied: (1, plane.host_statuses()[0].ordered_seq),
@@ -210,7 +215,8 @@ fn orders_follow_the_schedule_and_carry_changes_only() {
     report_flows(&mut plane, 1, Vec::new(), 0.008);
     assert!(plane.tick(0.008).iter().all(|(_, order)| only_renews(order)));
     // While the first coflow has flows, its ports go to no other coflow. It completes on both hosts here.
-    let to_progress = |coflow, flow, sent| FlowProgress { key: flow_key(coflow, flow), sent, closed: true };
+    let to_progress =
+        |coflow, flow, sent| FlowProgress::new(flow_key(coflow, flow), sent, SenderState::Completed);
     report_flows(
         &mut plane,
         1,
@@ -256,7 +262,7 @@ fn two_lost_orders_in_a_row_do_not_end_a_lease() {
                 let _ = lease_state.accept(order, Duration::from_secs_f64(now));
             }
             assert!(
-                step == 0 || lease_state.rate(&flow_key("a", 0), Duration::from_secs_f64(now)).is_some(),
+                step == 0 || lease_state.rates(Duration::from_secs_f64(now)).next().is_some(),
                 "orders {first} and {} were lost, and the lease ended at step {step}",
                 first + 1
             );
@@ -348,7 +354,7 @@ fn orders_carry_changed_queues_once() {
 fn flows_reported_by_a_switch_are_rejected() {
     let mut plane = control_plane("saath", 1).with_switches(vec![vec![Some(1)]]);
     plane.register("a", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
-    let progress = FlowProgress { key: flow_key("a", 0), sent: 5, closed: true };
+    let progress = FlowProgress::new(flow_key("a", 0), 5, SenderState::Completed);
     let (peer, demand) = ([10, 0, 0, 1].into(), Demand::Unknown);
     let observed =
         ObservedConnections { application: "web".into(), peer, open_connections: 1, sent_bytes: 5, demand };
@@ -529,7 +535,7 @@ fn restarted_control_plane_sends_equal_orders_within_two_intervals() {
         ["long", "short"].map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate)
     };
     let report_flows = |plane: &mut ControlPlane, applied, now| {
-        let to_progress = |id, sent| FlowProgress { key: flow_key(id, 0), sent, closed: false };
+        let to_progress = |id, sent| FlowProgress::new(flow_key(id, 0), sent, SenderState::Ready);
         let flows = vec![to_progress("long", 20_000_000), to_progress("short", 0)];
         plane.report(0, &Report { applied, flows, ..Report::default() }, now);
     };
@@ -576,7 +582,7 @@ fn policy_change_keeps_the_progress_of_coflows() {
     plane.register("short", registration(&[(0, 2, 5e5)]), 0.0).unwrap();
     plane.register("long", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
     let report_sent = |plane: &mut ControlPlane, sent, now| {
-        let flows = vec![FlowProgress { key: flow_key("long", 0), sent, closed: false }];
+        let flows = vec![FlowProgress::new(flow_key("long", 0), sent, SenderState::Ready)];
         plane.report(0, &Report { applied: (1, 0), flows, ..Report::default() }, now);
     };
     report_sent(&mut plane, 0, 0.0);
@@ -618,7 +624,7 @@ fn implausible_entries_are_rejected_and_counted() {
     report_all_hosts(&mut plane, 0.0);
     plane.tick(0.0);
     let report_sent = |plane: &mut ControlPlane, host, key, sent, now| {
-        let flows = vec![FlowProgress { key, sent, closed: false }];
+        let flows = vec![FlowProgress::new(key, sent, SenderState::Ready)];
         plane.report(host, &Report { applied: (1, 1), flows, ..Report::default() }, now);
     };
     report_sent(&mut plane, 0, flow_key("a", 0), 1000, 0.01);
@@ -649,7 +655,7 @@ fn first_report_is_limited_by_the_time_since_the_registration() {
     plane.register("new", coflow(), 1.0).unwrap();
     plane.restore("stored", coflow(), None, 1.0).unwrap();
     for id in ["new", "stored"] {
-        let flows = vec![FlowProgress { key: flow_key(id, 0), sent: 900_000_000_000_000, closed: false }];
+        let flows = vec![FlowProgress::new(flow_key(id, 0), 900_000_000_000_000, SenderState::Ready)];
         plane.report(0, &Report { flows, ..Report::default() }, 1.1);
     }
     let sent = |plane: &ControlPlane, id| plane.coflow_status(id).unwrap().flows[0].sent_bytes;
@@ -657,7 +663,12 @@ fn first_report_is_limited_by_the_time_since_the_registration() {
     assert_eq!(plane.rejected_entries().above_link_rate, 1);
     // The bytes of a program that handed its socket over too early are accepted once the link can have carried them.
     let report_new = |plane: &mut ControlPlane, now| {
-        let flows = vec![FlowProgress { key: flow_key("new", 0), sent: 1_000_000, closed: false }];
+        let flows = vec![FlowProgress {
+            key: flow_key("new", 0),
+            sent: 1_000_000,
+            state: SenderState::Ready,
+            gated: false,
+        }];
         plane.report(0, &Report { flows, ..Report::default() }, now);
         sent(plane, "new")
     };
@@ -676,7 +687,7 @@ fn flows_without_reports_progress_at_their_ordered_rate() {
     plane.register("c", registration(&[(3, 2, 1e9)]), 0.0).unwrap();
     let report_flows = |plane: &mut ControlPlane, host: u32, flows: &[(&str, u64)], now| {
         let to_progress =
-            |&(id, sent): &(&str, u64)| FlowProgress { key: flow_key(id, 0), sent, closed: false };
+            |&(id, sent): &(&str, u64)| FlowProgress::new(flow_key(id, 0), sent, SenderState::Ready);
         let applied = (1, plane.host_statuses()[host as usize].ordered_seq);
         let report = Report { applied, flows: flows.iter().map(to_progress).collect(), ..Report::default() };
         plane.report(host, &report, now);
@@ -904,7 +915,7 @@ fn ordered_limits(plane: &mut ControlPlane, now: f64) -> Vec<(u32, String, u32, 
         let to = (0..HOSTS).find(|&to| peer == std::net::IpAddr::from(address(to))).unwrap();
         let rate = match rate {
             OrderedRate::Rate(rate) => Some((rate as f64 / 1e3).round() as u64),
-            OrderedRate::Unlimited | OrderedRate::Removed => None,
+            _ => None,
         };
         (host, application.to_string(), to, rate)
     };
@@ -1200,11 +1211,7 @@ proptest! {
                         *sent_bytes.entry(*generation).or_default() += sent;
                     }
                     let rejected = plane.rejected_entries().former_generation;
-                    let progress = |(&generation, &sent)| FlowProgress {
-                        key: FlowKey { coflow: Arc::clone(&coflow), generation, flow: 0 },
-                        sent,
-                        closed: false,
-                    };
+                    let progress = |(&generation, &sent)| FlowProgress::new(FlowKey { coflow: Arc::clone(&coflow), generation, flow: 0 }, sent, SenderState::Ready);
                     let flows = sent_bytes.iter().map(progress).collect();
                     plane.report(0, &Report { applied: lease.applied(), flows, ..Report::default() }, now);
                     if is_registered {

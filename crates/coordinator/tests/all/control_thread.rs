@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 use weir_coordinator::control_plane::{
-    ControlPlane, FlowProgress, Link, NetworkLinks, OrderedRate, Refusal, Registration, Report, Settings,
-    Transfer,
+    ControlPlane, FlowProgress, Link, NetworkLinks, OrderedRate, Refusal, Registration, Report, SenderState,
+    Settings, Transfer,
 };
 use weir_coordinator::control_thread::{Handle, RequestError, start};
 use weir_core::model::ServiceNames;
@@ -87,7 +87,7 @@ fn connected_host_receives_changes_and_renewals() {
         assert!(handle.subscribe_to_orders(HOSTS as u32).await.unwrap().is_none());
         let mut orders = handle.subscribe_to_orders(0).await.unwrap().unwrap();
         let start_time = Instant::now();
-        let progress = FlowProgress { key: key("a"), sent: 0, closed: false };
+        let progress = FlowProgress::new(key("a"), 0, SenderState::Ready);
         handle.report(0, Report { flows: vec![progress], ..Report::default() }).await.unwrap();
         let first = report_until_order(&handle, 0, &mut orders).await;
         assert!(first.is_full && first.epoch == 3);
@@ -104,7 +104,7 @@ fn connected_host_receives_changes_and_renewals() {
         // One renewal every three intervals. After a late renewal, the next one is sent in its turn, so after less than three
         // intervals; two renewals take at least three intervals.
         assert!(elapsed >= Duration::from_millis(4 * 24), "{elapsed:?}");
-        let progress = FlowProgress { key: key("a"), sent: 1_000_000, closed: true };
+        let progress = FlowProgress::new(key("a"), 1_000_000, SenderState::Completed);
         handle
             .report(0, Report { applied: (3, applied_seq), flows: vec![progress], ..Report::default() })
             .await

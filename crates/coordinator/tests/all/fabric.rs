@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use weir_coordinator::control_plane::{
-    ControlPlane, FlowKey, FlowProgress, OrderedRate, Registration, Report, Settings, Transfer,
+    ControlPlane, FlowKey, FlowProgress, OrderedRate, Registration, Report, SenderState, Settings, Transfer,
 };
 use weir_core::model::{
     CoflowSpec, FlowSpec, LinkBudget, NodeId, Routes, ServiceNames, Topology, TopologyTemplate, Trunks,
@@ -106,7 +106,11 @@ fn live_ccts(policy: &str, topology: &Topology, workload: &Workload) -> Vec<f64>
                 ends[*coflow] = ends[*coflow].max(end);
             }
             flow.sent_bytes += sent.min(remaining);
-            let progress = FlowProgress { key: flow.key.clone(), sent: flow.sent_bytes as u64, closed };
+            let progress = FlowProgress::new(
+                flow.key.clone(),
+                flow.sent_bytes as u64,
+                if closed { SenderState::Completed } else { SenderState::Ready },
+            );
             reports[flow.spec.src as usize].flows.push(progress);
             !closed
         });
@@ -124,11 +128,7 @@ fn live_ccts(policy: &str, topology: &Topology, workload: &Workload) -> Vec<f64>
             plane.register(&id, registration, coflow.arrival.get()).unwrap();
             for (number, spec) in (0u32..).zip(&coflow.flows) {
                 let key = flow_key(&id, number);
-                reports[spec.src as usize].flows.push(FlowProgress {
-                    key: key.clone(),
-                    sent: 0,
-                    closed: false,
-                });
+                reports[spec.src as usize].flows.push(FlowProgress::new(key.clone(), 0, SenderState::Ready));
                 let flow = SentFlow { key: key.clone(), spec: *spec, sent_bytes: 0.0, rate: 0 };
                 flows.insert(key, (index, flow));
             }

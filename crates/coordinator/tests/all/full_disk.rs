@@ -11,7 +11,7 @@ use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
-use weir_coordinator::control_plane::{FlowKey, FlowProgress, Order, OrderedRate, Report};
+use weir_coordinator::control_plane::{FlowKey, FlowProgress, Order, OrderedRate, Report, SenderState};
 use weir_coordinator::store::{Store, StoreError, Table, verify};
 
 use crate::api::{CONFIG, TIMEOUT, TestServer, get, get_text, put, send_json_request};
@@ -283,7 +283,7 @@ fn coordinator_on_a_full_disk_serves_and_refuses_changes_until_space_returns() {
     // This coflow completes, and cannot be removed from the store yet.
     let generation = runtime.block_on(server.registry().coflow("c2")).unwrap().registration.generation;
     let key = FlowKey { coflow: "c2".into(), generation, flow: 0 };
-    let progress = FlowProgress { key, sent: 1_000_000_000, closed: true };
+    let progress = FlowProgress::new(key, 1_000_000_000, SenderState::Completed);
     let report = Report { flows: vec![progress], ..Report::default() };
     runtime.block_on(server.registry().handle().report(0, report)).unwrap();
     assert_eq!(get(&server, "/v1/coflows/c2").1["completed"], true);

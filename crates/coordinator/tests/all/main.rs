@@ -17,6 +17,7 @@ mod error_cases;
 mod expiry;
 mod fabric;
 mod flood;
+mod flow_states;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod overlay;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::api::{TIMEOUT, TestServer, get, get_text, put, send_json_request, send_raw};
 use serde_json::{Value, json};
 use weir_proto::{
-    Demand, FlowKey, FlowProgress, ObservedConnections, Queues, RefusedOrders, Report, UnclassifiedShare,
+    Demand, FlowKey, FlowProgress, ObservedConnections, Queues, RefusedOrders, Report, SenderState,
+    UnclassifiedShare,
 };
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -69,7 +70,7 @@ fn completed_coflows_are_not_restarted() {
     let generation = generation(&server, "c1");
     for host in 0..2 {
         let key = FlowKey { coflow: "c1".into(), generation, flow: host };
-        let progress = FlowProgress { key, sent: 5, closed: true };
+        let progress = FlowProgress::new(key, 5, SenderState::Completed);
         let report = Report { flows: vec![progress], ..Report::default() };
         send_report(&server, host, report);
     }
@@ -94,10 +95,12 @@ fn coflow_registered_again_starts_without_bytes_of_the_former_one() {
         assert_eq!(generation(&server, "c1"), registered);
         assert!(former.iter().all(|&former| former < registered), "{registered} after {former:?}");
         // The agent still has a socket of each former registration.
-        let progress = |&generation| FlowProgress {
-            key: FlowKey { coflow: "c1".into(), generation, flow: 0 },
-            sent: 1_000_000,
-            closed: true,
+        let progress = |&generation| {
+            FlowProgress::new(
+                FlowKey { coflow: "c1".into(), generation, flow: 0 },
+                1_000_000,
+                SenderState::Completed,
+            )
         };
         let flows = former.iter().map(progress).collect();
         send_report(&server, 0, Report { flows, ..Report::default() });

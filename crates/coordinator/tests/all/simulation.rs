@@ -13,11 +13,11 @@ use crate::small_cluster::{
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use weir_agent::lease::{LeaseState, RefusalReason};
-use weir_agent::report_delta::{ReportDelta, ReportHistory, max_report_interval};
+use weir_agent::lease::{FlowLimit, LeaseState, RefusalReason};
+use weir_agent::report_delta::{OpenFlow, ReportDelta, ReportHistory, max_report_interval};
 use weir_coordinator::control_plane::{
     ControlPlane, Demand, FlowKey, FlowProgress, Mark, ObservedConnections, Order, OrderedRate, Registration,
-    RejectedEntries, Report, ServiceWeights, Settings, UdpFlow, UdpMeasurement,
+    RejectedEntries, Report, SenderState, ServiceWeights, Settings, UdpFlow, UdpMeasurement,
 };
 use weir_core::units::Rate;
 
@@ -133,7 +133,7 @@ impl Simulation {
     /// Falsifies a report: too many bytes, too few or none, and a flow of another host. Does not report own flows as
     /// completed early: they would continue without a rate, which no part of Weir can detect.
     fn falsify(&mut self, flows: &mut Vec<FlowProgress>) {
-        for progress in flows.iter_mut().filter(|progress| !progress.closed) {
+        for progress in flows.iter_mut().filter(|progress| progress.state != SenderState::Completed) {
             progress.sent = match self.random.next_u32() % 4 {
                 0 => progress.sent,
                 1 => 0,
@@ -144,7 +144,7 @@ impl Simulation {
         let is_own = |key: &FlowKey| flows.iter().any(|progress| progress.key == *key);
         let mut all = self.coflows.keys().map(|id| flow_key(id, 0));
         if let Some(key) = all.rfind(|key| !is_own(key)) {
-            flows.push(FlowProgress { key, sent: u64::MAX, closed: true });
+            flows.push(FlowProgress::new(key, u64::MAX, SenderState::Completed));
         }
     }
 
@@ -352,15 +352,21 @@ fn run_simulation(
                     agent.report_delta.open_flow(key.clone());
                 }
                 let equal_share = LINK_RATE / incomplete.len().max(1) as f64;
-                let ordered = agent.lease_state.rate(&key, Duration::from_secs_f64(now));
-                let rate = ordered.map_or(equal_share, |rate| rate as f64);
+                let rate = match agent.lease_state.flow_limit(&key, Duration::from_secs_f64(now)) {
+                    FlowLimit::Rate(rate) => rate as f64,
+                    _ => equal_share,
+                };
                 let sent = agent.sent_bytes.entry(key.clone()).or_insert(0.0);
                 let was_completed = *sent >= size;
                 *sent = (*sent + rate * INTERVAL).min(size);
                 if *sent >= size && !was_completed {
-                    agent.report_delta.end_flow(key.clone(), sent.floor() as u64);
+                    agent.report_delta.end_flow(key.clone(), sent.floor() as u64, SenderState::Completed);
                 }
-                flows.push(FlowProgress { key, sent: sent.floor() as u64, closed: *sent >= size });
+                flows.push(FlowProgress::new(
+                    key,
+                    sent.floor() as u64,
+                    if *sent >= size { SenderState::Completed } else { SenderState::Ready },
+                ));
             }
             let (applied, down) = (agent.lease_state.applied(), agent.is_down);
             let mut measurements = udp_measurements(host);
@@ -380,9 +386,11 @@ fn run_simulation(
                     agent.report_delta.report_unconfirmed();
                 }
                 let lease_state = &agent.lease_state;
-                let open = flows.iter().filter(|progress| !progress.closed);
-                let open =
-                    open.map(|progress| (&progress.key, progress.sent, lease_state.rate(&progress.key, now)));
+                let open = flows.iter().filter(|progress| progress.state != SenderState::Completed);
+                let open = open.map(|FlowProgress { key, sent, state, gated }| {
+                    let limit = lease_state.flow_limit(key, now);
+                    (key, OpenFlow { sent: *sent, limit, state: *state, is_gated: *gated })
+                });
                 let changes = agent.report_delta.take_changes(open, now);
                 // UDP is measured every six steps.
                 let udp_measurements = if step % 6 == 0 { measurements } else { Vec::new() };

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::kernel::{CounterReading, RateBounds, acked_bytes, pacing_rate};
 use crate::wait::wait_for;
@@ -239,6 +239,58 @@ fn sockets_send_at_the_ordered_rate() {
     });
 }
 
+/// A program that has handed over a socket and writes nothing holds no link. It is served when it writes.
+#[test]
+fn idle_program_leaves_its_link_to_others_until_it_writes() {
+    let _turn = lock_tests();
+    let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    coordinator.register("idle", &[(0, 1, 1e12)]);
+    coordinator.register("busy", &[(0, 1, 1e12)]);
+    let running = RunningAgent::start(address, 0);
+    wait_for("the host", || coordinator.present_host_count() == 1);
+    let agent = Agent::connect(running.local_socket()).unwrap();
+    let (idle, busy) = (MeasuredConnection::new(), MeasuredConnection::new());
+    busy.send_continuously();
+    agent.hand_over("idle", 0, &idle.stream).unwrap();
+    agent.hand_over("busy", 0, &busy.stream).unwrap();
+    let has_link = |flow: &MeasuredConnection| {
+        pacing_rate(&flow.stream).is_some_and(|rate| rate as f64 > 0.95 * EXPECTED_PAYLOAD_RATE)
+    };
+    let handed_over = Instant::now();
+    wait_for("the link for the busy program", || has_link(&busy));
+    eprintln!("the busy program has the link after {:?}", handed_over.elapsed());
+    wait_for("the rate of the order", || {
+        let rate = busy.measure_rate(Duration::from_secs(1));
+        rate.is_within(0.95 * EXPECTED_PAYLOAD_RATE, 1.05 * EXPECTED_PAYLOAD_RATE)
+    });
+    // The fastest of several switches is that of the mechanism: another program may delay the others.
+    let mut fastest = [Duration::MAX; 2];
+    for round in 1..=10 {
+        let wrote = Instant::now();
+        (&idle.stream).write_all(&vec![0; 400_000]).unwrap();
+        while !has_link(&idle) || has_link(&busy) {
+            assert!(wrote.elapsed() < Duration::from_secs(5), "the program that writes has no link");
+            thread::sleep(Duration::from_micros(200));
+        }
+        fastest[0] = fastest[0].min(wrote.elapsed());
+        let mut drained = None;
+        while !has_link(&busy) {
+            assert!(wrote.elapsed() < Duration::from_secs(20), "the idle program keeps the link");
+            if idle.received_bytes() == round * 400_000 {
+                drained.get_or_insert_with(Instant::now);
+            }
+            thread::sleep(Duration::from_micros(200));
+        }
+        fastest[1] = fastest[1].min(drained.map_or(Duration::ZERO, |since| since.elapsed()));
+    }
+    eprintln!(
+        "a program that writes has the link after {:?}; after its last byte, the other one after {:?}",
+        fastest[0], fastest[1]
+    );
+    assert!(fastest[0] < Duration::from_millis(20), "{fastest:?}");
+    assert!(fastest[1] < Duration::from_millis(100), "{fastest:?}");
+}
+
 /// The coordinator is killed, and another one with a higher epoch starts. Traffic continues throughout, unpaced after
 /// the lease.
 #[test]
@@ -249,9 +301,10 @@ fn sockets_are_unpaced_a_lease_after_the_coordinator_is_killed() {
     let running = RunningAgent::start(address, 0);
     let agent = Agent::connect(running.local_socket()).unwrap();
     let wire = MeasuredConnection::new();
+    // A flow that begins without data waits for a packet at the rate of the reserve.
+    wire.send_continuously();
     agent.hand_over("a", 0, &wire.stream).unwrap();
     wire.wait_for_pacing_rate();
-    wire.send_continuously();
     let paced = wire.measure_rate(Duration::from_secs(1));
     assert!(paced.may_be_under(1.1 * LINK_RATE), "{paced:?} bytes/s");
     coordinator.stop();

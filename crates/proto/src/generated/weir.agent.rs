@@ -105,9 +105,9 @@ pub struct Report {
     /// The bytes that each of these flows has sent since its start.
     #[prost(uint64, repeated, tag = "4")]
     pub sent_bytes: ::prost::alloc::vec::Vec<u64>,
-    /// The indices into `flows` of the flows that have ended, rising.
+    /// The indices into `flows` of the flows that have completed, rising: the receiver has acknowledged all data.
     #[prost(uint32, repeated, tag = "5")]
-    pub closed_flows: ::prost::alloc::vec::Vec<u32>,
+    pub completed_flows: ::prost::alloc::vec::Vec<u32>,
     /// The names of the applications with observed connections. Sorted by application and address, each pair once.
     #[prost(string, tag = "6")]
     pub observed_applications: ::prost::alloc::string::String,
@@ -139,6 +139,16 @@ pub struct Report {
     /// The interfaces that differ from the agent's orders now, sorted by name.
     #[prost(message, repeated, tag = "15")]
     pub conflicts: ::prost::alloc::vec::Vec<Conflict>,
+    /// The indices into `flows` of the flows with a connection and without data to send, rising. A flow is at most one of completed, idle
+    /// and lost; if it is none of them, it has data to send.
+    #[prost(uint32, repeated, tag = "16")]
+    pub idle_flows: ::prost::alloc::vec::Vec<u32>,
+    /// The indices into `flows` of the flows that have lost their connection, rising. Their next connection continues them.
+    #[prost(uint32, repeated, tag = "17")]
+    pub lost_flows: ::prost::alloc::vec::Vec<u32>,
+    /// The indices into `flows` of the flows whose programs write only while the agent allows it, rising.
+    #[prost(uint32, repeated, tag = "18")]
+    pub gated_flows: ::prost::alloc::vec::Vec<u32>,
 }
 /// The number of kernel objects that the agent restored after another process removed or changed them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -222,7 +232,7 @@ pub struct Order {
     /// The flows whose rates change.
     #[prost(message, optional, tag = "5")]
     pub flows: ::core::option::Option<FlowKeys>,
-    /// The rate of each of these flows. 0: removed. 1: unlimited (plain TCP). n >= 2: the rate n - 1.
+    /// The rate of each of these flows. 0: removed. 1: unlimited (plain TCP). 2: paused (for gated flows). n >= 3: the rate n - 2.
     #[prost(uint64, repeated, tag = "6")]
     pub rates: ::prost::alloc::vec::Vec<u64>,
     /// The interfaces whose queues change, rising. Numbers are those of the host's links, from 0.
@@ -261,7 +271,7 @@ pub struct Order {
     /// 16 bytes for each peer: its address; IPv4 is mapped.
     #[prost(bytes = "vec", tag = "18")]
     pub limited_addresses: ::prost::alloc::vec::Vec<u8>,
-    /// The rate of all observed connections of the application with each peer, in the encoding of `rates`.
+    /// The rate of all observed connections of the application with each peer, in the encoding of `rates`; never paused.
     #[prost(uint64, repeated, tag = "19")]
     pub limit_rates: ::prost::alloc::vec::Vec<u64>,
     /// The indices into `interfaces` of the interfaces with guaranteed weights, rising. Guaranteed weights hold without a coordinator;

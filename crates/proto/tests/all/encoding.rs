@@ -10,8 +10,8 @@ use prost::Message;
 use weir_proto::{
     Conflict, ConflictReason, Demand, FlowKey, FlowProgress, Limit, MAX_CONFLICTS, MAX_ID_LENGTH,
     MAX_OBSERVED, MAX_REPORT_BYTES, MAX_REPORTED_FLOWS, MAX_UDP_FLOWS, Mark, MessageError,
-    ObservedConnections, Order, OrderedRate, Queues, RefusedOrders, Report, RestoredObjects, UdpFlow,
-    UdpMeasurement, UnclassifiedShare, wire,
+    ObservedConnections, Order, OrderedRate, Queues, RefusedOrders, Report, RestoredObjects, SenderState,
+    UdpFlow, UdpMeasurement, UnclassifiedShare, wire,
 };
 
 fn any_flow_key() -> impl Strategy<Value = FlowKey> {
@@ -23,7 +23,8 @@ fn any_ordered_rate() -> impl Strategy<Value = OrderedRate> {
     prop_oneof![
         Just(OrderedRate::Removed),
         Just(OrderedRate::Unlimited),
-        (1..u64::MAX).prop_map(OrderedRate::Rate)
+        Just(OrderedRate::Paused),
+        (1..u64::MAX - 1).prop_map(OrderedRate::Rate)
     ]
 }
 
@@ -75,7 +76,8 @@ fn any_limits() -> impl Strategy<Value = Vec<Limit>> {
         peer,
         rate,
     };
-    btree_map(("[!-~]{1,3}", any_peer()), any_ordered_rate(), 0..20)
+    let rate = any_ordered_rate().prop_filter("limits are not paused", |rate| *rate != OrderedRate::Paused);
+    btree_map(("[!-~]{1,3}", any_peer()), rate, 0..20)
         .prop_map(move |limits| limits.into_iter().map(limit).collect())
 }
 
@@ -106,8 +108,14 @@ fn any_order() -> impl Strategy<Value = Order> {
 }
 
 fn any_report() -> impl Strategy<Value = Report> {
-    let to_progress = |(key, (sent, closed)): (FlowKey, (u64, bool))| FlowProgress { key, sent, closed };
-    let flows = btree_map(any_flow_key(), any::<(u64, bool)>(), 0..20);
+    let to_progress = |(key, (sent, state, gated))| FlowProgress { key, sent, state, gated };
+    let state = prop_oneof![
+        Just(SenderState::Ready),
+        Just(SenderState::Idle),
+        Just(SenderState::Lost),
+        Just(SenderState::Completed)
+    ];
+    let flows = btree_map(any_flow_key(), (any::<u64>(), state, any::<bool>()), 0..20);
     let observed = btree_map(("[!-~]{1,3}", any_peer()), (any::<(u32, u64)>(), any_demand()), 0..20);
     let to_observed = |((application, peer), (counts, demand)): ((String, IpAddr), ((u32, u64), Demand))| {
         let (application, (open_connections, sent_bytes)) = (application.into(), counts);
@@ -234,12 +242,23 @@ fn malformed_reports_are_refused() {
         ),
         (report("a", &[2], &[1, 1]), MessageError::Unsorted("flow indices")),
         (
-            wire::Report { closed_flows: vec![1, 0], ..report("a", &[2], &[0, 1]) },
-            MessageError::Unsorted("closed flows"),
+            wire::Report { completed_flows: vec![1, 0], ..report("a", &[2], &[0, 1]) },
+            MessageError::Unsorted("completed flows"),
         ),
         (
-            wire::Report { closed_flows: vec![1], ..report("a", &[1], &[0]) },
-            MessageError::IndexOutOfRange { list: "closed flows", index: 1, count: 1 },
+            wire::Report { lost_flows: vec![1], ..report("a", &[1], &[0]) },
+            MessageError::IndexOutOfRange { list: "lost flows", index: 1, count: 1 },
+        ),
+        (
+            wire::Report { gated_flows: vec![1], ..report("a", &[1], &[0]) },
+            MessageError::IndexOutOfRange { list: "gated flows", index: 1, count: 1 },
+        ),
+        (
+            wire::Report { idle_flows: vec![1], lost_flows: vec![1], ..report("a", &[2], &[0, 1]) },
+            MessageError::Invalid {
+                field: "state of a reported flow",
+                expected: "at most one of completed, idle and lost",
+            },
         ),
         (observed_report("a", &[1], 1, &[]), length_mismatch("observed connections", 0, 1)),
         (observed_report("a", &[1], 0, &[1]), length_mismatch("bytes of addresses", 0, 16)),
@@ -396,6 +415,10 @@ fn malformed_orders_are_refused() {
             order_with_limits("a", &[too_many as u32], too_many, too_many),
             MessageError::TooMany { list: "limits", count: too_many, max: MAX_OBSERVED },
         ),
+        (
+            wire::Order { limit_rates: vec![2], ..order_with_limits("a", &[1], 1, 1) },
+            MessageError::Invalid { field: "rate of a limit", expected: "a rate, unlimited or removed" },
+        ),
         (order_with_guarantees(&[0, 0]), MessageError::Unsorted("guaranteed interfaces")),
         (
             order_with_guarantees(&[1]),
@@ -423,7 +446,8 @@ fn largest_report_fits_max_report() {
     let to_progress = |at| FlowProgress {
         key: FlowKey { coflow: id(at).into(), generation: u64::MAX, flow: u32::MAX },
         sent: u64::MAX,
-        closed: true,
+        state: SenderState::Completed,
+        gated: true,
     };
     let observed_entry = |at| ObservedConnections {
         application: id(at).into(),

@@ -1,0 +1,186 @@
+//! Pushes to each program what the senders of its gated flows may do.
+//!
+//! Only the newest permission of a flow waits for its program, so a program that does not read takes bounded memory. All pauses of a
+//! program have one lease, that of the coordinator's orders: one message renews it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+/// Why the sender of a flow writes without a rate although the flow is not scheduled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unscheduled {
+    NoLease,
+    UnknownCoflow,
+    UnknownFlow,
+}
+
+impl fmt::Display for Unscheduled {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Unscheduled::NoLease => "the agent has no valid order of a coordinator",
+            Unscheduled::UnknownCoflow => {
+                "no order names the coflow; expected a registered coflow with flows of this host"
+            }
+            Unscheduled::UnknownFlow => {
+                "no order names the flow; expected a flow of the registration that this host sends, and that has not completed"
+            }
+        })
+    }
+}
+
+/// What the sender of a gated flow may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permission {
+    /// Write nothing while the lease holds.
+    Pause,
+    /// Write at this rate, in bytes of packets per second.
+    Rate(u64),
+    /// Write without a rate. The reason, if the flow is not scheduled.
+    Free(Option<Unscheduled>),
+}
+
+/// A flow as its program names it.
+type FlowName = (Arc<str>, u32);
+
+/// The programs with gated flows.
+#[derive(Debug, Default)]
+pub struct Gates {
+    programs: BTreeMap<u64, Program>,
+}
+
+#[derive(Debug, Default)]
+struct Program {
+    permissions: BTreeMap<FlowName, Permission>,
+    /// The flows whose permission the program has not received.
+    pending: BTreeSet<FlowName>,
+    /// The end of the lease that the program has received last.
+    known_lease_end: Duration,
+    /// Signals that a message waits.
+    wake: Arc<Notify>,
+}
+
+impl Program {
+    fn is_paused(&self) -> bool {
+        self.permissions.values().any(|permission| *permission == Permission::Pause)
+    }
+}
+
+impl Gates {
+    /// Adds a program. Returns what signals that a message for it waits.
+    pub fn add_program(&mut self, program_id: u64) -> Arc<Notify> {
+        Arc::clone(&self.programs.entry(program_id).or_default().wake)
+    }
+
+    /// Removes a program.
+    pub fn remove_program(&mut self, program_id: u64) {
+        self.programs.remove(&program_id);
+    }
+
+    /// Sets what the sender of a flow may do.
+    pub fn set(&mut self, program_id: u64, coflow: &Arc<str>, flow: u32, permission: Permission) {
+        let Some(program) = self.programs.get_mut(&program_id) else { return };
+        let name = (Arc::clone(coflow), flow);
+        if program.permissions.insert(name.clone(), permission) != Some(permission) {
+            program.pending.insert(name);
+            program.wake.notify_one();
+        }
+    }
+
+    /// Forgets a flow.
+    pub fn remove(&mut self, program_id: u64, coflow: &Arc<str>, flow: u32) {
+        if let Some(program) = self.programs.get_mut(&program_id) {
+            let name = (Arc::clone(coflow), flow);
+            program.permissions.remove(&name);
+            program.pending.remove(&name);
+        }
+    }
+
+    /// Renews the lease of pauses if an eighth of it has passed since the program received its end. O(flows of the programs).
+    pub fn renew(&mut self, lease_end: Duration, lease: Duration) {
+        for program in self.programs.values_mut() {
+            if lease_end >= program.known_lease_end + lease / 8 && program.is_paused() {
+                program.wake.notify_one();
+            }
+        }
+    }
+
+    /// Takes the next message for a program; none if it has all. Pauses hold for `remaining`, which is until `lease_end`.
+    pub fn next_message(
+        &mut self,
+        program_id: u64,
+        lease_end: Duration,
+        remaining: Duration,
+    ) -> Option<String> {
+        let program = self.programs.get_mut(&program_id)?;
+        let lease_ms = remaining.as_millis();
+        let Some((coflow, flow)) = program.pending.pop_first() else {
+            if lease_end <= program.known_lease_end || !program.is_paused() {
+                return None;
+            }
+            program.known_lease_end = lease_end;
+            return Some(format!("renew {lease_ms}"));
+        };
+        let permission = program.permissions.get(&(Arc::clone(&coflow), flow))?;
+        Some(match permission {
+            Permission::Pause => {
+                program.known_lease_end = lease_end;
+                format!("pause {coflow} {flow} {lease_ms}")
+            }
+            Permission::Rate(rate) => format!("go {coflow} {flow} {rate}"),
+            Permission::Free(None) => format!("go {coflow} {flow} free"),
+            Permission::Free(Some(reason)) => format!("go {coflow} {flow} free {reason}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn messages(gates: &mut Gates, lease_end: Duration) -> Vec<String> {
+        std::iter::from_fn(|| gates.next_message(1, lease_end, SECOND)).collect()
+    }
+
+    #[test]
+    fn only_the_newest_permission_of_a_flow_waits() {
+        let mut gates = Gates::default();
+        gates.add_program(1);
+        let coflow: Arc<str> = "c".into();
+        for round in 0..1000 {
+            for flow in 0..3 {
+                gates.set(1, &coflow, flow, Permission::Rate(round));
+            }
+        }
+        gates.set(1, &coflow, 1, Permission::Pause);
+        gates.set(1, &coflow, 2, Permission::Free(Some(Unscheduled::NoLease)));
+        gates.set(2, &coflow, 0, Permission::Pause);
+        let expected =
+            ["go c 0 999", "pause c 1 1000", "go c 2 free the agent has no valid order of a coordinator"];
+        assert_eq!(messages(&mut gates, SECOND), expected);
+        gates.set(1, &coflow, 0, Permission::Rate(999));
+        assert!(messages(&mut gates, SECOND).is_empty());
+        gates.set(1, &coflow, 0, Permission::Free(None));
+        gates.remove(1, &coflow, 1);
+        assert_eq!(messages(&mut gates, SECOND), ["go c 0 free"]);
+    }
+
+    #[test]
+    fn one_message_renews_all_pauses_of_a_program() {
+        let mut gates = Gates::default();
+        gates.add_program(1);
+        let coflow: Arc<str> = "c".into();
+        (0..3).for_each(|flow| gates.set(1, &coflow, flow, Permission::Pause));
+        assert_eq!(messages(&mut gates, SECOND).len(), 3);
+        assert!(messages(&mut gates, SECOND).is_empty());
+        assert_eq!(messages(&mut gates, 2 * SECOND), ["renew 1000"]);
+        (0..3).for_each(|flow| gates.set(1, &coflow, flow, Permission::Rate(5)));
+        assert_eq!(messages(&mut gates, 3 * SECOND).len(), 3);
+        assert!(messages(&mut gates, 4 * SECOND).is_empty());
+    }
+}

@@ -1,0 +1,173 @@
+//! Tests senders of the library with a coordinator and an agent that stops, exits or returns, as processes on loopback.
+
+use std::io::{Read, Write};
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use weir_client::{
+    Agent, AgentError, Coflow, Coordinator, Flow, FlowReceiver, FlowSender, Registration, Route, send_flow,
+};
+
+use crate::client::{CONFIG, ConnectedAgent, TIMEOUT};
+use crate::common::serving::CoordinatorProcess;
+use crate::common::{TestDir, wait_for};
+
+const LEASE: Duration = Duration::from_secs(1);
+
+/// The rate of a link, in bytes per second.
+const LINK_RATE: f64 = 2e6;
+
+/// A flow that sends until it is dropped, and the bytes that have arrived.
+struct EndlessFlow {
+    received: Arc<AtomicU64>,
+    canceller: weir_client::SendCanceller,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl EndlessFlow {
+    fn start(agent: &Arc<Agent>, coflow: &str) -> EndlessFlow {
+        let receiver = FlowReceiver::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let route = Route::direct(receiver.address()).unwrap();
+        let received = Arc::new(AtomicU64::new(0));
+        let (agent, count) = (Arc::clone(agent), Arc::clone(&received));
+        let (name, sender_name) = (coflow.to_owned(), coflow.to_owned());
+        let (give_canceller, canceller) = mpsc::channel();
+        let send = move || {
+            let mut sender = FlowSender::new(&sender_name, 0, route).unwrap().with_agent(&agent);
+            give_canceller.send(sender.canceller()).unwrap();
+            while sender.write_all(&[0; 1 << 16]).is_ok() {}
+        };
+        let receive = move || {
+            let mut flow = receiver.receive(&name, 0, TIMEOUT).unwrap();
+            flow.set_reconnect_timeout(Duration::from_millis(1));
+            let mut buffer = vec![0; 1 << 16];
+            while let Ok(length @ 1..) = flow.read(&mut buffer) {
+                count.fetch_add(length as u64, Ordering::Relaxed);
+            }
+        };
+        let threads = vec![thread::spawn(send), thread::spawn(receive)];
+        EndlessFlow { received, canceller: canceller.recv().unwrap(), threads }
+    }
+
+    fn received_bytes(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for EndlessFlow {
+    fn drop(&mut self) {
+        self.canceller.cancel();
+        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+    }
+}
+
+/// Processes, and coflows `first` and `second` of one flow each.
+struct Bed {
+    dir: TestDir,
+    coordinator_process: CoordinatorProcess,
+    coordinator: Coordinator,
+    agent_process: ConnectedAgent,
+    agent: Arc<Agent>,
+}
+
+impl Bed {
+    fn start() -> Bed {
+        let dir = TestDir::new();
+        dir.write("serve.toml", &CONFIG.replace("20s", &format!("{}s", LEASE.as_secs())));
+        let coordinator_process = CoordinatorProcess::start(&dir.path("serve.toml"));
+        let agent_process = ConnectedAgent::start(&dir, &coordinator_process);
+        let coordinator = Coordinator::local(&coordinator_process.api_address).unwrap();
+        let agent = Arc::new(Agent::connect(&agent_process.local_socket).unwrap());
+        for coflow in ["first", "second"] {
+            let flow = Flow { from: "a".to_owned(), to: "b".to_owned(), bytes: None };
+            let registration = Registration { flows: vec![flow], ..Registration::default() };
+            Coflow::register(&coordinator, coflow, &registration).unwrap();
+        }
+        let bed = Bed { dir, coordinator_process, coordinator, agent_process, agent };
+        for coflow in ["first", "second"] {
+            wait_for("an order", || !bed.rate_of(coflow).is_null());
+        }
+        bed
+    }
+
+    fn rate_of(&self, coflow: &str) -> serde_json::Value {
+        self.coordinator.get(&format!("/v1/coflows/{coflow}")).unwrap()["flows"][0]["rate"].clone()
+    }
+
+    /// Starts flow `first`, which takes the link, and a flow of coflow `second`, which then waits.
+    fn start_flows(&self) -> (EndlessFlow, EndlessFlow) {
+        let first = EndlessFlow::start(&self.agent, "first");
+        wait_for("data of the first flow", || first.received_bytes() > 100_000);
+        let second = EndlessFlow::start(&self.agent, "second");
+        wait_for("a pause", || self.rate_of("second")["bytes_per_second"] == 0.0);
+        (first, second)
+    }
+}
+
+#[test]
+fn paused_sender_writes_freely_a_lease_after_its_agent_is_stopped_and_waits_again_when_it_continues() {
+    let bed = Bed::start();
+    let (_first, second) = bed.start_flows();
+    thread::sleep(LEASE / 5);
+    let before = second.received_bytes();
+    thread::sleep(2 * LEASE);
+    assert_eq!(second.received_bytes(), before, "the pause is renewed");
+    let process = Pid::from_raw(bed.agent_process.child.id() as i32);
+    kill(process, Signal::SIGSTOP).unwrap();
+    let stop = Instant::now();
+    wait_for("data of the paused flow", || second.received_bytes() > before + 1_000_000);
+    // The last renewal was sent at most a quarter of the lease before the stop.
+    assert!(stop.elapsed() > LEASE / 2, "{:?}", stop.elapsed());
+    kill(process, Signal::SIGCONT).unwrap();
+    wait_for("a pause", || {
+        let before = second.received_bytes();
+        thread::sleep(LEASE / 5);
+        second.received_bytes() == before
+    });
+}
+
+#[test]
+fn senders_write_freely_after_their_agent_is_killed_and_follow_the_next_one() {
+    let mut bed = Bed::start();
+    let (first, second) = bed.start_flows();
+    let before = second.received_bytes();
+    bed.agent_process.child.kill().unwrap();
+    bed.agent_process.child.wait().unwrap();
+    wait_for("data of the paused flow", || second.received_bytes() > before + 1_000_000);
+    bed.agent_process = ConnectedAgent::start(&bed.dir, &bed.coordinator_process);
+    let received = || first.received_bytes() + second.received_bytes();
+    let mut rate = f64::INFINITY;
+    wait_for("the rate of the link", || {
+        let (before, start) = (received(), Instant::now());
+        thread::sleep(LEASE / 2);
+        rate = (received() - before) as f64 / start.elapsed().as_secs_f64();
+        rate < 1.2 * LINK_RATE
+    });
+    assert!(rate > 0.5 * LINK_RATE, "{rate}");
+    // The program's own requests use the next agent, too.
+    let refused = bed.agent.mark_done("third", 0).unwrap_err();
+    assert!(matches!(refused, AgentError::Refused(_)), "{refused}");
+}
+
+#[test]
+fn unscheduled_flow_has_a_reason() {
+    let bed = Bed::start();
+    for (coflow, flow, reason) in
+        [("unregistered", 0, "no order names the coflow"), ("first", 1, "no order names the flow")]
+    {
+        let receiver = FlowReceiver::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let route = Route::direct(receiver.address()).unwrap();
+        let reader = thread::spawn(move || {
+            receiver.receive(coflow, flow, TIMEOUT).unwrap().read_to_end(&mut Vec::new()).unwrap()
+        });
+        let sent = send_flow(&*bed.agent, coflow, flow, route, &mut &[1; 1000][..]).unwrap();
+        assert_eq!(reader.join().unwrap(), 1000);
+        let unpaced = sent.unpaced.unwrap();
+        assert!(unpaced.to_string().contains(reason), "{unpaced}");
+    }
+}

@@ -1,0 +1,121 @@
+//! Tests of what the control plane does with the states of flows at their senders.
+
+use weir_coordinator::control_plane::{ControlPlane, FlowProgress, OrderedRate, Report, SenderState};
+
+use crate::small_cluster::{HOSTS, INTERVAL, control_plane, flow_key, registration};
+
+/// What a host reports about flow 0 of a coflow.
+fn report(
+    plane: &mut ControlPlane,
+    host: u32,
+    coflow: &str,
+    sent: u64,
+    state: SenderState,
+    gated: bool,
+    now: f64,
+) {
+    let progress = FlowProgress { key: flow_key(coflow, 0), sent, state, gated };
+    let applied = (1, plane.host_statuses()[host as usize].ordered_seq);
+    plane.report(host, &Report { applied, flows: vec![progress], ..Report::default() }, now);
+}
+
+/// A control plane with coflows of one flow from host 0 to host 1, in their order, which all have data.
+fn plane_with_coflows(ids: &[&str], bytes: f64) -> ControlPlane {
+    let mut plane = control_plane("saath", 1);
+    for host in 0..HOSTS {
+        plane.report(host, &Report::default(), 0.0);
+    }
+    for id in ids {
+        plane.register(id, registration(&[(0, 1, bytes)]), 0.0).unwrap();
+        report(&mut plane, 0, id, 0, SenderState::Ready, false, 0.0);
+    }
+    plane
+}
+
+fn ordered_rates<const N: usize>(plane: &ControlPlane, ids: [&str; N]) -> [Option<OrderedRate>; N] {
+    ids.map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate)
+}
+
+const FULL_RATE: OrderedRate = OrderedRate::Rate(980_100);
+const RESERVE_RATE: OrderedRate = OrderedRate::Rate(9_900);
+
+/// A gated flow without a rate is paused, and leaves the reserve to flows that are not gated.
+#[test]
+fn gated_flows_are_paused_instead_of_sharing_the_reserve() {
+    let mut plane = plane_with_coflows(&["a", "b", "c"], 1e6);
+    let rates = |plane: &mut ControlPlane, now| {
+        plane.tick(now);
+        ordered_rates(plane, ["a", "b", "c"]).map(Option::unwrap)
+    };
+    // Both waiting flows share the reserve.
+    assert_eq!(rates(&mut plane, 0.0), [FULL_RATE, OrderedRate::Rate(4_950), OrderedRate::Rate(4_950)]);
+    report(&mut plane, 0, "b", 0, SenderState::Ready, true, INTERVAL);
+    assert_eq!(rates(&mut plane, INTERVAL), [FULL_RATE, OrderedRate::Paused, OrderedRate::Rate(9_900)]);
+    report(&mut plane, 0, "a", 0, SenderState::Ready, true, 2.0 * INTERVAL);
+    report(&mut plane, 0, "b", 0, SenderState::Ready, false, 2.0 * INTERVAL);
+    assert_eq!(
+        rates(&mut plane, 2.0 * INTERVAL),
+        [FULL_RATE, OrderedRate::Rate(4_950), OrderedRate::Rate(4_950)]
+    );
+}
+
+/// Saath, 4.3: a flow without data leaves its ports to others, and gets them back with new data.
+#[test]
+fn idle_flow_leaves_its_ports_to_others_until_it_has_data() {
+    let mut plane = plane_with_coflows(&["a", "b"], 1e9);
+    let rates = |plane: &mut ControlPlane, now| {
+        plane.tick(now);
+        ordered_rates(plane, ["a", "b"]).map(Option::unwrap)
+    };
+    assert_eq!(rates(&mut plane, 0.0), [FULL_RATE, RESERVE_RATE]);
+    let mut now = INTERVAL;
+    for (state, expected) in [
+        (SenderState::Idle, [RESERVE_RATE, FULL_RATE]),
+        (SenderState::Ready, [FULL_RATE, RESERVE_RATE]),
+        (SenderState::Lost, [RESERVE_RATE, FULL_RATE]),
+        (SenderState::Ready, [FULL_RATE, RESERVE_RATE]),
+    ] {
+        report(&mut plane, 0, "a", 5_000, state, false, now);
+        assert_eq!(rates(&mut plane, now), expected, "{state:?}");
+        // An idle flow makes no estimated progress.
+        if state != SenderState::Ready {
+            assert_eq!(plane.coflow_status("a").unwrap().flows[0].sent_bytes, 5_000.0);
+        }
+        now += INTERVAL;
+    }
+}
+
+/// A flow that has not been reported since its registration has data until its grace period ends, unless its first report says otherwise.
+#[test]
+fn first_report_of_an_idle_flow_ends_its_grace_period() {
+    let mut plane = plane_with_coflows(&["a", "b"], 1e9);
+    plane.register("c", registration(&[(2, 1, 1e9)]), 0.0).unwrap();
+    for id in ["a", "b"] {
+        report(&mut plane, 0, id, 0, SenderState::Idle, false, INTERVAL);
+    }
+    report(&mut plane, 2, "c", 0, SenderState::Idle, false, INTERVAL);
+    plane.tick(INTERVAL);
+    let waiting = [Some(OrderedRate::Rate(3_300)); 3];
+    assert_eq!(ordered_rates(&plane, ["a", "b", "c"]), waiting);
+}
+
+/// An agent whose reports show no progress, although it says that the flow has data, holds no link.
+#[test]
+fn flow_without_reported_progress_counts_as_idle() {
+    let mut plane = plane_with_coflows(&["a", "b"], 1e9);
+    let (mut now, mut progress) = (0.0, 0);
+    let mut run_until = |plane: &mut ControlPlane, end: f64, sent| {
+        while now < end {
+            now += INTERVAL;
+            progress += 1;
+            report(plane, 0, "a", sent, SenderState::Ready, false, now);
+            report(plane, 0, "b", progress, SenderState::Ready, false, now);
+            plane.tick(now);
+        }
+        ordered_rates(plane, ["a", "b"]).map(Option::unwrap)
+    };
+    assert_eq!(run_until(&mut plane, 2.9, 5_000), [FULL_RATE, RESERVE_RATE]);
+    assert_eq!(run_until(&mut plane, 3.1, 5_000), [RESERVE_RATE, FULL_RATE]);
+    assert_eq!(run_until(&mut plane, 9.0, 5_000), [RESERVE_RATE, FULL_RATE]);
+    assert_eq!(run_until(&mut plane, 9.01, 5_001), [FULL_RATE, RESERVE_RATE]);
+}
