@@ -16,7 +16,7 @@ use weir_coordinator::control_plane::{
     ControlPlane, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
     Queues, Refusal, RefusedOrders, Registration, Report, ServiceWeights, Settings, UdpFlow, UdpMeasurement,
 };
-use weir_coordinator::quota::CoflowUsage;
+use weir_coordinator::quota::{CoflowQuota, CoflowUsage};
 use weir_core::allocation::Allocation;
 use weir_core::model::{ServiceNames, SizesUnknown, View};
 use weir_core::policy::{AnyPolicy, Policy, build};
