@@ -164,8 +164,15 @@ impl PolicyState {
         let policy = if spec == configured_policy {
             config.policy.clone()
         } else {
-            validate_policy(spec, "policy in the store", &sensitivity_table, &config.names)
-                .map_err(|error| error.to_string())?
+            let file = "policy in the store";
+            match validate_policy(spec, file, &sensitivity_table, &config.names, config.settings.interval) {
+                // An earlier version accepted it.
+                Err(error @ PolicyError::NotEnforceable(_)) => {
+                    warn!(%error, "stored policy ignored; the configured one applies");
+                    config.policy.clone()
+                }
+                policy => policy.map_err(|error| error.to_string())?,
+            }
         };
         let weights = load_weights(config, store)?;
         let configured_weights = config.weights.clone();
@@ -572,7 +579,9 @@ impl Registry {
     /// policy is unchanged.
     pub async fn set_policy(&self, actor: &Actor, spec: PolicySpec) -> Result<(), Problem> {
         let mut policy_state = self.policy_state.lock().await;
-        let policy = validate_policy(spec.clone(), "tree", &policy_state.sensitivity_table, &self.names)?;
+        let interval = self.handle.interval().as_secs_f64();
+        let table = &policy_state.sensitivity_table;
+        let policy = validate_policy(spec.clone(), "tree", table, &self.names, interval)?;
         let build = || policy.build(&self.names, &policy_state.weights);
         let stored_override = |spec: &PolicySpec| Override {
             set: spec.clone(),
@@ -722,6 +731,7 @@ fn validate_policy(
     file: &str,
     table: &SensitivityTable,
     names: &ServiceNames,
+    interval: f64,
 ) -> Result<ValidatedPolicy, PolicyError> {
     let find_table = |name: &str| {
         if name == REGISTERED_TABLE {
@@ -730,7 +740,7 @@ fn validate_policy(
         let expected = format!("expected `{REGISTERED_TABLE}`, the table of PUT /v1/sensitivity");
         Err(TraceError::Io { file: format!("table `{name}`"), source: std::io::Error::other(expected) })
     };
-    ValidatedPolicy::new(spec, file, &find_table, names)
+    ValidatedPolicy::new(spec, file, &find_table, names, interval)
 }
 
 /// The problem of a policy that cannot schedule the registered coflows.

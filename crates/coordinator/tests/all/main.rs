@@ -20,6 +20,7 @@ mod flood;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod overlay;
+mod policies;
 mod problems;
 mod quotas;
 mod relays;
