@@ -208,7 +208,8 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
         service.as_ref().map(|value| services::read_services(&fields, value, has_allocator)).transpose()?;
     let services::ServiceTables { names, weights, excess } = services.unwrap_or_default();
     let throttling = settings::read_throttling(&fields, throttling, &addresses, settings.interval)?;
-    let policy = policy::read_policy(&fields, policy_value, folder, &names, !hosts.is_empty())?;
+    let policy =
+        policy::read_policy(&fields, policy_value, folder, &names, !hosts.is_empty(), settings.interval)?;
     let queues = queues::read_queue_assignment(&fields, queues, saba, &names)?;
     let budget = settings::read_budget(&fields, unclassified, queues)?;
     let settings = Settings { budget, ..settings };

@@ -36,7 +36,7 @@ use weir_core::tree::TreeError;
 use weir_core::units::{Bytes, Rate, Time};
 use weir_proto::{FRAME_BYTES, MAX_FLOWS_PER_HOST, PAYLOAD_BYTES, estimate_sent_bytes, is_id};
 
-use crate::quota::{ServiceQuota, UsageByService};
+use crate::quota::UsageByService;
 use crate::values::WEIGHT_RANGE;
 
 mod allocator;
@@ -711,34 +711,6 @@ impl ControlPlane {
             }
         }
         Ok(())
-    }
-
-    /// Checks the quota of a service for a new coflow. A repeated registration adds none.
-    ///
-    /// # Errors
-    /// [`Refusal::QuotaReached`]
-    pub fn check_new_quota(
-        &self,
-        id: &str,
-        registration: &Registration,
-        quota: Option<&ServiceQuota>,
-    ) -> Result<(), Refusal> {
-        let Some(quota) = quota.filter(|_| !self.coflows.contains_key(id)) else { return Ok(()) };
-        self.usage.check_new(&registration.service, registration.flows.len(), quota)
-    }
-
-    /// Checks the quota of a service for an update of its coflow with this number of flows.
-    ///
-    /// # Errors
-    /// [`Refusal::QuotaReached`]
-    pub fn check_update_quota(
-        &self,
-        id: &str,
-        flows: usize,
-        quota: Option<&ServiceQuota>,
-    ) -> Result<(), Refusal> {
-        let (Some(quota), Some(coflow)) = (quota, self.coflows.get(id)) else { return Ok(()) };
-        self.usage.check_update(&coflow.registration.service, coflow.flows.len(), flows, quota)
     }
 
     /// Adds a coflow and its flows to the counts, or removes them if `is_added` is false.

@@ -23,7 +23,7 @@ use crate::control_plane::{
     CoflowOutline, CoflowStatus, CoflowSummary, ControlPlane, Decision, FlowAllocation, HostStatus, Refusal,
     Registration, RejectedEntries, ServiceWeights, Transfer,
 };
-use crate::quota::{ServiceQuota, UsageByService};
+use crate::quota::{CoflowQuota, ServiceQuota, UsageByService};
 
 mod duration_stats;
 mod histogram;
@@ -310,7 +310,8 @@ impl Handle {
         quota: Option<ServiceQuota>,
     ) -> Result<bool, RequestError> {
         let register = move |state: &mut State| {
-            state.plane.check_new_quota(&id, &registration, quota.as_ref())?;
+            let Registration { service, flows, .. } = &registration;
+            state.plane.check_new_quota(&id, service, flows.len(), quota.as_ref())?;
             state.plane.register(&id, registration, state.now())
         };
         Ok(self.call(register).await??)

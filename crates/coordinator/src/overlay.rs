@@ -24,7 +24,7 @@ use weir_proto::relay::{MAX_RELAY_COFLOWS, RelayOrder, RelayPeer, RelayReport};
 
 use crate::config;
 use crate::control_plane::Refusal;
-use crate::quota::{ServiceQuota, UsageByService};
+use crate::quota::{CoflowQuota, UsageByService};
 
 mod bandwidth;
 mod coflow;
@@ -198,39 +198,6 @@ impl Overlay {
             flow_count.saturating_sub(coflow.registration.flows.len()),
             usize::from(is_completed),
         )
-    }
-
-    /// Checks the quota of a service for a new coflow. A repeated registration adds none.
-    ///
-    /// # Errors
-    /// [`Refusal::QuotaReached`]
-    pub fn check_new_quota(
-        &self,
-        id: &str,
-        registration: &Registration,
-        quota: Option<&ServiceQuota>,
-    ) -> Result<(), Refusal> {
-        let Some(quota) = quota.filter(|_| !self.numbers.contains_key(id)) else { return Ok(()) };
-        self.usage.check_new(&registration.service, registration.flows.len(), quota)
-    }
-
-    /// Checks the quota of a service for an update of its coflow with this number of flows.
-    ///
-    /// # Errors
-    /// [`Refusal::QuotaReached`]
-    pub fn check_update_quota(
-        &self,
-        id: &str,
-        flows: usize,
-        quota: Option<&ServiceQuota>,
-    ) -> Result<(), Refusal> {
-        let (Some(quota), Some(coflow)) = (quota, self.coflow(id)) else { return Ok(()) };
-        self.usage.check_update(&coflow.service, coflow.registration.flows.len(), flows, quota)
-    }
-
-    /// Coflows and flows of each service.
-    pub fn usage_by_service(&self) -> &UsageByService {
-        &self.usage
     }
 
     /// Removes a coflow, active or completed.
@@ -465,5 +432,15 @@ impl Overlay {
 
     fn coflow(&self, id: &str) -> Option<&Coflow> {
         self.numbers.get(id).and_then(|number| self.coflows.get(number))
+    }
+}
+
+impl CoflowQuota for Overlay {
+    fn usage_by_service(&self) -> &UsageByService {
+        &self.usage
+    }
+
+    fn service_and_flow_count(&self, id: &str) -> Option<(&str, usize)> {
+        self.coflow(id).map(|coflow| (&*coflow.service, coflow.registration.flows.len()))
     }
 }

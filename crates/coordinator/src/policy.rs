@@ -12,6 +12,10 @@ use weir_core::tree::TreeSpec;
 use weir_trace::TraceError;
 use weir_trace::tree::{self, TableLoader};
 
+mod simulation_only;
+
+pub use simulation_only::{NotEnforceable, SIMULATION_ONLY, SimulationOnly, check_enforceable};
+
 /// A policy in a configuration or a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", try_from = "PolicySpecFields")]
@@ -90,19 +94,23 @@ pub enum PolicyError {
     /// The text is not a policy tree, or the tree does not fit these services.
     #[error(transparent)]
     Tree(#[from] TraceError),
+    /// Agents cannot enforce the policy, or that of a leaf.
+    #[error("{0}")]
+    NotEnforceable(NotEnforceable),
 }
 
 impl ValidatedPolicy {
-    /// Validates a policy for all of `names`. `file` is the name of a tree in errors, and `tables` loads the sensitivity tables
-    /// of a tree.
+    /// Validates a policy for all of `names`, and for schedules at this interval in seconds. `file` is the name of a tree in errors, and
+    /// `tables` loads the sensitivity tables of a tree.
     ///
     /// # Errors
-    /// [`PolicyError`]: the policy or the tree is invalid.
+    /// [`PolicyError`]: the policy or the tree is invalid, or agents cannot enforce it.
     pub fn new(
         spec: PolicySpec,
         file: &str,
         tables: &TableLoader<'_>,
         names: &ServiceNames,
+        interval: f64,
     ) -> Result<ValidatedPolicy, PolicyError> {
         let tree = match &spec {
             PolicySpec::Policy(spec) => match build(spec)? {
@@ -113,6 +121,14 @@ impl ValidatedPolicy {
                 Some(tree::read_with_tables(text.as_bytes(), file, tables, Some(names))?)
             }
         };
+        let leaves = tree.iter().flat_map(TreeSpec::leaf_policies);
+        let named = match &spec {
+            PolicySpec::Policy(spec) => Some(&**spec),
+            PolicySpec::Tree(_) => None,
+        };
+        for spec in leaves.chain(named) {
+            check_enforceable(spec, interval).map_err(PolicyError::NotEnforceable)?;
+        }
         Ok(ValidatedPolicy { spec, tree })
     }
 

@@ -229,7 +229,7 @@ impl From<TraceError> for Problem {
 impl From<PolicyError> for Problem {
     fn from(error: PolicyError) -> Problem {
         match error {
-            PolicyError::Params(error) => {
+            PolicyError::Params(_) | PolicyError::NotEnforceable(_) => {
                 let text = error.to_string();
                 let (wrong, expected) = text.rsplit_once("expected ").unwrap_or((&text, "another policy"));
                 let wrong = wrong.trim_end_matches([':', ';', ' ']);

@@ -54,31 +54,50 @@ impl UsageByService {
     pub fn of(&self, service: &str) -> CoflowUsage {
         self.0.get(service).copied().unwrap_or_default()
     }
+}
 
-    /// Checks the quota for a new coflow.
+/// Registered coflows, of which each service has a quota: those of the control plane, and those between regions.
+pub trait CoflowQuota {
+    /// Coflows and flows of each service.
+    fn usage_by_service(&self) -> &UsageByService;
+
+    /// The service of a registered coflow, and the number of its flows.
+    fn service_and_flow_count(&self, id: &str) -> Option<(&str, usize)>;
+
+    /// Checks the quota of a service for a new coflow with this number of flows. A repeated registration adds none.
     ///
     /// # Errors
     /// [`Refusal::QuotaReached`]
-    pub fn check_new(&self, service: &str, flows: usize, quota: &ServiceQuota) -> Result<(), Refusal> {
-        check(service, "coflows", self.of(service).coflows.saturating_add(1), quota.coflows)?;
-        self.check_update(service, 0, flows, quota)
+    fn check_new_quota(
+        &self,
+        id: &str,
+        service: &str,
+        flows: usize,
+        quota: Option<&ServiceQuota>,
+    ) -> Result<(), Refusal> {
+        let Some(quota) = quota.filter(|_| self.service_and_flow_count(id).is_none()) else { return Ok(()) };
+        let usage = self.usage_by_service().of(service);
+        check(service, "coflows", usage.coflows.saturating_add(1), quota.coflows)?;
+        check(service, "flows", usage.flows.saturating_add(flows), quota.flows)
     }
 
-    /// Checks the quota for the flows that replace those of a coflow. An update with fewer flows is always within the quota.
+    /// Checks the quota of a service for the flows that replace those of its coflow. An update with fewer flows is always within the quota.
     ///
     /// # Errors
     /// [`Refusal::QuotaReached`]
-    pub fn check_update(
+    fn check_update_quota(
         &self,
-        service: &str,
-        former_flows: usize,
+        id: &str,
         flows: usize,
-        quota: &ServiceQuota,
+        quota: Option<&ServiceQuota>,
     ) -> Result<(), Refusal> {
+        let (Some(quota), Some((service, former_flows))) = (quota, self.service_and_flow_count(id)) else {
+            return Ok(());
+        };
         if flows <= former_flows {
             return Ok(());
         }
-        let others = self.of(service).flows.saturating_sub(former_flows);
+        let others = self.usage_by_service().of(service).flows.saturating_sub(former_flows);
         check(service, "flows", others.saturating_add(flows), quota.flows)
     }
 }

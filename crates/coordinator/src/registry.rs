@@ -145,6 +145,60 @@ struct PolicyState {
     sensitivity_table: SensitivityTable,
 }
 
+impl PolicyState {
+    /// Loads the values that clients set from the store.
+    fn load(config: &Config, store: &Store) -> Result<PolicyState, String> {
+        let stored_table =
+            store.get::<String>(Table::Settings, SENSITIVITY_KEY).map_err(|error| error.to_string())?;
+        let sensitivity_table = match stored_table {
+            Some(text) => sensitivity::parse(&text, "table").map_err(|error| {
+                store.damaged_record(Table::Settings, SENSITIVITY_KEY, error.to_string()).to_string()
+            })?,
+            None => SensitivityTable::default(),
+        };
+        let configured_policy = config.policy.spec().clone();
+        let stored: Option<Override<PolicySpec>> =
+            store.get(Table::Settings, POLICY_KEY).map_err(|error| error.to_string())?;
+        let spec =
+            stored.map_or(configured_policy.clone(), |stored| stored.value_for(configured_policy.clone()));
+        let policy = if spec == configured_policy {
+            config.policy.clone()
+        } else {
+            let file = "policy in the store";
+            match validate_policy(spec, file, &sensitivity_table, &config.names, config.settings.interval) {
+                // An earlier version accepted it.
+                Err(error @ PolicyError::NotEnforceable(_)) => {
+                    warn!(%error, "stored policy ignored; the configured one applies");
+                    config.policy.clone()
+                }
+                policy => policy.map_err(|error| error.to_string())?,
+            }
+        };
+        let weights = load_weights(config, store)?;
+        let configured_weights = config.weights.clone();
+        Ok(PolicyState { policy, configured_policy, weights, configured_weights, sensitivity_table })
+    }
+}
+
+/// The weights of services, configured or set by a client.
+fn load_weights(config: &Config, store: &Store) -> Result<BTreeMap<String, f64>, String> {
+    let mut weights = config.weights.clone();
+    let stored: Vec<(String, Override<Option<f64>>)> =
+        store.records(Table::Weights).map_err(|error| error.to_string())?;
+    for (name, stored) in stored {
+        let weight = stored.value_for(config.weights.get(&name).copied());
+        if let Some(weight) = weight.filter(|weight| !WEIGHT_RANGE.contains(weight)) {
+            let reason = format!("weight {weight}; expected {}", expected_weight());
+            return Err(store.damaged_record(Table::Weights, &name, reason).to_string());
+        }
+        match weight {
+            Some(weight) => weights.insert(name, weight),
+            None => weights.remove(&name),
+        };
+    }
+    Ok(weights)
+}
+
 /// A service.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct ServiceState {
@@ -198,53 +252,16 @@ impl Registry {
         overlay: Option<OverlayHandle>,
     ) -> Result<Registry, String> {
         let audit = open_audit_log(config)?;
-        let stored_table =
-            store.get::<String>(Table::Settings, SENSITIVITY_KEY).map_err(|error| error.to_string())?;
-        let table = match stored_table {
-            Some(text) => sensitivity::parse(&text, "table").map_err(|error| {
-                store.damaged_record(Table::Settings, SENSITIVITY_KEY, error.to_string()).to_string()
-            })?,
-            None => SensitivityTable::default(),
-        };
-        let configured = config.policy.spec().clone();
-        let stored: Option<Override<PolicySpec>> =
-            store.get(Table::Settings, POLICY_KEY).map_err(|error| error.to_string())?;
-        let spec = stored.map_or(configured.clone(), |stored| stored.value_for(configured.clone()));
-        let policy = if spec == configured {
-            config.policy.clone()
-        } else {
-            validate_policy(spec, "policy in the store", &table, &config.names)
-                .map_err(|error| error.to_string())?
-        };
-        let mut weights = config.weights.clone();
-        let stored: Vec<(String, Override<Option<f64>>)> =
-            store.records(Table::Weights).map_err(|error| error.to_string())?;
-        for (name, stored) in stored {
-            let weight = stored.value_for(config.weights.get(&name).copied());
-            if let Some(weight) = weight.filter(|weight| !WEIGHT_RANGE.contains(weight)) {
-                let reason = format!("weight {weight}; expected {}", expected_weight());
-                return Err(store.damaged_record(Table::Weights, &name, reason).to_string());
-            }
-            match weight {
-                Some(weight) => weights.insert(name, weight),
-                None => weights.remove(&name),
-            };
-        }
+        let policy_state = PolicyState::load(config, &store)?;
+        let PolicyState { policy, weights, sensitivity_table, .. } = &policy_state;
         handle
-            .set_policy(policy.build(&config.names, &weights))
+            .set_policy(policy.build(&config.names, weights))
             .await
             .map_err(|error| format!("policy: {error}"))?;
         let port_map = Arc::new(PortMap::new(config.hosts.len(), &config.switches));
-        let sharing = sharing::SharingState::new(config, &port_map, &table, &weights, &store)?;
+        let sharing = sharing::SharingState::new(config, &port_map, sensitivity_table, weights, &store)?;
         let host_numbers =
             (0u32..).zip(&config.hosts).map(|(number, host)| (host.name.clone(), number)).collect();
-        let policy_state = PolicyState {
-            policy,
-            configured_policy: configured,
-            weights,
-            configured_weights: config.weights.clone(),
-            sensitivity_table: table,
-        };
         let registry = Registry {
             handle,
             overlay,
@@ -264,16 +281,21 @@ impl Registry {
             audit,
             framework_quota: config.limits.framework,
         };
-        registry.restore().await?;
-        registry.restore_overlay().await.map_err(|error| error.to_string())?;
-        let sharing = registry.sharing.lock().await;
-        registry.send_all_queues(&sharing).await.map_err(|stopped| stopped.to_string())?;
-        drop(sharing);
-        let policy_state = registry.policy_state.lock().await;
-        let (epoch, policy, weights) = (registry.epoch(), policy_state.policy.spec(), &policy_state.weights);
-        registry.audit.note_start(json!({ "epoch": epoch, "policy": policy, "weights": weights }));
-        drop(policy_state);
+        registry.start().await?;
         Ok(registry)
+    }
+
+    /// Applies the store's coflows and the queues to the control plane and the overlay, and notes the start in the audit log.
+    async fn start(&self) -> Result<(), String> {
+        self.restore().await?;
+        self.restore_overlay().await.map_err(|error| error.to_string())?;
+        let sharing = self.sharing.lock().await;
+        self.send_all_queues(&sharing).await.map_err(|stopped| stopped.to_string())?;
+        drop(sharing);
+        let policy_state = self.policy_state.lock().await;
+        let (epoch, policy, weights) = (self.epoch(), policy_state.policy.spec(), &policy_state.weights);
+        self.audit.note_start(json!({ "epoch": epoch, "policy": policy, "weights": weights }));
+        Ok(())
     }
 
     /// Registers the coflows of the store.
@@ -557,7 +579,9 @@ impl Registry {
     /// policy is unchanged.
     pub async fn set_policy(&self, actor: &Actor, spec: PolicySpec) -> Result<(), Problem> {
         let mut policy_state = self.policy_state.lock().await;
-        let policy = validate_policy(spec.clone(), "tree", &policy_state.sensitivity_table, &self.names)?;
+        let interval = self.handle.interval().as_secs_f64();
+        let table = &policy_state.sensitivity_table;
+        let policy = validate_policy(spec.clone(), "tree", table, &self.names, interval)?;
         let build = || policy.build(&self.names, &policy_state.weights);
         let stored_override = |spec: &PolicySpec| Override {
             set: spec.clone(),
@@ -707,6 +731,7 @@ fn validate_policy(
     file: &str,
     table: &SensitivityTable,
     names: &ServiceNames,
+    interval: f64,
 ) -> Result<ValidatedPolicy, PolicyError> {
     let find_table = |name: &str| {
         if name == REGISTERED_TABLE {
@@ -715,7 +740,7 @@ fn validate_policy(
         let expected = format!("expected `{REGISTERED_TABLE}`, the table of PUT /v1/sensitivity");
         Err(TraceError::Io { file: format!("table `{name}`"), source: std::io::Error::other(expected) })
     };
-    ValidatedPolicy::new(spec, file, &find_table, names)
+    ValidatedPolicy::new(spec, file, &find_table, names, interval)
 }
 
 /// The problem of a policy that cannot schedule the registered coflows.

@@ -21,6 +21,7 @@ pub(super) fn read_policy(
     folder: &Path,
     names: &ServiceNames,
     has_hosts: bool,
+    interval: f64,
 ) -> Result<ValidatedPolicy, TraceError> {
     let value = match &value {
         Some(value) => value,
@@ -30,7 +31,7 @@ pub(super) fn read_policy(
     let spec = fields.read_string(value, EXPECTED_POLICY)?;
     let tables = |file: &str| sensitivity::read(&folder.join(file));
     let policy = match spec.strip_prefix(TREE_PREFIX) {
-        None => ValidatedPolicy::new(PolicySpec::Policy(spec.to_owned()), "policy", &tables, names),
+        None => ValidatedPolicy::new(PolicySpec::Policy(spec.to_owned()), "policy", &tables, names, interval),
         Some("" | "-") => return Err(fields.value_error(value, "a file name after `tree:`")),
         Some(file) => {
             let path = folder.join(file);
@@ -42,7 +43,7 @@ pub(super) fn read_policy(
             let tree_folder = path.parent().unwrap_or(folder);
             let name = path.display().to_string();
             let tables = |file: &str| tree::read_named_table(tree_folder, file, &name);
-            ValidatedPolicy::new(PolicySpec::Tree(text), &name, &tables, names)
+            ValidatedPolicy::new(PolicySpec::Tree(text), &name, &tables, names, interval)
         }
     };
     policy.map_err(|error| match error {
@@ -51,6 +52,7 @@ pub(super) fn read_policy(
             fields.value_error(value, &toml_fields::expectation(ParamsError::UnknownPolicy { name, known }))
         }
         PolicyError::Params(error) => fields.value_error(value, &toml_fields::expectation(error)),
+        PolicyError::NotEnforceable(error) => fields.value_error(value, &toml_fields::expectation(error)),
         PolicyError::Tree(error) => error,
     })
 }

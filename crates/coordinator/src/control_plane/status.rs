@@ -7,7 +7,7 @@ use weir_core::allocation::Allocation;
 use weir_proto::{Conflict, FlowKey, OrderedRate, RefusedOrders, RestoredObjects};
 
 use super::{Coflow, CoflowOutline, ControlPlane, Registration, RejectedEntries, Transfer};
-use crate::quota::UsageByService;
+use crate::quota::{CoflowQuota, UsageByService};
 
 /// A coflow in a list of coflows.
 #[derive(Debug, Clone, PartialEq)]
@@ -110,11 +110,6 @@ impl ControlPlane {
         (self.coflows.len(), self.flow_count)
     }
 
-    /// Coflows and flows of each service.
-    pub fn usage_by_service(&self) -> &UsageByService {
-        &self.usage
-    }
-
     /// Whether a coflow has completed; `None` if it is not registered.
     pub fn is_completed(&self, id: &str) -> Option<bool> {
         self.coflows.get(id).map(|coflow| coflow.completed_at.is_some())
@@ -205,5 +200,15 @@ impl ControlPlane {
             conflicts: host.conflicts.clone(),
         };
         self.hosts.iter().map(to_status).collect()
+    }
+}
+
+impl CoflowQuota for ControlPlane {
+    fn usage_by_service(&self) -> &UsageByService {
+        &self.usage
+    }
+
+    fn service_and_flow_count(&self, id: &str) -> Option<(&str, usize)> {
+        self.coflows.get(id).map(|coflow| (&*coflow.registration.service, coflow.flows.len()))
     }
 }

@@ -15,6 +15,7 @@ use crate::control_plane::{CoflowOutline, Refusal, UnknownName};
 use crate::events::EventKind;
 use crate::overlay::{ABANDONMENT_TIMEOUT, CoflowStatus, Flow, Handle, Overlay, Registration, Restored};
 use crate::problem::{Location, Problem};
+use crate::quota::CoflowQuota;
 use crate::store::{StoreError, Table};
 
 /// A coflow between regions in the store.
@@ -82,7 +83,8 @@ impl Registry {
         }
         let quota = self.quota_of(actor);
         let registered = handle.call(|overlay, now| {
-            overlay.check_new_quota(id, &registration, quota.as_ref())?;
+            let Registration { service, flows, .. } = &registration;
+            overlay.check_new_quota(id, service, flows.len(), quota.as_ref())?;
             overlay.register(id, registration, now)
         });
         if !registered.map_err(|refusal| refusal_problem(refusal, FLOWS_POINTER))? {

@@ -4,7 +4,7 @@ use super::Registry;
 use crate::audit::Actor;
 use crate::control_thread::Stopped;
 use crate::identity::Identity;
-use crate::quota::{ServiceQuota, UsageByService};
+use crate::quota::{CoflowQuota, ServiceQuota, UsageByService};
 
 /// Number of objects of one kind and service.
 #[derive(Debug, Clone, PartialEq, Eq)]

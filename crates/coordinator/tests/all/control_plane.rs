@@ -17,7 +17,7 @@ use weir_coordinator::control_plane::{
     Queues, Refusal, RefusedOrders, Registration, Report, SenderState, ServiceWeights, Settings, UdpFlow,
     UdpMeasurement,
 };
-use weir_coordinator::quota::CoflowUsage;
+use weir_coordinator::quota::{CoflowQuota, CoflowUsage};
 use weir_core::allocation::Allocation;
 use weir_core::model::{ServiceNames, SizesUnknown, View};
 use weir_core::policy::{AnyPolicy, Policy, build};

@@ -21,6 +21,7 @@ mod flow_states;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod overlay;
+mod policies;
 mod problems;
 mod quotas;
 mod relays;

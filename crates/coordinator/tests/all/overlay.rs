@@ -10,7 +10,7 @@ use weir_coordinator::config;
 use weir_coordinator::control_plane::Refusal;
 use weir_coordinator::overlay::decision::decide;
 use weir_coordinator::overlay::{CoflowSummary, Flow, Limits, Overlay, Registration, Restored};
-use weir_coordinator::quota::{CoflowUsage, ServiceQuota};
+use weir_coordinator::quota::{CoflowQuota, CoflowUsage, ServiceQuota};
 use weir_core::wide_area::{WideAreaPolicy, build};
 use weir_proto::relay::wire::{self, controller_message};
 use weir_proto::relay::{
@@ -219,7 +219,7 @@ fn quota_counts_the_coflows_between_regions_of_a_service() {
     let one = cluster.registration(&[flow]);
     let reached = |objects, max| Err(Refusal::QuotaReached { service: "ads".to_owned(), objects, max });
     let check_new = |cluster: &Cluster, id, quota: Option<ServiceQuota>| {
-        cluster.overlay.check_new_quota(id, &one, quota.as_ref())
+        cluster.overlay.check_new_quota(id, &one.service, one.flows.len(), quota.as_ref())
     };
     let check_update =
         |cluster: &Cluster, flows| cluster.overlay.check_update_quota("a", flows, quota.as_ref());

@@ -80,7 +80,7 @@ impl TreeSpec {
     }
 
     /// The specifications of all policies that a leaf can have.
-    pub(crate) fn leaf_policies(&self) -> impl Iterator<Item = &str> {
+    pub fn leaf_policies(&self) -> impl Iterator<Item = &str> {
         let services: Vec<&Service> = match self {
             TreeSpec::Services(listed, default) => listed.iter().chain(default.as_deref()).collect(),
             TreeSpec::Netshare(_) | TreeSpec::Saba(_) => Vec::new(),
