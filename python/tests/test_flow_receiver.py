@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 import unittest
-from typing import BinaryIO, List
+from typing import List
 
 from weir.flow_protocol import MAX_NAME_BYTES, FirstLine, check_flow, encode_chunk
 from weir.flow_receiver import FlowReceiver
@@ -17,9 +17,9 @@ class FlowReceiverTest(unittest.TestCase):
     def setUp(self) -> None:
         self.receiver = FlowReceiver(("127.0.0.1", 0))
         self.addCleanup(self.receiver.close)
-        self.files: List[BinaryIO] = []
+        self.files: List[socket.SocketIO] = []
 
-    def send(self, data: bytes) -> BinaryIO:
+    def send(self, data: bytes) -> socket.SocketIO:
         """Connects and sends bytes. Returns a file of the answers, to which more can be written."""
         sock = socket.create_connection(self.receiver.address, TIMEOUT)
         file = sock.makefile("rwb", buffering=0)
@@ -29,7 +29,7 @@ class FlowReceiverTest(unittest.TestCase):
         file.write(data)
         return file
 
-    def connect(self, generation: int, offset: int, chunks: bytes = b"") -> BinaryIO:
+    def connect(self, generation: int, offset: int, chunks: bytes = b"") -> socket.SocketIO:
         return self.send(FirstLine("c", 0, generation, offset, "127.0.0.1:1").encode() + chunks)
 
     def test_later_generation_replaces_the_connection_and_continues(self) -> None:
@@ -111,9 +111,9 @@ class FlowReceiverTest(unittest.TestCase):
         current, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
         # The connections of this test have two ends in this process. The receiver raises a lower limit.
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(current, min(3 * count, maximum)), maximum))
-        for flow in range(count):
-            line = FirstLine("many", flow, 0, 0, "127.0.0.1:1").encode()
-            self.send(line + encode_chunk(flow.to_bytes(4, "big")) + encode_chunk(b""))
+        for number in range(count):
+            line = FirstLine("many", number, 0, 0, "127.0.0.1:1").encode()
+            self.send(line + encode_chunk(number.to_bytes(4, "big")) + encode_chunk(b""))
         for number in reversed(range(count)):
             with self.receiver.receive("many", number, TIMEOUT) as flow:
                 self.assertEqual(flow.read(), number.to_bytes(4, "big"))

@@ -100,7 +100,7 @@ class SendTimeout(TimeoutError):
 def _resolve(address: Tuple[str, int]) -> str:
     """The first address of a name as IP:PORT."""
     family, _, _, _, resolved = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
-    host, port = str(resolved[0]), resolved[1]
+    host, port = str(resolved[0]), int(resolved[1])
     return f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
 
 
