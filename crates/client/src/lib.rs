@@ -68,7 +68,7 @@
 //!
 //! The agent then paces the socket and reports the bytes sent. The agent holds a duplicate of the socket, so closing the socket
 //! does not close the connection: shut the socket down for writing, or call [`Agent::mark_done`]. When a program exits or drops
-//! its [`Agent`], all its flows are done.
+//! its [`Agent`] without that, its flows are lost: the next connection continues them.
 //!
 //! A program can send without a coordinator or an agent: only the class and the rate are missing. After an error of this library,
 //! continue to send.

@@ -231,6 +231,8 @@ struct Flow {
     is_gated: bool,
     /// Its state by the last report.
     state: SenderState,
+    /// The bytes that its agent counts and that do not count here: those before the flow was registered again.
+    sent_before_restart: u64,
     /// Time of the last report of more bytes, or of new data.
     progress_at: f64,
     /// Estimated progress since then, in bytes.
@@ -258,6 +260,7 @@ impl Flow {
             ordered_rate: None,
             is_gated: false,
             state: SenderState::Ready,
+            sent_before_restart: 0,
             progress_at: 0.0,
             unconfirmed_bytes: 0.0,
         }
@@ -459,8 +462,8 @@ impl ControlPlane {
 
     // Requests of frameworks.
 
-    /// Registers a coflow. Returns `false` without a change if the coflow is already registered with the same body, even if
-    /// it was updated since.
+    /// Registers a coflow. Returns `false` if the coflow is already registered with the same body, even if it was updated since: then
+    /// its lost flows start again, and nothing else changes.
     ///
     /// # Errors
     /// [`Refusal`]: the id is invalid or used by a coflow with another body, the weight is outside of
@@ -470,11 +473,12 @@ impl ControlPlane {
             return Err(Refusal::InvalidId(id.chars().take(128).collect()));
         }
         if let Some(existing) = self.coflows.get(id) {
-            return if existing.matches(&registration) {
-                Ok(false)
-            } else {
-                Err(Refusal::IdTaken(id.to_owned()))
-            };
+            if !existing.matches(&registration) {
+                return Err(Refusal::IdTaken(id.to_owned()));
+            }
+            self.advance_to(now);
+            self.restart_lost_flows(id);
+            return Ok(false);
         }
         if !WEIGHT_RANGE.contains(&registration.weight) {
             return Err(Refusal::InvalidWeight(registration.weight));

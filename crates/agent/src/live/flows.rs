@@ -1,7 +1,9 @@
 //! Manages the flows of a host: their sockets, pacing rates and bytes sent.
 //!
 //! A socket here is a duplicate of the program's, which keeps the connection open. The agent closes it when the connection ends,
-//! or when the program is done (or has exited) and all its data has been acknowledged.
+//! or when the program is done (or has exited) and all its data has been acknowledged. A flow is completed if its receiver has
+//! acknowledged the end of the connection, or all data of a program that is done. Otherwise it is lost, and the next connection continues
+//! it. The agent reads no SO_ERROR, since the program would not see the error then.
 //!
 //! The kernel paces TCP, and counts the bytes that the peer has acknowledged. It does neither for UDP: the packets of a UDP flow
 //! get a separate class at the interface ([`Flows::limited_flows`]). A UDP flow is assumed to send at its ordered rate, and to
@@ -17,7 +19,7 @@ use weir_core::units::Rate;
 use weir_proto::{FlowKey, FlowProgress, SenderState, estimate_sent_bytes};
 
 use super::gates::{Gates, Permission, Unscheduled};
-use super::socket::{self, ConnectionInfo};
+use super::socket;
 use super::watchdog::Watchdog;
 use crate::lease::{FlowLimit, LeaseState};
 use crate::queues::{LimitedFlow, ids};
@@ -63,9 +65,9 @@ pub enum SocketRefusal {
 /// The transport of a flow.
 #[derive(Debug, Clone, Copy)]
 enum Transport {
-    /// `initial_acked_bytes` were acknowledged when the socket was handed over; `pacing_rate` is the last pacing rate set, if any;
-    /// `own_rate` is that of the program, `u64::MAX` without one.
-    Tcp { initial_acked_bytes: u64, pacing_rate: Option<u64>, own_rate: u64 },
+    /// `initial_acked_bytes` were acknowledged when the socket was handed over. `syn_bytes` is 1 if the kernel counts the SYN as acknowledged,
+    /// else 0. `pacing_rate` is the last pacing rate set, if any; `own_rate` is that of the program, `u64::MAX` without one.
+    Tcp { initial_acked_bytes: u64, syn_bytes: u64, pacing_rate: Option<u64>, own_rate: u64 },
     /// The ends, the number of the class, and the estimated bytes sent over this socket up to the time `estimated_at`.
     Udp { ends: (SocketAddrV4, SocketAddrV4), class: u16, estimated_bytes: f64, estimated_at: Instant },
 }
@@ -86,8 +88,7 @@ struct Flow {
     /// The bytes that the flow had sent over earlier sockets.
     earlier_bytes: u64,
     sent_bytes: u64,
-    /// Whether the program will write no more.
-    is_done: bool,
+    program: ProgramState,
     /// Whether the last measurement found no data to send.
     was_drained: bool,
     /// The last measurement at which the connection had sent bytes, or had new data to send.
@@ -96,6 +97,17 @@ struct Flow {
     /// rates before a change.
     lowest_rates: [u64; 2],
     state: SenderState,
+}
+
+/// What the program of a flow still does with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ProgramState {
+    /// It may write.
+    Writes,
+    /// It has said that it writes no more, or has shut its socket down for writing.
+    Done,
+    /// It has exited.
+    Exited,
 }
 
 /// What the agent knows of the sender of a gated flow.
@@ -278,28 +290,51 @@ impl Flow {
         }
     }
 
-    /// Reads the bytes sent. Returns whether the flow has ended.
-    fn measure(&mut self) -> bool {
-        let Transport::Tcp { initial_acked_bytes, pacing_rate, own_rate } = &mut self.transport else {
+    /// Reads the bytes sent. Returns the last state of a flow that has ended: completed or lost.
+    fn measure(&mut self) -> Option<SenderState> {
+        let Transport::Tcp { initial_acked_bytes, syn_bytes, pacing_rate, own_rate } = &mut self.transport
+        else {
             self.update_estimate(Instant::now());
-            return self.is_done;
+            return (self.program != ProgramState::Writes).then_some(SenderState::Completed);
         };
-        let Ok(info) = socket::read_info(&self.socket) else { return true };
-        let ConnectionInfo { acked_bytes, is_drained, is_write_closed, is_closed, max_pacing_rate, .. } =
-            info;
+        let Ok(info) = socket::read_info(&self.socket) else { return Some(SenderState::Lost) };
         // If another process has raised the rate, such as the watchdog of an earlier agent, the next call of `set_rate` sets it again. A
         // program may set a lower rate.
-        if self.rate.is_some() && pacing_rate.is_some_and(|rate| max_pacing_rate > rate) {
+        if self.rate.is_some() && pacing_rate.is_some_and(|rate| info.max_pacing_rate > rate) {
             self.rate = None;
-            *own_rate = max_pacing_rate.max(*own_rate);
+            *own_rate = info.max_pacing_rate.max(*own_rate);
         }
+        if info.is_open && info.unacked_packets == 0 {
+            *syn_bytes = info.acked_bytes.saturating_sub(info.sent_bytes);
+        }
+        let acked_bytes = info.acked_bytes.saturating_sub(*syn_bytes);
         // The kernel counts the FIN as a byte.
+        let is_fin_acked = info.is_write_closed || info.is_closed && acked_bytes > info.sent_bytes;
         let socket_bytes =
-            acked_bytes.saturating_sub(*initial_acked_bytes).saturating_sub(u64::from(is_write_closed));
+            info.acked_bytes.saturating_sub(*initial_acked_bytes).saturating_sub(u64::from(is_fin_acked));
         let sent_bytes = self.earlier_bytes + socket_bytes;
-        self.update_state(is_drained, sent_bytes > self.sent_bytes, Instant::now());
+        self.update_state(info.is_drained(), sent_bytes > self.sent_bytes, Instant::now());
         self.sent_bytes = self.sent_bytes.max(sent_bytes);
-        is_closed || is_write_closed || self.is_done && is_drained
+        // The sender of a gated flow continues over another connection unless it has said that it is done.
+        if info.is_shut_down && self.gate.is_none() && self.program == ProgramState::Writes {
+            self.program = ProgramState::Done;
+        }
+        // The acknowledgement of a FIN may be late (40 ms).
+        let may_wait_for_fin = info.is_closed || info.is_shut_down && info.unacked_packets == 1;
+        let is_acked = if may_wait_for_fin {
+            !info.has_unsent && acked_bytes >= info.sent_bytes
+        } else {
+            info.is_drained()
+        };
+        match self.program {
+            _ if is_fin_acked && (self.gate.is_none() || self.program == ProgramState::Done) => {
+                Some(SenderState::Completed)
+            }
+            ProgramState::Done if is_acked => Some(SenderState::Completed),
+            // The agent's duplicate keeps the connection of an exited program open.
+            ProgramState::Exited if is_acked => Some(SenderState::Lost),
+            _ => (info.is_closed || is_fin_acked).then_some(SenderState::Lost),
+        }
     }
 }
 
@@ -349,23 +384,27 @@ impl Flows {
         has_classes: bool,
     ) -> Result<(), SocketRefusal> {
         let HandedOver { program_id, socket, is_gated } = handed_over;
-        if let Some(flow) = self.open_flows.get_mut(&key)
-            && flow.program_id != program_id
-            && !flow.is_done
-            && !flow.measure()
-        {
-            return Err(SocketRefusal::Duplicate);
+        if let Some(flow) = self.open_flows.get_mut(&key) {
+            // A program may notice before the agent that a connection has ended, and open the next one.
+            let end = flow.measure();
+            let is_closing = || socket::read_info(&flow.socket).is_ok_and(|info| !info.is_open);
+            let is_replaced = || {
+                flow.program == ProgramState::Exited
+                    || flow.program_id == program_id && (flow.gate.is_some() || is_closing())
+            };
+            let Some(end) = end.or_else(|| is_replaced().then_some(SenderState::Lost)) else {
+                return Err(SocketRefusal::Duplicate);
+            };
+            if let Some(flow) = self.open_flows.remove(&key) {
+                self.end_flow(key.clone(), flow, end);
+            }
         }
         if self.open_flows.len() == MAX_SOCKETS {
             return Err(SocketRefusal::TooManySockets);
         }
-        let is_drained = socket::read_info(&socket).is_ok_and(|info| info.is_drained);
+        let is_drained = socket::read_info(&socket).is_ok_and(|info| info.is_drained());
         let transport = self.transport(&socket, has_classes)?;
         let is_tcp = matches!(transport, Transport::Tcp { .. });
-        if let Some(mut earlier) = self.open_flows.remove(&key) {
-            earlier.measure();
-            self.end_flow(key.clone(), earlier);
-        }
         // A flow that continues over another socket keeps its bytes.
         let earlier_bytes = self.report_delta.open_flow(key.clone());
         let socket_id = self.next_socket_id;
@@ -389,7 +428,7 @@ impl Flows {
             gate: (is_gated && is_tcp).then_some(gate),
             earlier_bytes,
             sent_bytes: earlier_bytes,
-            is_done: false,
+            program: ProgramState::Writes,
             was_drained: is_drained,
             active_at: Instant::now(),
             lowest_rates: [u64::MAX; 2],
@@ -409,7 +448,8 @@ impl Flows {
             Ok(info) if info.is_open => {
                 // Without records, the rate may be that of an earlier agent's order.
                 let own_rate = if self.leases.is_some() { info.max_pacing_rate } else { u64::MAX };
-                Ok(Transport::Tcp { initial_acked_bytes: info.acked_bytes, pacing_rate: None, own_rate })
+                let (initial_acked_bytes, syn_bytes) = (info.acked_bytes, info.acked_bytes.min(1));
+                Ok(Transport::Tcp { initial_acked_bytes, syn_bytes, pacing_rate: None, own_rate })
             }
             Ok(_) => Err(SocketRefusal::UnsupportedSocket),
             Err(_) => {
@@ -480,7 +520,8 @@ impl Flows {
     /// # Errors
     /// If the program has not handed over a socket of the flow.
     pub fn mark_done(&mut self, coflow: &Arc<str>, flow: u32, program_id: u64) -> Result<(), SocketRefusal> {
-        self.find_mut(coflow, flow, program_id).ok_or(SocketRefusal::UnknownFlow)?.is_done = true;
+        self.find_mut(coflow, flow, program_id).ok_or(SocketRefusal::UnknownFlow)?.program =
+            ProgramState::Done;
         Ok(())
     }
 
@@ -507,24 +548,29 @@ impl Flows {
             .map(|(_, flow)| flow)
     }
 
-    /// Records that a program has exited, which ends writes to its flows.
+    /// Records that a program has exited. Its flows are lost when their written data has arrived, except those that it has ended.
     pub fn end_program(&mut self, program_id: u64) {
         self.gates.remove_program(program_id);
-        for flow in self.open_flows.values_mut().filter(|flow| flow.program_id == program_id) {
-            flow.is_done = true;
-        }
+        let is_of_program =
+            |flow: &&mut Flow| flow.program_id == program_id && flow.program == ProgramState::Writes;
+        self.open_flows
+            .values_mut()
+            .filter(is_of_program)
+            .for_each(|flow| flow.program = ProgramState::Exited);
     }
 
     /// Reads the bytes sent of all flows, and closes the sockets of flows that have ended.
     pub fn measure(&mut self) {
-        let ended: Vec<(FlowKey, Flow)> = self.open_flows.extract_if(.., |_, flow| flow.measure()).collect();
-        for (key, flow) in ended {
-            self.end_flow(key, flow);
+        let ended = self.open_flows.iter_mut().filter_map(|(key, flow)| Some((key.clone(), flow.measure()?)));
+        for (key, state) in ended.collect::<Vec<_>>() {
+            if let Some(flow) = self.open_flows.remove(&key) {
+                self.end_flow(key, flow, state);
+            }
         }
     }
 
     /// Closes the socket of a flow that has ended.
-    fn end_flow(&mut self, key: FlowKey, mut flow: Flow) {
+    fn end_flow(&mut self, key: FlowKey, mut flow: Flow, state: SenderState) {
         // The program may still use the socket, so the rate is removed.
         flow.set_rate(None, None);
         if matches!(flow.transport, Transport::Tcp { .. }) {
@@ -536,7 +582,7 @@ impl Flows {
         if flow.gate.is_some() {
             self.gates.remove(flow.program_id, &key.coflow, key.flow);
         }
-        self.report_delta.end_flow(key, flow.sent_bytes, SenderState::Completed);
+        self.report_delta.end_flow(key, flow.sent_bytes, state);
         socket::close(flow.socket);
     }
 

@@ -19,8 +19,8 @@ struct MaxPacing;
 
 nix::setsockopt_impl!(MaxPacing, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, u64, SetStruct<u64>);
 
-/// The first bytes of `struct tcp_info`, up to and including `tcpi_notsent_bytes` (Linux 4.6).
-type TcpInfoBytes = [u8; 148];
+/// The first bytes of `struct tcp_info`, up to and including `tcpi_bytes_retrans` (Linux 4.19).
+type TcpInfoBytes = [u8; 216];
 
 #[derive(Clone, Copy)]
 struct TcpInfo;
@@ -32,18 +32,31 @@ nix::getsockopt_impl!(TcpInfo, libc::IPPROTO_TCP, libc::TCP_INFO, TcpInfoBytes, 
 pub struct ConnectionInfo {
     /// Bytes that the peer has acknowledged. The kernel counts the SYN and the FIN as a byte each.
     pub acked_bytes: u64,
-    /// Whether the peer has acknowledged all data that was written.
-    pub is_drained: bool,
+    /// Bytes of data that were sent, each counted once.
+    pub sent_bytes: u64,
+    /// The number of packets that wait for an acknowledgement; 0 for a closed connection.
+    pub unacked_packets: u32,
+    /// Whether written data has not been sent.
+    pub has_unsent: bool,
     /// Whether both ends may still write.
     pub is_open: bool,
+    /// Whether this end has closed its direction.
+    pub is_shut_down: bool,
     /// Whether this end has closed its direction, and the peer has acknowledged its FIN.
     pub is_write_closed: bool,
-    /// Whether the connection is closed.
+    /// Whether the connection is closed: both ends have closed it, or it was reset.
     pub is_closed: bool,
     /// The pacing rate that was set, in bytes per second; `u64::MAX` if none was.
     pub max_pacing_rate: u64,
     /// The maximum payload of a packet (MSS).
     mss: u32,
+}
+
+impl ConnectionInfo {
+    /// Whether the peer of an open connection has acknowledged all data that was written.
+    pub fn is_drained(&self) -> bool {
+        self.unacked_packets == 0 && !self.has_unsent
+    }
 }
 
 /// Raises the limit of open files to the maximum: the default is below the number of sockets that an agent accepts.
@@ -76,13 +89,19 @@ pub fn read_info(socket: &impl AsFd) -> io::Result<ConnectionInfo> {
     };
     let state = i32::from(raw[0]);
     const ESTABLISHED: i32 = 1;
+    const FIN_WAIT1: i32 = 4;
     const FIN_WAIT2: i32 = 5;
     const CLOSE: i32 = 7;
+    const LAST_ACK: i32 = 9;
+    const CLOSING: i32 = 11;
     Ok(ConnectionInfo {
         acked_bytes: u64_at(120),
         max_pacing_rate: u64_at(112),
-        is_drained: u32_at(24) == 0 && u32_at(144) == 0,
+        sent_bytes: u64_at(200).saturating_sub(u64_at(208)),
+        unacked_packets: u32_at(24),
+        has_unsent: u32_at(144) != 0,
         is_open: state == ESTABLISHED,
+        is_shut_down: [FIN_WAIT1, FIN_WAIT2, LAST_ACK, CLOSING].contains(&state),
         is_write_closed: state == FIN_WAIT2,
         is_closed: state == CLOSE,
         mss: u32_at(16),

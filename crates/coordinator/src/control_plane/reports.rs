@@ -6,7 +6,7 @@ use weir_core::units::Bytes;
 use weir_proto::{CounterTotals, FlowProgress, Report, SenderState};
 
 use super::udp_measurements::{MAX_PACKET_BYTES, RATE_TOLERANCE};
-use super::{ControlPlane, UNKNOWN_SIZE_BYTES};
+use super::{ControlPlane, Flow, UNKNOWN_SIZE_BYTES};
 
 /// Tolerated difference between the engine's bytes of a flow and the sent bytes, as a fraction of the bytes that the link
 /// sends in an interval. Frequent updates of the engine cost more than this error.
@@ -23,10 +23,6 @@ pub(super) struct Deviations {
     pub flows: Vec<(Slot, u32, f64)>,
     /// Whether a difference exceeds [`MAX_DIFFERENCE`].
     pub are_large: bool,
-}
-
-fn is_completed(progress: &FlowProgress) -> bool {
-    progress.state == SenderState::Completed
 }
 
 impl ControlPlane {
@@ -70,8 +66,8 @@ impl ControlPlane {
             self.set_has_data(host, true);
         }
         // Completions first: a flow that has completed as scheduled is not overdue.
-        let (completed, others): (Vec<_>, Vec<_>) =
-            report.flows.iter().partition(|progress| is_completed(progress));
+        let is_completed = |progress: &&FlowProgress| progress.state == SenderState::Completed;
+        let (completed, others): (Vec<_>, Vec<_>) = report.flows.iter().partition(is_completed);
         completed.into_iter().chain(others).for_each(|progress| self.apply_progress(host, progress));
         self.store_udp_measurements(host, &report.udp_measurements);
     }
@@ -103,7 +99,9 @@ impl ControlPlane {
         let has_new_data = progress.state == SenderState::Ready && flow.state != SenderState::Ready;
         (flow.grace_end, flow.is_gated, flow.state) = (None, progress.gated, progress.state);
         let link_rate = self.links.hosts[host as usize].send.get();
-        let mut sent = progress.sent as f64;
+        // An agent that has restarted does not know the bytes before a restart of the flow.
+        flow.sent_before_restart = flow.sent_before_restart.min(progress.sent);
+        let mut sent = (progress.sent - flow.sent_before_restart) as f64;
         // Programs may hand over sockets shortly before the registration, and reports may be late by two intervals.
         let (last_sent, sends_since) =
             flow.last_report.unwrap_or((0.0, coflow.registered_at - self.settings.lease));
@@ -127,7 +125,8 @@ impl ControlPlane {
         }
         coflow.sent_bytes += sent - flow.sent_bytes;
         (flow.last_report, flow.sent_bytes) = (Some((sent, self.now)), sent);
-        if is_completed(progress) {
+        let is_all_acked = flow.transfer.bytes.is_some_and(|size| sent >= size.get());
+        if flow.state == SenderState::Completed || flow.state == SenderState::Lost && is_all_acked {
             flow.is_completed = true;
             self.engine.record_coflow_report(slot, coflow.sent_bytes, 0.0, self.now);
             self.engine.close_flow(slot, flow.engine_index, sent, self.now);
@@ -142,6 +141,32 @@ impl ControlPlane {
                 self.engine.set_flow_live(slot, index, UNKNOWN_SIZE_BYTES, self.now);
             } else {
                 self.engine.set_flow_waiting(slot, index, self.now);
+            }
+        }
+    }
+
+    /// Starts the lost flows of a coflow again, without bytes: their framework has registered them again.
+    pub(super) fn restart_lost_flows(&mut self, id: &str) {
+        let (grace_end, overdue_bytes) = (self.new_grace_end(), self.overdue_bytes());
+        let Some(coflow) = self.coflows.get_mut(id) else { return };
+        let Some(slot) = coflow.slot else { return };
+        let is_lost = |flow: &&mut Flow| flow.state == SenderState::Lost && !flow.is_completed;
+        for flow in coflow.flows.iter_mut().filter(is_lost) {
+            coflow.sent_bytes -= flow.sent_bytes;
+            let sent_before_restart = flow.sent_before_restart + flow.sent_bytes as u64;
+            let (engine_index, ordered_rate) = (flow.engine_index, flow.ordered_rate);
+            let estimated_at = self.now;
+            *flow = Flow {
+                engine_index,
+                ordered_rate,
+                estimated_at,
+                sent_before_restart,
+                ..Flow::new(flow.transfer, grace_end)
+            };
+            self.engine.correct_overdue_flows_of(slot, overdue_bytes, self.now);
+            self.engine.restart_flow(slot, engine_index, self.now);
+            if self.hosts[flow.transfer.src as usize].present {
+                self.engine.set_flow_live(slot, engine_index, UNKNOWN_SIZE_BYTES, self.now);
             }
         }
     }

@@ -1,6 +1,8 @@
 //! Tests of what the control plane does with the states of flows at their senders.
 
-use weir_coordinator::control_plane::{ControlPlane, FlowProgress, OrderedRate, Report, SenderState};
+use weir_coordinator::control_plane::{
+    ControlPlane, FlowProgress, OrderedRate, Registration, Report, SenderState, Transfer,
+};
 
 use crate::small_cluster::{HOSTS, INTERVAL, control_plane, flow_key, registration};
 
@@ -118,4 +120,55 @@ fn flow_without_reported_progress_counts_as_idle() {
     assert_eq!(run_until(&mut plane, 3.1, 5_000), [RESERVE_RATE, FULL_RATE]);
     assert_eq!(run_until(&mut plane, 9.0, 5_000), [RESERVE_RATE, FULL_RATE]);
     assert_eq!(run_until(&mut plane, 9.01, 5_001), [FULL_RATE, RESERVE_RATE]);
+}
+
+/// A broken connection ends no coflow. The next connection continues with the bytes so far.
+#[test]
+fn lost_flow_does_not_complete_its_coflow_and_continues_with_its_bytes() {
+    let mut plane = plane_with_coflows(&["a", "b"], 1e6);
+    plane.tick(0.0);
+    report(&mut plane, 0, "a", 4_000, SenderState::Lost, false, INTERVAL);
+    plane.tick(INTERVAL);
+    assert_eq!(plane.is_completed("a"), Some(false));
+    assert_eq!(ordered_rates(&plane, ["a", "b"]).map(Option::unwrap), [RESERVE_RATE, FULL_RATE]);
+    report(&mut plane, 0, "a", 4_500, SenderState::Ready, false, 2.0 * INTERVAL);
+    plane.tick(2.0 * INTERVAL);
+    assert_eq!(plane.coflow_status("a").unwrap().flows[0].sent_bytes, 4_500.0);
+    assert_eq!(ordered_rates(&plane, ["a", "b"]).map(Option::unwrap), [FULL_RATE, RESERVE_RATE]);
+    report(&mut plane, 0, "a", 5_000, SenderState::Completed, false, 3.0 * INTERVAL);
+    assert_eq!(plane.is_completed("a"), Some(true));
+}
+
+/// All registered bytes are acknowledged, so a connection that breaks afterwards completes its flow.
+#[test]
+fn lost_flow_with_all_registered_bytes_completes() {
+    let mut plane = plane_with_coflows(&["a"], 5_000.0);
+    report(&mut plane, 0, "a", 4_999, SenderState::Lost, false, INTERVAL);
+    assert_eq!(plane.is_completed("a"), Some(false));
+    report(&mut plane, 0, "a", 5_000, SenderState::Lost, false, 2.0 * INTERVAL);
+    assert_eq!(plane.is_completed("a"), Some(true));
+    let flows = vec![Transfer { src: 0, dst: 1, bytes: None }];
+    plane.register("unsized", Registration { flows, ..registration(&[(0, 1, 1.0)]) }, 0.0).unwrap();
+    report(&mut plane, 0, "unsized", 5_000, SenderState::Lost, false, 3.0 * INTERVAL);
+    assert_eq!(plane.is_completed("unsized"), Some(false));
+}
+
+/// A framework that registers a coflow again sends its lost flows again, from their first byte.
+#[test]
+fn lost_flows_start_again_when_their_coflow_is_registered_again() {
+    let mut plane = plane_with_coflows(&["a", "b"], 1e6);
+    report(&mut plane, 0, "a", 4_000, SenderState::Lost, false, INTERVAL);
+    report(&mut plane, 0, "b", 3_000, SenderState::Ready, false, INTERVAL);
+    plane.tick(INTERVAL);
+    for id in ["a", "b"] {
+        assert_eq!(plane.register(id, registration(&[(0, 1, 1e6)]), INTERVAL), Ok(false));
+    }
+    let sent_bytes = |plane: &ControlPlane, id| plane.coflow_status(id).unwrap().flows[0].sent_bytes;
+    assert_eq!((sent_bytes(&plane, "a"), sent_bytes(&plane, "b")), (0.0, 3_000.0));
+    // It counts as a flow with data until its grace period ends, and from its next connection on.
+    plane.tick(2.0 * INTERVAL);
+    assert_eq!(ordered_rates(&plane, ["a", "b"]).map(Option::unwrap), [FULL_RATE, RESERVE_RATE]);
+    // The agent counts the bytes of both connections.
+    report(&mut plane, 0, "a", 9_000, SenderState::Ready, false, 3.0 * INTERVAL);
+    assert_eq!(sent_bytes(&plane, "a"), 5_000.0);
 }

@@ -18,7 +18,9 @@ use tonic::transport::Endpoint;
 use weir_agent::live::{self, Settings as AgentSettings};
 use weir_client::{Agent, AgentError};
 use weir_coordinator::agents;
-use weir_coordinator::control_plane::{ControlPlane, Link, NetworkLinks, Registration, Settings, Transfer};
+use weir_coordinator::control_plane::{
+    ControlPlane, FlowStatus, Link, NetworkLinks, Registration, Settings, Transfer,
+};
 use weir_coordinator::control_thread::{Handle, start};
 use weir_core::model::ServiceNames;
 use weir_core::policy::build;
@@ -71,24 +73,29 @@ impl Coordinator {
 
     fn register(&self, id: &str, flows: &[(u32, u32, f64)]) {
         let flow = |&(src, dst, bytes): &(u32, u32, f64)| Transfer { src, dst, bytes: Bytes::new(bytes) };
+        self.register_flows(id, flows.iter().map(flow).collect());
+    }
+
+    fn register_flows(&self, id: &str, flows: Vec<Transfer>) {
         let registration = Registration {
             generation: 1,
             service: ServiceNames::DEFAULT.to_owned(),
             application: ServiceNames::DEFAULT.to_owned(),
             weight: 1.0,
             deadline: None,
-            flows: flows.iter().map(flow).collect(),
+            flows,
         };
         assert_eq!(self.runtime.block_on(self.handle.register(id.to_owned(), registration, None)), Ok(true));
     }
 
+    fn flows(&self, id: &str) -> Vec<FlowStatus> {
+        self.runtime.block_on(self.handle.coflow_status(id.to_owned())).unwrap().unwrap().flows
+    }
+
     /// Bytes sent by a coflow, and whether it has completed.
     fn sent_bytes_and_completion(&self, id: &str) -> (f64, bool) {
-        let status = self.runtime.block_on(self.handle.coflow_status(id.to_owned())).unwrap().unwrap();
-        (
-            status.flows.iter().map(|flow| flow.sent_bytes).sum(),
-            status.flows.iter().all(|flow| flow.is_completed),
-        )
+        let flows = self.flows(id);
+        (flows.iter().map(|flow| flow.sent_bytes).sum(), flows.iter().all(|flow| flow.is_completed))
     }
 
     fn present_host_count(&self) -> usize {
@@ -154,11 +161,25 @@ struct MeasuredConnection {
     is_closed: Arc<AtomicBool>,
 }
 
+/// A connection over loopback: the sender's end and the receiver's.
+fn connect() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (stream, listener.accept().unwrap().0)
+}
+
+/// Writes until this end of the connection is shut down.
+fn send_continuously(stream: &TcpStream) {
+    let mut stream = stream.try_clone().unwrap();
+    thread::spawn(move || {
+        let buffer = vec![0; 1 << 16];
+        while stream.write_all(&buffer).is_ok() {}
+    });
+}
+
 impl MeasuredConnection {
     fn new() -> MeasuredConnection {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut other, _) = listener.accept().unwrap();
+        let (stream, mut other) = connect();
         let (received_bytes, is_closed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let wire = MeasuredConnection {
             stream,
@@ -179,13 +200,8 @@ impl MeasuredConnection {
         self.received_bytes.load(Ordering::Relaxed)
     }
 
-    /// Writes until this end of the connection is shut down.
     fn send_continuously(&self) {
-        let mut stream = self.stream.try_clone().unwrap();
-        thread::spawn(move || {
-            let buffer = vec![0; 1 << 16];
-            while stream.write_all(&buffer).is_ok() {}
-        });
+        send_continuously(&self.stream);
     }
 
     /// Rate of acknowledged bytes by the kernel's counter, in bytes per second, measured over `time`.
@@ -373,6 +389,110 @@ fn flow_completes_when_all_data_has_arrived() {
         wait_for("the end of the connection", || ended.load(Ordering::Relaxed));
         assert_eq!(got.load(Ordering::Relaxed), u64::from(bytes));
     }
+}
+
+/// A connection that breaks is not the end of its flow, whichever end fails. The next connection continues it.
+#[test]
+fn broken_connections_are_lost_and_the_next_one_continues_the_flow() {
+    let _turn = lock_tests();
+    let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    let flow = Transfer { src: 0, dst: 1, bytes: None };
+    coordinator.register_flows("a", vec![flow, flow]);
+    let running = RunningAgent::start(address, 0);
+    wait_for("the host", || coordinator.present_host_count() == 1);
+    let [killed_receiver, killed_sender] = [0, 1].map(|flow| {
+        let agent = Agent::connect(running.local_socket()).unwrap();
+        let (mut stream, mut receiver) = connect();
+        agent.hand_over("a", flow, &stream).unwrap();
+        stream.write_all(&[0; 5000]).unwrap();
+        receiver.read_exact(&mut [0; 4000]).unwrap();
+        (agent, stream, receiver)
+    });
+    let flow_bytes = |flow: usize| coordinator.flows("a")[flow].sent_bytes;
+    wait_for("the bytes", || (flow_bytes(0), flow_bytes(1)) == (5000.0, 5000.0));
+    // A receiver that exits with unread data resets the connection.
+    let (agent, mut stream, receiver) = killed_receiver;
+    drop(receiver);
+    wait_for("the reset", || stream.write_all(&[0; 1000]).is_err());
+    // A sender that exits leaves its connection to the agent's duplicate.
+    drop(killed_sender);
+    // The program continues before the agent has to know that the connection has ended.
+    let (mut next, mut receiver) = connect();
+    agent.hand_over("a", 0, &next).unwrap();
+    next.write_all(&[0; 2000]).unwrap();
+    receiver.read_exact(&mut [0; 2000]).unwrap();
+    wait_for("the bytes of both connections", || flow_bytes(0) == 7000.0);
+    let successor = Agent::connect(running.local_socket()).unwrap();
+    let (mut other, mut other_receiver) = connect();
+    wait_for("the end of the killed sender's socket", || successor.hand_over("a", 1, &other).is_ok());
+    other.write_all(&[0; 2000]).unwrap();
+    other_receiver.read_exact(&mut [0; 2000]).unwrap();
+    wait_for("the bytes of both connections", || flow_bytes(1) == 7000.0);
+    assert!(coordinator.flows("a").iter().all(|flow| !flow.is_completed));
+    next.shutdown(Shutdown::Write).unwrap();
+    successor.mark_done("a", 1).unwrap();
+    wait_for("the end of the coflow", || coordinator.sent_bytes_and_completion("a") == (14_000.0, true));
+}
+
+/// A flow with a reset connection has completed if its end was acknowledged, or its program was done and all data was acknowledged.
+#[test]
+fn reset_connections_complete_their_flow_if_all_data_has_arrived() {
+    let _turn = lock_tests();
+    let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    let flow = Transfer { src: 0, dst: 1, bytes: None };
+    coordinator.register_flows("a", vec![flow; 3]);
+    let running = RunningAgent::start(address, 0);
+    wait_for("the host", || coordinator.present_host_count() == 1);
+    let agent = Agent::connect(running.local_socket()).unwrap();
+    for flow in 0..3 {
+        let (mut stream, receiver) = connect();
+        agent.hand_over("a", flow, &stream).unwrap();
+        stream.write_all(&[0; 5000]).unwrap();
+        match flow {
+            0 => stream.shutdown(Shutdown::Write).unwrap(),
+            1 => agent.mark_done("a", flow).unwrap(),
+            _ => {}
+        }
+        // The receiver resets the connection, since it has not read the data. It acknowledges the data at once, and the FIN after 40 ms.
+        thread::sleep(Duration::from_millis(100));
+        drop(receiver);
+    }
+    wait_for("the ends", || {
+        let flows = coordinator.flows("a");
+        flows.iter().all(|flow| flow.sent_bytes == 5000.0) && flows[0].is_completed && flows[1].is_completed
+    });
+    // The third program has not said that it is done.
+    assert!(!coordinator.flows("a")[2].is_completed);
+}
+
+/// A receiver that stops reading holds no link.
+#[test]
+fn receiver_that_does_not_read_leaves_the_link_to_others() {
+    let _turn = lock_tests();
+    let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    coordinator.register("stuck", &[(0, 1, 1e12)]);
+    coordinator.register("busy", &[(0, 1, 1e12)]);
+    let running = RunningAgent::start(address, 0);
+    wait_for("the host", || coordinator.present_host_count() == 1);
+    let agent = Agent::connect(running.local_socket()).unwrap();
+    let (stuck, receiver) = connect();
+    let busy = MeasuredConnection::new();
+    send_continuously(&stuck);
+    busy.send_continuously();
+    agent.hand_over("stuck", 0, &stuck).unwrap();
+    agent.hand_over("busy", 0, &busy.stream).unwrap();
+    let has_link = |stream: &TcpStream| {
+        pacing_rate(stream).is_some_and(|rate| rate as f64 > 0.95 * EXPECTED_PAYLOAD_RATE)
+    };
+    wait_for("the link for the busy program", || has_link(&busy.stream));
+    thread::sleep(Duration::from_secs(1));
+    assert!(has_link(&busy.stream) && !has_link(&stuck));
+    // It gets the link again when its receiver reads.
+    let mut buffer = vec![0; 1 << 16];
+    wait_for("the link for the program whose receiver reads", || {
+        (&receiver).read_exact(&mut buffer).unwrap();
+        has_link(&stuck)
+    });
 }
 
 /// Flows that completed before their coflow was registered are reported again.
