@@ -1,10 +1,11 @@
 """Connections that a receiver accepts, and its answers."""
 
+import resource
 import socket
 import threading
 import time
 import unittest
-from typing import BinaryIO
+from typing import List
 
 from weir.flow_protocol import MAX_NAME_BYTES, FirstLine, check_flow, encode_chunk
 from weir.flow_receiver import FlowReceiver
@@ -16,17 +17,19 @@ class FlowReceiverTest(unittest.TestCase):
     def setUp(self) -> None:
         self.receiver = FlowReceiver(("127.0.0.1", 0))
         self.addCleanup(self.receiver.close)
+        self.files: List[socket.SocketIO] = []
 
-    def send(self, data: bytes) -> BinaryIO:
+    def send(self, data: bytes) -> socket.SocketIO:
         """Connects and sends bytes. Returns a file of the answers, to which more can be written."""
         sock = socket.create_connection(self.receiver.address, TIMEOUT)
         file = sock.makefile("rwb", buffering=0)
         sock.close()
         self.addCleanup(file.close)
+        self.files.append(file)
         file.write(data)
         return file
 
-    def connect(self, generation: int, offset: int, chunks: bytes = b"") -> BinaryIO:
+    def connect(self, generation: int, offset: int, chunks: bytes = b"") -> socket.SocketIO:
         return self.send(FirstLine("c", 0, generation, offset, "127.0.0.1:1").encode() + chunks)
 
     def test_later_generation_replaces_the_connection_and_continues(self) -> None:
@@ -102,6 +105,45 @@ class FlowReceiverTest(unittest.TestCase):
         with self.assertRaises(OSError):
             while time.monotonic() < deadline:
                 socket.create_connection(address).close()
+
+    def test_thousands_of_flows_are_received_in_any_order(self) -> None:
+        count = 1500
+        current, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # The connections of this test have two ends in this process. The receiver raises a lower limit.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(current, min(3 * count, maximum)), maximum))
+        for number in range(count):
+            line = FirstLine("many", number, 0, 0, "127.0.0.1:1").encode()
+            self.send(line + encode_chunk(number.to_bytes(4, "big")) + encode_chunk(b""))
+        for number in reversed(range(count)):
+            with self.receiver.receive("many", number, TIMEOUT) as flow:
+                self.assertEqual(flow.read(), number.to_bytes(4, "big"))
+
+    def test_errors_name_their_cause(self) -> None:
+        self.connect(0, 0, encode_chunk(b"hello"))
+        flow = self.receiver.receive("c", 0, TIMEOUT)
+        with self.assertRaisesRegex(FileExistsError, "received before"):
+            self.receiver.receive("c", 0, TIMEOUT)
+        errors: List[OSError] = []
+
+        def receive() -> None:
+            try:
+                self.receiver.receive("c", 1, TIMEOUT)
+            except OSError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=receive)
+        thread.start()
+        time.sleep(0.05)
+        self.receiver.close()
+        thread.join(TIMEOUT)
+        self.assertEqual([type(error) for error in errors], [ConnectionAbortedError])
+        # The flow that the program reads keeps its connection, and gets no other one.
+        self.assertEqual(flow.read(5), b"hello")
+        for file in self.files:
+            file.close()
+        with self.assertRaisesRegex(ConnectionAbortedError, "receiver was closed"):
+            flow.read(1)
+        flow.close()
 
     def test_invalid_names_and_numbers_are_refused(self) -> None:
         for coflow, flow in [("", 0), ("a b", 0), ("a\n", 0), ("ü", 0), ("x" * 129, 0), ("a", -1), ("a", 1 << 32)]:

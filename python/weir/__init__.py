@@ -34,7 +34,7 @@ package outside Python's standard library.
 
 from .agent import Agent, AgentError
 from .application import Application, Connection
-from .coflow import Coflow, Flow, send_flow
+from .coflow import Coflow, CoflowState, Flow, FlowState, send_flow
 from .coordinator import Coordinator, CoordinatorError
 from .flow_receiver import FlowReceiver, IncomingFlow
 from .flow_sender import FlowSender, Route, SendTimeout, SentFlow
@@ -45,12 +45,14 @@ __all__ = [
     "AgentError",
     "Application",
     "Coflow",
+    "CoflowState",
     "Connection",
     "Coordinator",
     "CoordinatorError",
     "Flow",
     "FlowReceiver",
     "FlowSender",
+    "FlowState",
     "FlowTls",
     "IncomingFlow",
     "Route",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import io
+import time
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Union
+from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple, Union
 
 from .agent import Agent
-from .coordinator import Coordinator, path
+from .coordinator import Coordinator, CoordinatorError, path
 from .flow_sender import FlowSender, Route, SentFlow
 from .flow_tls import FlowTls
+
+# The wait between two queries of `Coflow.wait`, which doubles up to a maximum, in seconds.
+MIN_QUERY_WAIT = 0.01
+MAX_QUERY_WAIT = 0.5
 
 # Size of a read, in bytes.
 CHUNK_BYTES = 1 << 16
@@ -27,8 +32,24 @@ class Flow:
     bytes: Optional[int] = None
 
 
+@dataclass(frozen=True)
+class FlowState:
+    """What the coordinator knows of a flow: the sent bytes, partly estimated, and whether it has completed."""
+
+    sent_bytes: float
+    is_done: bool
+
+
+@dataclass(frozen=True)
+class CoflowState:
+    """What the coordinator knows of a coflow: whether all flows have completed, and the flows in the order of the registration."""
+
+    is_completed: bool
+    flows: Tuple[FlowState, ...]
+
+
 class Coflow:
-    """A registered coflow."""
+    """A registered coflow. A ``with`` block deregisters it at its end."""
 
     def __init__(self, coordinator: Coordinator, id: str) -> None:
         self.id = id
@@ -65,6 +86,34 @@ class Coflow:
     def update(self, flows: Sequence[Flow]) -> None:
         """Replaces the coflow's flows, for tasks that moved or restarted. Flows with the same index and the same hosts continue."""
         self._coordinator.put(f"{path('coflows', self.id)}/flows", _bodies(flows))
+
+    def state(self) -> CoflowState:
+        """Queries what the coordinator knows. Raises :class:`CoordinatorError <weir.CoordinatorError>` with status 404 if it does not know
+        the coflow: it was deregistered, or completed a while ago."""
+        answer = self._coordinator.get(path("coflows", self.id))
+        try:
+            flows = tuple(FlowState(float(flow["sent_bytes"]), bool(flow["done"])) for flow in answer["flows"])
+            return CoflowState(bool(answer["completed"]), flows)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CoordinatorError(f"answer is malformed: {error!r}") from error
+
+    def wait(self, timeout: float) -> CoflowState:
+        """Waits until the coflow has completed, or for ``timeout`` seconds. Returns the last state."""
+        deadline = time.monotonic() + timeout
+        wait = MIN_QUERY_WAIT
+        while True:
+            state = self.state()
+            remaining = deadline - time.monotonic()
+            if state.is_completed or remaining <= 0:
+                return state
+            time.sleep(min(wait, remaining))
+            wait = min(2 * wait, MAX_QUERY_WAIT)
+
+    def __enter__(self) -> Coflow:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.deregister()
 
     def deregister(self) -> None:
         """Deregisters the coflow, even if it has not completed."""

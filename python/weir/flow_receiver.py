@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import resource
 import select
 import socket
 import threading
@@ -26,8 +28,15 @@ RECONNECT_TIMEOUT = 120.0
 # The pause after a failure to accept a connection, such as too many open files.
 ACCEPT_PAUSE = 0.1
 
-# Maximum number of connections that wait for `FlowReceiver.receive`, with or without a first line. Others stay in the kernel's backlog.
-MAX_WAITING = 1024
+# Maximum number of flows that wait for `FlowReceiver.receive`. The thread reads nothing of a flow that waits, so each takes a file
+# descriptor and what the kernel's receive buffer holds.
+MAX_READY = 16384
+
+# Maximum number of connections without a complete first line, and of those that end. Others stay in the kernel's backlog.
+MAX_CONNECTIONS = 1024
+
+# Maximum number of connections in the kernel that the thread has not accepted. All senders of a stage may connect at once.
+BACKLOG = 4096
 
 # How many ended flows a receiver remembers. The sender of such a flow may ask again for the last acknowledgement.
 MAX_ENDED = 16384
@@ -51,6 +60,19 @@ def _shut_down(sock: FlowSocket, how: int) -> None:
         sock.shutdown(how)
     except OSError:
         pass
+
+
+def _raise_file_limit() -> bool:
+    """Raises the limit of open files to the maximum: a receiver may have more senders than the default allows. Returns whether it was
+    lower."""
+    current, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if current == maximum:
+        return False
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 class _Flow:
@@ -125,6 +147,12 @@ class _Listener:
         self.is_closed = True
         self.wake()
 
+    def check_open(self, key: FlowKey) -> None:
+        """Raises :class:`ConnectionAbortedError` if the receiver is closed."""
+        if self.is_closed:
+            text = f"flow {key[1]} of coflow {key[0]!r}: the receiver was closed"
+            raise ConnectionAbortedError(errno.ECONNABORTED, text)
+
     def close(self) -> None:
         """Stops the thread, and waits for its end."""
         self.stop()
@@ -138,15 +166,16 @@ class _Listener:
             pass
 
     def take(self, key: FlowKey, timeout: float) -> Optional[_Flow]:
-        """Waits for a flow that no program has taken."""
-
-        def is_ready() -> bool:
-            return key in self._flows and not self._flows[key].is_taken
-
+        """Waits for a flow that no program has taken. Raises :class:`OSError` if it cannot arrive."""
         with self.changed:
-            if not self.changed.wait_for(is_ready, timeout):
+            has_arrived = self.changed.wait_for(lambda: self.is_closed or key in self._flows, timeout)
+            self.check_open(key)
+            if not has_arrived:
                 return None
             flow = self._flows[key]
+            if flow.is_taken:
+                text = "was received before; expected one call of `receive` for each flow"
+                raise FileExistsError(errno.EEXIST, f"flow {key[1]} of coflow {key[0]!r} {text}")
             flow.is_taken = True
             self._ready -= 1
         self.wake()
@@ -165,7 +194,7 @@ class _Listener:
         """Sends the last line of a connection. The caller holds the condition."""
         _send_line(sock, line)
         _shut_down(sock, socket.SHUT_WR)
-        if self.is_closed or len(self._draining) >= MAX_WAITING:
+        if self.is_closed or len(self._draining) >= MAX_CONNECTIONS:
             sock.close()
         else:
             self._draining.append((sock, time.monotonic() + DRAIN_TIMEOUT))
@@ -194,13 +223,17 @@ class _Listener:
                 if not flow.is_taken and flow.connection is not None:
                     flow.connection.close()
             self._draining, self._flows = [], {}
+            # Calls of `receive` and `read` wait.
+            self.changed.notify_all()
         for pending in self._pending:
             pending.socket.close()
         for sock in (self._listener, self._wake, self._woken):
             sock.close()
 
     def _has_room(self) -> bool:
-        return len(self._pending) + self._ready < MAX_WAITING and time.monotonic() >= self._next_accept
+        pending = len(self._pending)
+        has_room = pending < MAX_CONNECTIONS and pending + self._ready < MAX_READY
+        return has_room and time.monotonic() >= self._next_accept
 
     def _wait(self, deadline: float) -> None:
         """Waits for data or a connection, at most until the next deadline."""
@@ -235,7 +268,9 @@ class _Listener:
             except ConnectionAbortedError:
                 # The client closed the connection before it was accepted.
                 continue
-            except OSError:
+            except OSError as error:
+                if error.errno == errno.EMFILE and _raise_file_limit():
+                    continue
                 self._next_accept = time.monotonic() + ACCEPT_PAUSE
                 return
             try:
@@ -303,8 +338,8 @@ class IncomingFlow(io.RawIOBase):
     """A flow that a program reads, as a binary file. Reading continues over the sender's next connection if one fails, and ends after all
     data.
 
-    Raises :class:`TimeoutError` if the sender does not connect again within ``reconnect_timeout`` seconds (default: 120), and
-    :class:`OSError` if it does not follow the protocol. Closing the flow before its end makes the sender fail.
+    Raises :class:`TimeoutError` if the sender does not connect again within ``reconnect_timeout`` seconds (default: 120),
+    :class:`ConnectionAbortedError` if it cannot, since the receiver was closed, and :class:`OSError` if it does not follow the protocol. Closing the flow before its end makes the sender fail.
     """
 
     def __init__(self, receiver: FlowReceiver, key: FlowKey, flow: _Flow) -> None:
@@ -352,7 +387,14 @@ class IncomingFlow(io.RawIOBase):
         with changed:
             if self._decode():
                 return
-            if not changed.wait_for(lambda: self._flow.connection is not None, self.reconnect_timeout):
+            listener = self._listener
+            has_connection = changed.wait_for(
+                lambda: self._flow.connection is not None or listener.is_closed, self.reconnect_timeout
+            )
+            if self._flow.connection is None:
+                # No other connection can arrive.
+                listener.check_open(self._key)
+            if not has_connection:
                 coflow, flow = self._key
                 waited = f"which did not connect again within {self.reconnect_timeout} s"
                 raise TimeoutError(f"flow {flow} of coflow {coflow!r} lost its sender, {waited}")
@@ -419,7 +461,7 @@ class FlowReceiver:
 
     def __init__(self, address: Tuple[str, int], tls: Optional[FlowTls] = None) -> None:
         family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        listener = socket.create_server(address, family=family)
+        listener = socket.create_server(address, family=family, backlog=BACKLOG)
         listener.setblocking(False)
         host, port = listener.getsockname()[:2]
         self._address = (str(host), int(port))
@@ -434,7 +476,8 @@ class FlowReceiver:
         """Returns a flow, from which the caller reads the data.
 
         Flows can be requested in any order; other flows wait. A flow is received once. Raises :class:`TimeoutError` if no sender connects
-        within ``timeout`` seconds.
+        within ``timeout`` seconds, :class:`FileExistsError` if the flow was received before, and :class:`ConnectionAbortedError` if the
+        receiver is closed.
         """
         check_flow(coflow, flow)
         taken = self._listener.take((coflow, flow), timeout)
@@ -443,7 +486,8 @@ class FlowReceiver:
         return IncomingFlow(self, (coflow, flow), taken)
 
     def close(self) -> None:
-        """Closes the port and all waiting connections. Flows that a program reads keep their connection, and get no other one."""
+        """Closes the port and all waiting connections. Calls of :meth:`receive` in other threads fail. Flows that a program reads keep their
+        connection, and get no other one."""
         self._listener.close()
 
     def __enter__(self) -> FlowReceiver:

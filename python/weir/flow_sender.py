@@ -46,6 +46,12 @@ MAX_DIRECT_WAIT = 5.0
 # How long the receiver may answer no direct connection.
 DIRECT_TIMEOUT = 60.0
 
+# What resets mean for the sender's program.
+EXPLANATIONS = {
+    "gap": " (it lacks earlier data of the flow: the receiver was restarted)",
+    "replaced": " (another sender sent the flow, the receiver's program closed it, or the program received it before)",
+}
+
 # The limits of data that the kernel has not sent, in bytes: a paused sender cannot take this data back. At a rate, the limit is what the
 # flow sends in a time, and at least the minimum.
 MIN_UNSENT_BYTES = 24 << 10
@@ -94,7 +100,7 @@ class SendTimeout(TimeoutError):
 def _resolve(address: Tuple[str, int]) -> str:
     """The first address of a name as IP:PORT."""
     family, _, _, _, resolved = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
-    host, port = str(resolved[0]), resolved[1]
+    host, port = str(resolved[0]), int(resolved[1])
     return f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
 
 
@@ -454,7 +460,8 @@ class FlowSender:
         now = time.monotonic()
         wait = 0.0
         if reason in ("gap", "replaced", "invalid"):
-            self._fail(ConnectionResetError(errno.ECONNRESET, self._message(f"the receiver reset the flow: {reason}")))
+            text = f"the receiver reset the flow: {reason}{EXPLANATIONS.get(reason, '')}"
+            self._fail(ConnectionResetError(errno.ECONNRESET, self._message(text)))
         elif not self._is_over_relay:
             wait = self._direct_wait(reason, error, now)
         elif reason in ("unknown-coflow", "lost") and self._retries < MAX_RELAY_RETRIES:

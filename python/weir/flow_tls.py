@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 import time
-from typing import Optional, Tuple, Union
+from typing import Any, Dict, Optional, Tuple, Union
 
 # The environment variables with the files in PEM, and with 1 to apply TLS inside a host, too.
 FILE_VARIABLES = ("WEIR_CERTIFICATE", "WEIR_KEY", "WEIR_AUTHORITY")
@@ -121,7 +121,7 @@ class FlowTls:
             raise ValueError(f"{', '.join(FILE_VARIABLES)}: some are missing; expected all three, or none")
         return cls(*files, include_local=local == "1")
 
-    def _own_certificate(self) -> Optional[dict]:
+    def _own_certificate(self) -> Optional[Dict[str, Any]]:
         """The fields of the own certificate, from a handshake in memory: the module `ssl` reads certificates of other ends only."""
         to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
         client = self._client.wrap_bio(to_client, to_server)
@@ -205,12 +205,12 @@ def _ip(text: str) -> Union[ipaddress.IPv4Address, ipaddress.IPv6Address]:
     return mapped or ip
 
 
-def _certificate_expiry(certificate: Optional[dict]) -> float:
+def _certificate_expiry(certificate: Optional[Dict[str, Any]]) -> float:
     """The first second after the validity of a certificate; 0 without one."""
     return ssl.cert_time_to_seconds(certificate["notAfter"]) + 1 if certificate else 0
 
 
-def _name(certificate: Optional[dict]) -> str:
+def _name(certificate: Optional[Dict[str, Any]]) -> str:
     names: Tuple[Tuple[str, str], ...] = (certificate or {}).get("subjectAltName", ())
     found = [value for kind, value in names if kind == "URI" and value.startswith(_SCHEME)]
     if len(found) != 1:

@@ -1,9 +1,9 @@
 //! Registers, updates and deregisters coflows for frameworks, and sends their flows for programs (Saath, section 5).
 
 use std::io::{self, Read};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::agent::Agent;
@@ -35,6 +35,30 @@ pub struct Registration {
     /// The flows, at least one.
     pub flows: Vec<Flow>,
 }
+
+/// What the coordinator knows of a coflow.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct CoflowState {
+    /// Whether all flows have completed.
+    #[serde(rename = "completed")]
+    pub is_completed: bool,
+    /// The flows, in the order of the registration.
+    pub flows: Vec<FlowState>,
+}
+
+/// What the coordinator knows of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+pub struct FlowState {
+    /// The bytes that the flow has sent, partly estimated.
+    pub sent_bytes: f64,
+    /// Whether the flow has completed.
+    #[serde(rename = "done")]
+    pub is_done: bool,
+}
+
+/// The wait between two queries of [`Coflow::wait`], which doubles up to a maximum.
+const MIN_QUERY_WAIT: Duration = Duration::from_millis(10);
+const MAX_QUERY_WAIT: Duration = Duration::from_millis(500);
 
 /// A registered coflow.
 #[derive(Debug)]
@@ -69,6 +93,34 @@ impl Coflow {
     /// If the coordinator cannot be reached, or refuses the flows. The earlier flows stay.
     pub fn update(&self, flows: &[Flow]) -> Result<(), CoordinatorError> {
         self.coordinator.put(&format!("{}/flows", self.path), &json!(flows)).map(drop)
+    }
+
+    /// Queries what the coordinator knows of the coflow.
+    ///
+    /// # Errors
+    /// If the coordinator cannot be reached, or does not know the coflow: it was deregistered, or completed a while ago.
+    pub fn state(&self) -> Result<CoflowState, CoordinatorError> {
+        let answer = self.coordinator.get(&self.path)?;
+        let expected = "a coflow";
+        serde_json::from_value(answer.clone())
+            .map_err(|_| CoordinatorError::UnexpectedAnswer { answer: answer.to_string(), expected })
+    }
+
+    /// Waits until the coflow has completed, or for `timeout`. Returns the last state.
+    ///
+    /// # Errors
+    /// As for [`Coflow::state`].
+    pub fn wait(&self, timeout: Duration) -> Result<CoflowState, CoordinatorError> {
+        let (start, mut wait) = (Instant::now(), MIN_QUERY_WAIT);
+        loop {
+            let state = self.state()?;
+            let remaining = timeout.saturating_sub(start.elapsed());
+            if state.is_completed || remaining.is_zero() {
+                return Ok(state);
+            }
+            std::thread::sleep(wait.min(remaining));
+            wait = (wait * 2).min(MAX_QUERY_WAIT);
+        }
     }
 
     /// Deregisters the coflow, complete or not.

@@ -107,7 +107,7 @@ pub use agent::{Agent, AgentError};
 #[cfg(target_os = "linux")]
 pub use application::{Application, Connection};
 #[cfg(target_os = "linux")]
-pub use coflow::{Coflow, Flow, Registration, send_flow};
+pub use coflow::{Coflow, CoflowState, Flow, FlowState, Registration, send_flow};
 #[cfg(target_os = "linux")]
 pub use flow_receiver::{FlowReceiver, IncomingFlow};
 #[cfg(target_os = "linux")]

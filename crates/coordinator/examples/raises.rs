@@ -6,11 +6,12 @@
 //! Loopback has packets of Ethernet's size here, and an agent that takes orders from this program:
 //!
 //! `cargo build --release -p weir-coordinator --example raises && unshare -Urn sh -c 'ip link set lo mtu 1500 up &&
-//! target/release/examples/raises 30 100'` prints both for 30 flows at 100 Mbit/s. 1,000 flows need `ulimit -n 16384`.
+//! sysctl -qw net.ipv4.tcp_min_tso_segs=1 net.ipv4.tcp_tso_rtt_log=0 && target/release/examples/raises 30 100'` prints both for 30 flows
+//! at 100 Mbit/s. 1,000 flows need `ulimit -n 16384`.
 
 #![cfg(target_os = "linux")]
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -39,7 +40,10 @@ const LEASE: Duration = Duration::from_millis(80);
 
 /// How long each flow sends after its order, which is also the maximum of the lost time, and the number of measured orders.
 const WINDOW: Duration = Duration::from_secs(1);
-const RAISES: usize = 30;
+const RAISES: usize = 25;
+
+/// How often a receiver without new data repeats its acknowledgement, as those of the library do.
+const ACK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The fraction of the link that waiting flows without gates share: the default of the coordinator.
 const RESERVE: f64 = 0.01;
@@ -52,17 +56,22 @@ enum Mode {
 
 fn main() -> ExampleResult<()> {
     let mut args = std::env::args().skip(1);
-    let flows: u32 = args.next().ok_or("usage: raises FLOWS MBIT_PER_SECOND")?.parse()?;
-    let megabits: u64 = args.next().ok_or("usage: raises FLOWS MBIT_PER_SECOND")?.parse()?;
+    let flows: u32 =
+        args.next().ok_or("usage: raises FLOWS MBIT_PER_SECOND [library|handed-over]")?.parse()?;
+    let megabits: u64 =
+        args.next().ok_or("usage: raises FLOWS MBIT_PER_SECOND [library|handed-over]")?.parse()?;
     live::raise_file_limit();
-    for (mode, name) in [(Mode::Library, "senders of the library"), (Mode::HandedOver, "handed-over sockets")]
-    {
+    let only = args.next();
+    for (mode, name) in [(Mode::Library, "library"), (Mode::HandedOver, "handed-over")] {
+        if only.as_ref().is_some_and(|only| only != name) {
+            continue;
+        }
         let mut lost = measure(mode, flows, megabits * 125_000)?;
         lost.sort_by(f64::total_cmp);
         let mean = lost.iter().sum::<f64>() / lost.len() as f64;
         let percentile = |percent: usize| lost[(lost.len() * percent).div_ceil(100).max(1) - 1];
         println!(
-            "{flows} {name}, {megabits} Mbit/s, {} raises: lost {mean:.1} ms in the mean, {:.1} at P50, {:.1} at P90",
+            "{flows} flows, {name}, {megabits} Mbit/s, {} raises: lost {mean:.1} ms in the mean, {:.1} at P50, {:.1} at P90",
             lost.len(),
             percentile(50),
             percentile(90)
@@ -181,11 +190,14 @@ fn start_flows(mode: Mode, flows: u32, agent: &Arc<Agent>) -> ExampleResult<Vec<
 
 fn send_chunks(address: SocketAddr, flow: u32, agent: &Agent, handed_over: &Barrier) -> std::io::Result<()> {
     let mut sender = FlowSender::new("c", flow, Route::direct(address)?)?.with_agent(agent);
+    let chunk = vec![0; 1 << 16];
     // The first chunk connects.
-    sender.write_all(&vec![0; 1 << 16])?;
+    sender.write_all(&chunk)?;
     handed_over.wait();
     loop {
-        sender.write_all(&vec![0; 1 << 16])?;
+        // Without this, each waiting flow would buffer 8 MiB.
+        sender.flush()?;
+        sender.write_all(&chunk)?;
     }
 }
 
@@ -210,6 +222,7 @@ fn receive_bytes(mut stream: TcpStream, count: &AtomicU64) -> std::io::Result<()
 fn receive_chunks(mut stream: TcpStream, count: &AtomicU64) -> std::io::Result<()> {
     const CHUNK_BYTES: u64 = 8 + (1 << 16);
     SockRef::from(&stream).set_tcp_nodelay(true)?;
+    stream.set_read_timeout(Some(ACK_INTERVAL))?;
     let mut buffer = [0; 1 << 16];
     let mut byte = [0];
     while byte != *b"\n" {
@@ -218,7 +231,15 @@ fn receive_chunks(mut stream: TcpStream, count: &AtomicU64) -> std::io::Result<(
     stream.write_all(b"ack 0\n")?;
     let (mut received, mut acked) = (0, 0);
     loop {
-        let length = stream.read(&mut buffer)? as u64;
+        let length = match stream.read(&mut buffer) {
+            Ok(length) => length as u64,
+            // Like a receiver of the library.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                stream.write_all(format!("ack {acked}\n").as_bytes())?;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         count.fetch_add(length, Ordering::Relaxed);
         received += length;
         let complete = received / CHUNK_BYTES * CHUNK_BYTES;

@@ -99,6 +99,17 @@ struct Flow {
     state: SenderState,
 }
 
+/// What the program of a flow still does with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ProgramState {
+    /// It may write.
+    Writes,
+    /// It has said that it writes no more, or has shut its socket down for writing.
+    Done,
+    /// It has exited.
+    Exited,
+}
+
 /// What the agent knows of the sender of a gated flow.
 #[derive(Debug, Clone, Copy)]
 struct Gate {
@@ -117,17 +128,6 @@ pub struct HandedOver {
     pub socket: OwnedFd,
     /// Whether the program writes only while the agent allows it.
     pub is_gated: bool,
-}
-
-/// What the program of a flow still does with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ProgramState {
-    /// It may write.
-    Writes,
-    /// It has said that it writes no more, or has shut its socket down for writing.
-    Done,
-    /// It has exited.
-    Exited,
 }
 
 /// The flows of a host.
@@ -315,7 +315,8 @@ impl Flow {
         let sent_bytes = self.earlier_bytes + socket_bytes;
         self.update_state(info.is_drained(), sent_bytes > self.sent_bytes, Instant::now());
         self.sent_bytes = self.sent_bytes.max(sent_bytes);
-        if info.is_shut_down && self.program == ProgramState::Writes {
+        // The sender of a gated flow continues over another connection unless it has said that it is done.
+        if info.is_shut_down && self.gate.is_none() && self.program == ProgramState::Writes {
             self.program = ProgramState::Done;
         }
         // The acknowledgement of a FIN may be late (40 ms).
@@ -326,11 +327,13 @@ impl Flow {
             info.is_drained()
         };
         match self.program {
-            _ if is_fin_acked => Some(SenderState::Completed),
+            _ if is_fin_acked && (self.gate.is_none() || self.program == ProgramState::Done) => {
+                Some(SenderState::Completed)
+            }
             ProgramState::Done if is_acked => Some(SenderState::Completed),
             // The agent's duplicate keeps the connection of an exited program open.
             ProgramState::Exited if is_acked => Some(SenderState::Lost),
-            _ => info.is_closed.then_some(SenderState::Lost),
+            _ => (info.is_closed || is_fin_acked).then_some(SenderState::Lost),
         }
     }
 }
@@ -381,25 +384,27 @@ impl Flows {
         has_classes: bool,
     ) -> Result<(), SocketRefusal> {
         let HandedOver { program_id, socket, is_gated } = handed_over;
-        let mut earlier_end = None;
         if let Some(flow) = self.open_flows.get_mut(&key) {
-            let is_replaced = flow.program_id == program_id || flow.program != ProgramState::Writes;
-            earlier_end = flow.measure().or(is_replaced.then_some(SenderState::Lost));
-            if earlier_end.is_none() {
+            // A program may notice before the agent that a connection has ended, and open the next one.
+            let end = flow.measure();
+            let is_closing = || socket::read_info(&flow.socket).is_ok_and(|info| !info.is_open);
+            let is_replaced = || {
+                flow.program == ProgramState::Exited
+                    || flow.program_id == program_id && (flow.gate.is_some() || is_closing())
+            };
+            let Some(end) = end.or_else(|| is_replaced().then_some(SenderState::Lost)) else {
                 return Err(SocketRefusal::Duplicate);
+            };
+            if let Some(flow) = self.open_flows.remove(&key) {
+                self.end_flow(key.clone(), flow, end);
             }
         }
         if self.open_flows.len() == MAX_SOCKETS {
             return Err(SocketRefusal::TooManySockets);
         }
-        let was_drained = socket::read_info(&socket).is_ok_and(|info| info.is_open && info.is_drained());
+        let is_drained = socket::read_info(&socket).is_ok_and(|info| info.is_drained());
         let transport = self.transport(&socket, has_classes)?;
         let is_tcp = matches!(transport, Transport::Tcp { .. });
-        if let Some(end) = earlier_end
-            && let Some(earlier) = self.open_flows.remove(&key)
-        {
-            self.end_flow(key.clone(), earlier, end);
-        }
         // A flow that continues over another socket keeps its bytes.
         let earlier_bytes = self.report_delta.open_flow(key.clone());
         let socket_id = self.next_socket_id;
@@ -424,7 +429,7 @@ impl Flows {
             earlier_bytes,
             sent_bytes: earlier_bytes,
             program: ProgramState::Writes,
-            was_drained,
+            was_drained: is_drained,
             active_at: Instant::now(),
             lowest_rates: [u64::MAX; 2],
             state: SenderState::Ready,
@@ -515,8 +520,8 @@ impl Flows {
     /// # Errors
     /// If the program has not handed over a socket of the flow.
     pub fn mark_done(&mut self, coflow: &Arc<str>, flow: u32, program_id: u64) -> Result<(), SocketRefusal> {
-        let flow = self.find_mut(coflow, flow, program_id).ok_or(SocketRefusal::UnknownFlow)?;
-        flow.program = ProgramState::Done;
+        self.find_mut(coflow, flow, program_id).ok_or(SocketRefusal::UnknownFlow)?.program =
+            ProgramState::Done;
         Ok(())
     }
 

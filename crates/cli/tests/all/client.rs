@@ -261,7 +261,8 @@ fn coflow_transfer_is_paced_with_an_agent_and_unpaced_without() {
     assert!(received[0] == b"abc" && received[1] == data);
     // The kernel's first burst shortens the transfer by much less than 30 %.
     assert!(elapsed_secs > 0.7 * data.len() as f64 / 2e6, "{elapsed_secs} s");
-    wait_for("the end of the coflow", || state()["completed"] == true);
+    let end = coflow.wait(TIMEOUT).unwrap();
+    assert!(end.is_completed && end.flows.iter().all(|flow| flow.is_done), "{end:?}");
     coflow.deregister().unwrap();
 
     // Without an agent, the transfer succeeds unpaced.

@@ -100,6 +100,12 @@ fn pause_ends_with_the_agents_connection_and_returns_with_the_next_one() {
     let listener = bind_socket(&path);
     let second = FakeAgent::accept(&path, &listener, "pause 60000");
     second.wait_for("open c 0 gated");
+    // Requests succeed again when all sockets are handed over.
+    let start = Instant::now();
+    while agent.mark_done("other", 0).is_err() {
+        assert!(start.elapsed() < TIMEOUT);
+        thread::sleep(Duration::from_millis(1));
+    }
     let reader = receive(receiver);
     thread::scope(|scope| {
         let sending = scope.spawn(|| {
