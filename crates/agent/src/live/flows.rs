@@ -525,8 +525,8 @@ impl Flows {
         Ok(())
     }
 
-    /// Records whether the sender of a gated flow has data that the kernel does not have. Returns whether that changes the flow's state. Messages about
-    /// other flows, such as flows that have ended, have no effect.
+    /// Records whether the sender of a gated flow has data that the kernel does not have. Returns whether that changes the flow's state.
+    /// Messages about other flows, such as flows that have ended, have no effect.
     pub fn set_data(&mut self, coflow: &Arc<str>, flow: u32, program_id: u64, has_data: bool) -> bool {
         let Some(flow) = self.find_mut(coflow, flow, program_id) else { return false };
         let former = flow.state();
