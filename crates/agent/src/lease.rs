@@ -261,6 +261,11 @@ impl LeaseState {
         self.flows.get(key).copied().filter(|_| self.is_lease_valid(now)).unwrap_or_default()
     }
 
+    /// Whether the orders name a flow, also after the end of the lease: the coordinator knows it, and it has not completed.
+    pub fn names_flow(&self, key: &FlowKey) -> bool {
+        self.flows.contains_key(key)
+    }
+
     /// All flows that have a rate at a time, sorted by key.
     pub fn rates(&self, now: Duration) -> impl Iterator<Item = (&FlowKey, u64)> {
         let flows = self.is_lease_valid(now).then_some(&self.flows).into_iter().flatten();
