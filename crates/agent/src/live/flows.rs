@@ -187,7 +187,7 @@ impl Flow {
             FlowLimit::Unlimited if !lease.is_lease_valid(now) => {
                 Permission::Free(Some(Unscheduled::NoLease))
             }
-            FlowLimit::Unlimited if lease.names_flow(key, now) => Permission::Free(None),
+            FlowLimit::Unlimited if lease.names_flow(key) => Permission::Free(None),
             FlowLimit::Unlimited if is_waiting => Permission::Pause,
             FlowLimit::Unlimited => Permission::Free(Some(match lease.newest_generation(&key.coflow) {
                 None => Unscheduled::UnknownCoflow,
@@ -639,7 +639,8 @@ impl Flows {
     }
 
     /// The flows that a report has to contain, sorted by key, at most [`weir_proto::MAX_REPORTED_FLOWS`].
-    pub fn take_changes(&mut self, now: Duration) -> Vec<FlowProgress> {
-        self.report_delta.take_changes(self.open_flows.iter().map(|(key, flow)| (key, flow.open_flow())), now)
+    pub fn take_changes(&mut self, lease: &LeaseState, now: Duration) -> Vec<FlowProgress> {
+        let flows = self.open_flows.iter().map(|(key, flow)| (key, flow.open_flow()));
+        self.report_delta.take_changes(flows, |key| lease.names_flow(key), now)
     }
 }
