@@ -10,8 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Optional, Tuple
 
-# The minimum time from a message about data to the message that there is none, in seconds. The agent also measures how much data the
-# kernel has.
+# The minimum time between the messages `data` and `idle`, in seconds. The agent also measures how much data the kernel has.
 MIN_IDLE_INTERVAL = 0.005
 
 

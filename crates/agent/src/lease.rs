@@ -270,9 +270,9 @@ impl LeaseState {
         (rate as f64) < MAX_RESERVE_FRACTION * max_link_rate
     }
 
-    /// Whether a valid order names a flow.
-    pub fn names_flow(&self, key: &FlowKey, now: Duration) -> bool {
-        self.is_lease_valid(now) && self.flows.contains_key(key)
+    /// Whether the orders name a flow, also after the end of the lease: the coordinator knows it, and it has not completed.
+    pub fn names_flow(&self, key: &FlowKey) -> bool {
+        self.flows.contains_key(key)
     }
 
     /// Whether a valid order limits a flow, so that flows of this host may wait.

@@ -69,8 +69,7 @@ pub use socket::raise_file_limit;
 /// How often the agent measures and sets rates before a coordinator has sent its interval.
 const DEFAULT_INTERVAL: Duration = Duration::from_millis(8);
 
-/// How often the agent reports open flows again, and ended flows that the coordinator has not confirmed: a report may arrive before the
-/// registration of its coflow.
+/// How often the agent reports open flows again, and ended flows that the coordinator has not confirmed.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The configuration of an agent.
@@ -337,7 +336,7 @@ impl AgentState {
         let mut restored = self.applications.as_ref().map(|known| known.restored()).unwrap_or_default();
         restored.queues += self.interfaces.restored;
         let conflicts = self.interfaces.conflicts.clone();
-        let flows = self.flows.take_changes(elapsed);
+        let flows = self.flows.take_changes(&self.lease, elapsed);
         let report = Report {
             applied,
             flows,
@@ -576,7 +575,7 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
                 }
                 if last_repeat.elapsed() >= REPEAT_INTERVAL {
                     last_repeat = Instant::now();
-                    host.flows.report_delta.report_unconfirmed();
+                    host.flows.report_delta.report_unconfirmed(|key| host.lease.names_flow(key));
                 }
                 last_report = Instant::now();
                 send_report(host, reports.as_ref(), interval);

@@ -2,7 +2,8 @@
 //!
 //! The coordinator estimates the progress of a flow: it assumes that the flow sends at its ordered rate. A report contains a flow
 //! if the flow deviates from this estimate, if its rate has changed, or if it has begun or ended.
-//! [`ReportDelta::report_unconfirmed`] adds all open flows, and ended ones without a confirmation. Sans-I/O, like
+//! [`ReportDelta::report_unconfirmed`] adds all open flows, and ended ones without a confirmation. A flow that no order names is
+//! reported once: its coflow is not registered, or was removed. It is reported again when an order names it. Sans-I/O, like
 //! [`crate::lease`]: callers pass the time, which counts from any point and is monotonic.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -116,13 +117,15 @@ impl ReportDelta {
     pub fn take_changes<'a>(
         &mut self,
         flows: impl Iterator<Item = (&'a FlowKey, OpenFlow)>,
+        is_named: impl Fn(&FlowKey) -> bool,
         now: Duration,
     ) -> Vec<FlowProgress> {
         let mut progress = Vec::new();
         for (key, flow) in flows {
             let Some(last) = self.open_flows.get_mut(key) else { continue };
             let current = ReportedState { flow, time: now };
-            if progress.len() < MAX_REPORTED_FLOWS && last.is_none_or(|last| last.is_outdated(&current)) {
+            let is_due = last.is_none_or(|last| last.is_outdated(&current) && is_named(key));
+            if progress.len() < MAX_REPORTED_FLOWS && is_due {
                 *last = Some(current);
                 let OpenFlow { sent, state, is_gated: gated, .. } = flow;
                 progress.push(FlowProgress { key: key.clone(), sent, state, gated });
@@ -141,18 +144,17 @@ impl ReportDelta {
 
     /// Reports every flow again, since a new coordinator has received no reports.
     pub fn report_all(&mut self) {
-        self.ended_flows.values_mut().for_each(|flow| (flow.is_reported, flow.is_confirmed) = (false, false));
-        self.report_unconfirmed();
+        self.ended_flows.values_mut().for_each(|flow| flow.is_confirmed = false);
+        self.report_unconfirmed(|_| true);
     }
 
-    /// Reports again all open flows, and each ended flow that the coordinator has not confirmed: their reports may have arrived before
-    /// the registration of their coflow.
-    pub fn report_unconfirmed(&mut self) {
-        self.open_flows.values_mut().for_each(|last| *last = None);
-        self.ended_flows
-            .values_mut()
-            .filter(|flow| !flow.is_confirmed)
-            .for_each(|flow| flow.is_reported = false);
+    /// Reports again all open flows that orders name, and those ended flows that the coordinator has not confirmed: it may have lost their
+    /// reports.
+    pub fn report_unconfirmed(&mut self, is_named: impl Fn(&FlowKey) -> bool) {
+        let named = self.open_flows.iter_mut().filter(|(key, _)| is_named(key));
+        named.for_each(|(_, last)| *last = None);
+        let named = self.ended_flows.iter_mut().filter(|(key, flow)| !flow.is_confirmed && is_named(key));
+        named.for_each(|(_, flow)| flow.is_reported = false);
     }
 
     /// Records that the coordinator has confirmed the end of a flow.
@@ -237,6 +239,41 @@ mod tests {
         assert!(!at_start(flow).is_outdated(&at_start(flow)));
         assert!(at_start(flow).is_outdated(&at_start(OpenFlow { state: SenderState::Idle, ..flow })));
         assert!(at_start(flow).is_outdated(&at_start(OpenFlow { is_gated: true, ..flow })));
+    }
+
+    #[test]
+    fn flows_that_no_order_names_are_reported_once() {
+        let key = |flow| FlowKey { coflow: "a".into(), generation: 1, flow };
+        let mut report_delta = ReportDelta::default();
+        let open_flow =
+            |sent| OpenFlow { sent, limit: FlowLimit::Unlimited, state: SenderState::Ready, is_gated: false };
+        report_delta.open_flow(key(0));
+        report_delta.open_flow(key(1));
+        report_delta.end_flow(key(2), 5, SenderState::Completed);
+        report_delta.end_flow(key(3), 5, SenderState::Lost);
+        let is_named = |key: &FlowKey| key.flow % 2 == 1;
+        let mut reported_after = |repeats: bool, sent| {
+            if repeats {
+                report_delta.report_unconfirmed(is_named);
+            }
+            let flows = [(key(0), open_flow(sent)), (key(1), open_flow(sent))];
+            let changes = report_delta.take_changes(
+                flows.iter().map(|(key, flow)| (key, *flow)),
+                is_named,
+                Duration::ZERO,
+            );
+            changes.iter().map(|progress| progress.key.flow).collect::<Vec<_>>()
+        };
+        assert_eq!(reported_after(false, 1), [0, 1, 2, 3]);
+        assert!(reported_after(false, 1).is_empty());
+        assert_eq!(reported_after(false, 2), [1]);
+        assert_eq!(reported_after(true, 2), [1, 3]);
+        // A new coordinator knows none of them.
+        report_delta.report_all();
+        let flows = [(key(0), open_flow(2)), (key(1), open_flow(2))];
+        let changes =
+            report_delta.take_changes(flows.iter().map(|(key, flow)| (key, *flow)), is_named, Duration::ZERO);
+        assert_eq!(changes.len(), 4);
     }
 
     #[test]

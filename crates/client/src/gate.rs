@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::wake::Wake;
 
-/// The minimum time from a message about data to the message that there is none. The agent also measures how much data the kernel has.
+/// The minimum time between the messages `data` and `idle`. The agent also measures how much data the kernel has.
 const MIN_IDLE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What the agent lets a sender do.

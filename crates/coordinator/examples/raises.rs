@@ -14,7 +14,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -166,10 +166,18 @@ impl Orders {
 }
 
 /// Sends flows that end with the process. Returns the received bytes of each.
-fn start_flows(mode: Mode, flows: u32, agent: &Arc<Agent>) -> ExampleResult<Vec<Arc<AtomicU64>>> {
-    let handed_over = Arc::new(Barrier::new(flows as usize + 1));
+fn start_flows(
+    mode: Mode,
+    flows: u32,
+    agent: &Arc<Agent>,
+    orders: &mut Orders,
+) -> ExampleResult<Vec<Arc<AtomicU64>>> {
+    let handed_over = Arc::new(AtomicU64::new(0));
     let mut counts = Vec::new();
     for flow in 0..flows {
+        if flow % 16 == 0 {
+            orders.hold(Duration::from_millis(1));
+        }
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let (address, count) = (listener.local_addr()?, Arc::new(AtomicU64::new(0)));
         counts.push(Arc::clone(&count));
@@ -184,16 +192,23 @@ fn start_flows(mode: Mode, flows: u32, agent: &Arc<Agent>) -> ExampleResult<Vec<
             Mode::HandedOver => send_bytes(address, flow, &agent, &handed_over),
         })?;
     }
-    handed_over.wait();
+    while handed_over.load(Ordering::Relaxed) < u64::from(flows) {
+        orders.hold(LEASE / 4);
+    }
     Ok(counts)
 }
 
-fn send_chunks(address: SocketAddr, flow: u32, agent: &Agent, handed_over: &Barrier) -> std::io::Result<()> {
+fn send_chunks(
+    address: SocketAddr,
+    flow: u32,
+    agent: &Agent,
+    handed_over: &AtomicU64,
+) -> std::io::Result<()> {
     let mut sender = FlowSender::new("c", flow, Route::direct(address)?)?.with_agent(agent);
     let chunk = vec![0; 1 << 16];
     // The first chunk connects.
     sender.write_all(&chunk)?;
-    handed_over.wait();
+    handed_over.fetch_add(1, Ordering::Relaxed);
     loop {
         // Without this, each waiting flow would buffer 8 MiB.
         sender.flush()?;
@@ -201,10 +216,10 @@ fn send_chunks(address: SocketAddr, flow: u32, agent: &Agent, handed_over: &Barr
     }
 }
 
-fn send_bytes(address: SocketAddr, flow: u32, agent: &Agent, handed_over: &Barrier) -> std::io::Result<()> {
+fn send_bytes(address: SocketAddr, flow: u32, agent: &Agent, handed_over: &AtomicU64) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     agent.hand_over("c", flow, &stream).map_err(std::io::Error::other)?;
-    handed_over.wait();
+    handed_over.fetch_add(1, Ordering::Relaxed);
     loop {
         stream.write_all(&[0; 1 << 14])?;
     }
@@ -268,7 +283,7 @@ fn measure(mode: Mode, flows: u32, rate: u64) -> ExampleResult<Vec<f64>> {
         }
     };
     orders.hold(Duration::from_millis(200));
-    let counts = start_flows(mode, flows, &agent)?;
+    let counts = start_flows(mode, flows, &agent, &mut orders)?;
     // First bursts of new sockets.
     orders.hold(Duration::from_secs(3));
     let payload_rate = rate as f64 * f64::from(PAYLOAD_BYTES) / f64::from(FRAME_BYTES);

@@ -187,7 +187,7 @@ impl Flow {
             FlowLimit::Unlimited if !lease.is_lease_valid(now) => {
                 Permission::Free(Some(Unscheduled::NoLease))
             }
-            FlowLimit::Unlimited if lease.names_flow(key, now) => Permission::Free(None),
+            FlowLimit::Unlimited if lease.names_flow(key) => Permission::Free(None),
             FlowLimit::Unlimited if is_waiting => Permission::Pause,
             FlowLimit::Unlimited => Permission::Free(Some(match lease.newest_generation(&key.coflow) {
                 None => Unscheduled::UnknownCoflow,
@@ -525,8 +525,8 @@ impl Flows {
         Ok(())
     }
 
-    /// Records whether the sender of a gated flow has data that the kernel does not have. Returns whether that changes the flow's state. Messages about
-    /// other flows, such as flows that have ended, have no effect.
+    /// Records whether the sender of a gated flow has data that the kernel does not have. Returns whether that changes the flow's state.
+    /// Messages about other flows, such as flows that have ended, have no effect.
     pub fn set_data(&mut self, coflow: &Arc<str>, flow: u32, program_id: u64, has_data: bool) -> bool {
         let Some(flow) = self.find_mut(coflow, flow, program_id) else { return false };
         let former = flow.state();
@@ -639,7 +639,8 @@ impl Flows {
     }
 
     /// The flows that a report has to contain, sorted by key, at most [`weir_proto::MAX_REPORTED_FLOWS`].
-    pub fn take_changes(&mut self, now: Duration) -> Vec<FlowProgress> {
-        self.report_delta.take_changes(self.open_flows.iter().map(|(key, flow)| (key, flow.open_flow())), now)
+    pub fn take_changes(&mut self, lease: &LeaseState, now: Duration) -> Vec<FlowProgress> {
+        let flows = self.open_flows.iter().map(|(key, flow)| (key, flow.open_flow()));
+        self.report_delta.take_changes(flows, |key| lease.names_flow(key), now)
     }
 }

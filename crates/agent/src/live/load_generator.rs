@@ -177,12 +177,12 @@ async fn simulate_agent(
                 let now = Instant::now();
                 if last_repeat.elapsed() >= REPEAT_INTERVAL {
                     (last_repeat, has_changes) = (now, true);
-                    report_delta.report_unconfirmed();
+                    report_delta.report_unconfirmed(|key| lease.names_flow(key));
                 }
                 let changed = if std::mem::take(&mut has_changes) { &mut steady[..] } else { &mut [] };
                 changed.iter_mut().for_each(|flow| flow.advance(now));
                 let progress = changed.iter().map(|flow| (&flow.key, flow.open_flow()));
-                let flows = report_delta.take_changes(progress, now - began);
+                let flows = report_delta.take_changes(progress, |key| lease.names_flow(key), now - began);
                 let report = Report { applied: lease.applied(), flows, ..Report::default() };
                 if history.is_due(&report, max_report_interval(lease.lease(), report_interval), now - began) {
                     permit.send(report);

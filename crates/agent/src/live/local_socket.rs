@@ -136,7 +136,8 @@ impl Drop for Program {
 }
 
 impl Program {
-    /// Answers the messages of the program, and pushes what it may do, until it closes the connection, or the kernel reports an error.
+    /// Answers the messages of the program, and pushes the permissions of its flows, until it closes the connection, or the kernel reports an
+    /// error.
     async fn serve(&self, socket: &UnixStream) {
         let wake = self.shared.lock().flows.gates.add_program(self.id);
         loop {
@@ -159,7 +160,7 @@ impl Program {
         socket.async_io(Interest::WRITABLE, send).await.map(drop)
     }
 
-    /// Pushes what has changed.
+    /// Pushes changed permissions.
     async fn push(&self, socket: &UnixStream) -> io::Result<()> {
         loop {
             let Some(text) = self.shared.lock().next_push(self.id) else { return Ok(()) };
@@ -173,7 +174,7 @@ impl Program {
             Ok(true) => "ok".to_owned(),
             Err(reason) => format!("no: {reason}"),
         };
-        // The program of a new gated flow knows what it may do when it has the answer.
+        // The program of a new gated flow gets the permission before the answer.
         self.push(socket).await?;
         Program::send(socket, &answer).await
     }

@@ -1,7 +1,7 @@
 //! Tests senders of the library with a coordinator and an agent that stops, exits or returns, as processes on loopback.
 
 use std::io::{Read, Write};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -170,4 +170,43 @@ fn unscheduled_flow_has_a_reason() {
         let unpaced = sent.unpaced.unwrap();
         assert!(unpaced.to_string().contains(reason), "{unpaced}");
     }
+}
+
+/// Forwards connections to a receiver. The first one is cut after a number of bytes.
+fn cut_first_connection(receiver: SocketAddr, bytes: u64) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for limit in [bytes, u64::MAX] {
+            let (input, output) = (listener.accept().unwrap().0, TcpStream::connect(receiver).unwrap());
+            let (mut answers, mut back) = (output.try_clone().unwrap(), input.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut answers, &mut back));
+            thread::spawn(move || {
+                let _ = std::io::copy(&mut (&input).take(limit), &mut &output);
+                let _ = (input.shutdown(Shutdown::Both), output.shutdown(Shutdown::Both));
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn sender_whose_connection_is_cut_is_scheduled_over_the_next_one() {
+    const BYTES: usize = 3_000_000;
+    let bed = Bed::start();
+    let receiver = FlowReceiver::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let route = Route::direct(cut_first_connection(receiver.address(), BYTES as u64 / 10)).unwrap();
+    let reader = thread::spawn(move || {
+        receiver.receive("first", 0, TIMEOUT).unwrap().read_to_end(&mut Vec::new()).unwrap()
+    });
+    let start = Instant::now();
+    let sent = send_flow(&*bed.agent, "first", 0, route, &mut &vec![7; BYTES][..]).unwrap();
+    let elapsed = start.elapsed().as_secs_f64();
+    assert_eq!((reader.join().unwrap(), sent.bytes), (BYTES, BYTES as u64));
+    assert!(sent.unpaced.is_none(), "{sent:?}");
+    // Without a rate, loopback carries the data in milliseconds.
+    assert!(elapsed > 0.6 * BYTES as f64 / LINK_RATE, "{elapsed} s");
+    let state = || bed.coordinator.get("/v1/coflows/first").unwrap();
+    wait_for("the end of the coflow", || state()["completed"] == true);
+    assert!(state()["flows"][0]["sent_bytes"].as_f64().unwrap() >= BYTES as f64);
 }

@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// A lease that no test reaches the end of.
 const LONG: &str = "60000";
 
-const DATA: [u8; 300_000] = [7; 300_000];
+static DATA: [u8; 300_000] = [7; 300_000];
 
 /// Sends [`DATA`] as flow 0 of coflow `c` in a thread.
 fn send(agent: Agent, receiver: &FlowReceiver) -> thread::JoinHandle<std::io::Result<SentFlow>> {

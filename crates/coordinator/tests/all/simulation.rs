@@ -383,7 +383,7 @@ fn run_simulation(
                 }
                 let now = Duration::from_secs_f64(now);
                 if step % REPEAT_STEPS == u64::from(host) {
-                    agent.report_delta.report_unconfirmed();
+                    agent.report_delta.report_unconfirmed(|key| agent.lease_state.names_flow(key));
                 }
                 let lease_state = &agent.lease_state;
                 let open = flows.iter().filter(|progress| progress.state != SenderState::Completed);
@@ -391,7 +391,7 @@ fn run_simulation(
                     let limit = lease_state.flow_limit(key, now);
                     (key, OpenFlow { sent: *sent, limit, state: *state, is_gated: *gated })
                 });
-                let changes = agent.report_delta.take_changes(open, now);
+                let changes = agent.report_delta.take_changes(open, |key| lease_state.names_flow(key), now);
                 // UDP is measured every six steps.
                 let udp_measurements = if step % 6 == 0 { measurements } else { Vec::new() };
                 let report = Report { applied, flows: changes, udp_measurements, ..Report::default() };

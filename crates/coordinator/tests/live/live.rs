@@ -513,6 +513,37 @@ fn flows_may_complete_before_their_coflow_is_registered() {
     wait_for("the end of the coflow", || coordinator.sent_bytes_and_completion("a") == (5000.0, true));
 }
 
+/// Agents stop to report flows of unknown and removed coflows, so that the coordinator rejects each once. A coflow that is registered later
+/// gets its flows.
+#[test]
+fn flows_of_unknown_and_removed_coflows_are_reported_once() {
+    let _turn = lock_tests();
+    let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    coordinator.register("removed", &[(0, 1, 1e12)]);
+    let running = RunningAgent::start(address, 0);
+    wait_for("the host", || coordinator.present_host_count() == 1);
+    let agent = Agent::connect(running.local_socket()).unwrap();
+    let (removed, unknown) = (MeasuredConnection::new(), MeasuredConnection::new());
+    agent.hand_over("removed", 0, &removed.stream).unwrap();
+    agent.hand_over("unknown", 0, &unknown.stream).unwrap();
+    (&removed.stream).write_all(&[0; 5000]).unwrap();
+    (&unknown.stream).write_all(&[0; 5000]).unwrap();
+    wait_for("the bytes", || coordinator.sent_bytes_and_completion("removed").0 == 5000.0);
+    let orders = coordinator.runtime.block_on(coordinator.handle.deregister("removed".to_owned())).unwrap();
+    coordinator.runtime.block_on(coordinator.handle.wait_until_applied(orders)).unwrap();
+    thread::sleep(Duration::from_millis(100));
+    let rejected = coordinator.unknown_flow_entries();
+    // The agent repeats reports once a second.
+    for _ in 0..25 {
+        (&removed.stream).write_all(&[0; 1000]).unwrap();
+        (&unknown.stream).write_all(&[0; 1000]).unwrap();
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(coordinator.unknown_flow_entries(), rejected);
+    coordinator.register("unknown", &[(0, 1, 1e12)]);
+    wait_for("the bytes", || coordinator.sent_bytes_and_completion("unknown").0 == 30_000.0);
+}
+
 #[test]
 fn invalid_sockets_and_ids_are_refused() {
     let _turn = lock_tests();
