@@ -14,6 +14,9 @@
 //! - `metrics` shows queues and orders to Prometheus.
 //! - `interfaces` applies ordered queues to interfaces, and restores queues that another process removed.
 //!
+//! The end of a flow is reported at once: at `done`, or at the time at which the written data of a socket that was shut down should have
+//! been sent.
+//!
 //! Once an interval, one thread reads the bytes sent, sets the pacing rates that differ, and reports the flows that deviate from
 //! the coordinator's estimate. While no coordinator is connected, it continues to measure; when the lease ends, it removes all
 //! rates. Other threads change interfaces, since a change takes longer than an interval.
@@ -27,9 +30,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::spawn_blocking;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use weir_core::units::Rate;
 use weir_metrics::MetricsTls;
 use weir_proto::{FlowKey, OrderedRate, Queues, Report};
@@ -124,6 +127,8 @@ struct AgentState {
     coordinator: Option<SocketAddr>,
     /// Whether a stream to a coordinator is open.
     is_connected: bool,
+    /// Wakes the main loop after the end of a flow.
+    flow_end: Arc<Notify>,
     /// The rates of links in its configuration, in bytes per second; 0 if not configured.
     link_rates: Vec<u64>,
     start_time: Instant,
@@ -199,6 +204,17 @@ impl AgentState {
         let limit = self.lease.flow_limit(&key, self.now());
         self.flows.open(key, program_id, socket, limit, self.is_link_shaped)?;
         self.update_watchdog();
+        Ok(())
+    }
+
+    fn mark_done(
+        &mut self,
+        coflow: &Arc<str>,
+        flow: u32,
+        program_id: u64,
+    ) -> Result<(), flows::SocketRefusal> {
+        self.flows.mark_done(coflow, flow, program_id)?;
+        self.flow_end.notify_one();
         Ok(())
     }
 
@@ -307,6 +323,15 @@ impl AgentState {
         }
     }
 
+    /// Sends the next report if it is due. While the previous report is not sent, changes wait for the next one.
+    fn send_report(&mut self, reports: Option<&mpsc::Sender<Report>>, interval: Duration) {
+        if let Some(Ok(permit)) = reports.map(|reports| reports.try_reserve())
+            && let Some(report) = self.next_report(interval, Instant::now())
+        {
+            permit.send(report);
+        }
+    }
+
     /// The report to send now; none if nothing has changed and the last report is recent.
     fn next_report(&mut self, interval: Duration, now: Instant) -> Option<Report> {
         let observed = self.applications.as_mut().map(|known| known.take_changes(now)).unwrap_or_default();
@@ -403,6 +428,7 @@ pub async fn run(
         is_link_shaped: shaped_link.is_some(),
         coordinator: None,
         is_connected: false,
+        flow_end: Arc::default(),
         link_rates: Vec::new(),
         start_time: Instant::now(),
     };
@@ -516,6 +542,7 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
         (ticker(DEFAULT_INTERVAL), DEFAULT_INTERVAL, ReportTimer::new(host, DEFAULT_INTERVAL));
     let (mut last_repeat, mut last_tick) = (Instant::now(), Instant::now());
     let mut reports: Option<mpsc::Sender<Report>> = None;
+    let (flow_end, mut next_end) = (Arc::clone(&shared.lock().flow_end), None);
     loop {
         tokio::select! {
             biased;
@@ -526,9 +553,10 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
                     shared.lock().begin_stream(coordinator, first_generation, link_rates, wants_udp_measurements, wants_demands);
                 }
                 Some(StreamEvent::Order(order)) => {
+                    let is_early = order.is_early;
                     shared.lock().apply_order(order);
                     // Orders that arrive more often than once an interval must not delay the measurements.
-                    if last_tick.elapsed() < interval {
+                    if !is_early && last_tick.elapsed() < interval {
                         ticker.reset_at(report_timer.record_order(Instant::now()).into());
                     }
                 }
@@ -558,14 +586,32 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
                     last_repeat = Instant::now();
                     host.flows.report_delta.report_unconfirmed(|key| host.lease.names_flow(key));
                 }
-                // While the previous report is not sent, changes wait for the next one.
-                if let Some(Ok(permit)) = reports.as_ref().map(|reports| reports.try_reserve())
-                    && let Some(report) = host.next_report(interval, Instant::now())
-                {
-                    permit.send(report);
+                next_end = host.flows.next_end();
+                host.send_report(reports.as_ref(), interval);
+            }
+            () = wait_for_end(&flow_end, next_end) => {
+                let mut host = shared.lock();
+                let has_ended = host.flows.measure_ending();
+                next_end = host.flows.next_end();
+                if has_ended {
+                    host.send_report(reports.as_ref(), interval);
                 }
             }
         }
+    }
+}
+
+/// Waits until a program has ended a flow, or until the estimated end of a flow whose program has written all data.
+async fn wait_for_end(flow_end: &Notify, next_end: Option<Duration>) {
+    let estimated_end = async {
+        match next_end {
+            Some(next_end) => sleep(next_end).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = flow_end.notified() => {}
+        () = estimated_end => {}
     }
 }
 

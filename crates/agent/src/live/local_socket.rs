@@ -159,9 +159,7 @@ impl Program {
                 "`open` has no socket, or more than one; expected one socket as ancillary data (SCM_RIGHTS)"
                     .to_owned(),
             ),
-            ("done", None) => {
-                host.flows.mark_done(&coflow, flow, self.id).map_err(|reason| reason.to_string())
-            }
+            ("done", None) => host.mark_done(&coflow, flow, self.id).map_err(|reason| reason.to_string()),
             ("done", Some(_)) => Err("`done` has a socket; expected none".to_owned()),
             _ => Err(format!("unknown command `{command}`; expected open or done")),
         }
