@@ -129,6 +129,7 @@ impl ControlPlane {
             flow.transfer.bytes.zip(flow.last_report).is_some_and(|(size, (sent, _))| sent >= size.get());
         if flow.state == SenderState::Completed || flow.state == SenderState::Lost && is_all_acked {
             flow.is_completed = true;
+            self.has_changed_flows = true;
             self.engine.record_coflow_report(slot, coflow.sent_bytes, 0.0, self.now);
             self.engine.close_flow(slot, flow.engine_index, flow.sent_bytes, self.now);
             self.remove_if_completed(&progress.key.coflow.clone());
@@ -137,6 +138,7 @@ impl ControlPlane {
         let (index, has_data) = (flow.engine_index, flow.has_data(self.now));
         let is_live = self.engine.network().coflow(slot).flow_state(index) == FlowState::Live;
         if has_data != is_live {
+            self.has_changed_flows = true;
             self.engine.correct_overdue_flows_of(slot, overdue_bytes, self.now);
             if has_data {
                 self.engine.set_flow_live(slot, index, UNKNOWN_SIZE_BYTES, self.now);
