@@ -67,7 +67,8 @@ pub fn method_text() -> String {
 
 /// The text before [`ratios_table`].
 pub const RATIOS_TEXT: &str = "Ratios: measured to simulated CCTs and speedups, the measured mean to that of plain TCP, and simulated \
-                               CCTs with 2 % less capacity to those with all of it, which shows how sensitive the workload is.";
+                               CCTs with 2 % less capacity to those with all of it, which shows how sensitive the workload is. A \
+                               flow is unscheduled if its agent has no valid order when it ends.";
 
 /// What senders use under a coordinator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,6 +133,8 @@ pub struct SetupCcts {
     /// With [`LOWER_CAPACITY`].
     simulated_lower: Vec<f64>,
     measured: Vec<f64>,
+    /// The fraction of flows that were not scheduled at their end: their agent had no valid order.
+    unscheduled: f64,
 }
 
 /// Simulates and measures a workload with each setup. `network` has the hosts of `scale`, and one more for the coordinator; all
@@ -163,14 +166,15 @@ pub fn compare(
         bed.set_short_queues(hosts, switches).map_err(|error| testbed::failure(&error))?;
         let mut all = Vec::new();
         for (setup, outcome, simulated_lower) in simulated {
-            let measured = measure(bed, scale, network, workload, setup, outcome.makespan, progress)?;
-            all.push(SetupCcts { setup, simulated: outcome.ccts(), simulated_lower, measured });
+            let (measured, unscheduled) =
+                measure(bed, scale, network, workload, setup, outcome.makespan, progress)?;
+            all.push(SetupCcts { setup, simulated: outcome.ccts(), simulated_lower, measured, unscheduled });
         }
         Ok(all)
     })
 }
 
-/// The median CCT of each coflow over all runs, in seconds. Fails if a run takes more than 30 s plus three times the simulated
+/// The median CCT of each coflow over all runs, in seconds, and the fraction of flows that were not scheduled. Fails if a run takes more than 30 s plus three times the simulated
 /// makespan.
 fn measure(
     bed: &Bed,
@@ -180,7 +184,7 @@ fn measure(
     setup: Setup,
     makespan: f64,
     progress: &Progress,
-) -> Result<Vec<f64>, Failure> {
+) -> Result<(Vec<f64>, f64), Failure> {
     let flows: usize = workload.coflows.iter().map(|coflow| coflow.flows.len()).sum();
     let runtime = Builder::new_multi_thread()
         .max_blocking_threads(2 * flows + 8)
@@ -201,7 +205,7 @@ fn measure(
         let bar = progress.add_step_bar(&format!("{}, in real time", setup.name), flows);
         let run = transfer::run(bed.plan(), workload, control_plane.as_ref(), setup.senders, limit, &bar);
         match runtime.block_on(run) {
-            Ok(ccts) => runs.push(ccts),
+            Ok(run) => runs.push(run),
             Err(failure) => {
                 // Blocked senders and receivers do not end by themselves.
                 runtime.shutdown_background();
@@ -210,6 +214,10 @@ fn measure(
         }
         bar.finish_and_clear();
     }
-    let median = |coflow: usize| percentile(&runs.iter().map(|run| run[coflow]).collect::<Vec<_>>(), 50.0);
-    Ok((0..workload.coflows.len()).map(median).collect())
+    let median = |coflow: usize| {
+        percentile(&runs.iter().map(|run: &transfer::Run| run.ccts[coflow]).collect::<Vec<_>>(), 50.0)
+    };
+    let unscheduled: usize = runs.iter().map(|run| run.unscheduled_flows).sum();
+    let medians = (0..workload.coflows.len()).map(median).collect();
+    Ok((medians, unscheduled as f64 / (RUNS * flows) as f64))
 }

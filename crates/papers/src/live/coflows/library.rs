@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use weir_client::{FlowReceiver, FlowSender, Route};
 use weir_testbed::{Plan, namespace};
 
-use super::transfer::Flow;
+use super::transfer::{Flow, FlowEnd};
 
 /// The maximum time until a flow's connection arrives.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(120);
@@ -35,8 +35,8 @@ impl LibraryReceivers {
     }
 }
 
-/// Sends a flow, and returns the time at which its last byte was read.
-pub async fn transfer(flow: Flow, receiver: Arc<FlowReceiver>) -> io::Result<Instant> {
+/// Sends a flow.
+pub async fn transfer(flow: Flow, receiver: Arc<FlowReceiver>) -> io::Result<FlowEnd> {
     let flow = Arc::new(flow);
     let route = Route::direct(receiver.address())?;
     let sending = {
@@ -46,11 +46,12 @@ pub async fn transfer(flow: Flow, receiver: Arc<FlowReceiver>) -> io::Result<Ins
     };
     let receive = move || receive(&flow, &receiver);
     let receiving = async { spawn_blocking(receive).await.expect("`receive` does not panic") };
-    let ((), end) = tokio::try_join!(sending, receiving)?;
-    Ok(end)
+    let (is_scheduled, time) = tokio::try_join!(sending, receiving)?;
+    Ok(FlowEnd { time, is_scheduled })
 }
 
-fn send(flow: &Flow, route: Route) -> io::Result<()> {
+/// Sends a flow. Returns whether the agent scheduled it at its end.
+fn send(flow: &Flow, route: Route) -> io::Result<bool> {
     let mut sender = FlowSender::new(&flow.coflow, flow.flow, route)?;
     if let Some(agent) = &flow.agent {
         sender = sender.with_agent(agent);
@@ -61,10 +62,7 @@ fn send(flow: &Flow, route: Route) -> io::Result<()> {
         sender.write_all(&zeros[..chunk as usize])?;
         remaining -= chunk;
     }
-    match sender.finish()?.unpaced {
-        Some(reason) => Err(io::Error::other(reason)),
-        None => Ok(()),
-    }
+    Ok(sender.finish()?.unpaced.is_none())
 }
 
 fn receive(flow: &Flow, receiver: &FlowReceiver) -> io::Result<Instant> {

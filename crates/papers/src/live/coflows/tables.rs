@@ -39,7 +39,7 @@ pub fn ccts_table(all: &[SetupCcts]) -> String {
 pub fn ratios_table(all: &[SetupCcts]) -> String {
     let plain = plain_tcp(all);
     let to_line = |ccts: &SetupCcts| {
-        let SetupCcts { setup, simulated, simulated_lower, measured } = ccts;
+        let SetupCcts { setup, simulated, simulated_lower, measured, unscheduled } = ccts;
         let statistics = |ccts: &[f64]| [mean(ccts), percentile(ccts, 50.0), percentile(ccts, 90.0)];
         let ratios = |a: [f64; 3], b: [f64; 3]| [0, 1, 2].map(|at| format_cell(a[at] / b[at]));
         let measured_speedups = speedups(&plain.measured, measured);
@@ -51,10 +51,16 @@ pub fn ratios_table(all: &[SetupCcts]) -> String {
         let to_plain = [format_cell(mean(measured) / mean(&plain.measured))];
         let lower = ratios(statistics(simulated_lower), simulated);
         let measured = ratios(statistics(measured), simulated);
-        name.into_iter().chain(measured).chain(speedup_ratios).chain(to_plain).chain(lower).collect()
+        name.into_iter()
+            .chain(measured)
+            .chain(speedup_ratios)
+            .chain(to_plain)
+            .chain(lower)
+            .chain([format_percent(*unscheduled)])
+            .collect()
     };
     let head = ["policy", "mean", "median", "P90", "median speedup", "P90", "mean / plain TCP's"];
-    let lower = ["mean with less capacity", "median", "P90"];
+    let lower = ["mean with less capacity", "median", "P90", "unscheduled"];
     table(&[&head[..], &lower].concat(), 1, &all.iter().map(to_line).collect::<Vec<_>>())
 }
 

@@ -27,7 +27,19 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The maximum number of bytes per read or write.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Transfers all coflows, and returns the CCT of each in seconds. Fails if the transfers take longer than `limit`.
+/// The CCT of each coflow in seconds, and the number of flows that were not scheduled at their end.
+pub struct Run {
+    pub ccts: Vec<f64>,
+    pub unscheduled_flows: usize,
+}
+
+/// The end of a flow: when its last byte was read, and whether the flow was scheduled then.
+pub struct FlowEnd {
+    pub time: Instant,
+    pub is_scheduled: bool,
+}
+
+/// Transfers all coflows. Fails if the transfers take longer than `limit`.
 pub async fn run(
     plan: &Plan,
     workload: &Workload,
@@ -35,20 +47,20 @@ pub async fn run(
     senders: SenderKind,
     limit: Duration,
     bar: &ProgressBar,
-) -> Result<Vec<f64>, Failure> {
+) -> Result<Run, Failure> {
     let receivers = match senders {
         SenderKind::Library => Some(LibraryReceivers::listen(plan).map_err(Failure::runtime)?),
         SenderKind::Sockets => None,
     };
     let (start_time, mut poll) = (Instant::now(), interval(POLL_INTERVAL));
-    let mut ccts = vec![0.0_f64; workload.coflows.len()];
+    let mut run = Run { ccts: vec![0.0_f64; workload.coflows.len()], unscheduled_flows: 0 };
     let mut transfers = JoinSet::new();
     let mut arrivals = workload.coflows.iter().enumerate().peekable();
     loop {
         let next_arrival =
             arrivals.peek().map(|(_, coflow)| start_time + Duration::from_secs_f64(coflow.arrival.get()));
         if next_arrival.is_none() && transfers.is_empty() {
-            return Ok(ccts);
+            return Ok(run);
         }
         tokio::select! {
             () = sleep_until(next_arrival.unwrap_or(start_time)), if next_arrival.is_some() => {
@@ -73,9 +85,10 @@ pub async fn run(
             Some(joined) = transfers.join_next() => {
                 let (number, end) = joined.expect("transfers do not panic");
                 let coflow = &workload.coflows[number];
-                let ended = end.map_err(|error| Failure::runtime(format_args!("coflow {}: {error}", coflow.id)))?;
-                let cct = (ended - start_time).as_secs_f64() - coflow.arrival.get();
-                ccts[number] = ccts[number].max(cct);
+                let end = end.map_err(|error| Failure::runtime(format_args!("coflow {}: {error}", coflow.id)))?;
+                let cct = (end.time - start_time).as_secs_f64() - coflow.arrival.get();
+                run.ccts[number] = run.ccts[number].max(cct);
+                run.unscheduled_flows += usize::from(!end.is_scheduled);
                 bar.inc(1);
             }
             _ = poll.tick() => {
@@ -99,8 +112,8 @@ pub struct Flow {
     pub bytes: u64,
 }
 
-/// Sends a flow over a socket that is handed over to the agent, and returns the time at which its last byte was read.
-async fn transfer(flow: Flow) -> io::Result<Instant> {
+/// Sends a flow over a socket that is handed over to the agent.
+async fn transfer(flow: Flow) -> io::Result<FlowEnd> {
     let Flow { ends, agent, coflow, flow, bytes } = flow;
     let connect = move || {
         let [sender, receiver] = connect(&ends)?;
@@ -110,8 +123,8 @@ async fn transfer(flow: Flow) -> io::Result<Instant> {
         Ok::<_, io::Error>([sender, receiver])
     };
     let [sender, receiver] = spawn_blocking(connect).await.expect("`connect` does not panic")?;
-    let ((), end) = tokio::try_join!(send(sender, bytes), receive(receiver, bytes))?;
-    Ok(end)
+    let ((), time) = tokio::try_join!(send(sender, bytes), receive(receiver, bytes))?;
+    Ok(FlowEnd { time, is_scheduled: true })
 }
 
 /// A connection between two hosts; the sender's end comes first.
