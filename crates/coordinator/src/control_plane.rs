@@ -10,8 +10,9 @@
 //!   is assumed to send at its ordered rate.
 //! - *Available data* (4.3). A flow has data if its host reports it as ready: a program has handed over a connection, and has
 //!   written data that the connection has not sent. The paper waits for as much data as a port sends in an interval. A flow without
-//!   reported progress has no data, whatever its host reports. Programs hand over connections shortly after the registration, so an unreported flow counts as having
-//!   data for one lease. After the lease it frees its ports, since the program that registered it may have died.
+//!   reported progress has no data, whatever its host reports. Programs hand over connections shortly after the registration,
+//!   so an unreported flow counts as having data for one lease. After the lease it frees its ports, since the program that
+//!   registered it may have died.
 //! - *Payload.* The engine counts payload, as frameworks and hosts do. Links and orders count whole packets, which
 //!   include headers.
 //! - *Links between switches.* With a topology, policies decide over trunks as in the simulator. The hash by which switches

@@ -3,7 +3,7 @@
 //! Saath, section 5: the schedule of an interval is computed from the reports of the last interval, and sent at once. The
 //! thread therefore applies reports when they arrive, and schedules once per interval, before queued requests. In the paper,
 //! hosts serve the next flow themselves when a flow ends. Here the coordinator schedules early then, and when flows begin or
-//! change between data and none. Early schedules take a fifth of a processor at most ([`EARLY_GAP_FACTOR`]).
+//! change between data and none. Early schedules take a fifth of a processor at most.
 //!
 //! Memory is bounded. Requests wait in one short queue, in which each call of a handle has one entry. If the order queue
 //! of a host is full, its orders are dropped; when the queue has room again, the next order is a full order.

@@ -32,8 +32,8 @@ pub const MAX_SOCKETS: usize = 4096;
 /// How long a new gated flow may wait for the first order of a coordinator that knows it.
 const MAX_FIRST_WAIT: Duration = Duration::from_millis(50);
 
-/// A flow with data that has sent nothing for this time is idle, if its rate allows [`STUCK_BYTES`] in this time: its receiver does not read.
-/// The time is longer than the shortest one after which TCP sends a lost packet again (200 ms).
+/// A flow with data that has sent nothing for this time is idle, if its rate allows [`STUCK_BYTES`] in this time: its receiver does not
+/// read. The time is longer than the shortest one after which TCP sends a lost packet again (200 ms).
 const STUCK_TIME: Duration = Duration::from_millis(300);
 
 /// The shortest time between two measurements of flows whose programs have written all data.
@@ -68,8 +68,8 @@ pub enum SocketRefusal {
 /// The transport of a flow.
 #[derive(Debug, Clone, Copy)]
 enum Transport {
-    /// `initial_acked_bytes` were acknowledged when the socket was handed over. `syn_bytes` is 1 if the kernel counts the SYN as acknowledged,
-    /// else 0. `pacing_rate` is the last pacing rate set, if any; `own_rate` is that of the program, `u64::MAX` without one.
+    /// `initial_acked_bytes` were acknowledged when the socket was handed over. `syn_bytes` is 1 if the kernel counts the SYN as
+    /// acknowledged, else 0. `pacing_rate` is the last pacing rate set, if any; `own_rate` is that of the program, `u64::MAX` without one.
     Tcp { initial_acked_bytes: u64, syn_bytes: u64, pacing_rate: Option<u64>, own_rate: u64 },
     /// The ends, the number of the class, and the estimated bytes sent over this socket up to the time `estimated_at`.
     Udp { ends: (SocketAddrV4, SocketAddrV4), class: u16, estimated_bytes: f64, estimated_at: Instant },
@@ -98,8 +98,8 @@ struct Flow {
     was_drained: bool,
     /// The last measurement at which the connection had sent bytes, or had new data to send.
     active_at: Instant,
-    /// The lowest rate since then, and that between the last two such measurements: the kernel sets the times of the next two packets by the
-    /// rates before a change.
+    /// The lowest rate since then, and that between the last two such measurements: the kernel sets the times of the next two packets by
+    /// the rates before a change.
     lowest_rates: [u64; 2],
     state: SenderState,
 }
@@ -275,7 +275,7 @@ impl Flow {
         (self.state, self.was_drained, self.active_at) = (SenderState::Ready, false, Instant::now());
     }
 
-    /// Decides whether the flow has data that it can send. A program that writes less than its rate often has none at a measurement, so a
+    /// Decides whether the flow has data that it can send. The socket of a program that writes less than its rate is often empty, so a
     /// flow is idle only if it has neither data nor sent bytes at two measurements.
     fn update_state(&mut self, is_drained: bool, has_sent: bool, now: Instant) {
         let was_drained = std::mem::replace(&mut self.was_drained, is_drained);
