@@ -15,6 +15,9 @@
 //! - `metrics` shows queues and orders to Prometheus.
 //! - `interfaces` applies ordered queues to interfaces, and restores queues that another process removed.
 //!
+//! The end of a flow is reported at once: at `done`, or at the time at which the written data of a socket that was shut down should have
+//! been sent.
+//!
 //! Once an interval, one thread reads the bytes sent, sets the pacing rates that differ, and reports the flows that deviate from
 //! the coordinator's estimate. While no coordinator is connected, it continues to measure; when the lease ends, it removes all
 //! rates. Other threads change interfaces, since a change takes longer than an interval.
@@ -30,7 +33,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::spawn_blocking;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use weir_core::units::Rate;
 use weir_metrics::MetricsTls;
 use weir_proto::{FlowKey, OrderedRate, Queues, Report};
@@ -128,6 +131,8 @@ struct AgentState {
     coordinator: Option<SocketAddr>,
     /// Whether a stream to a coordinator is open.
     is_connected: bool,
+    /// Wakes the main loop after the end of a flow.
+    flow_end: Arc<Notify>,
     /// The rates of links in its configuration, in bytes per second; 0 if not configured.
     link_rates: Vec<u64>,
     start_time: Instant,
@@ -216,6 +221,17 @@ impl AgentState {
         if self.flows.set_data(coflow, flow, program_id, has_data) {
             self.report_wake.notify_one();
         }
+    }
+
+    fn mark_done(
+        &mut self,
+        coflow: &Arc<str>,
+        flow: u32,
+        program_id: u64,
+    ) -> Result<(), flows::SocketRefusal> {
+        self.flows.mark_done(coflow, flow, program_id)?;
+        self.flow_end.notify_one();
+        Ok(())
     }
 
     /// Sends new sockets to the watchdog, and the end of the lease to it and the kernel.
@@ -323,6 +339,15 @@ impl AgentState {
         }
     }
 
+    /// Sends the next report if it is due. While the previous report is not sent, changes wait for the next one.
+    fn send_report(&mut self, reports: Option<&mpsc::Sender<Report>>, interval: Duration) {
+        if let Some(Ok(permit)) = reports.map(|reports| reports.try_reserve())
+            && let Some(report) = self.next_report(interval, Instant::now())
+        {
+            permit.send(report);
+        }
+    }
+
     /// The report to send now; none if nothing has changed and the last report is recent.
     fn next_report(&mut self, interval: Duration, now: Instant) -> Option<Report> {
         let observed = self.applications.as_mut().map(|known| known.take_changes(now)).unwrap_or_default();
@@ -420,6 +445,7 @@ pub async fn run(
         is_link_shaped: shaped_link.is_some(),
         coordinator: None,
         is_connected: false,
+        flow_end: Arc::default(),
         link_rates: Vec::new(),
         start_time: Instant::now(),
     };
@@ -535,6 +561,7 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
     let mut reports: Option<mpsc::Sender<Report>> = None;
     let mut last_report = Instant::now();
     let report_wake = Arc::clone(&shared.lock().report_wake);
+    let (flow_end, mut next_end) = (Arc::clone(&shared.lock().flow_end), None);
     loop {
         tokio::select! {
             biased;
@@ -545,9 +572,10 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
                     shared.lock().begin_stream(coordinator, first_generation, link_rates, wants_udp_measurements, wants_demands);
                 }
                 Some(StreamEvent::Order(order)) => {
+                    let is_early = order.is_early;
                     shared.lock().apply_order(order);
                     // Orders that arrive more often than once an interval must not delay the measurements.
-                    if last_tick.elapsed() < interval {
+                    if !is_early && last_tick.elapsed() < interval {
                         ticker.reset_at(report_timer.record_order(Instant::now()).into());
                     }
                 }
@@ -578,23 +606,38 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
                     host.flows.report_delta.report_unconfirmed(|key| host.lease.names_flow(key));
                 }
                 last_report = Instant::now();
-                send_report(host, reports.as_ref(), interval);
+                next_end = host.flows.next_end();
+                host.send_report(reports.as_ref(), interval);
+            }
+            () = wait_for_end(&flow_end, next_end) => {
+                let mut host = shared.lock();
+                let has_ended = host.flows.measure_ending();
+                next_end = host.flows.next_end();
+                if has_ended {
+                    last_report = Instant::now();
+                    host.send_report(reports.as_ref(), interval);
+                }
             }
             // The coordinator reads few reports of an agent per interval, so further changes wait for the tick.
             () = report_wake.notified(), if last_report.elapsed() >= interval / 4 => {
                 last_report = Instant::now();
-                send_report(&mut shared.lock(), reports.as_ref(), interval);
+                shared.lock().send_report(reports.as_ref(), interval);
             }
         }
     }
 }
 
-/// Sends a report if one is due. While the previous report is not sent, changes wait for the next one.
-fn send_report(host: &mut AgentState, reports: Option<&mpsc::Sender<Report>>, interval: Duration) {
-    if let Some(Ok(permit)) = reports.map(mpsc::Sender::try_reserve)
-        && let Some(report) = host.next_report(interval, Instant::now())
-    {
-        permit.send(report);
+/// Waits until a program has ended a flow, or until the estimated end of a flow whose program has written all data.
+async fn wait_for_end(flow_end: &Notify, next_end: Option<Duration>) {
+    let estimated_end = async {
+        match next_end {
+            Some(next_end) => sleep(next_end).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = flow_end.notified() => {}
+        () = estimated_end => {}
     }
 }
 

@@ -381,6 +381,8 @@ pub struct ControlPlane {
     restored_objects: RestoredObjects,
     /// Number of schedules since the start.
     schedule_count: u64,
+    /// See [`ControlPlane::has_changed_flows`].
+    has_changed_flows: bool,
     /// Coflows that completed since the last call of [`ControlPlane::take_completed`]; at most [`Settings::max_coflows`].
     completed: Vec<Arc<str>>,
     /// UDP measurements for senders; `None` without throttling.
@@ -427,6 +429,7 @@ impl ControlPlane {
             refused_orders: RefusedOrders::default(),
             restored_objects: RestoredObjects::default(),
             schedule_count: 0,
+            has_changed_flows: false,
             completed: Vec::new(),
             udp_measurements: None,
             allocator: None,
@@ -604,6 +607,7 @@ impl ControlPlane {
         let (id, coflow) =
             self.coflows.remove_entry(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
         self.count_coflow(&coflow, false);
+        self.has_changed_flows = true;
         if let Some(slot) = coflow.slot {
             self.engine.withdraw_coflow(slot, self.now);
             self.id_by_slot[slot as usize] = None;
@@ -773,6 +777,7 @@ impl ControlPlane {
     /// Releases a coflow of `coflows` in the engine, with the progress of its flows.
     fn add_to_engine(&mut self, id: &Arc<str>, spec: &CoflowSpec) {
         let slot = self.engine.release_coflow(spec, 0, self.now, &mut Vec::new());
+        self.has_changed_flows = true;
         if self.id_by_slot.len() <= slot as usize {
             self.id_by_slot.resize(slot as usize + 1, None);
         }

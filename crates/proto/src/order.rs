@@ -52,6 +52,8 @@ pub struct Order {
     /// Whether this is a full order: it contains all flows and limits. Otherwise the flows and limits that it does not contain stay
     /// unchanged.
     pub is_full: bool,
+    /// Whether it follows a schedule between two intervals, which a change of flows caused. Agents report by the times of other orders.
+    pub is_early: bool,
     /// The changed rates of flows. Sorted by key, each once.
     pub flows: Vec<(FlowKey, OrderedRate)>,
     /// The changed queues by interface, sorted. Interfaces have the numbers of the host's links.

@@ -36,6 +36,9 @@ const MAX_FIRST_WAIT: Duration = Duration::from_millis(50);
 /// The time is longer than the shortest one after which TCP sends a lost packet again (200 ms).
 const STUCK_TIME: Duration = Duration::from_millis(300);
 
+/// The shortest time between two measurements of flows whose programs have written all data.
+const MIN_END_WAIT: Duration = Duration::from_millis(1);
+
 /// Two of the largest packets (GSO).
 const STUCK_BYTES: f64 = 131_072.0;
 
@@ -89,6 +92,8 @@ struct Flow {
     earlier_bytes: u64,
     sent_bytes: u64,
     program: ProgramState,
+    /// Written bytes that the receiver had not acknowledged at the last measurement.
+    outstanding_bytes: u64,
     /// Whether the last measurement found no data to send.
     was_drained: bool,
     /// The last measurement at which the connection had sent bytes, or had new data to send.
@@ -315,6 +320,7 @@ impl Flow {
         let sent_bytes = self.earlier_bytes + socket_bytes;
         self.update_state(info.is_drained(), sent_bytes > self.sent_bytes, Instant::now());
         self.sent_bytes = self.sent_bytes.max(sent_bytes);
+        self.outstanding_bytes = info.outstanding_bytes();
         // The sender of a gated flow continues over another connection unless it has said that it is done.
         if info.is_shut_down && self.gate.is_none() && self.program == ProgramState::Writes {
             self.program = ProgramState::Done;
@@ -322,7 +328,7 @@ impl Flow {
         // The acknowledgement of a FIN may be late (40 ms).
         let may_wait_for_fin = info.is_closed || info.is_shut_down && info.unacked_packets == 1;
         let is_acked = if may_wait_for_fin {
-            !info.has_unsent && acked_bytes >= info.sent_bytes
+            info.unsent_bytes == 0 && acked_bytes >= info.sent_bytes
         } else {
             info.is_drained()
         };
@@ -429,6 +435,7 @@ impl Flows {
             earlier_bytes,
             sent_bytes: earlier_bytes,
             program: ProgramState::Writes,
+            outstanding_bytes: 0,
             was_drained: is_drained,
             active_at: Instant::now(),
             lowest_rates: [u64::MAX; 2],
@@ -561,12 +568,35 @@ impl Flows {
 
     /// Reads the bytes sent of all flows, and closes the sockets of flows that have ended.
     pub fn measure(&mut self) {
-        let ended = self.open_flows.iter_mut().filter_map(|(key, flow)| Some((key.clone(), flow.measure()?)));
-        for (key, state) in ended.collect::<Vec<_>>() {
+        self.measure_flows(|_| true);
+    }
+
+    /// Measures the flows whose programs have written all data. Returns whether one has ended.
+    pub fn measure_ending(&mut self) -> bool {
+        self.measure_flows(|flow| flow.program == ProgramState::Done)
+    }
+
+    /// Measures some flows. Returns whether one has ended.
+    fn measure_flows(&mut self, is_measured: impl Fn(&Flow) -> bool) -> bool {
+        let measured = self.open_flows.iter_mut().filter(|(_, flow)| is_measured(flow));
+        let ended = measured.filter_map(|(key, flow)| Some((key.clone(), flow.measure()?)));
+        let ended: Vec<_> = ended.collect();
+        let has_ended = !ended.is_empty();
+        for (key, state) in ended {
             if let Some(flow) = self.open_flows.remove(&key) {
                 self.end_flow(key, flow, state);
             }
         }
+        has_ended
+    }
+
+    /// The estimated time until the first end of a flow whose program has written all data, at least [`MIN_END_WAIT`].
+    pub fn next_end(&self) -> Option<Duration> {
+        let is_ending = |flow: &&Flow| flow.program == ProgramState::Done && flow.state == SenderState::Ready;
+        let ending = self.open_flows.values().filter(is_ending);
+        let remaining = |flow: &Flow| flow.outstanding_bytes as f64 / flow.rate.unwrap_or(u64::MAX) as f64;
+        let first = ending.map(remaining).reduce(f64::min)?;
+        Some(Duration::try_from_secs_f64(first).unwrap_or(Duration::MAX).max(MIN_END_WAIT))
     }
 
     /// Closes the socket of a flow that has ended.

@@ -214,7 +214,7 @@ impl Program {
                 return Ok(false);
             }
             ("done", None) => {
-                host.flows.mark_done(&coflow, flow, self.id).map_err(|reason| reason.to_string())?;
+                host.mark_done(&coflow, flow, self.id).map_err(|reason| reason.to_string())?;
             }
             ("done" | "data" | "idle", Some(_)) => {
                 return Err(format!("`{command}` has a socket; expected none"));

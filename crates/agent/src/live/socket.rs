@@ -36,8 +36,8 @@ pub struct ConnectionInfo {
     pub sent_bytes: u64,
     /// The number of packets that wait for an acknowledgement; 0 for a closed connection.
     pub unacked_packets: u32,
-    /// Whether written data has not been sent.
-    pub has_unsent: bool,
+    /// Written bytes that have not been sent.
+    pub unsent_bytes: u32,
     /// Whether both ends may still write.
     pub is_open: bool,
     /// Whether this end has closed its direction.
@@ -55,7 +55,12 @@ pub struct ConnectionInfo {
 impl ConnectionInfo {
     /// Whether the peer of an open connection has acknowledged all data that was written.
     pub fn is_drained(&self) -> bool {
-        self.unacked_packets == 0 && !self.has_unsent
+        self.unacked_packets == 0 && self.unsent_bytes == 0
+    }
+
+    /// Written bytes that the peer has not acknowledged, at most.
+    pub fn outstanding_bytes(&self) -> u64 {
+        u64::from(self.unsent_bytes) + u64::from(self.unacked_packets) * u64::from(self.mss)
     }
 }
 
@@ -99,7 +104,7 @@ pub fn read_info(socket: &impl AsFd) -> io::Result<ConnectionInfo> {
         max_pacing_rate: u64_at(112),
         sent_bytes: u64_at(200).saturating_sub(u64_at(208)),
         unacked_packets: u32_at(24),
-        has_unsent: u32_at(144) != 0,
+        unsent_bytes: u32_at(144),
         is_open: state == ESTABLISHED,
         is_shut_down: [FIN_WAIT1, FIN_WAIT2, LAST_ACK, CLOSING].contains(&state),
         is_write_closed: state == FIN_WAIT2,

@@ -128,6 +128,7 @@ impl ControlPlane {
         let is_all_acked = flow.transfer.bytes.is_some_and(|size| sent >= size.get());
         if flow.state == SenderState::Completed || flow.state == SenderState::Lost && is_all_acked {
             flow.is_completed = true;
+            self.has_changed_flows = true;
             self.engine.record_coflow_report(slot, coflow.sent_bytes, 0.0, self.now);
             self.engine.close_flow(slot, flow.engine_index, sent, self.now);
             self.remove_if_completed(&progress.key.coflow.clone());
@@ -136,6 +137,7 @@ impl ControlPlane {
         let (index, has_data) = (flow.engine_index, flow.has_data(self.now));
         let is_live = self.engine.network().coflow(slot).flow_state(index) == FlowState::Live;
         if has_data != is_live {
+            self.has_changed_flows = true;
             self.engine.correct_overdue_flows_of(slot, overdue_bytes, self.now);
             if has_data {
                 self.engine.set_flow_live(slot, index, UNKNOWN_SIZE_BYTES, self.now);

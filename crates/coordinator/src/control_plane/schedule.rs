@@ -16,6 +16,7 @@ impl ControlPlane {
     /// O(flows), plus the cost of the policy.
     pub fn tick(&mut self, now: f64) -> Vec<(u32, Order)> {
         self.advance_to(now);
+        self.has_changed_flows = false;
         self.engine.correct_overdue_flows(self.overdue_bytes(), self.now);
         for host in 0..self.hosts.len() {
             // An agent applies its last order until the end of the lease, so schedules include its flows until then.
@@ -51,6 +52,12 @@ impl ControlPlane {
             self.record_decisions();
         }
         orders
+    }
+
+    /// Whether flows have begun, ended or changed between data and none since the last schedule: an earlier schedule lets others use their
+    /// links, or serves them.
+    pub fn has_changed_flows(&self) -> bool {
+        self.has_changed_flows
     }
 
     /// Records an invalid decision of the policy. From then on, TCP divides the links. Returns the time of the next schedule without an
@@ -127,6 +134,7 @@ impl ControlPlane {
                 seq: host.ordered_seq + 1,
                 lease: Duration::from_secs_f64(self.settings.lease),
                 is_full,
+                is_early: false,
                 flows,
                 queues,
                 udp_measurements,

@@ -284,6 +284,9 @@ pub struct Order {
     /// The weight at which packets without a class borrow unused bandwidth at each of these interfaces; finite and above 0.
     #[prost(double, repeated, tag = "22")]
     pub unclassified_weights: ::prost::alloc::vec::Vec<f64>,
+    /// Whether the order follows a schedule between two intervals, which a change of flows caused. Agents report by the times of other orders.
+    #[prost(bool, tag = "23")]
+    pub is_early: bool,
 }
 /// Generated client implementations.
 pub mod control_client {

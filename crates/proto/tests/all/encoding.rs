@@ -86,7 +86,7 @@ fn any_demand() -> impl Strategy<Value = Demand> {
 }
 
 fn any_order() -> impl Strategy<Value = Order> {
-    let numbers = (any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>());
+    let numbers = (any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>());
     let queues = btree_map(any::<u32>(), any_queues(), 0..4);
     (
         numbers,
@@ -95,15 +95,18 @@ fn any_order() -> impl Strategy<Value = Order> {
         any_udp_measurements(),
         any_limits(),
     )
-        .prop_map(|((epoch, seq, lease, is_full), flows, queues, udp_measurements, limits)| Order {
-            epoch,
-            seq,
-            lease: Duration::from_micros(u64::from(lease)),
-            is_full,
-            flows: flows.into_iter().collect(),
-            queues: queues.into_iter().collect(),
-            udp_measurements,
-            limits,
+        .prop_map(|((epoch, seq, lease, is_full, is_early), flows, queues, udp_measurements, limits)| {
+            Order {
+                epoch,
+                seq,
+                lease: Duration::from_micros(u64::from(lease)),
+                is_full,
+                is_early,
+                flows: flows.into_iter().collect(),
+                queues: queues.into_iter().collect(),
+                udp_measurements,
+                limits,
+            }
         })
 }
 
