@@ -265,8 +265,8 @@ fn receive_chunks(mut stream: TcpStream, count: &AtomicU64) -> std::io::Result<(
     }
 }
 
-/// The lost time of each raise in the first half of its window in milliseconds, at the ordered rate, and at the flow's rate in the second half:
-/// the kernel's pacing may be slightly below the ordered rate.
+/// The lost time of each raise in the first half of its window, in milliseconds: at the ordered rate, and at the flow's rate in the
+/// second half, since the kernel's pacing may be slightly below the ordered rate.
 fn measure(mode: Mode, flows: u32, rate: u64) -> ExampleResult<Vec<[f64; 2]>> {
     let socket = std::env::temp_dir().join(format!("weir-raises-{}-{}", std::process::id(), mode as u8));
     let mut orders = Orders { sender: start_agent(socket.clone(), rate)?, seq: 0 };
