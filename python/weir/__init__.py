@@ -25,7 +25,8 @@ Coflows (Saath, section 5): a framework registers, updates and deregisters them;
     coflow.deregister()
 
 A flow goes over the relay in the environment variable ``WEIR_RELAY``, or directly without the variable. All data arrives once and in order,
-also if a relay fails; :class:`FlowSender` sends data piece by piece. :class:`FlowTls` encrypts flows.
+also if a relay fails; :class:`FlowSender` sends data piece by piece. :class:`FlowTls` encrypts flows. The module
+:mod:`weir.aio` sends and receives flows in programs that use asyncio.
 
 Without a coordinator or an agent, data is sent without class or rate: their errors do not prevent sending. The crate ``weir-client``
 has the same interface for Rust, and the two exchange flows. Times are in seconds, sizes in bytes. The module needs Linux, and no

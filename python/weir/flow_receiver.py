@@ -339,7 +339,8 @@ class IncomingFlow(io.RawIOBase):
     data.
 
     Raises :class:`TimeoutError` if the sender does not connect again within ``reconnect_timeout`` seconds (default: 120),
-    :class:`ConnectionAbortedError` if it cannot, since the receiver was closed, and :class:`OSError` if it does not follow the protocol. Closing the flow before its end makes the sender fail.
+    :class:`ConnectionAbortedError` if it cannot, since the receiver was closed, and :class:`OSError` if it does not follow the protocol.
+    Closing the flow before its end makes the sender fail.
     """
 
     def __init__(self, receiver: FlowReceiver, key: FlowKey, flow: _Flow) -> None:

@@ -609,18 +609,19 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
                 next_end = host.flows.next_end();
                 host.send_report(reports.as_ref(), interval);
             }
-            // The coordinator reads few reports of an agent per interval, so further changes wait for the tick.
-            () = report_wake.notified(), if last_report.elapsed() >= interval / 4 => {
-                last_report = Instant::now();
-                shared.lock().send_report(reports.as_ref(), interval);
-            }
             () = wait_for_end(&flow_end, next_end) => {
                 let mut host = shared.lock();
                 let has_ended = host.flows.measure_ending();
                 next_end = host.flows.next_end();
                 if has_ended {
+                    last_report = Instant::now();
                     host.send_report(reports.as_ref(), interval);
                 }
+            }
+            // The coordinator reads few reports of an agent per interval, so further changes wait for the tick.
+            () = report_wake.notified(), if last_report.elapsed() >= interval / 4 => {
+                last_report = Instant::now();
+                shared.lock().send_report(reports.as_ref(), interval);
             }
         }
     }

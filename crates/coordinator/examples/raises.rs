@@ -1,6 +1,6 @@
 //! Measures the sending time that a flow loses when an order raises its rate: flows of one host wait, and orders let one after the
-//! other send, at the rate of the link. The time between an order and the next one, less the time that the bytes take that arrived
-//! meanwhile, is the lost time. Once with senders of the library, which write only while they may, and once with handed-over
+//! other send, at the rate of the link. The time after an order, less the time that the bytes take that arrived meanwhile, is the lost
+//! time. Once with senders of the library, which write only while they may, and once with handed-over
 //! sockets, whose waiting flows share 1 % of the link.
 //!
 //! Loopback has packets of Ethernet's size here, and an agent that takes orders from this program:
@@ -38,7 +38,7 @@ type ExampleResult<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 const INTERVAL: Duration = Duration::from_millis(8);
 const LEASE: Duration = Duration::from_millis(80);
 
-/// How long each flow sends after its order, which is also the maximum of the lost time, and the number of measured orders.
+/// How long each flow sends after its order, twice the maximum of the lost time, and the number of measured orders.
 const WINDOW: Duration = Duration::from_secs(1);
 const RAISES: usize = 25;
 
@@ -66,16 +66,16 @@ fn main() -> ExampleResult<()> {
         if only.as_ref().is_some_and(|only| only != name) {
             continue;
         }
-        let mut lost = measure(mode, flows, megabits * 125_000)?;
-        lost.sort_by(f64::total_cmp);
-        let mean = lost.iter().sum::<f64>() / lost.len() as f64;
-        let percentile = |percent: usize| lost[(lost.len() * percent).div_ceil(100).max(1) - 1];
-        println!(
-            "{flows} flows, {name}, {megabits} Mbit/s, {} raises: lost {mean:.1} ms in the mean, {:.1} at P50, {:.1} at P90",
-            lost.len(),
-            percentile(50),
-            percentile(90)
-        );
+        let raises = measure(mode, flows, megabits * 125_000)?;
+        println!("{flows} flows, {name}, {megabits} Mbit/s, {} raises; lost time in ms:", raises.len());
+        for (column, reference) in ["ordered rate", "flow's rate in the second half"].iter().enumerate() {
+            let mut lost: Vec<f64> = raises.iter().map(|lost| lost[column]).collect();
+            lost.sort_by(f64::total_cmp);
+            let mean = lost.iter().sum::<f64>() / lost.len() as f64;
+            let percentile = |percent: usize| lost[(lost.len() * percent).div_ceil(100).max(1) - 1];
+            let (median, p90) = (percentile(50), percentile(90));
+            println!("  at the {reference}: mean {mean:.1}, P50 {median:.1}, P90 {p90:.1}");
+        }
     }
     Ok(())
 }
@@ -265,8 +265,9 @@ fn receive_chunks(mut stream: TcpStream, count: &AtomicU64) -> std::io::Result<(
     }
 }
 
-/// The lost time of each raise in milliseconds.
-fn measure(mode: Mode, flows: u32, rate: u64) -> ExampleResult<Vec<f64>> {
+/// The lost time of each raise in the first half of its window, in milliseconds: at the ordered rate, and at the flow's rate in the
+/// second half, since the kernel's pacing may be slightly below the ordered rate.
+fn measure(mode: Mode, flows: u32, rate: u64) -> ExampleResult<Vec<[f64; 2]>> {
     let socket = std::env::temp_dir().join(format!("weir-raises-{}-{}", std::process::id(), mode as u8));
     let mut orders = Orders { sender: start_agent(socket.clone(), rate)?, seq: 0 };
     let waiting = match mode {
@@ -290,12 +291,17 @@ fn measure(mode: Mode, flows: u32, rate: u64) -> ExampleResult<Vec<f64>> {
     let mut lost = Vec::new();
     for raise in 0..RAISES {
         let flow = raise as u32 * 7 % flows;
-        let before = counts[flow as usize].load(Ordering::Relaxed);
+        let bytes = || counts[flow as usize].load(Ordering::Relaxed);
+        let before = bytes();
         let start = Instant::now();
         orders.send(vec![(flow, OrderedRate::Rate(rate))]);
-        orders.hold(WINDOW);
-        let bytes = counts[flow as usize].load(Ordering::Relaxed) - before;
-        lost.push((start.elapsed().as_secs_f64() - bytes as f64 / payload_rate) * 1e3);
+        orders.hold(WINDOW / 2);
+        let (half_time, half_bytes) = (start.elapsed().as_secs_f64(), (bytes() - before) as f64);
+        orders.hold(WINDOW / 2);
+        let (time, all_bytes) = (start.elapsed().as_secs_f64(), (bytes() - before) as f64);
+        let later_rate = (all_bytes - half_bytes) / (time - half_time);
+        let lost_at = |rate: f64| (half_time - half_bytes / rate.max(1.0)) * 1e3;
+        lost.push([lost_at(payload_rate), lost_at(later_rate)]);
         orders.send(vec![(flow, waiting)]);
         // The flow waits long enough for its rate to fall.
         orders.hold(Duration::from_millis(100));

@@ -136,8 +136,8 @@ impl Drop for Program {
 }
 
 impl Program {
-    /// Answers the messages of the program, and pushes the permissions of its flows, until it closes the connection, or the kernel reports an
-    /// error.
+    /// Answers the messages of the program, and pushes the permissions of its flows. Ends when the program closes the connection, or the
+    /// kernel reports an error.
     async fn serve(&self, socket: &UnixStream) {
         let wake = self.shared.lock().flows.gates.add_program(self.id);
         loop {
