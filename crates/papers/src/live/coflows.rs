@@ -52,7 +52,7 @@ pub fn method_text() -> String {
          the same links.\n\
          - A measured CCT is the time from the arrival of a coflow until its last byte is read. It includes the time to \
          connect and to hand over the sockets. The CCT of a coflow is the median of {RUNS} runs.\n\
-         - Simulated links carry {} of their rate, the payload without headers. Under a coordinator they carry {}: without the \
+         - Simulated links carry {} of their rate, the payload without headers and ACKs. Under a coordinator they carry {}: without the \
          margin of links, and its reserve of {} for flows without a rate.\n\n\
          CCTs in seconds. The error of a coflow is |measured / simulated - 1|. Its speedup is its CCT under plain TCP \
          divided by its CCT under the policy.\n",
