@@ -21,6 +21,7 @@ pub fn reproduce(args: &args::Reproduce) -> Result<(), Failure> {
             let options = saath::Options {
                 port_rate: args.port_rate,
                 interval: args.interval,
+                seeds: args.seeds,
                 timing: !args.no_timing,
             };
             write_replay_page(

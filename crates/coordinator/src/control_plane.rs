@@ -234,15 +234,19 @@ struct Flow {
     state: SenderState,
     /// The bytes that its agent counts and that do not count here: those before the flow was registered again.
     sent_before_restart: u64,
-    /// Time of the last report of more bytes, or of new data.
-    progress_at: f64,
-    /// Estimated progress since then, in bytes.
+    /// Estimated progress since the last report of more bytes, or of new data: the seconds in which an order allowed it, and the bytes.
+    unconfirmed_seconds: f64,
     unconfirmed_bytes: f64,
+    /// Until when the flow counts as one without data, since the reports show no progress.
+    stuck_until: f64,
 }
 
 /// A flow whose agent reports no more bytes for this time, in seconds, counts as a flow without data. Agents report open flows once a
 /// second, and report an idle or stuck flow themselves.
 const MAX_UNCONFIRMED_SECONDS: f64 = 3.0;
+
+/// How long it counts as such a flow, in seconds. Without an end, a flow that was paused meanwhile could never report progress.
+const STUCK_SECONDS: f64 = 30.0;
 
 /// Estimated progress in that time below which a flow is not stuck, in bytes: agents do not report smaller deviations.
 const MIN_UNCONFIRMED_BYTES: f64 = 131_072.0;
@@ -262,8 +266,9 @@ impl Flow {
             is_gated: false,
             state: SenderState::Ready,
             sent_before_restart: 0,
-            progress_at: 0.0,
+            unconfirmed_seconds: 0.0,
             unconfirmed_bytes: 0.0,
+            stuck_until: 0.0,
         }
     }
 
@@ -276,7 +281,7 @@ impl Flow {
     fn has_data(&self, now: f64) -> bool {
         match self.grace_end {
             Some(end) => now <= end,
-            None => self.state == SenderState::Ready && !self.is_stuck(now),
+            None => self.state == SenderState::Ready && now >= self.stuck_until,
         }
     }
 
@@ -288,12 +293,19 @@ impl Flow {
         };
         let bytes = estimate_sent_bytes(rate, seconds);
         self.unconfirmed_bytes += bytes;
+        self.unconfirmed_seconds += seconds;
+        if self.unconfirmed_bytes > MIN_UNCONFIRMED_BYTES
+            && self.unconfirmed_seconds > MAX_UNCONFIRMED_SECONDS
+        {
+            self.confirm_progress();
+            self.stuck_until = now + STUCK_SECONDS;
+        }
         bytes
     }
 
-    /// Whether the reports show no progress although an order allows it.
-    fn is_stuck(&self, now: f64) -> bool {
-        self.unconfirmed_bytes > MIN_UNCONFIRMED_BYTES && now - self.progress_at > MAX_UNCONFIRMED_SECONDS
+    /// Records that the flow has sent bytes, or has new data.
+    fn confirm_progress(&mut self) {
+        (self.unconfirmed_seconds, self.unconfirmed_bytes, self.stuck_until) = (0.0, 0.0, 0.0);
     }
 }
 

@@ -16,9 +16,11 @@
 //! | 16 | job completion times on the machines | not reproduced: the compute times are not public |
 //! | Table 2 | the time of a schedule; CPU and memory | `timings` has the time; `crate::live` the rest |
 //!
-//! `published` prints the numbers of the paper's text, `assumptions` the choices that change a result most.
+//! `published` prints the numbers of the paper's text, `assumptions` the choices that change a result most, `estimates` the effect of the
+//! estimated flow lengths of section 4.3.
 
 mod assumptions;
+mod estimates;
 mod published;
 mod replays;
 mod sensitivity;
@@ -37,12 +39,17 @@ use crate::picture::Pictures;
 use crate::{Page, RunContext, Trace, markdown};
 use replays::Replays;
 
+/// The default number of generated workloads.
+pub const DEFAULT_SEEDS: u64 = 10;
+
 /// Options of the page.
 pub struct Options {
     /// The rate of each port, in each direction.
     pub port_rate: Rate,
     /// The scheduling interval, except where a figure varies it.
     pub interval: Time,
+    /// The number of generated workloads for the rule of section 4.3.
+    pub seeds: u64,
     /// Whether the page ends with the section `## Timings`. All other sections depend on the trace and the options only.
     pub timing: bool,
 }
@@ -60,8 +67,13 @@ pub fn page(trace: &Trace, options: &Options, run_context: &RunContext<'_>) -> R
     let description = WorkloadStatistics::new(&trace.workload, threshold)
         .map_err(|error| Failure::input(format_args!("{name}: {error}")))?;
 
-    let settings =
-        [assumptions::settings(), synchrony::settings(), speedups::settings(), sensitivity::settings()];
+    let settings = [
+        assumptions::settings(),
+        synchrony::settings(),
+        speedups::settings(),
+        sensitivity::settings(),
+        estimates::settings(),
+    ];
     let replays = Replays::run(trace, options, settings.concat(), run_context)?;
 
     let numbers: Vec<published::Comparison> = [
@@ -82,6 +94,7 @@ pub fn page(trace: &Trace, options: &Options, run_context: &RunContext<'_>) -> R
     out.push_str(&synchrony::section(&replays, &trace.workload, &mut pictures));
     out.push_str(&speedups::section(&replays, threshold, &mut pictures));
     out.push_str(&sensitivity::section(&replays, &mut pictures));
+    out.push_str(&estimates::section(trace, &replays, options, run_context)?);
     if options.timing {
         out.push_str(&timings::section(trace, options, run_context)?);
     }
@@ -97,6 +110,7 @@ fn head(trace: &Trace, options: &Options) -> String {
     for (value, default, option) in [
         (options.port_rate.to_string(), "1Gbit", "--port-rate"),
         (options.interval.to_string(), "8ms", "--interval"),
+        (options.seeds.to_string(), &DEFAULT_SEEDS.to_string(), "--seeds"),
     ] {
         if value != default {
             write!(command, " {option} {value}").expect("writing to a String does not fail");

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueHint};
 use weir_core::units::{Rate, Time};
 #[cfg(all(feature = "live", target_os = "linux"))]
 use weir_papers::live::{Experiment, MAX_COFLOWS};
-use weir_papers::{composition, django, fabrics, netshare, own_policy, saba, siphon};
+use weir_papers::{composition, django, fabrics, netshare, own_policy, saath, saba, siphon};
 
 #[cfg(all(feature = "live", target_os = "linux"))]
 use super::EXECUTION_HEADING;
@@ -221,6 +221,10 @@ pub struct SaathReproduction {
     /// The scheduling interval, with a unit such as 8ms, except in the sweep over intervals
     #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = parse_interval, help_heading = "Replay")]
     pub interval: Time,
+
+    /// The number of generated workloads for the estimated flow lengths of section 4.3
+    #[arg(long, value_name = "N", default_value_t = saath::DEFAULT_SEEDS, value_parser = parse_up_to_1000, help_heading = "Replay")]
+    pub seeds: u64,
 
     #[command(flatten)]
     pub page_options: PageOptions,

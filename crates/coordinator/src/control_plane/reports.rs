@@ -123,7 +123,7 @@ impl ControlPlane {
             (flow.last_report, flow.sent_bytes) = (Some((sent, self.now)), sent);
         }
         if has_new_data || has_progress {
-            (flow.progress_at, flow.unconfirmed_bytes) = (self.now, 0.0);
+            flow.confirm_progress();
         }
         let is_all_acked =
             flow.transfer.bytes.zip(flow.last_report).is_some_and(|(size, (sent, _))| sent >= size.get());

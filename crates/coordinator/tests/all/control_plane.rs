@@ -175,9 +175,9 @@ fn weir_estimates_sizes_from_the_reported_bytes_of_completed_flows() {
         }
         let rate_of = |coflow, flow| flows[&flow_key(coflow, flow)].1 as f64 / LINK_RATE;
         let expected = match step {
-            0..625 => ("first", 1, 0.49),
-            625..750 => ("later", 0, 0.98),
-            _ => ("first", 1, 0.98),
+            0..625 => ("first", 1, 0.479),
+            625..750 => ("later", 0, 0.959),
+            _ => ("first", 1, 0.959),
         };
         assert!(rate_of(expected.0, expected.1) > expected.2, "step {step}: {flows:?}");
     }
@@ -200,8 +200,8 @@ fn orders_follow_the_schedule_and_carry_changes_only() {
     let first = order_of(&orders, 0);
     assert_eq!((first.epoch, first.seq, first.is_full), (7, 1, true));
     // One flow waits, so it gets the whole reserve: a hundredth of each port.
-    let full_rate = OrderedRate::Rate(980_100);
-    assert_eq!(first.flows, [(flow_key("c1", 0), full_rate), (flow_key("c2", 0), OrderedRate::Rate(9_900))]);
+    let full_rate = OrderedRate::Rate(959_192);
+    assert_eq!(first.flows, [(flow_key("c1", 0), full_rate), (flow_key("c2", 0), OrderedRate::Rate(9_688))]);
     assert_eq!(order_of(&orders, 1).flows, [(flow_key("c1", 1), full_rate)]);
     // Without changes, orders only renew leases.
     let only_renews = |order: &Order| order.flows.is_empty() && !order.is_full;
@@ -289,19 +289,19 @@ fn lower_rate_of_a_link_counts() {
     };
     plane.register("c1", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
     let expected = |rate: u64| Some(vec![(flow_key("c1", 0), OrderedRate::Rate(rate))]);
-    assert_eq!(rate_of_c1(&mut plane, 0.008), expected(980_100));
+    assert_eq!(rate_of_c1(&mut plane, 0.008), expected(959_192));
     // The agent of host 0 has half the rate. A higher rate has no effect.
     assert_eq!(plane.set_agent_rates(0, &[500_000], 0.008), [LINK_RATE as u64]);
-    assert_eq!(rate_of_c1(&mut plane, 0.016), expected(490_050));
+    assert_eq!(rate_of_c1(&mut plane, 0.016), expected(479_596));
     plane.set_agent_rates(0, &[2_000_000], 0.016);
-    assert_eq!(rate_of_c1(&mut plane, 0.024), expected(980_100));
+    assert_eq!(rate_of_c1(&mut plane, 0.024), expected(959_192));
     // The switch's port to the receiver has a quarter, and its port to another switch has no configured rate.
     assert_eq!(plane.set_agent_rates(HOSTS, &[250_000, 1, 9, 9], 0.024), [LINK_RATE as u64, 0]);
-    assert_eq!(rate_of_c1(&mut plane, 0.032), expected(245_025));
+    assert_eq!(rate_of_c1(&mut plane, 0.032), expected(239_798));
     // Rates of zero and unknown agents.
     plane.set_agent_rates(HOSTS, &[0], 0.032);
     assert_eq!(plane.set_agent_rates(99, &[1], 0.032), [] as [u64; 0]);
-    assert_eq!(rate_of_c1(&mut plane, 0.04), expected(980_100));
+    assert_eq!(rate_of_c1(&mut plane, 0.04), expected(959_192));
 }
 
 /// A changed queue is in one order, and full orders contain all queues.
@@ -445,7 +445,7 @@ fn update_replaces_flows_and_unchanged_flows_continue() {
         plane.report(host, &Report { applied: (1, 1), ..Report::default() }, 0.008);
     }
     let orders = plane.tick(0.008);
-    let half_rate = OrderedRate::Rate(490_050);
+    let half_rate = OrderedRate::Rate(479_596);
     let ordered_flows = |host: usize| (orders[host].0, orders[host].1.flows.clone());
     // The first flow keeps its rate, so the order does not contain it. Orders to the other hosts only renew leases.
     assert!(orders[2..].iter().all(|(_, order)| order.flows.is_empty()));
@@ -468,7 +468,7 @@ fn flow_without_a_connection_frees_its_ports_after_a_lease() {
         plane.tick(now);
         ["dead", "alive"].map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate)
     };
-    let (full_rate, reserve_rate) = (Some(OrderedRate::Rate(980_100)), Some(OrderedRate::Rate(9_900)));
+    let (full_rate, reserve_rate) = (Some(OrderedRate::Rate(959_192)), Some(OrderedRate::Rate(9_688)));
     report_flow_of(&mut plane, "alive", 0.002);
     assert_eq!(ordered_rates(&mut plane, 0.002), [full_rate, reserve_rate]);
     // Within a lease, the connection could still be handed over.
@@ -512,7 +512,7 @@ fn flows_of_a_reconnected_agent_keep_their_order() {
     let has_order = |plane: &mut ControlPlane, now| {
         plane.tick(now);
         let rates = ["first", "second"].map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate);
-        rates == [Some(OrderedRate::Rate(980_100)), Some(OrderedRate::Rate(9_900))]
+        rates == [Some(OrderedRate::Rate(959_192)), Some(OrderedRate::Rate(9_688))]
     };
     assert!(has_order(&mut plane, 0.002));
     for reconnected_at in [0.05, 0.12, 0.2] {
@@ -549,7 +549,7 @@ fn restarted_control_plane_sends_equal_orders_within_two_intervals() {
     report_flow(&mut before, 0, flow_key("long", 0), 0.0);
     report_flows(&mut before, (1, 0), 30.0);
     before.tick(30.0);
-    let expected_rates = [Some(OrderedRate::Rate(9_900)), Some(OrderedRate::Rate(980_100))];
+    let expected_rates = [Some(OrderedRate::Rate(9_688)), Some(OrderedRate::Rate(959_192))];
     assert_eq!(ordered_rates(&before), expected_rates);
     let mut after = restored_plane(2);
     // No host has reported yet.
@@ -573,7 +573,7 @@ fn removed_and_readded_flow_appears_once_in_an_order() {
     plane.report(0, &Report { applied: (1, 1), ..Report::default() }, 0.008);
     let orders = plane.tick(0.008);
     assert!(!orders[0].1.is_full);
-    assert_eq!(orders[0].1.flows, [(flow_key("a", 0), OrderedRate::Rate(980_100))]);
+    assert_eq!(orders[0].1.flows, [(flow_key("a", 0), OrderedRate::Rate(959_192))]);
 }
 
 #[test]
@@ -593,8 +593,8 @@ fn policy_change_keeps_the_progress_of_coflows() {
     plane.set_policy(build("varys").unwrap(), 1.0).unwrap();
     report_sent(&mut plane, 900_000, 1.001);
     let orders = plane.tick(1.001);
-    let full_rate = OrderedRate::Rate(980_100);
-    let reserve_rate = OrderedRate::Rate(9_900);
+    let full_rate = OrderedRate::Rate(959_192);
+    let reserve_rate = OrderedRate::Rate(9_688);
     assert_eq!(orders[0].1.flows, [(flow_key("long", 0), full_rate), (flow_key("short", 0), reserve_rate)]);
     // A policy that needs sizes is refused while a flow has an unknown size.
     let mut unsized_flow = registration(&[(3, 2, 1.0)]);
@@ -612,7 +612,7 @@ fn aalo_reassigns_sender_capacity_that_a_busy_receiver_does_not_use() {
     plane.register("second", registration(&[(0, 3, 1e6)]), 0.001).unwrap();
     report_all_hosts(&mut plane, 0.002);
     let orders = plane.tick(0.002);
-    let half_rate = OrderedRate::Rate(490_050);
+    let half_rate = OrderedRate::Rate(479_596);
     assert_eq!(orders[0].1.flows, [(flow_key("first", 0), half_rate), (flow_key("second", 0), half_rate)]);
     assert_eq!(orders[1].1.flows, [(flow_key("first", 1), half_rate)]);
 }
@@ -705,7 +705,7 @@ fn flows_without_reports_progress_at_their_ordered_rate() {
     // count packets.
     let (first, second) = (ordered_rate(&plane, "a"), ordered_rate(&plane, "b"));
     assert!(
-        (first - 980_100.0 * 1448.0 / 1514.0).abs() < 1.0 && (second - 9_900.0 * 1448.0 / 1514.0).abs() < 1.0
+        (first - 959_192.0 * 1448.0 / 1514.0).abs() < 1.0 && (second - 9_688.0 * 1448.0 / 1514.0).abs() < 1.0
     );
     for step in 1..=5 {
         let now = f64::from(step) * INTERVAL;
@@ -1145,7 +1145,7 @@ fn tcp_divides_the_links_after_an_invalid_decision_of_a_policy() {
     // Another policy decides again.
     plane.set_policy(build("varys").unwrap(), 0.003).unwrap();
     plane.tick(0.004);
-    assert_eq!(ordered(&plane, "a"), Some(OrderedRate::Rate(980_100)));
+    assert_eq!(ordered(&plane, "a"), Some(OrderedRate::Rate(959_192)));
     plane.set_policy(policy(), 0.005).unwrap();
     plane.tick(0.006);
     assert!(plane.take_policy_error().is_some());

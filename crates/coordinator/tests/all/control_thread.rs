@@ -91,7 +91,7 @@ fn connected_host_receives_changes_and_renewals() {
         handle.report(0, Report { flows: vec![progress], ..Report::default() }).await.unwrap();
         let first = report_until_order(&handle, 0, &mut orders).await;
         assert!(first.is_full && first.epoch == 3);
-        assert_eq!(first.flows, [(key("a"), OrderedRate::Rate(980_100))]);
+        assert_eq!(first.flows, [(key("a"), OrderedRate::Rate(959_192))]);
         let (mut applied_seq, mut renewals) = (first.seq, 0);
         while renewals < 8 {
             let order = report_until_order(&handle, applied_seq, &mut orders).await;
@@ -186,7 +186,7 @@ fn allocation_is_listed_in_pages() {
         let status = handle.coflow_status("a".to_owned()).await.unwrap().unwrap();
         assert_eq!(
             (status.flows[0].ordered_rate, status.flows[0].is_completed),
-            (Some(OrderedRate::Rate(980_100)), false)
+            (Some(OrderedRate::Rate(959_192)), false)
         );
         assert_eq!(handle.coflow_status("z".to_owned()).await.unwrap(), None);
         let hosts = handle.host_statuses().await.unwrap();

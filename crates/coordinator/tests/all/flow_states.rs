@@ -120,6 +120,10 @@ fn flow_without_reported_progress_counts_as_idle() {
     assert_eq!(run_until(&mut plane, 3.1, 5_000), [RESERVE_RATE, FULL_RATE]);
     assert_eq!(run_until(&mut plane, 9.0, 5_000), [RESERVE_RATE, FULL_RATE]);
     assert_eq!(run_until(&mut plane, 9.01, 5_001), [FULL_RATE, RESERVE_RATE]);
+    // Half a minute later it is tried again: a paused program cannot make progress.
+    assert_eq!(run_until(&mut plane, 12.2, 5_001), [RESERVE_RATE, FULL_RATE]);
+    assert_eq!(run_until(&mut plane, 41.9, 5_001), [RESERVE_RATE, FULL_RATE]);
+    assert_eq!(run_until(&mut plane, 42.2, 5_001), [FULL_RATE, RESERVE_RATE]);
 }
 
 /// A broken connection ends no coflow. The next connection continues with the bytes so far.

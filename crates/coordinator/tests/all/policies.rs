@@ -9,7 +9,7 @@ use weir_core::policy;
 
 use crate::api::{TestServer, get, put};
 
-/// The error of a configuration with this policy and interval; empty if there is none.
+/// The error of a configuration with this policy and interval; empty if it is accepted.
 fn refusal(policy: &str, interval: &str) -> String {
     let text = format!(
         "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"{policy}\"\ninterval = \"{interval}\"\n[listen]\n\

@@ -9,6 +9,12 @@ pub const PAYLOAD_BYTES: u32 = 1448;
 /// A full packet with its headers, as links count it.
 pub const FRAME_BYTES: u32 = 1514;
 
+/// An ACK without payload, as links count it.
+const ACK_BYTES: u32 = 66;
+
+/// Bytes of ACKs on the reverse path, as a fraction of the bytes of full packets: a receiver acknowledges every second one.
+pub const ACK_FRACTION: f64 = ACK_BYTES as f64 / (2 * FRAME_BYTES) as f64;
+
 /// The least guaranteed rate of the control class, in bytes per second: a report and an order of an idle host every lease.
 const MIN_CONTROL_RATE: f64 = 8_000.0;
 
@@ -77,15 +83,20 @@ impl LinkBudget {
         rate(self.shaped(link).get() - self.control(link).get())
     }
 
-    /// The fraction of a link that waiting flows share, with headers.
-    pub fn reserve_fraction(&self, reserve: f64) -> f64 {
-        (1.0 - self.margin) * reserve
+    /// The fraction of a link for full packets of coflows, if as many flow in the reverse direction, whose ACKs cross this link.
+    fn data_fraction(&self) -> f64 {
+        (1.0 - self.margin) / (1.0 + ACK_FRACTION)
     }
 
-    /// The fraction of a link that schedules of coflows divide, in payload: without the part of waiting flows (`reserve`, 0 to 1), and
-    /// without headers.
+    /// The fraction of a link that waiting flows share, with headers.
+    pub fn reserve_fraction(&self, reserve: f64) -> f64 {
+        self.data_fraction() * reserve
+    }
+
+    /// The fraction of a link that schedules of coflows divide, in payload: without the part of waiting flows (`reserve`, 0 to 1), without
+    /// headers, and without the ACKs of a reverse direction with as much data.
     pub fn coflow_payload_fraction(&self, reserve: f64) -> f64 {
-        (1.0 - self.margin) * (1.0 - reserve) * f64::from(PAYLOAD_BYTES) / f64::from(FRAME_BYTES)
+        self.data_fraction() * (1.0 - reserve) * f64::from(PAYLOAD_BYTES) / f64::from(FRAME_BYTES)
     }
 }
 
@@ -129,7 +140,20 @@ mod tests {
         for (part, expected) in parts.map(mbit).into_iter().zip([198.0, 1.98, 9.801, 186.219]) {
             assert!((part - expected).abs() < 1e-9, "{part} instead of {expected}");
         }
-        assert!((budget.coflow_payload_fraction(0.01) - 0.99 * 0.99 * 1448.0 / 1514.0).abs() < 1e-12);
+    }
+
+    /// Both directions of a link carry their schedules, waiting flows, and the ACKs of the other direction.
+    #[test]
+    fn schedules_leave_room_for_the_acks_of_the_reverse_direction() {
+        for reserve in [0.001, 0.01, 0.05, 0.5] {
+            let budget = LinkBudget::DEFAULT;
+            let full_packets = budget.coflow_payload_fraction(reserve) * f64::from(FRAME_BYTES)
+                / f64::from(PAYLOAD_BYTES)
+                + budget.reserve_fraction(reserve);
+            let acks = full_packets / f64::from(2 * FRAME_BYTES) * 66.0;
+            assert!((full_packets + acks - 0.99).abs() < 1e-12, "{reserve}: {full_packets} and {acks}");
+        }
+        assert!((0.02..0.025).contains(&ACK_FRACTION));
     }
 
     #[test]

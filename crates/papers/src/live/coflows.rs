@@ -42,7 +42,7 @@ pub const RUNS: usize = 3;
 /// How much lower the capacity is in the replays that show how sensitive the simulator is.
 const LOWER_CAPACITY: f64 = 0.98;
 
-/// The part of a link that carries payload: all but headers.
+/// The part of a link that carries payload: all but headers and ACKs.
 fn payload_fraction() -> f64 {
     LinkBudget::UNDIVIDED.coflow_payload_fraction(0.0)
 }
@@ -57,7 +57,7 @@ pub fn method_text() -> String {
          (`FlowSender`), which writes only while the agent lets it.\n\
          - A measured CCT is the time from the arrival of a coflow until its last byte is read. It includes the time to \
          connect and to hand over the sockets. The CCT of a coflow is the median of {RUNS} runs.\n\
-         - Simulated links carry {} of their rate, the payload without headers.\n\n\
+         - Simulated links carry {} of their rate, the payload without headers and ACKs.\n\n\
          CCTs in seconds. The error of a coflow is |measured / simulated - 1|. Its speedup is its CCT under plain TCP \
          divided by its CCT under the policy.\n",
         format_cell(Settings::default().interval * 1e3),

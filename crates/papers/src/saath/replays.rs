@@ -137,7 +137,7 @@ mod tests {
             Workload { ports: 2, coflows: vec![coflow], events: Vec::new(), names: ServiceNames::default() };
         let trace = Trace { name: "one.txt".to_owned(), workload, unit: TraceUnit::MB };
         let interval = Time::new(0.2).unwrap();
-        let options = Options { port_rate: Rate::new(1e6).unwrap(), interval, timing: false };
+        let options = Options { port_rate: Rate::new(1e6).unwrap(), interval, seeds: 1, timing: false };
         let run_context = RunContext { jobs: 1, progress: &Progress::new(true) };
 
         let plain = ReplaySetting::new("saath");
