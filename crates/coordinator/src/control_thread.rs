@@ -202,6 +202,11 @@ impl State {
         for (host, order) in self.plane.tick(self.now()) {
             let order = Order { is_early, ..order };
             let Some(channel) = &mut self.order_channels[host as usize] else { continue };
+            // The agent would refuse changes after a dropped order: the next order that it receives is a full one.
+            if channel.has_dropped_order && !order.is_full {
+                self.dropped_orders += 1;
+                continue;
+            }
             match channel.orders.try_send(order) {
                 Ok(()) => {}
                 Err(mpsc::error::TrySendError::Full(_)) => {
