@@ -203,8 +203,8 @@ impl Flow {
         if former != Some(permission) {
             gates.set(self.program_id, &key.coflow, key.flow, permission);
         }
-        // While the sender is paused, the rest of the data in the kernel leaves at the former rate. A low rate would arm a timer that delays
-        // the packets after the pause.
+        // While the sender is paused, the rest of the data in the kernel leaves at the former rate. A low rate would arm a timer that
+        // delays the packets after the pause.
         if permission == Permission::Pause {
             self.limit = limit;
             return;

@@ -175,7 +175,8 @@ fn socket_of_a_removed_coflow_does_not_count_for_the_next_one_with_its_id() {
     let renewed = register();
     wait_for_rate();
     send(&mut first, 200_000);
-    wait_for("a report of the first socket", || has_rejected("former-generation"));
+    // Many intervals. The agent knows from the orders that the socket's registration is gone, and reports it no more.
+    std::thread::sleep(std::time::Duration::from_millis(300));
     assert_eq!(sent_bytes(), 0.0);
 
     // The flow has no socket of this registration yet. The first one ends, which does not complete the flow.

@@ -38,8 +38,8 @@ fn ordered_rates<const N: usize>(plane: &ControlPlane, ids: [&str; N]) -> [Optio
     ids.map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate)
 }
 
-const FULL_RATE: OrderedRate = OrderedRate::Rate(980_100);
-const RESERVE_RATE: OrderedRate = OrderedRate::Rate(9_900);
+const FULL_RATE: OrderedRate = OrderedRate::Rate(959_192);
+const RESERVE_RATE: OrderedRate = OrderedRate::Rate(9_688);
 
 /// A gated flow without a rate is paused, and leaves the reserve to flows that are not gated.
 #[test]
@@ -50,14 +50,14 @@ fn gated_flows_are_paused_instead_of_sharing_the_reserve() {
         ordered_rates(plane, ["a", "b", "c"]).map(Option::unwrap)
     };
     // Both waiting flows share the reserve.
-    assert_eq!(rates(&mut plane, 0.0), [FULL_RATE, OrderedRate::Rate(4_950), OrderedRate::Rate(4_950)]);
+    assert_eq!(rates(&mut plane, 0.0), [FULL_RATE, OrderedRate::Rate(4_844), OrderedRate::Rate(4_844)]);
     report(&mut plane, 0, "b", 0, SenderState::Ready, true, INTERVAL);
-    assert_eq!(rates(&mut plane, INTERVAL), [FULL_RATE, OrderedRate::Paused, OrderedRate::Rate(9_900)]);
+    assert_eq!(rates(&mut plane, INTERVAL), [FULL_RATE, OrderedRate::Paused, OrderedRate::Rate(9_688)]);
     report(&mut plane, 0, "a", 0, SenderState::Ready, true, 2.0 * INTERVAL);
     report(&mut plane, 0, "b", 0, SenderState::Ready, false, 2.0 * INTERVAL);
     assert_eq!(
         rates(&mut plane, 2.0 * INTERVAL),
-        [FULL_RATE, OrderedRate::Rate(4_950), OrderedRate::Rate(4_950)]
+        [FULL_RATE, OrderedRate::Rate(4_844), OrderedRate::Rate(4_844)]
     );
 }
 
@@ -97,7 +97,7 @@ fn first_report_of_an_idle_flow_ends_its_grace_period() {
     }
     report(&mut plane, 2, "c", 0, SenderState::Idle, false, INTERVAL);
     plane.tick(INTERVAL);
-    let waiting = [Some(OrderedRate::Rate(3_300)); 3];
+    let waiting = [Some(OrderedRate::Rate(3_229)); 3];
     assert_eq!(ordered_rates(&plane, ["a", "b", "c"]), waiting);
 }
 

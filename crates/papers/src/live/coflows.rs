@@ -174,8 +174,8 @@ pub fn compare(
     })
 }
 
-/// The median CCT of each coflow over all runs, in seconds, and the fraction of flows that were not scheduled. Fails if a run takes more than 30 s plus three times the simulated
-/// makespan.
+/// The median CCT of each coflow over all runs, in seconds, and the fraction of flows that were not scheduled. Fails if a run takes
+/// more than 30 s plus three times the simulated makespan.
 fn measure(
     bed: &Bed,
     scale: Scale,
