@@ -151,7 +151,7 @@ fn services_have_their_shares_of_a_receivers_link() {
         let flows = [0, 1].map(|service| start_flows(&bed, service, control, flows[service]));
         check_shares(&format!("{control}, limited program"), &flows, limited_time, around_limited);
     }
-    // Two connections that nobody limits take half of the link. Batch gets its share at most, except while a part of web's share is given
+    // Two connections without a limit take half of the link. Batch gets its share at most, except while a part of web's share is given
     // away on trial, and web as much as each of the other connections.
     let next_to_others = |[web, batch]: [f64; 2]| {
         let per_connection = (1.0 - batch) / (1 + OTHER_CONNECTIONS) as f64;

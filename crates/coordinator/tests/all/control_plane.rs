@@ -1007,7 +1007,7 @@ fn unused_bandwidth_goes_to_other_services() {
     assert_eq!(limits, [490, 880]);
 }
 
-/// Coflows at a receiver's link count as one more service of weight 1: what they use there comes off the other services, up to their
+/// Coflows at a receiver's link count as one more service of weight 1: their rates come off the other services, up to their
 /// weighted share.
 #[test]
 fn coflows_come_off_the_capacity_of_services() {
