@@ -151,11 +151,12 @@ fn services_have_their_shares_of_a_receivers_link() {
         let flows = [0, 1].map(|service| start_flows(&bed, service, control, flows[service]));
         check_shares(&format!("{control}, limited program"), &flows, limited_time, around_limited);
     }
-    // Two connections without a limit take half of the link. Batch gets its share at most, except while a part of web's share is given
-    // away on trial, and web as much as each of the other connections.
+    // Two connections without a limit also send. Without batch's limit, its eight connections of eleven have 0.73. A part of web's share
+    // is given away on trial, for 3 s after 4 s and 8 s, so batch may have 0.73 in 6 of 15 s. One connection of three under CUBIC has
+    // more or less than a third of the rest in this time; without batch's limit it has a third of that.
     let next_to_others = |[web, batch]: [f64; 2]| {
         let per_connection = (1.0 - batch) / (1 + OTHER_CONNECTIONS) as f64;
-        batch <= 1.25 * shares[1] && web >= 0.8 * per_connection
+        batch <= 0.6 * shares[1] + 0.4 * 0.73 && web >= 0.6 * per_connection
     };
     let others_time = test_scale(Duration::from_secs(15), Duration::from_secs(600));
     for control in ["cubic", "bbr"] {
