@@ -74,7 +74,6 @@ impl ControlPlane {
 
     /// Checks the progress of one flow, and applies it to the coflow and the engine.
     fn apply_progress(&mut self, host: u32, progress: &FlowProgress) {
-        let overdue_bytes = self.overdue_bytes();
         let Some(coflow) = self.coflows.get_mut(&progress.key.coflow) else {
             self.rejected_entries.unknown_flow += 1;
             return;
@@ -136,15 +135,21 @@ impl ControlPlane {
             return;
         }
         let (index, has_data) = (flow.engine_index, flow.has_data(self.now));
+        self.set_flow_has_data(slot, index, has_data);
+    }
+
+    /// Sets in the engine whether a flow has data, if that has changed.
+    fn set_flow_has_data(&mut self, slot: Slot, index: u32, has_data: bool) {
         let is_live = self.engine.network().coflow(slot).flow_state(index) == FlowState::Live;
-        if has_data != is_live {
-            self.has_changed_flows = true;
-            self.engine.correct_overdue_flows_of(slot, overdue_bytes, self.now);
-            if has_data {
-                self.engine.set_flow_live(slot, index, UNKNOWN_SIZE_BYTES, self.now);
-            } else {
-                self.engine.set_flow_waiting(slot, index, self.now);
-            }
+        if has_data == is_live {
+            return;
+        }
+        self.has_changed_flows = true;
+        self.engine.correct_overdue_flows_of(slot, self.overdue_bytes(), self.now);
+        if has_data {
+            self.engine.set_flow_live(slot, index, UNKNOWN_SIZE_BYTES, self.now);
+        } else {
+            self.engine.set_flow_waiting(slot, index, self.now);
         }
     }
 

@@ -234,10 +234,12 @@ impl ControlPlane {
         let is_slow = |(slot, flow): (Slot, &Flow), rate: f64| {
             let slowest =
                 self.flow_links(slot, flow).map(|link| capacities[link]).fold(f64::INFINITY, f64::min);
-            !flow.is_gated && (rate < 1.0 || rate < MIN_RATE_FRACTION * reserve * slowest)
+            rate < 1.0 || rate < MIN_RATE_FRACTION * reserve * slowest
         };
         let mut slow_flow_counts = vec![0u32; capacities.len()];
-        for ((slot, flow), _) in flows().zip(&scheduled_rates).filter(|(flow, rate)| is_slow(*flow, **rate)) {
+        let shares_reserve =
+            |&((slot, flow), &rate): &((Slot, &Flow), &f64)| !flow.is_gated && is_slow((slot, flow), rate);
+        for ((slot, flow), _) in flows().zip(&scheduled_rates).filter(shares_reserve) {
             self.flow_links(slot, flow).for_each(|link| slow_flow_counts[link] += 1);
         }
         let reserve_rate = |slot: Slot, flow: &Flow| {
@@ -246,11 +248,12 @@ impl ControlPlane {
             reserve * self.flow_links(slot, flow).map(equal_share).fold(f64::INFINITY, f64::min)
         };
         let to_ordered_rate = |((slot, flow), &scheduled): ((Slot, &Flow), &f64)| {
-            if flow.is_gated && scheduled < 1.0 {
+            let is_slow = is_slow((slot, flow), scheduled);
+            if flow.is_gated && is_slow {
                 return OrderedRate::Paused;
             }
             let mut rate = if scheduled < 1.0 { 0.0 } else { scheduled / PAYLOAD_FRACTION };
-            if is_slow((slot, flow), scheduled) {
+            if is_slow {
                 rate += reserve_rate(slot, flow);
             } else {
                 // Without it, a rounding error could reduce the truncated rate by 1 B/s.
@@ -270,8 +273,8 @@ impl ControlPlane {
     }
 }
 
-/// A flow with a lower rate than this part of the reserve of its slowest link also gets a share of the reserve: the socket of a very
-/// slow flow sends its next packet seconds or minutes later, even if its rate has risen in the meantime.
+/// A flow with a lower rate than this part of the reserve of its slowest link also gets a share of the reserve, or is paused if it is
+/// gated: the socket of a very slow flow sends its next packet seconds or minutes later, even if its rate has risen in the meantime.
 const MIN_RATE_FRACTION: f64 = 0.125;
 
 /// Whether an order only renews the lease.

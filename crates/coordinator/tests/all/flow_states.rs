@@ -41,6 +41,24 @@ fn ordered_rates<const N: usize>(plane: &ControlPlane, ids: [&str; N]) -> [Optio
 const FULL_RATE: OrderedRate = OrderedRate::Rate(959_192);
 const RESERVE_RATE: OrderedRate = OrderedRate::Rate(9_688);
 
+/// Varys gives the second flow the rate with which it ends together with the first one: 10,000 times less. Its socket would send the next
+/// packet seconds after a raise, so a gated flow is paused, and another one shares the reserve.
+#[test]
+fn gated_flow_with_a_very_low_rate_is_paused() {
+    let rate_of_second_flow = |gated| {
+        let mut plane = control_plane("varys", 1);
+        plane.register("a", registration(&[(0, 1, 1e8), (0, 2, 1e4)]), 0.0).unwrap();
+        let progress =
+            |flow| FlowProgress { key: flow_key("a", flow), sent: 0, state: SenderState::Ready, gated };
+        plane.report(0, &Report { flows: vec![progress(0), progress(1)], ..Report::default() }, 0.0);
+        plane.tick(0.0);
+        plane.coflow_status("a").unwrap().flows[1].ordered_rate.unwrap()
+    };
+    assert_eq!(rate_of_second_flow(true), OrderedRate::Paused);
+    // The first flow leaves 96 B/s, which come on top of the reserve.
+    assert_eq!(rate_of_second_flow(false), OrderedRate::Rate(9_784));
+}
+
 /// A gated flow without a rate is paused, and leaves the reserve to flows that are not gated.
 #[test]
 fn gated_flows_are_paused_instead_of_sharing_the_reserve() {
