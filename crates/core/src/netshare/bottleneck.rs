@@ -5,15 +5,17 @@
 //! as soon as the others are limited.
 //!
 //! - *Blocks.* Rates are means over blocks of 1 s. Over shorter times, lost packets and bursts change them by a tenth and more.
-//! - *Limited elsewhere.* A flow whose rate did not rise above its best for 2 s. Its demand is then its best rate and 5 % more.
+//! - *Limited elsewhere.* A flow whose rate did not rise above its best for 2 s. Its demand is then its best rate of these 2 s and 5 %
+//!   more.
 //! - *Probes.* After 2 s, the flow demands twice its best rate for 2 s. After each probe without a rise, the time to the next one doubles,
 //!   to 60 s at most.
 //! - *Rises.* With these 5 %, a flow that is no longer limited elsewhere rises by more than the 3 % that count, and demands twice its new
 //!   rate at once, and again, until it sends at its limit and so demands everything.
-//! - *Gifts.* What a flow does not demand is given to others. If its rate then falls below nine tenths of its best for 2 s, they may have
-//!   taken it: at the link that they share, traffic that the allocator does not know also congests. Therefore the flow claims its share
-//!   again: it demands everything for 3 s. If that restores at least half of its loss, it keeps its claim, for 4 s at first and
-//!   twice as long after each gift that it had to claim back, to 60 s at most. Otherwise its best rate becomes that of these 3 s.
+//! - *Gifts.* What a flow does not demand is given to others. If its rate then falls below nine tenths of its usual rate for 2 s, they may
+//!   have taken it: at the link that they share, traffic that the allocator does not know also congests. Therefore the flow claims its
+//!   share again: it demands everything for 3 s. If that restores at least half of its loss, it keeps its claim, for 4 s at first and
+//!   twice as long after each gift that it had to claim back, to 60 s at most. The usual rate is the mean of the last two blocks before a
+//!   gift. A best rate would be that of a block into which a queue was emptied, so that the rate of the next two looks low.
 
 use super::{FlowDemand, scale_rate};
 use crate::units::Rate;
@@ -60,8 +62,6 @@ struct Claim {
     blocks_left: u32,
     /// The rate from which the claim has an effect; none after it.
     min_effect: Option<f64>,
-    /// The highest rate of a block since the claim began.
-    best_rate: f64,
 }
 
 /// Whether a flow is limited elsewhere.
@@ -70,8 +70,10 @@ pub struct BottleneckDetector {
     block: Block,
     /// The highest rate of a block since the last rise or the last end of a probe.
     best_rate: f64,
-    /// The highest rate of a block since blocks have been flat.
-    flat_rate: f64,
+    /// The rate of the last block.
+    last_rate: f64,
+    /// The mean rate of the last two blocks before the flow was limited elsewhere, 0 before.
+    usual_rate: f64,
     /// Blocks without a rise.
     flat_blocks: u32,
     /// Blocks until the next probe, if the flow is limited elsewhere.
@@ -124,57 +126,55 @@ impl BottleneckDetector {
             return;
         }
         let rate = block.rate_sum / f64::from(BLOCK_PERIODS);
+        let last_rate = std::mem::replace(&mut self.last_rate, rate);
         if let Some(claim) = self.claim.take() {
-            self.continue_claim(claim, rate);
+            self.continue_claim(claim, last_rate);
             return;
         }
-        let is_low = self.failed_probes > 0 && rate < LOW_FACTOR * self.best_rate;
+        let is_low = rate < LOW_FACTOR * self.usual_rate;
         (self.low_blocks, self.low_rate) =
             if is_low { (self.low_blocks + 1, self.low_rate.max(rate)) } else { (0, 0.0) };
         if rate > RISE_FACTOR * self.best_rate {
-            let (failed_probes, claims) = (self.failed_probes.min(1), self.claims);
-            *self =
-                BottleneckDetector { best_rate: rate, failed_probes, claims, ..BottleneckDetector::new() };
+            (self.best_rate, self.flat_blocks, self.blocks_to_probe) = (rate, 0, 0);
+            self.failed_probes = self.failed_probes.min(1);
         } else if self.low_blocks == FLAT_BLOCKS {
-            let min_effect = Some(0.5 * (self.low_rate + self.best_rate));
-            self.claim = Some(Claim { blocks_left: TRIAL_BLOCKS, min_effect, best_rate: 0.0 });
+            let min_effect = Some(0.5 * (self.low_rate + self.usual_rate));
+            self.claim = Some(Claim { blocks_left: TRIAL_BLOCKS, min_effect });
         } else if !was_limited {
-            self.flat_rate = self.flat_rate.max(rate);
             self.flat_blocks += 1;
             if self.flat_blocks == FLAT_BLOCKS {
-                self.start_wait();
+                self.start_wait(last_rate);
             }
         }
     }
 
     /// A block of a claim ends. A claim without an effect ends when its trial ends.
-    fn continue_claim(&mut self, claim: Claim, rate: f64) {
-        let Claim { mut blocks_left, mut min_effect, best_rate } = claim;
-        let best_rate = best_rate.max(rate);
+    fn continue_claim(&mut self, claim: Claim, last_rate: f64) {
+        let Claim { mut blocks_left, mut min_effect } = claim;
         blocks_left -= 1;
-        if min_effect.is_some_and(|min_effect| rate >= min_effect) {
+        if min_effect.is_some_and(|min_effect| self.last_rate >= min_effect) {
             min_effect = None;
             let wait = ((2 * FLAT_BLOCKS) << self.claims).min(MAX_WAIT_BLOCKS);
             self.claims += u32::from(wait < MAX_WAIT_BLOCKS);
             blocks_left += wait;
         }
         if blocks_left > 0 {
-            self.claim = Some(Claim { blocks_left, min_effect, best_rate });
-            return;
+            self.claim = Some(Claim { blocks_left, min_effect });
+        } else {
+            self.start_wait(last_rate);
         }
-        self.flat_rate = best_rate;
-        self.start_wait();
     }
 
-    /// The flow is limited elsewhere.
-    fn start_wait(&mut self) {
+    /// The flow is limited elsewhere; `last_rate` is the rate of the block before the last one.
+    fn start_wait(&mut self, last_rate: f64) {
         if self.failed_probes > 0 {
-            self.best_rate = self.flat_rate;
+            self.best_rate = self.last_rate.max(last_rate);
         }
+        self.usual_rate = 0.5 * (self.last_rate + last_rate);
         let wait = FLAT_BLOCKS << self.failed_probes;
         self.blocks_to_probe = wait.min(MAX_WAIT_BLOCKS);
         self.failed_probes += u32::from(wait < MAX_WAIT_BLOCKS);
-        (self.flat_rate, self.flat_blocks, self.low_blocks, self.low_rate) = (0.0, 0, 0, 0.0);
+        (self.flat_blocks, self.low_blocks, self.low_rate) = (0, 0, 0.0);
     }
 
     /// The demand of the flow if it wants to send more.

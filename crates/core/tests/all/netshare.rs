@@ -234,6 +234,21 @@ fn enforced_rate_is_ten_percent_above_the_allocation() {
 }
 
 proptest! {
+    /// A queue or a repeated packet lets up to 12 % of a second's bytes arrive in the next second, as measured behind a queue of 120 ms.
+    #[test]
+    fn flow_that_is_limited_elsewhere_seldom_claims_its_share_if_its_rate_varies(
+        delays in prop::collection::vec(prop_oneof![2 => Just(0.0), 1 => 0.0f64..0.12], 600),
+    ) {
+        let mut flow = DemandEstimator::new();
+        let (mut late, mut claimed) = (0.0, 0);
+        for delay in delays {
+            let sent = 20.0 * (1.0 - delay) + late;
+            late = 20.0 * delay;
+            claimed += add_periods(&mut flow, 1.0, sent, 148.0, true);
+        }
+        prop_assert!(claimed <= 600, "{} of 12000 periods", claimed);
+    }
+
     #[test]
     fn throttle_limits_follow_random_rates(floor in 0.0f64..10.0, measured in prop::collection::vec(0.0f64..1e12, 1..50)) {
         let mut throttle = RateThrottle::new(rate(floor));
