@@ -156,6 +156,8 @@ struct CoflowDecision {
     order_criterion: OrderCriterion,
     class: u16,
     rule: Rule,
+    /// See [`Allocation::serving_position`].
+    serving_position: Option<u32>,
 }
 
 /// The decision about all active coflows.
@@ -167,6 +169,8 @@ pub struct Allocation {
     kept_flow_count: usize,
     /// Whether no flow was added since the start of this decision.
     no_flow_added: bool,
+    /// The position of the next coflow that is served.
+    next_position: u32,
     queue_discipline: Option<QueueDiscipline>,
     /// A slot that a policy decided about although it does not exist.
     vacant_slot: Option<Slot>,
@@ -179,6 +183,7 @@ impl Allocation {
         self.decisions.resize(slot_count, CoflowDecision::default());
         self.kept_flow_count = 0;
         self.no_flow_added = true;
+        self.next_position = 0;
         self.vacant_slot = None;
     }
 
@@ -318,11 +323,17 @@ impl Allocation {
         }
     }
 
-    /// Sets the rule that decided the rates.
+    /// Sets the rule that decided the rates. A policy that serves coflows in an order calls this in its order: capacity that programs do
+    /// not use goes to coflows in the order of the first calls.
     #[inline]
     pub fn set_rule(&mut self, slot: Slot, rule: Rule) {
-        if let Some(decision) = self.decision_mut(slot) {
-            decision.rule = rule;
+        let position = self.next_position;
+        let Some(decision) = self.decision_mut(slot) else { return };
+        decision.rule = rule;
+        let is_served = !matches!(rule, Rule::WaitingForData | Rule::Transport | Rule::Connections);
+        if is_served && decision.serving_position.is_none() {
+            decision.serving_position = Some(position);
+            self.next_position += 1;
         }
     }
 
@@ -349,6 +360,12 @@ impl Allocation {
     /// The rule that decided a coflow's rates.
     pub fn rule(&self, slot: Slot) -> Rule {
         self.decisions.get(slot as usize).map_or(Rule::Unexplained, |s| s.rule)
+    }
+
+    /// The position of a coflow in the order in which the policy served coflows, from 0; in a policy tree, its leaf's order. `None` if the
+    /// policy serves coflows in no order.
+    pub fn serving_position(&self, slot: Slot) -> Option<u32> {
+        self.decisions.get(slot as usize).and_then(|decision| decision.serving_position)
     }
 
     /// The flows with own rates.

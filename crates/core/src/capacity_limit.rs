@@ -1,8 +1,9 @@
-//! Reduces the rates of a policy to what receiving ports (incast) or links between switches carry.
+//! Reduces the rates of a policy to what programs write, and to what receiving ports (incast) or links between switches carry.
 //!
-//! Policies decide as if ports carry their full rate and are the only limit. The *carried* rates are a second
+//! Policies decide as if flows use their full rate, and ports carry their full rate and are the only limit. The *carried* rates are a second
 //! allocation, the one that applies. Flows with a reduced rate have individual rates in it.
 
+mod demands;
 mod receivers;
 mod trunks;
 
@@ -10,6 +11,7 @@ use crate::allocation::{Allocation, CommonRate, FlowRate};
 use crate::model::topology::CableChange;
 use crate::model::{Coflow, LinkId, Network, Slot, Trunks};
 
+pub(crate) use demands::DemandLimit;
 pub(crate) use receivers::GoodputLimit;
 pub(crate) use trunks::TrunkLimit;
 
@@ -33,8 +35,8 @@ pub(crate) trait CapacityLimit: Send {
         let _ = slot;
     }
 
-    /// Discards the cached paths of a coflow whose flows were replaced.
-    fn drop_paths(&mut self, slot: Slot) {
+    /// Discards what belongs to the flows of a coflow: they were replaced, or the coflow was removed.
+    fn drop_flows(&mut self, slot: Slot) {
         let _ = slot;
     }
 
@@ -62,17 +64,17 @@ pub(crate) trait CapacityLimit: Send {
 }
 
 /// Computes the carried allocation from the decided one.
-pub(crate) struct CapacityLimiter {
-    what: Box<dyn CapacityLimit>,
+pub(crate) struct CapacityLimiter<L: CapacityLimit + ?Sized = dyn CapacityLimit> {
     carried: Allocation,
     /// Whether the rates in force are not those that were decided.
     reduced: bool,
     /// Flows with rates of their own, in memory that is used again.
     own: Vec<FlowRate>,
+    what: Box<L>,
 }
 
-impl CapacityLimiter {
-    pub(crate) fn new(what: Box<dyn CapacityLimit>) -> CapacityLimiter {
+impl<L: CapacityLimit + ?Sized> CapacityLimiter<L> {
+    pub(crate) fn new(what: Box<L>) -> CapacityLimiter<L> {
         CapacityLimiter { what, carried: Allocation::default(), reduced: false, own: Vec::new() }
     }
 
@@ -81,9 +83,9 @@ impl CapacityLimiter {
         self.what.drop_cached_flows(slot);
     }
 
-    /// See [`CapacityLimit::drop_paths`].
-    pub(crate) fn drop_paths(&mut self, slot: Slot) {
-        self.what.drop_paths(slot);
+    /// See [`CapacityLimit::drop_flows`].
+    pub(crate) fn drop_flows(&mut self, slot: Slot) {
+        self.what.drop_flows(slot);
     }
 
     /// See [`CapacityLimit::set_trunk_capacities`].
@@ -91,9 +93,14 @@ impl CapacityLimiter {
         self.what.set_trunk_capacities(capacities);
     }
 
-    /// The limit of the network.
-    pub(crate) fn limit(&self) -> &dyn CapacityLimit {
-        &*self.what
+    /// The limit.
+    pub(crate) fn limit(&self) -> &L {
+        &self.what
+    }
+
+    /// The limit, to change it.
+    pub(crate) fn limit_mut(&mut self) -> &mut L {
+        &mut self.what
     }
 
     /// See [`CapacityLimit::change_cables`].

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::allocation::Allocation;
-use crate::capacity_limit::{CapacityLimiter, GoodputLimit, TrunkLimit};
+use crate::capacity_limit::{CapacityLimiter, DemandLimit, GoodputLimit, TrunkLimit};
 use crate::model::topology::CableChange;
 use crate::model::{
     CoflowSpec, CommonRateKind, CompletedFlow, Fabric, FlowState, Goodput, LinkId, Network, PortSide,
@@ -59,7 +59,9 @@ pub struct Engine {
     network: Network,
     root: RootPolicy,
     allocation: Allocation,
-    /// Reduce the decided rates to the capacity of links that the policy does not decide over.
+    /// Reduces the decided rates of flows to their maximum rates.
+    demand_limiter: CapacityLimiter<DemandLimit>,
+    /// Reduce these rates to the capacity of links that the policy does not decide over.
     capacity_limiters: Vec<CapacityLimiter>,
     /// Between regions, where ports limit no flow: the region of each port.
     regions: Option<Vec<u32>>,
@@ -78,7 +80,7 @@ impl Engine {
             other => other,
         };
         let Links { mut fabric, mut trunks, goodput, decides_over } = links;
-        let mut capacity_limiters = Vec::new();
+        let mut capacity_limiters: Vec<CapacityLimiter> = Vec::new();
         let regions = trunks.as_ref().and_then(Trunks::regions).map(<[u32]>::to_vec);
         let at_ports = match policy.trunk_support() {
             TrunkSupport::DecidesAtPorts => true,
@@ -87,8 +89,9 @@ impl Engine {
         };
         if at_ports {
             // The policy decides as if all ports were on one switch.
-            let limit = trunks.take().map(|trunks| CapacityLimiter::new(Box::new(TrunkLimit::new(trunks))));
-            capacity_limiters.extend(limit);
+            let to_limiter =
+                |trunks| -> CapacityLimiter { CapacityLimiter::new(Box::new(TrunkLimit::new(trunks))) };
+            capacity_limiters.extend(trunks.take().map(to_limiter));
         }
         if let Some(trunks) = &mut trunks {
             fabric = fabric.with_trunks(trunks);
@@ -110,8 +113,15 @@ impl Engine {
             }
         };
         let network = Network::new(fabric, trunks, sharing);
-        let allocation = Allocation::default();
-        Ok(Engine { network, root, allocation, capacity_limiters, regions, has_new_events: false })
+        Ok(Engine {
+            network,
+            root,
+            allocation: Allocation::default(),
+            demand_limiter: CapacityLimiter::new(Box::default()),
+            capacity_limiters,
+            regions,
+            has_new_events: false,
+        })
     }
 
     /// The network as the engine knows it.
@@ -255,9 +265,34 @@ impl Engine {
         true
     }
 
+    /// Sets or removes the maximum rate of a flow that has not completed, in bytes per second: its program does not write more. The next
+    /// schedule limits the flow to it, and gives the capacity that becomes free to other flows, in the order of the policy if it has one. A
+    /// policy that leaves rates to the transport does not use maximum rates. Returns whether the maximum differs from the last one.
+    pub fn set_flow_max_rate(&mut self, slot: Slot, flow: u32, max_rate: Option<f64>) -> bool {
+        let is_changed = self.demand_limiter.limit_mut().set_max_rate(slot, flow, max_rate);
+        self.has_new_events |= is_changed;
+        is_changed
+    }
+
+    /// The maximum rate of a flow, if it has one.
+    pub fn flow_max_rate(&self, slot: Slot, flow: u32) -> Option<f64> {
+        self.demand_limiter.limit().max_rate(slot, flow)
+    }
+
+    /// Whether a flow has a maximum rate. Flows can then have higher rates than the policy knows, and [`Engine::next_wakeup`] can be late.
+    pub fn has_max_rates(&self) -> bool {
+        !self.demand_limiter.limit().is_empty()
+    }
+
     /// Drops cached state of a coflow whose live flows changed.
     fn drop_cached_flows(&mut self, slot: Slot) {
         self.capacity_limiters.iter_mut().for_each(|limiter| limiter.drop_cached_flows(slot));
+    }
+
+    /// Drops the paths and maximum rates of a coflow's flows.
+    fn drop_flows(&mut self, slot: Slot) {
+        self.demand_limiter.drop_flows(slot);
+        self.capacity_limiters.iter_mut().for_each(|limiter| limiter.drop_flows(slot));
     }
 
     /// Restarts a flow that has not completed: its progress is lost.
@@ -407,7 +442,7 @@ impl Engine {
         }
         self.notify_policy(Event::CoflowCompleted(slot), now);
         self.network.replace_flows(slot, spec, now);
-        self.capacity_limiters.iter_mut().for_each(|limiter| limiter.drop_paths(slot));
+        self.drop_flows(slot);
         for flow in 0..spec.flows.len() as u32 {
             let coflow = self.network.coflow(slot);
             let is_waiting = waiting.binary_search(&coflow.spec_index(flow)).is_ok();
@@ -438,6 +473,7 @@ impl Engine {
     pub fn remove_coflow(&mut self, slot: Slot, now: f64) {
         self.notify_policy(Event::CoflowCompleted(slot), now);
         self.network.remove_coflow(slot);
+        self.demand_limiter.drop_flows(slot);
         if let RootPolicy::Tree(tree) = &mut self.root {
             tree.remove_coflow(slot);
         }
@@ -531,7 +567,7 @@ impl Engine {
         }
         out.drop_unkept_flows();
         debug_assert_eq!(out.vacant_slot(), None, "a policy decides about active coflows");
-        let mut enforced = &*out;
+        let mut enforced = self.demand_limiter.limit_rates(out, &self.network, now);
         for limiter in &mut self.capacity_limiters {
             enforced = limiter.limit_rates(enforced, &self.network, now);
         }

@@ -206,7 +206,7 @@ impl CapacityLimit for TrunkLimit {
         }
     }
 
-    fn drop_paths(&mut self, slot: Slot) {
+    fn drop_flows(&mut self, slot: Slot) {
         if let Some(coflow) = self.coflows.get_mut(slot as usize) {
             coflow.seq = None;
         }

@@ -284,6 +284,26 @@ impl ResidualCapacity {
         });
     }
 
+    /// Gives each live flow of a coflow, in the order of flows, the minimum residual capacity of its links, at most `max_rate` of the
+    /// flow, and calls `on_rate` with each flow that got a rate. O(live flows).
+    pub fn fill_limited_flows(
+        &mut self,
+        coflow: &Coflow,
+        max_rate: impl Fn(u32) -> f64,
+        mut on_rate: impl FnMut(u32, f64),
+    ) {
+        if !self.may_serve(coflow) {
+            return;
+        }
+        for flow in coflow.live_flows() {
+            let rate = self.flow_residual(coflow, flow).min(max_rate(flow));
+            if rate > self.rounding_tolerance {
+                self.subtract_flow_rate(coflow, flow, rate);
+                on_rate(flow, rate);
+            }
+        }
+    }
+
     fn open_links(&self) -> OpenLinks<'_> {
         OpenLinks {
             senders: &self.senders.open_links,

@@ -14,6 +14,7 @@ mod hierarchy;
 mod host_reports;
 mod incast;
 mod lockstep;
+mod max_rates;
 mod maxmin;
 mod montecarlo;
 mod netshare;
