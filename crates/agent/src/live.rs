@@ -5,6 +5,7 @@
 //! - `report_timer` computes when in an interval the agent reports.
 //! - `local_socket` receives the sockets of flows from programs.
 //! - `flows` paces these sockets, and measures their progress.
+//! - `program_demand` finds flows whose programs write less than the rates of the flows.
 //! - `gates` pushes to programs which of their flows may send.
 //! - `socket` sets and reads socket options.
 //! - [`load_generator`] simulates many agents to measure coordinators.
@@ -53,6 +54,7 @@ pub mod load_generator;
 mod local_socket;
 mod metrics;
 mod observed_connections;
+mod program_demand;
 mod report_timer;
 mod socket;
 mod throttle;

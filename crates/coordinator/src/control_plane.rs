@@ -13,6 +13,9 @@
 //!   reported progress has no data, whatever its host reports. Programs hand over connections shortly after the registration,
 //!   so an unreported flow counts as having data for one lease. After the lease it frees its ports, since the program that
 //!   registered it may have died.
+//! - *Demand.* A flow whose program writes less than the rate of the flow is limited to the demand of its program, and a tenth more. The
+//!   policy decides without the limit, and the capacity that becomes free goes to other coflows in the order of the policy
+//!   ([`Engine::set_flow_max_rate`]).
 //! - *Payload.* The engine counts payload, as frameworks and hosts do. Links and orders count whole packets, which
 //!   include headers.
 //! - *Links between switches.* With a topology, policies decide over trunks as in the simulator. The hash by which switches
@@ -41,6 +44,7 @@ use crate::quota::UsageByService;
 use crate::values::WEIGHT_RANGE;
 
 mod allocator;
+mod flow_demands;
 mod history;
 mod link_rates;
 mod observed_connections;
@@ -232,6 +236,8 @@ struct Flow {
     is_gated: bool,
     /// Its state by the last report.
     state: SenderState,
+    /// What its program writes by the last report, in bytes per second, if that is less than the rate of the flow.
+    demand: Option<u64>,
     /// The bytes that its agent counts and that do not count here: those before the flow was registered again.
     sent_before_restart: u64,
     /// Estimated progress since the last report of more bytes, or of new data: the seconds in which an order allowed it, and the bytes.
@@ -265,6 +271,7 @@ impl Flow {
             ordered_rate: None,
             is_gated: false,
             state: SenderState::Ready,
+            demand: None,
             sent_before_restart: 0,
             unconfirmed_seconds: 0.0,
             unconfirmed_bytes: 0.0,
@@ -786,13 +793,17 @@ impl ControlPlane {
         self.remove_if_completed(id);
     }
 
-    /// Stores the engine's index of each flow of a coflow.
+    /// Stores the engine's index of each flow of a coflow, and limits its flows in the engine.
     fn index_flows(&mut self, id: &Arc<str>, slot: Slot) {
         let coflow = self.engine.network().coflow(slot);
         let flows =
             &mut self.coflows.get_mut(id).expect("the caller passes the id of a coflow in the map").flows;
         for engine_index in 0..coflow.width() as u32 {
             flows[coflow.spec_index(engine_index) as usize].engine_index = engine_index;
+        }
+        for flow in flows.iter().filter(|flow| !flow.is_completed) {
+            let max_rate = flow.max_rate(&self.links, &self.settings);
+            self.engine.set_flow_max_rate(slot, flow.engine_index, max_rate);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Reduces the rates of a policy to what programs write, and to what receiving ports (incast) or links between switches carry.
 //!
-//! Policies decide as if flows use their full rate, and ports carry their full rate and are the only limit. The *carried* rates are a second
-//! allocation, the one that applies. Flows with a reduced rate have individual rates in it.
+//! Policies decide as if flows use their full rate, and ports carry their full rate and are the only limit. The *carried* rates are a
+//! second allocation, the one that applies. Flows with a reduced rate have individual rates in it.
 
 mod demands;
 mod receivers;

@@ -216,12 +216,14 @@ pub struct FlowProgress {
     pub state: SenderState,
     /// Whether the flow's program writes only while the agent allows it, so that an order can pause the flow.
     pub gated: bool,
+    /// What the flow's program writes, in bytes per second, if that is less than the rate of the flow.
+    pub demand: Option<u64>,
 }
 
 impl FlowProgress {
-    /// The progress of a flow that is not gated.
+    /// The progress of a flow that is not gated, and whose program writes as fast as it may.
     pub fn new(key: FlowKey, sent: u64, state: SenderState) -> FlowProgress {
-        FlowProgress { key, sent, state, gated: false }
+        FlowProgress { key, sent, state, gated: false, demand: None }
     }
 }
 

@@ -19,12 +19,13 @@ use weir_core::units::Rate;
 use weir_proto::{FlowKey, FlowProgress, SenderState, estimate_sent_bytes};
 
 use super::gates::{Gates, Permission, Unscheduled};
+use super::program_demand::{Measurement, ProgramDemand};
 use super::socket;
 use super::watchdog::Watchdog;
 use crate::lease::{FlowLimit, LeaseState};
 use crate::queues::{LimitedFlow, ids};
 use crate::report_delta::{OpenFlow, ReportDelta};
-use crate::traffic::{SocketLeases, Sweep, TrafficError};
+use crate::traffic::{SocketLeases, Sweep, TrafficError, monotonic_now};
 
 /// The maximum number of open sockets.
 pub const MAX_SOCKETS: usize = 4096;
@@ -102,6 +103,7 @@ struct Flow {
     /// the rates before a change.
     lowest_rates: [u64; 2],
     state: SenderState,
+    demand: ProgramDemand,
 }
 
 /// What the program of a flow still does with it.
@@ -258,6 +260,7 @@ impl Flow {
             limit: self.limit,
             state: self.state(),
             is_gated: self.gate.is_some(),
+            demand: self.demand.get(),
         }
     }
 
@@ -273,6 +276,7 @@ impl Flow {
     /// Counts the flow as one with data until measurements show the contrary.
     fn expect_data(&mut self) {
         (self.state, self.was_drained, self.active_at) = (SenderState::Ready, false, Instant::now());
+        self.demand.clear();
     }
 
     /// Decides whether the flow has data that it can send. The socket of a program that writes less than its rate is often empty, so a
@@ -319,6 +323,13 @@ impl Flow {
             info.acked_bytes.saturating_sub(*initial_acked_bytes).saturating_sub(u64::from(is_fin_acked));
         let sent_bytes = self.earlier_bytes + socket_bytes;
         self.update_state(info.is_drained(), sent_bytes > self.sent_bytes, Instant::now());
+        self.demand.add(&Measurement {
+            written_bytes: info.sent_bytes + u64::from(info.unsent_bytes),
+            unsent_bytes: info.unsent_bytes,
+            has_more: self.gate.is_some_and(|gate| gate.has_data),
+            rate: self.rate,
+            time: monotonic_now(),
+        });
         self.sent_bytes = self.sent_bytes.max(sent_bytes);
         self.outstanding_bytes = info.outstanding_bytes();
         // The sender of a gated flow continues over another connection unless it has said that it is done.
@@ -440,6 +451,7 @@ impl Flows {
             active_at: Instant::now(),
             lowest_rates: [u64::MAX; 2],
             state: SenderState::Ready,
+            demand: ProgramDemand::default(),
         };
         flow.apply(&key, lease, now, &mut self.gates, self.leases.as_mut());
         if is_tcp {
@@ -532,17 +544,17 @@ impl Flows {
         Ok(())
     }
 
-    /// Records whether the sender of a gated flow has data that the kernel does not have. Returns whether that changes the flow's state.
+    /// Records whether the sender of a gated flow has data that the kernel does not have. Returns whether that changes the report.
     /// Messages about other flows, such as flows that have ended, have no effect.
     pub fn set_data(&mut self, coflow: &Arc<str>, flow: u32, program_id: u64, has_data: bool) -> bool {
         let Some(flow) = self.find_mut(coflow, flow, program_id) else { return false };
-        let former = flow.state();
+        let former = (flow.state(), flow.demand.get());
         let Some(gate) = &mut flow.gate else { return false };
         gate.has_data = has_data;
         if has_data {
             flow.expect_data();
         }
-        flow.state() != former
+        (flow.state(), flow.demand.get()) != former
     }
 
     /// The flow of the newest registration of which a program has handed over a socket.

@@ -45,6 +45,10 @@ impl ControlPlane {
             }
             let decided = self.engine.schedule(self.now).and_then(|()| self.engine.next_wakeup(self.now));
             self.next_wakeup = decided.unwrap_or_else(|error| self.record_policy_error(&error));
+            if self.engine.has_max_rates() && self.policy_error.is_none() {
+                // Flows can be faster than the policy expects.
+                self.next_wakeup = self.next_wakeup.min(self.now + self.settings.lease);
+            }
         }
         self.allocate();
         let orders = self.build_orders();
@@ -275,7 +279,7 @@ impl ControlPlane {
 
 /// A flow with a lower rate than this part of the reserve of its slowest link also gets a share of the reserve, or is paused if it is
 /// gated: the socket of a very slow flow sends its next packet seconds or minutes later, even if its rate has risen in the meantime.
-const MIN_RATE_FRACTION: f64 = 0.125;
+pub(super) const MIN_RATE_FRACTION: f64 = 0.125;
 
 /// Whether an order only renews the lease.
 fn only_renews_lease(order: &Order) -> bool {

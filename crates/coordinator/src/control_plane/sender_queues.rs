@@ -7,6 +7,8 @@
 //! 2. At a receiver or trunk whose rates exceed its capacity, rates are reduced to max-min shares.
 //! 3. The capacity of senders that step 2 frees goes to coflows in the order of queues.
 //!
+//! A flow with a maximum rate ([`weir_core::engine::Engine::set_flow_max_rate`]) gets no more in steps 1 and 3.
+//!
 //! The coordinator computes step 3 because a pacing rate is an upper bound, which a sender cannot exceed.
 
 use std::collections::BTreeMap;
@@ -36,9 +38,10 @@ impl ControlPlane {
             links_after_sender.extend(links(*slot, flow).skip(1).map(|link| link as u32));
             ends.push(links_after_sender.len());
         }
-        let capped = |((_, _, rate), ends): (&(Slot, &Flow, f64), &[usize])| CappedFlow {
+        let max_rate = |slot: Slot, flow: u32| self.engine.flow_max_rate(slot, flow).unwrap_or(f64::INFINITY);
+        let capped = |((slot, flow, rate), ends): (&(Slot, &Flow, f64), &[usize])| CappedFlow {
             links: &links_after_sender[ends[0]..ends[1]],
-            cap: *rate,
+            cap: rate.min(max_rate(*slot, flow.engine_index)),
         };
         let flows: Vec<CappedFlow<'_>> = served.iter().zip(ends.windows(2)).map(capped).collect();
         let mut residuals: Vec<f64> = fabric.link_capacities().collect();
@@ -53,10 +56,16 @@ impl ControlPlane {
         // The sort is stable, so coflows of a queue stay in the order of release.
         let mut order = network.active_coflows().to_vec();
         order.sort_by_key(|&slot| self.engine.allocation().class(slot));
+        let mut added = Vec::new();
         for slot in order {
-            residual.fill_flows(network.coflow(slot), |flow, rate| {
-                *rates.entry((slot, flow)).or_default() += rate
-            });
+            let (coflow, add) = (network.coflow(slot), |flow: u32, rate: f64| added.push((flow, rate)));
+            if self.engine.has_max_rates() {
+                let rate = |flow: u32| rates.get(&(slot, flow)).copied().unwrap_or(0.0);
+                residual.fill_limited_flows(coflow, |flow| max_rate(slot, flow) - rate(flow), add);
+            } else {
+                residual.fill_flows(coflow, add);
+            }
+            added.drain(..).for_each(|(flow, rate)| *rates.entry((slot, flow)).or_default() += rate);
         }
         rates
     }

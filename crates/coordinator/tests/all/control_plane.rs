@@ -663,12 +663,7 @@ fn first_report_is_limited_by_the_time_since_the_registration() {
     assert_eq!(plane.rejected_entries().above_link_rate, 1);
     // The bytes of a program that handed its socket over too early are accepted once the link can have carried them.
     let report_new = |plane: &mut ControlPlane, now| {
-        let flows = vec![FlowProgress {
-            key: flow_key("new", 0),
-            sent: 1_000_000,
-            state: SenderState::Ready,
-            gated: false,
-        }];
+        let flows = vec![FlowProgress::new(flow_key("new", 0), 1_000_000, SenderState::Ready)];
         plane.report(0, &Report { flows, ..Report::default() }, now);
         sent(plane, "new")
     };

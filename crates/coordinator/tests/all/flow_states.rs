@@ -4,7 +4,7 @@ use weir_coordinator::control_plane::{
     ControlPlane, FlowProgress, OrderedRate, Registration, Report, SenderState, Transfer,
 };
 
-use crate::small_cluster::{HOSTS, INTERVAL, control_plane, flow_key, registration};
+use crate::small_cluster::{HOSTS, INTERVAL, LINK_RATE, control_plane, flow_key, registration};
 
 /// What a host reports about flow 0 of a coflow.
 fn report(
@@ -16,7 +16,7 @@ fn report(
     gated: bool,
     now: f64,
 ) {
-    let progress = FlowProgress { key: flow_key(coflow, 0), sent, state, gated };
+    let progress = FlowProgress { gated, ..FlowProgress::new(flow_key(coflow, 0), sent, state) };
     let applied = (1, plane.host_statuses()[host as usize].ordered_seq);
     plane.report(host, &Report { applied, flows: vec![progress], ..Report::default() }, now);
 }
@@ -39,6 +39,9 @@ fn ordered_rates<const N: usize>(plane: &ControlPlane, ids: [&str; N]) -> [Optio
 }
 
 const FULL_RATE: OrderedRate = OrderedRate::Rate(959_192);
+/// The payload of [`FULL_RATE`] in full packets.
+const CARRIED_PAYLOAD: f64 = 959_192.0 * 1_448.0 / 1_514.0;
+
 const RESERVE_RATE: OrderedRate = OrderedRate::Rate(9_688);
 
 /// Varys gives the second flow the rate with which it ends together with the first one: 10,000 times less. Its socket would send the next
@@ -49,7 +52,7 @@ fn gated_flow_with_a_very_low_rate_is_paused() {
         let mut plane = control_plane("varys", 1);
         plane.register("a", registration(&[(0, 1, 1e8), (0, 2, 1e4)]), 0.0).unwrap();
         let progress =
-            |flow| FlowProgress { key: flow_key("a", flow), sent: 0, state: SenderState::Ready, gated };
+            |flow| FlowProgress { gated, ..FlowProgress::new(flow_key("a", flow), 0, SenderState::Ready) };
         plane.report(0, &Report { flows: vec![progress(0), progress(1)], ..Report::default() }, 0.0);
         plane.tick(0.0);
         plane.coflow_status("a").unwrap().flows[1].ordered_rate.unwrap()
@@ -193,4 +196,88 @@ fn lost_flows_start_again_when_their_coflow_is_registered_again() {
     // The agent counts the bytes of both connections.
     report(&mut plane, 0, "a", 9_000, SenderState::Ready, false, 3.0 * INTERVAL);
     assert_eq!(sent_bytes(&plane, "a"), 5_000.0);
+}
+
+/// What host 0 reports about flow 0 of a coflow with data whose program writes this many bytes per second, if less than it may.
+fn report_demand(plane: &mut ControlPlane, coflow: &str, demand: Option<u64>, now: f64) {
+    let progress =
+        FlowProgress { demand, ..FlowProgress::new(flow_key(coflow, 0), 5_000, SenderState::Ready) };
+    let applied = (1, plane.host_statuses()[0].ordered_seq);
+    plane.report(0, &Report { applied, flows: vec![progress], ..Report::default() }, now);
+}
+
+/// The ordered rates without headers, as fractions of what the link carries of coflows.
+fn rate_fractions<const N: usize>(plane: &ControlPlane, ids: [&str; N]) -> [f64; N] {
+    let OrderedRate::Rate(full) = FULL_RATE else { unreachable!("it is a rate") };
+    ordered_rates(plane, ids).map(|rate| match rate {
+        Some(OrderedRate::Rate(rate)) => rate as f64 / full as f64,
+        other => panic!("{other:?}"),
+    })
+}
+
+/// A program that writes a tenth of its rate keeps a tenth more than that, and the next coflow gets the rest. When the program writes as
+/// fast as it may, its flow gets the whole link in an early schedule.
+#[test]
+fn flow_with_a_demand_leaves_the_rest_to_the_next_coflow() {
+    for policy in ["saath", "aalo", "fifo", "weir"] {
+        let mut plane = control_plane(policy, 1);
+        for id in ["a", "b", "c"] {
+            plane.register(id, registration(&[(0, 1, 1e9)]), 0.0).unwrap();
+            report(&mut plane, 0, id, 5_000, SenderState::Ready, false, 0.1);
+        }
+        plane.tick(0.1);
+        let rates = |plane: &ControlPlane| rate_fractions(plane, ["a", "b", "c"]);
+        assert!(rates(&plane)[0] > 0.999, "{policy}");
+        let mut now = 0.1;
+        for (demand, limited) in [(100_000, 0.11), (50_000, 0.055), (0, 0.005)] {
+            now += INTERVAL;
+            let had_limit = rates(&plane)[0] < 0.9;
+            report_demand(&mut plane, "a", Some(demand), now);
+            assert_eq!(plane.has_changed_flows(), !had_limit, "{policy}: only the first demand is urgent");
+            plane.tick(now);
+            // Rates are fractions of 95 % of the link.
+            let [a, b, c] = rates(&plane);
+            let expected = limited * LINK_RATE / CARRIED_PAYLOAD;
+            assert!((a - expected).abs() < 1e-3, "{policy}: {a} instead of {expected}");
+            assert!(b > 0.999 * (1.0 - a) && a + b < 1.0001 && c < 0.02, "{policy}: {:?}", [a, b, c]);
+        }
+        now += INTERVAL;
+        report_demand(&mut plane, "a", None, now);
+        assert!(plane.has_changed_flows(), "{policy}");
+        plane.tick(now);
+        assert!(rates(&plane)[0] > 0.999 && rates(&plane)[1] < 0.02, "{policy}: {:?}", rates(&plane));
+    }
+}
+
+/// A flow without data, and one whose coflow gets other flows or another policy, keep or lose their limits with their states.
+#[test]
+fn demand_of_a_flow_ends_with_its_data_and_outlives_updates() {
+    let mut plane = plane_with_coflows(&["a", "b"], 1e9);
+    let rates = |plane: &mut ControlPlane, now| {
+        plane.tick(now);
+        rate_fractions(plane, ["a", "b"])
+    };
+    report_demand(&mut plane, "a", Some(100_000), INTERVAL);
+    assert!(rates(&mut plane, INTERVAL)[0] < 0.2);
+    plane.update("a", &registration(&[(0, 1, 1e9), (2, 3, 1e9)]).flows, 2.0 * INTERVAL).unwrap();
+    assert!(rates(&mut plane, 2.0 * INTERVAL)[0] < 0.2);
+    plane.set_policy(weir_core::policy::build("fifo").unwrap(), 3.0 * INTERVAL).unwrap();
+    let [a, b] = rates(&mut plane, 3.0 * INTERVAL);
+    assert!(a < 0.2 && b > 0.8, "{a}, {b}");
+    report(&mut plane, 0, "a", 5_000, SenderState::Idle, false, 4.0 * INTERVAL);
+    report(&mut plane, 0, "a", 5_000, SenderState::Ready, false, 5.0 * INTERVAL);
+    assert!(rates(&mut plane, 5.0 * INTERVAL)[0] > 0.999);
+}
+
+/// A gated flow whose program writes very little is not paused: its program would have to wait for the next schedule.
+#[test]
+fn gated_flow_with_a_low_demand_is_not_paused() {
+    let mut plane = plane_with_coflows(&["a", "b"], 1e9);
+    let key = flow_key("a", 0);
+    let progress =
+        FlowProgress { gated: true, demand: Some(1), ..FlowProgress::new(key, 0, SenderState::Ready) };
+    plane.report(0, &Report { flows: vec![progress], ..Report::default() }, INTERVAL);
+    plane.tick(INTERVAL);
+    let [a, b] = rate_fractions(&plane, ["a", "b"]);
+    assert!(a < 0.01 && b > 0.99, "{a}, {b}");
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::kernel::{CounterReading, RateBounds, acked_bytes, pacing_rate};
 use crate::wait::wait_for;
+use nix::sys::socket::{setsockopt, sockopt::TcpMaxSeg};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -25,12 +26,19 @@ use weir_coordinator::control_thread::{Handle, start};
 use weir_core::model::ServiceNames;
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate};
+use weir_proto::PAYLOAD_BYTES;
 
 /// Configured capacity of the hosts' links in bytes per second, far below that of loopback.
 const LINK_RATE: f64 = 4e6;
 
 /// Expected payload rate: without the reserve. Packets on loopback are large, so headers are negligible.
 const EXPECTED_PAYLOAD_RATE: f64 = LINK_RATE * 0.99;
+
+/// What a flow that gets all of a link sends, in bytes of payload per second, with packets as on a network.
+fn full_payload_rate() -> f64 {
+    let Settings { budget, reserve, .. } = Settings::default();
+    LINK_RATE * budget.coflow_payload_fraction(reserve)
+}
 
 /// The tests measure rates, so only one runs at a time.
 static ONE_TEST_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -163,7 +171,10 @@ struct MeasuredConnection {
 
 /// A connection over loopback: the sender's end and the receiver's.
 fn connect() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    connect_to(&TcpListener::bind("127.0.0.1:0").unwrap())
+}
+
+fn connect_to(listener: &TcpListener) -> (TcpStream, TcpStream) {
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (stream, listener.accept().unwrap().0)
 }
@@ -179,7 +190,18 @@ fn send_continuously(stream: &TcpStream) {
 
 impl MeasuredConnection {
     fn new() -> MeasuredConnection {
-        let (stream, mut other) = connect();
+        MeasuredConnection::of(connect())
+    }
+
+    /// A connection with packets as on a network. The large packets of loopback would wait for seconds at the rate of the reserve.
+    fn with_ethernet_packets() -> MeasuredConnection {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // 12 bytes are the time stamp.
+        setsockopt(&listener, TcpMaxSeg, &(PAYLOAD_BYTES + 12)).unwrap();
+        MeasuredConnection::of(connect_to(&listener))
+    }
+
+    fn of((stream, mut other): (TcpStream, TcpStream)) -> MeasuredConnection {
         let (received_bytes, is_closed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let wire = MeasuredConnection {
             stream,
@@ -305,6 +327,87 @@ fn idle_program_leaves_its_link_to_others_until_it_writes() {
     );
     assert!(fastest[0] < Duration::from_millis(20), "{fastest:?}");
     assert!(fastest[1] < Duration::from_millis(100), "{fastest:?}");
+}
+
+/// Writes `bytes` every 4 ms until `is_slow` is unset, and then as fast as the connection takes it until it is set again.
+fn send_slowly(stream: &TcpStream, bytes: usize, is_slow: &Arc<AtomicBool>) {
+    let (mut stream, is_slow) = (stream.try_clone().unwrap(), Arc::clone(is_slow));
+    thread::spawn(move || {
+        let buffer = vec![0; 1 << 16];
+        let mut next = Instant::now();
+        loop {
+            let length = if is_slow.load(Ordering::Relaxed) {
+                next += Duration::from_millis(4);
+                thread::sleep(next.saturating_duration_since(Instant::now()));
+                bytes
+            } else {
+                next = Instant::now();
+                buffer.len()
+            };
+            if stream.write_all(&buffer[..length]).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// A program that writes a tenth of its rate leaves the rest of its link to others, and is served again when it writes more.
+#[test]
+fn slow_program_leaves_the_rest_of_its_link_to_others_until_it_writes_more() {
+    let _turn = lock_tests();
+    let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    coordinator.register("slow", &[(0, 1, 1e12)]);
+    coordinator.register("busy", &[(0, 1, 1e12)]);
+    let running = RunningAgent::start(address, 0);
+    wait_for("the host", || coordinator.present_host_count() == 1);
+    let agent = Agent::connect(running.local_socket()).unwrap();
+    let [slow, busy] = std::array::from_fn(|_| MeasuredConnection::with_ethernet_packets());
+    let is_slow = Arc::new(AtomicBool::new(true));
+    let demand = 0.1 * full_payload_rate();
+    send_slowly(&slow.stream, (0.004 * demand) as usize, &is_slow);
+    busy.send_continuously();
+    agent.hand_over("slow", 0, &slow.stream).unwrap();
+    agent.hand_over("busy", 0, &busy.stream).unwrap();
+    let rate =
+        |flow: &MeasuredConnection| pacing_rate(&flow.stream).map_or(f64::INFINITY, |rate| rate as f64);
+    let rest = full_payload_rate() - demand;
+    let has_rest = || (0.95 * rest..rest).contains(&rate(&busy)) && rate(&slow) < 0.2 * LINK_RATE;
+    wait_for("the rest of the link for the busy program", has_rest);
+    wait_for("the rates of the programs", || {
+        let (of_slow, of_busy) = thread::scope(|scope| {
+            let other = scope.spawn(|| slow.measure_rate(Duration::from_secs(2)));
+            let of_busy = busy.measure_rate(Duration::from_secs(2));
+            (other.join().unwrap(), of_busy)
+        });
+        eprintln!(
+            "{of_slow:.0?} bytes/s of {demand}, and {of_busy:.0?} bytes/s of {rest} of the busy program"
+        );
+        of_slow.is_within(0.9 * demand, 1.1 * demand) && of_busy.is_within(0.95 * rest, 1.05 * rest)
+    });
+    // The fastest of several switches is that of the mechanism: another program may delay the others.
+    let (mut fastest, mut highest) = ([Duration::MAX; 2], 0.0f64);
+    for _ in 0..10 {
+        for (at, slows_down) in [(0, false), (1, true)] {
+            let begin = Instant::now();
+            is_slow.store(slows_down, Ordering::Relaxed);
+            let is_served = || rate(&slow) > 0.95 * full_payload_rate() && rate(&busy) < 0.1 * LINK_RATE;
+            while !(if slows_down { has_rest() } else { is_served() }) {
+                assert!(begin.elapsed() < Duration::from_secs(20), "slow: {slows_down}");
+                thread::sleep(Duration::from_micros(200));
+            }
+            fastest[at] = fastest[at].min(begin.elapsed());
+            let of_slow = slow.measure_rate(Duration::from_millis(100));
+            if !slows_down {
+                highest = highest.max(of_slow.min);
+            }
+        }
+    }
+    eprintln!(
+        "a program that writes more has the link after {:?}, and sends {highest:.0} bytes/s in the next 100 ms; when it writes less, the other one has the rest after {:?}",
+        fastest[0], fastest[1]
+    );
+    assert!(fastest[0] < Duration::from_millis(100), "{fastest:?}");
+    assert!(fastest[1] < Duration::from_secs(2), "{fastest:?}");
 }
 
 /// The coordinator is killed, and another one with a higher epoch starts. Traffic continues throughout, unpaced after

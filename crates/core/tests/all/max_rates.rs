@@ -1,4 +1,4 @@
-//! Tests of flows with a maximum rate: what they do not use goes to other flows.
+//! Tests of flows with a maximum rate: other flows get the capacity that becomes free.
 
 use proptest::prelude::*;
 use weir_core::engine::{Engine, Links};
@@ -54,7 +54,7 @@ fn freed_capacity_goes_to_the_next_coflow_in_the_order_of_the_policy() {
         assert!(!engine.set_flow_max_rate(slots[0], 0, Some(0.1)), "{name}");
         assert!(engine.has_new_events() && engine.has_max_rates(), "{name}");
         assert_near(&scheduled_rates(&mut engine, &slots), &[0.1, 0.9, 0.0]);
-        // The maximum of a flow also limits what it gets of the rest.
+        // The maximum of a flow also limits its part of the rest.
         engine.set_flow_max_rate(slots[1], 0, Some(0.25));
         assert_near(&scheduled_rates(&mut engine, &slots), &[0.1, 0.25, 0.65]);
         engine.set_flow_max_rate(slots[0], 0, None);
@@ -116,7 +116,7 @@ proptest! {
     #![proptest_config(config_with_cases(100))]
 
     /// Under every policy with rates: limited flows get their maximum at most, no port exceeds its capacity, flows without a maximum use
-    /// what is free, and without maximum rates the rates are those of an engine that never had any.
+    /// the residual capacity, and without maximum rates the rates are those of an engine that never had any.
     #[test]
     fn limited_flows_leave_their_capacity_to_others(
         coflows in prop::collection::vec(prop::collection::vec((0..PORTS, 0..PORTS, 1u32..100), 1..5), 1..6),

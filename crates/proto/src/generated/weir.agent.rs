@@ -149,6 +149,12 @@ pub struct Report {
     /// The indices into `flows` of the flows whose programs write only while the agent allows it, rising.
     #[prost(uint32, repeated, tag = "18")]
     pub gated_flows: ::prost::alloc::vec::Vec<u32>,
+    /// The indices into `flows` of the flows with data whose programs write less than the rates of the flows, rising.
+    #[prost(uint32, repeated, tag = "19")]
+    pub limited_flows: ::prost::alloc::vec::Vec<u32>,
+    /// What the program of each of these flows writes, in bytes per second.
+    #[prost(uint64, repeated, tag = "20")]
+    pub demands: ::prost::alloc::vec::Vec<u64>,
 }
 /// The number of kernel objects that the agent restored after another process removed or changed them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
