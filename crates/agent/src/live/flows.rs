@@ -276,7 +276,6 @@ impl Flow {
     /// Counts the flow as one with data until measurements show the contrary.
     fn expect_data(&mut self) {
         (self.state, self.was_drained, self.active_at) = (SenderState::Ready, false, Instant::now());
-        self.demand.clear();
     }
 
     /// Decides whether the flow has data that it can send. The socket of a program that writes less than its rate is often empty, so a
@@ -326,7 +325,10 @@ impl Flow {
         self.demand.add(&Measurement {
             written_bytes: info.sent_bytes + u64::from(info.unsent_bytes),
             unsent_bytes: info.unsent_bytes,
-            has_more: self.gate.is_some_and(|gate| gate.has_data),
+            // A sender that may write has data that waits only if the kernel has some, too.
+            has_more: self.gate.is_some_and(|gate| {
+                gate.has_data && (info.unsent_bytes > 0 || gate.permission == Some(Permission::Pause))
+            }),
             rate: self.rate,
             time: monotonic_now(),
         });
@@ -544,17 +546,17 @@ impl Flows {
         Ok(())
     }
 
-    /// Records whether the sender of a gated flow has data that the kernel does not have. Returns whether that changes the report.
+    /// Records whether the sender of a gated flow has data that the kernel does not have. Returns whether that changes the flow's state.
     /// Messages about other flows, such as flows that have ended, have no effect.
     pub fn set_data(&mut self, coflow: &Arc<str>, flow: u32, program_id: u64, has_data: bool) -> bool {
         let Some(flow) = self.find_mut(coflow, flow, program_id) else { return false };
-        let former = (flow.state(), flow.demand.get());
+        let former = flow.state();
         let Some(gate) = &mut flow.gate else { return false };
         gate.has_data = has_data;
         if has_data {
             flow.expect_data();
         }
-        (flow.state(), flow.demand.get()) != former
+        flow.state() != former
     }
 
     /// The flow of the newest registration of which a program has handed over a socket.

@@ -65,11 +65,6 @@ impl ProgramDemand {
         self.demand
     }
 
-    /// Ends the demand: the program has data that waits.
-    pub fn clear(&mut self) {
-        *self = ProgramDemand::default();
-    }
-
     /// Adds a measurement.
     pub fn add(&mut self, measurement: &Measurement) {
         let &Measurement { written_bytes, unsent_bytes, has_more, rate, time } = measurement;

@@ -31,6 +31,11 @@ struct EndlessFlow {
 
 impl EndlessFlow {
     fn start(agent: &Arc<Agent>, coflow: &str) -> EndlessFlow {
+        EndlessFlow::with_writes(agent, coflow, 1 << 16, Duration::ZERO)
+    }
+
+    /// A flow that waits after each write.
+    fn with_writes(agent: &Arc<Agent>, coflow: &str, length: usize, pause: Duration) -> EndlessFlow {
         let receiver = FlowReceiver::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let route = Route::direct(receiver.address()).unwrap();
         let received = Arc::new(AtomicU64::new(0));
@@ -40,7 +45,13 @@ impl EndlessFlow {
         let send = move || {
             let mut sender = FlowSender::new(&sender_name, 0, route).unwrap().with_agent(&agent);
             give_canceller.send(sender.canceller()).unwrap();
-            while sender.write_all(&[0; 1 << 16]).is_ok() {}
+            while sender.write_all(&vec![0; length]).is_ok() {
+                if !pause.is_zero() {
+                    // The library collects data of a chunk.
+                    let _ = sender.flush();
+                    thread::sleep(pause);
+                }
+            }
         };
         let receive = move || {
             let mut flow = receiver.receive(&name, 0, TIMEOUT).unwrap();
@@ -107,6 +118,27 @@ impl Bed {
         wait_for("a pause", || self.rate_of("second")["bytes_per_second"] == 0.0);
         (first, second)
     }
+}
+
+/// A program that writes a tenth of the rate of its flow leaves the rest to the next coflow, and its flow is not paused.
+#[test]
+fn slow_sender_leaves_the_rest_of_its_link_to_the_next_coflow() {
+    let bed = Bed::start();
+    let slow = EndlessFlow::with_writes(&bed.agent, "first", 800, Duration::from_millis(4));
+    wait_for("data of the slow flow", || slow.received_bytes() > 10_000);
+    let busy = EndlessFlow::start(&bed.agent, "second");
+    let rate = |coflow: &str| bed.rate_of(coflow)["bytes_per_second"].as_f64().unwrap_or(f64::INFINITY);
+    wait_for("rates of both flows", || {
+        let rates = [rate("first"), rate("second")];
+        (1.0..0.2 * LINK_RATE).contains(&rates[0]) && (0.7 * LINK_RATE..LINK_RATE).contains(&rates[1])
+    });
+    wait_for("bytes at these rates", || {
+        let before = [slow.received_bytes(), busy.received_bytes()];
+        thread::sleep(Duration::from_secs(1));
+        let [slow, busy] = [slow.received_bytes() - before[0], busy.received_bytes() - before[1]];
+        eprintln!("{slow} bytes/s of the slow sender, and {busy} of the other one");
+        slow > 100_000 && busy as f64 > 0.7 * LINK_RATE
+    });
 }
 
 #[test]
