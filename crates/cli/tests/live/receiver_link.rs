@@ -188,10 +188,11 @@ fn service_that_a_switch_limits_leaves_others_the_rest_of_a_receivers_link() {
     let Some(bed) = &testbed("limited") else { return };
     let _running = start(bed);
     limit_first_host_at_switch(bed);
-    // With probes, which are frequent at first.
-    let time = test_scale(Duration::from_secs(30), Duration::from_secs(120));
+    // With probes of 2 s, which begin 2, 4 and 8 s after one another, and then less often.
+    let time = test_scale(Duration::from_secs(15), Duration::from_secs(120));
     for control in ["cubic", "bbr"] {
         let flows = [0, 1].map(|service| start_flows(bed, service, control, None));
+        thread::sleep(Duration::from_secs(20));
         check_shares(&format!("{control}, limited at the switch"), &flows, time, are_shares_around_limited);
     }
 }

@@ -83,13 +83,15 @@ impl Shortfalls {
             self.rivals.compare(family, format!("/ `{rival}`"), found, 1.0, ratio);
         }
         for percentage in [50.0, 90.0, 99.0] {
-            let over_saath = |policy| figures.ratio(policy, SAATH_WITH_ESTIMATES, Statistic::Percentile(percentage));
+            let over_saath =
+                |policy| figures.ratio(policy, SAATH_WITH_ESTIMATES, Statistic::Percentile(percentage));
             let max = over_saath("varys").max(1.0);
             self.percentiles.compare(family, format!("P{percentage}"), over_saath("weir"), max, ratio);
         }
         let late = figures.late_share("weir", SAATH_WITH_ESTIMATES);
         self.late.compare(family, "late coflows".to_owned(), late, 0.01, markdown::format_percent);
-        if let (Some(own), Some(saath)) = (figures.met_share("weir"), figures.met_share(SAATH_WITH_ESTIMATES)) {
+        if let (Some(own), Some(saath)) = (figures.met_share("weir"), figures.met_share(SAATH_WITH_ESTIMATES))
+        {
             // Lower is worse.
             self.deadlines.count += 1;
             if own < saath {
