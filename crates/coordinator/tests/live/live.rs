@@ -47,7 +47,11 @@ struct Coordinator {
 
 impl Coordinator {
     fn start(address: SocketAddr, epoch: u64) -> (Coordinator, SocketAddr) {
-        let rate = Rate::new(LINK_RATE).unwrap();
+        Coordinator::start_with_links(address, epoch, LINK_RATE)
+    }
+
+    fn start_with_links(address: SocketAddr, epoch: u64, link_rate: f64) -> (Coordinator, SocketAddr) {
+        let rate = Rate::new(link_rate).unwrap();
         let links = [Link { send: rate, recv: rate }; 4];
         let settings = Settings { lease: 1.5, ..Settings::default() };
         let plane = ControlPlane::new(
@@ -121,12 +125,16 @@ struct RunningAgent {
 
 impl RunningAgent {
     fn start(coordinator: SocketAddr, host: u32) -> RunningAgent {
+        RunningAgent::start_with_link(coordinator, host, LINK_RATE)
+    }
+
+    fn start_with_link(coordinator: SocketAddr, host: u32, link_rate: f64) -> RunningAgent {
         let folder = tempfile::tempdir().unwrap();
         let settings = AgentSettings {
             watchdog: None,
             coordinator: Endpoint::from_shared(format!("http://{coordinator}")).unwrap().into(),
             host,
-            links: vec![live::Link { rate: Rate::new(LINK_RATE).unwrap(), interfaces: Vec::new() }],
+            links: vec![live::Link { rate: Rate::new(link_rate).unwrap(), interfaces: Vec::new() }],
             local_socket: Some(folder.path().join("local_socket")),
             dry_run: false,
         };
@@ -537,6 +545,56 @@ fn next_flow_has_the_link_soon_after_the_last_byte() {
     eprintln!("after `done`: {:?}; after a shutdown: {:?}", waits[0], waits[1]);
     // The fastest is that of the mechanism: another program may delay the others.
     assert!(waits[0][0] < Duration::from_millis(3), "{waits:?}");
+}
+
+/// Sends a coflow of four flows of 1 MB. `agent`, if any, paces the flows.
+fn send_coflow(agent: Option<&Agent>, id: &str) {
+    thread::scope(|scope| {
+        for flow in 0..4 {
+            let (mut stream, mut receiver) = connect();
+            if let Some(agent) = agent {
+                agent.hand_over(id, flow, &stream).unwrap();
+            }
+            scope.spawn(move || {
+                stream.write_all(&vec![0; 1_000_000]).unwrap();
+                stream.shutdown(Shutdown::Write).unwrap();
+            });
+            scope.spawn(move || receiver.read_to_end(&mut Vec::new()).unwrap());
+        }
+    });
+}
+
+/// Coflows that never wait for another one take as long as without an agent. Other load may delay some coflows, so the best of several
+/// measurements counts; pacing such coflows makes each of them take twice as long or longer.
+#[test]
+fn scheduling_costs_nothing_where_no_flow_waits() {
+    let _turn = lock_tests();
+    let link_rate = 1.25e9;
+    let (coordinator, address) = Coordinator::start_with_links("127.0.0.1:0".parse().unwrap(), 1, link_rate);
+    let running = RunningAgent::start_with_link(address, 0, link_rate);
+    wait_for("the host", || coordinator.present_host_count() == 1);
+    let agent = Agent::connect(running.local_socket()).unwrap();
+    let mut ratios = Vec::new();
+    for round in 0..6 {
+        let (mut unpaced, mut scheduled) = (Duration::ZERO, Duration::ZERO);
+        for number in 0..20 {
+            let id = format!("c{round}-{number}");
+            coordinator.register(&id, &[(0, 1, 1e6); 4]);
+            let start = Instant::now();
+            send_coflow(Some(&agent), &id);
+            scheduled += start.elapsed();
+            coordinator.runtime.block_on(coordinator.handle.deregister(id)).unwrap();
+            let start = Instant::now();
+            send_coflow(None, "");
+            unpaced += start.elapsed();
+        }
+        eprintln!("20 coflows: {unpaced:?} unpaced, {scheduled:?} scheduled");
+        ratios.push(scheduled.as_secs_f64() / unpaced.as_secs_f64());
+        if ratios[round] < 1.15 {
+            return;
+        }
+    }
+    panic!("scheduled coflows take {ratios:.2?} times as long as unpaced ones");
 }
 
 /// Flows that completed before their coflow was registered are reported again.
