@@ -223,6 +223,8 @@ struct Flow {
     engine_index: u32,
     /// Bytes sent by the last report, and the time of the report; `None` before the first report.
     last_report: Option<(f64, f64)>,
+    /// The bytes of the last report, also if they were rejected.
+    reported_bytes: u64,
     /// Bytes sent at the time `estimated_at`: the reported bytes, plus the estimated progress since the report.
     sent_bytes: f64,
     estimated_at: f64,
@@ -263,6 +265,7 @@ impl Flow {
             transfer,
             engine_index: 0,
             last_report: None,
+            reported_bytes: 0,
             sent_bytes: 0.0,
             estimated_at: 0.0,
             is_completed: false,

@@ -108,8 +108,10 @@ impl ControlPlane {
         let max_sent = last_sent
             + link_rate * (RATE_TOLERANCE * (self.now - sends_since) + 2.0 * self.settings.interval)
             + MAX_PACKET_BYTES;
-        // Rejected bytes change nothing. That the flow has a connection, or had one, is plausible, and applies.
-        let has_progress = flow.last_report.is_none() || sent > last_sent && sent <= max_sent;
+        // Rejected bytes change nothing. That the flow has a connection, or had one, and that it sends, is plausible, and applies: links
+        // may be faster than configured.
+        let has_progress = flow.last_report.is_none() || progress.sent > flow.reported_bytes;
+        flow.reported_bytes = progress.sent;
         if sent > max_sent {
             self.rejected_entries.above_link_rate += 1;
             flow.last_report = Some((last_sent, sends_since));

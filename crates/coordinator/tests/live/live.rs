@@ -162,6 +162,20 @@ impl Drop for RunningAgent {
     }
 }
 
+/// Registers a coflow of one flow that waits for those registered before, and sends it: flows without competition have no rate.
+fn send_competitor(coordinator: &Coordinator, agent: &Agent) -> MeasuredConnection {
+    coordinator.register("competitor", &[(0, 1, 1e13)]);
+    let competitor = MeasuredConnection::new();
+    competitor.send_continuously();
+    agent.hand_over("competitor", 0, &competitor.stream).unwrap();
+    competitor
+}
+
+/// Whether a socket has the rate of its link, or none because no other flow waits.
+fn has_link(stream: &TcpStream) -> bool {
+    pacing_rate(stream).is_none_or(|rate| rate as f64 > 0.95 * EXPECTED_PAYLOAD_RATE)
+}
+
 /// A connection over loopback, and the number of bytes received from it.
 struct MeasuredConnection {
     stream: TcpStream,
@@ -277,28 +291,24 @@ fn idle_program_leaves_its_link_to_others_until_it_writes() {
     busy.send_continuously();
     agent.hand_over("idle", 0, &idle.stream).unwrap();
     agent.hand_over("busy", 0, &busy.stream).unwrap();
-    let has_link = |flow: &MeasuredConnection| {
-        pacing_rate(&flow.stream).is_some_and(|rate| rate as f64 > 0.95 * EXPECTED_PAYLOAD_RATE)
-    };
     let handed_over = Instant::now();
-    wait_for("the link for the busy program", || has_link(&busy));
+    wait_for("the link for the busy program", || pacing_rate(&busy.stream).is_none());
     eprintln!("the busy program has the link after {:?}", handed_over.elapsed());
-    wait_for("the rate of the order", || {
-        let rate = busy.measure_rate(Duration::from_secs(1));
-        rate.is_within(0.95 * EXPECTED_PAYLOAD_RATE, 1.05 * EXPECTED_PAYLOAD_RATE)
+    wait_for("at least the rate of the link", || {
+        busy.measure_rate(Duration::from_secs(1)).min > EXPECTED_PAYLOAD_RATE
     });
     // The fastest of several switches is that of the mechanism: another program may delay the others.
     let mut fastest = [Duration::MAX; 2];
     for round in 1..=10 {
         let wrote = Instant::now();
         (&idle.stream).write_all(&vec![0; 400_000]).unwrap();
-        while !has_link(&idle) || has_link(&busy) {
+        while !has_link(&idle.stream) || has_link(&busy.stream) {
             assert!(wrote.elapsed() < Duration::from_secs(5), "the program that writes has no link");
             thread::sleep(Duration::from_micros(200));
         }
         fastest[0] = fastest[0].min(wrote.elapsed());
         let mut drained = None;
-        while !has_link(&busy) {
+        while !has_link(&busy.stream) {
             assert!(wrote.elapsed() < Duration::from_secs(20), "the idle program keeps the link");
             if idle.received_bytes() == round * 400_000 {
                 drained.get_or_insert_with(Instant::now);
@@ -328,6 +338,7 @@ fn sockets_are_unpaced_a_lease_after_the_coordinator_is_killed() {
     // A flow that begins without data waits for a packet at the rate of the reserve.
     wire.send_continuously();
     agent.hand_over("a", 0, &wire.stream).unwrap();
+    let _competitor = send_competitor(&coordinator, &agent);
     wire.wait_for_pacing_rate();
     let paced = wire.measure_rate(Duration::from_secs(1));
     assert!(paced.may_be_under(1.1 * LINK_RATE), "{paced:?} bytes/s");
@@ -349,6 +360,7 @@ fn sockets_are_unpaced_a_lease_after_the_coordinator_is_killed() {
     wait_for("an unpaced flow", || wire.measure_rate(Duration::from_millis(100)).min > 5.0 * LINK_RATE);
     let (coordinator, _) = Coordinator::start(address, 2);
     coordinator.register("a", &[(0, 1, 1e13)]);
+    coordinator.register("competitor", &[(0, 1, 1e13)]);
     wait_for("the host", || coordinator.present_host_count() == 1);
     wait_for("a paced flow", || wire.measure_rate(Duration::from_millis(200)).max < 1.1 * LINK_RATE);
     // The agent's reports include bytes sent under the first coordinator.
@@ -370,6 +382,7 @@ fn flow_completes_when_all_data_has_arrived() {
     wait_for("the host", || coordinator.present_host_count() == 1);
     let agent = Agent::connect(running.local_socket()).unwrap();
     let other = Agent::connect(running.local_socket()).unwrap();
+    let _competitor = send_competitor(&coordinator, &agent);
     let mut wires: Vec<MeasuredConnection> = (0..3).map(|_| MeasuredConnection::new()).collect();
     for (flow, wire) in (0..).zip(&mut wires) {
         let agent_of_flow = if flow == 2 { &other } else { &agent };
@@ -489,10 +502,7 @@ fn receiver_that_does_not_read_leaves_the_link_to_others() {
     busy.send_continuously();
     agent.hand_over("stuck", 0, &stuck).unwrap();
     agent.hand_over("busy", 0, &busy.stream).unwrap();
-    let has_link = |stream: &TcpStream| {
-        pacing_rate(stream).is_some_and(|rate| rate as f64 > 0.95 * EXPECTED_PAYLOAD_RATE)
-    };
-    wait_for("the link for the busy program", || has_link(&busy.stream));
+    wait_for("the link for the busy program", || has_link(&busy.stream) && !has_link(&stuck));
     thread::sleep(Duration::from_secs(1));
     assert!(has_link(&busy.stream) && !has_link(&stuck));
     // It gets the link again when its receiver reads.
@@ -517,8 +527,7 @@ fn next_flow_has_the_link_soon_after_the_last_byte() {
     let next = MeasuredConnection::new();
     next.send_continuously();
     agent.hand_over("next", 0, &next.stream).unwrap();
-    let has_link =
-        || pacing_rate(&next.stream).is_some_and(|rate| rate as f64 > 0.95 * EXPECTED_PAYLOAD_RATE);
+    let has_link = || has_link(&next.stream);
     let mut waits = [Vec::new(), Vec::new()];
     for round in 0..rounds {
         let (mut stream, mut receiver) = connect();
@@ -595,6 +604,56 @@ fn scheduling_costs_nothing_where_no_flow_waits() {
         }
     }
     panic!("scheduled coflows take {ratios:.2?} times as long as unpaced ones");
+}
+
+/// A connection over loopback whose packets are as long as those of Ethernet. The receiver reads nothing.
+fn connect_with_short_packets() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    nix::sys::socket::setsockopt(&listener, nix::sys::socket::sockopt::TcpMaxSeg, &1448).unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (stream, listener.accept().unwrap().0)
+}
+
+/// While flows of a host wait, a socket that no order names has a limit from its hand-over on. It is free soon afterwards, since its coflow
+/// may be unknown. Without waiting flows it has no limit.
+#[test]
+fn new_socket_next_to_waiting_flows_has_a_limit_until_its_first_order() {
+    let _turn = lock_tests();
+    let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    let running = RunningAgent::start(address, 0);
+    wait_for("the host", || coordinator.present_host_count() == 1);
+    let agent = Agent::connect(running.local_socket()).unwrap();
+    // A busy machine may delay a measurement beyond the end of the limit.
+    let mut ids = (0..).map(|number| format!("new-{number}"));
+    let mut send_new_flow = || loop {
+        let ((stream, receiver), id) = (connect_with_short_packets(), ids.next().unwrap());
+        let start = Instant::now();
+        agent.hand_over(&id, 0, &stream).unwrap();
+        let limit = pacing_rate(&stream);
+        send_continuously(&stream);
+        thread::sleep(Duration::from_millis(20));
+        let sent = acked_bytes(&stream);
+        if start.elapsed() < Duration::from_millis(45) {
+            return (limit, sent, id, stream, receiver);
+        }
+    };
+    let (limit, sent, ..) = send_new_flow();
+    assert!(limit.is_none() && sent > 30 * 1448, "{limit:?}, {sent} bytes");
+    coordinator.register("first", &[(0, 1, 1e13)]);
+    let first = MeasuredConnection::new();
+    first.send_continuously();
+    agent.hand_over("first", 0, &first.stream).unwrap();
+    let competitor = send_competitor(&coordinator, &agent);
+    wait_for("the rates", || has_link(&first.stream) && !has_link(&competitor.stream));
+    // The kernel sends ten packets at once at the begin of a connection.
+    let (limit, sent, id, stream, _receiver) = send_new_flow();
+    assert!(limit.is_some_and(|rate| rate as f64 <= 0.01 * LINK_RATE), "{limit:?}");
+    assert!(sent < 20 * 1448, "{sent} bytes");
+    wait_for("the end of the limit", || pacing_rate(&stream).is_none());
+    coordinator.register(&id, &[(0, 1, 1e13)]);
+    wait_for("the share of the reserve", || {
+        pacing_rate(&stream).is_some_and(|rate| rate as f64 <= 0.01 * LINK_RATE)
+    });
 }
 
 /// Flows that completed before their coflow was registered are reported again.
