@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
@@ -19,7 +20,7 @@ use weir_agent::live::{self, Settings as AgentSettings};
 use weir_client::{Agent, AgentError};
 use weir_coordinator::agents;
 use weir_coordinator::control_plane::{
-    ControlPlane, FlowStatus, Link, NetworkLinks, Registration, Settings, Transfer,
+    ControlPlane, FlowStatus, Link, NetworkLinks, OrderedRate, Registration, Settings, Transfer,
 };
 use weir_coordinator::control_thread::{Handle, start};
 use weir_core::model::ServiceNames;
@@ -181,6 +182,8 @@ struct MeasuredConnection {
     stream: TcpStream,
     received_bytes: Arc<AtomicU64>,
     is_closed: Arc<AtomicBool>,
+    /// Its end is the end of the sending thread.
+    connection: Arc<()>,
 }
 
 /// A connection over loopback: the sender's end and the receiver's.
@@ -191,11 +194,11 @@ fn connect() -> (TcpStream, TcpStream) {
 }
 
 /// Writes until this end of the connection is shut down.
-fn send_continuously(stream: &TcpStream) {
-    let mut stream = stream.try_clone().unwrap();
+fn send_continuously(stream: &TcpStream, connection: &Arc<()>) {
+    let (mut stream, connection) = (stream.try_clone().unwrap(), Arc::downgrade(connection));
     thread::spawn(move || {
         let buffer = vec![0; 1 << 16];
-        while stream.write_all(&buffer).is_ok() {}
+        while connection.strong_count() > 0 && stream.write_all(&buffer).is_ok() {}
     });
 }
 
@@ -207,6 +210,7 @@ impl MeasuredConnection {
             stream,
             received_bytes: Arc::clone(&received_bytes),
             is_closed: Arc::clone(&is_closed),
+            connection: Arc::default(),
         };
         thread::spawn(move || {
             let mut buffer = vec![0; 1 << 16];
@@ -223,7 +227,7 @@ impl MeasuredConnection {
     }
 
     fn send_continuously(&self) {
-        send_continuously(&self.stream);
+        send_continuously(&self.stream, &self.connection);
     }
 
     /// Rate of acknowledged bytes by the kernel's counter, in bytes per second, measured over `time`.
@@ -292,7 +296,12 @@ fn idle_program_leaves_its_link_to_others_until_it_writes() {
     agent.hand_over("idle", 0, &idle.stream).unwrap();
     agent.hand_over("busy", 0, &busy.stream).unwrap();
     let handed_over = Instant::now();
-    wait_for("the link for the busy program", || pacing_rate(&busy.stream).is_none());
+    wait_for("the link for the busy program", || {
+        let [idle_rate, busy_rate] = ["idle", "busy"].map(|id| coordinator.flows(id)[0].ordered_rate);
+        busy_rate == Some(OrderedRate::Unlimited)
+            && matches!(idle_rate, Some(OrderedRate::Rate(rate)) if (rate as f64) < 0.02 * LINK_RATE)
+            && pacing_rate(&busy.stream).is_none()
+    });
     eprintln!("the busy program has the link after {:?}", handed_over.elapsed());
     wait_for("at least the rate of the link", || {
         busy.measure_rate(Duration::from_secs(1)).min > EXPECTED_PAYLOAD_RATE
@@ -374,23 +383,22 @@ fn sockets_are_unpaced_a_lease_after_the_coordinator_is_killed() {
 #[test]
 fn flow_completes_when_all_data_has_arrived() {
     let _turn = lock_tests();
-    let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    // Flows without a rate exceed a slow link, and their reports would be rejected.
+    let link_rate = 1.25e9;
+    let (coordinator, address) = Coordinator::start_with_links("127.0.0.1:0".parse().unwrap(), 1, link_rate);
     let bytes = 1_000_000u32;
     let flows: Vec<(u32, u32, f64)> = (0..3).map(|_| (0, 1, f64::from(bytes))).collect();
     coordinator.register("a", &flows);
-    let running = RunningAgent::start(address, 0);
+    let running = RunningAgent::start_with_link(address, 0, link_rate);
     wait_for("the host", || coordinator.present_host_count() == 1);
     let agent = Agent::connect(running.local_socket()).unwrap();
     let other = Agent::connect(running.local_socket()).unwrap();
-    let _competitor = send_competitor(&coordinator, &agent);
     let mut wires: Vec<MeasuredConnection> = (0..3).map(|_| MeasuredConnection::new()).collect();
     for (flow, wire) in (0..).zip(&mut wires) {
         let agent_of_flow = if flow == 2 { &other } else { &agent };
         agent_of_flow.hand_over("a", flow, &wire.stream).unwrap();
     }
     for wire in &mut wires {
-        // Without a pacing rate, the flow would exceed the rate of its link, and the report would be rejected.
-        wire.wait_for_pacing_rate();
         wire.stream.write_all(&vec![0; bytes as usize]).unwrap();
     }
     let refusal = |result: Result<(), AgentError>| match result {
@@ -498,7 +506,8 @@ fn receiver_that_does_not_read_leaves_the_link_to_others() {
     let agent = Agent::connect(running.local_socket()).unwrap();
     let (stuck, receiver) = connect();
     let busy = MeasuredConnection::new();
-    send_continuously(&stuck);
+    let connection = Arc::default();
+    send_continuously(&stuck, &connection);
     busy.send_continuously();
     agent.hand_over("stuck", 0, &stuck).unwrap();
     agent.hand_over("busy", 0, &busy.stream).unwrap();
@@ -556,28 +565,45 @@ fn next_flow_has_the_link_soon_after_the_last_byte() {
     assert!(waits[0][0] < Duration::from_millis(3), "{waits:?}");
 }
 
-/// Sends a coflow of four flows of 1 MB. `agent`, if any, paces the flows.
-fn send_coflow(agent: Option<&Agent>, id: &str) {
-    thread::scope(|scope| {
-        for flow in 0..4 {
-            let (mut stream, mut receiver) = connect();
-            if let Some(agent) = agent {
-                agent.hand_over(id, flow, &stream).unwrap();
-            }
-            scope.spawn(move || {
-                stream.write_all(&vec![0; 1_000_000]).unwrap();
-                stream.shutdown(Shutdown::Write).unwrap();
-            });
-            scope.spawn(move || receiver.read_to_end(&mut Vec::new()).unwrap());
-        }
-    });
+/// Moves the calling thread, and those that it starts, to a network namespace whose loopback carries 10 Gbit/s. Needs root.
+fn enter_namespace_with_10_gbit() -> bool {
+    let tc =
+        |line: &str| Command::new("tc").args(line.split(' ')).status().is_ok_and(|status| status.success());
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok()
+        && Command::new("ip").args(["link", "set", "lo", "up"]).status().is_ok_and(|status| status.success())
+        && tc("qdisc add dev lo root handle 1: htb default 1")
+        && tc("class add dev lo parent 1: classid 1:1 htb rate 10gbit")
 }
 
-/// Coflows that never wait for another one take as long as without an agent. Other load may delay some coflows, so the best of several
-/// measurements counts; pacing such coflows makes each of them take twice as long or longer.
+/// Sends a coflow of four flows of 4 MB, and returns the time. `agent`, if any, paces the flows.
+fn send_coflow(agent: Option<&Agent>, id: &str) -> Duration {
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for flow in 0..4 {
+            scope.spawn(move || {
+                let (mut stream, mut receiver) = connect();
+                if let Some(agent) = agent {
+                    agent.hand_over(id, flow, &stream).unwrap();
+                }
+                let receiver = thread::spawn(move || receiver.read_to_end(&mut Vec::new()).unwrap());
+                stream.write_all(&vec![0; 4_000_000]).unwrap();
+                stream.shutdown(Shutdown::Write).unwrap();
+                receiver.join().unwrap()
+            });
+        }
+    });
+    start.elapsed()
+}
+
+/// Coflows that never wait for another one take as long as without an agent. Other load may delay some coflows, so medians count, and the
+/// best of several measurements.
 #[test]
 fn scheduling_costs_nothing_where_no_flow_waits() {
     let _turn = lock_tests();
+    if !enter_namespace_with_10_gbit() {
+        eprintln!("skips: a network namespace needs root, ip and tc");
+        return;
+    }
     let link_rate = 1.25e9;
     let (coordinator, address) = Coordinator::start_with_links("127.0.0.1:0".parse().unwrap(), 1, link_rate);
     let running = RunningAgent::start_with_link(address, 0, link_rate);
@@ -585,19 +611,17 @@ fn scheduling_costs_nothing_where_no_flow_waits() {
     let agent = Agent::connect(running.local_socket()).unwrap();
     let mut ratios = Vec::new();
     for round in 0..6 {
-        let (mut unpaced, mut scheduled) = (Duration::ZERO, Duration::ZERO);
-        for number in 0..20 {
+        let mut times = [Vec::new(), Vec::new()];
+        for number in 0..11 {
             let id = format!("c{round}-{number}");
-            coordinator.register(&id, &[(0, 1, 1e6); 4]);
-            let start = Instant::now();
-            send_coflow(Some(&agent), &id);
-            scheduled += start.elapsed();
+            coordinator.register(&id, &[(0, 1, 4e6); 4]);
+            times[0].push(send_coflow(Some(&agent), &id));
             coordinator.runtime.block_on(coordinator.handle.deregister(id)).unwrap();
-            let start = Instant::now();
-            send_coflow(None, "");
-            unpaced += start.elapsed();
+            times[1].push(send_coflow(None, ""));
         }
-        eprintln!("20 coflows: {unpaced:?} unpaced, {scheduled:?} scheduled");
+        times.iter_mut().for_each(|times| times.sort());
+        let [scheduled, unpaced] = times.map(|times| times[times.len() / 2]);
+        eprintln!("median of 11 coflows: {unpaced:?} unpaced, {scheduled:?} scheduled");
         ratios.push(scheduled.as_secs_f64() / unpaced.as_secs_f64());
         if ratios[round] < 1.15 {
             return;
@@ -625,12 +649,13 @@ fn new_socket_next_to_waiting_flows_has_a_limit_until_its_first_order() {
     let agent = Agent::connect(running.local_socket()).unwrap();
     // A busy machine may delay a measurement beyond the end of the limit.
     let mut ids = (0..).map(|number| format!("new-{number}"));
+    let connection = Arc::default();
     let mut send_new_flow = || loop {
         let ((stream, receiver), id) = (connect_with_short_packets(), ids.next().unwrap());
         let start = Instant::now();
         agent.hand_over(&id, 0, &stream).unwrap();
         let limit = pacing_rate(&stream);
-        send_continuously(&stream);
+        send_continuously(&stream, &connection);
         thread::sleep(Duration::from_millis(20));
         let sent = acked_bytes(&stream);
         if start.elapsed() < Duration::from_millis(45) {
