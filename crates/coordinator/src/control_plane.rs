@@ -21,7 +21,8 @@
 //!   The engine does not schedule this reserve, so connections stay alive and no link exceeds its capacity. A gated flow, whose program
 //!   writes only while the agent allows it (the paper's `datasend()`), is paused instead.
 //! - *No limit without competition.* A TCP flow that competes with no other coflow and no service is unlimited, whatever the policy
-//!   decides: a limit would delay it, and nothing waits for what it leaves. A UDP flow keeps its rate, from which its progress is estimated.
+//!   decides: a limit would delay it, and no flow waits for the unused bandwidth. UDP flows keep their rates, from which their progress is
+//!   estimated.
 //! - *Leases.* Each order carries the epoch of its coordinator, a sequence number and a lease. A host gets an order when one of
 //!   its flows, queues or limits changes, and at least once every quarter of the lease and every second. A host that confirms
 //!   none of the recent orders gets a full order. The flows of a host without a report for one lease count as flows without data

@@ -1,4 +1,4 @@
-//! Finds flows that compete with no other coflow. A limit would only delay such a flow: nothing waits for what it leaves.
+//! Finds flows that compete with no other coflow. A limit would only delay such a flow: no flow waits for the unused bandwidth.
 //!
 //! Links that a flow with data crosses belong together, since a flow that exceeds its rate at one link leaves less to the flows of
 //! another. If all flows of such a group of links belong to one coflow, TCP divides the links between them. Connections of services
@@ -8,7 +8,7 @@ use weir_core::model::{FlowState, Slot};
 
 use super::ControlPlane;
 
-/// What has data at a group of links.
+/// The coflows with data at a group of links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     None,
@@ -75,7 +75,7 @@ fn merge(a: Owner, b: Owner) -> Owner {
 }
 
 impl ControlPlane {
-    /// What has data at each of this number of links. O(flows + observed connections).
+    /// The coflows with data, and the services, at each of this number of links. O(flows + observed connections).
     pub(super) fn contention(&self, links: usize) -> Contention {
         let mut contention = Contention::new(links);
         let network = self.engine.network();

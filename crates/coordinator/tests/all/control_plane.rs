@@ -454,7 +454,8 @@ fn update_replaces_flows_and_unchanged_flows_continue() {
     let orders = plane.tick(0.008);
     let half_rate = OrderedRate::Rate(479_596);
     let ordered_flows = |host: usize| (orders[host].0, orders[host].1.flows.clone());
-    // The first flow keeps its rate, so the order does not contain it. The last one competes with no other coflow. Orders to the other hosts only renew leases.
+    // The first flow keeps its rate, so the order does not contain it. The last one competes with no other coflow.
+    // Orders to the other hosts only renew leases.
     assert!(orders[2..].iter().all(|(_, order)| order.flows.is_empty()));
     assert_eq!(
         ordered_flows(0),
