@@ -165,6 +165,23 @@ fn unlimited_flow_without_reported_progress_counts_as_idle() {
     }
 }
 
+/// A flow without a rate on a link that is faster than configured sends more than is plausible. Its bytes do not count, but it has data.
+#[test]
+fn unlimited_flow_above_the_rate_of_its_link_counts_as_sending() {
+    let mut plane = plane_with_coflows(&["a"], 1e12);
+    let (mut now, mut sent) = (0.0, 0);
+    while now < 3.5 {
+        now += INTERVAL;
+        sent += 1_000_000;
+        report(&mut plane, 0, "a", sent, SenderState::Ready, false, now);
+        plane.tick(now);
+    }
+    assert!(plane.rejected_entries().above_link_rate > 0);
+    plane.register("b", registration(&[(0, 1, 1e9)]), now).unwrap();
+    plane.tick(now);
+    assert_eq!(ordered_rates(&plane, ["a", "b"]).map(Option::unwrap), [FULL_RATE, RESERVE_RATE]);
+}
+
 /// A broken connection ends no coflow. The next connection continues with the bytes so far.
 #[test]
 fn lost_flow_does_not_complete_its_coflow_and_continues_with_its_bytes() {
