@@ -1,5 +1,6 @@
 """Senders that an agent pauses."""
 
+import math
 import os
 import signal
 import socket
@@ -256,7 +257,9 @@ class AgentGateTest(Bed):
 
     def rate_of(self, coflow: str) -> Optional[float]:
         rate = self.coordinator.get(f"/v1/coflows/{coflow}")["flows"][0]["rate"]
-        return None if rate is None else float(rate["bytes_per_second"])
+        if rate is None:
+            return None
+        return math.inf if rate == "unlimited" else float(rate["bytes_per_second"])
 
     def start_flows(self) -> Reading:
         """Starts a flow that takes the link, and one that waits, which is returned."""

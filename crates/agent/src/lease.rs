@@ -212,7 +212,7 @@ impl LeaseState {
         if order.limits.windows(2).any(|pair| limit_key(&pair[0]) >= limit_key(&pair[1])) {
             return Err(RefusalReason::Unsorted);
         }
-        let max_link_rate = self.link_rates.iter().map(|link| link.get()).fold(0.0, f64::max);
+        let max_link_rate = self.max_link_rate();
         let flow_rates = order.flows.iter().map(|(_, rate)| *rate);
         for ordered_rate in flow_rates.chain(order.limits.iter().map(|limit| limit.rate)) {
             if let OrderedRate::Rate(rate) = ordered_rate
@@ -266,8 +266,12 @@ impl LeaseState {
 
     /// Whether a rate may be a share of the reserve, which is for flows that wait.
     pub fn is_low(&self, rate: u64) -> bool {
-        let max_link_rate = self.link_rates.iter().map(|link| link.get()).fold(0.0, f64::max);
-        (rate as f64) < MAX_RESERVE_FRACTION * max_link_rate
+        (rate as f64) < MAX_RESERVE_FRACTION * self.max_link_rate()
+    }
+
+    /// The rate of the fastest link, in bytes per second.
+    pub fn max_link_rate(&self) -> f64 {
+        self.link_rates.iter().map(|link| link.get()).fold(0.0, f64::max)
     }
 
     /// Whether the orders name a flow, also after the end of the lease: the coordinator knows it, and it has not completed.

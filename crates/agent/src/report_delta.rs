@@ -30,6 +30,8 @@ pub struct OpenFlow {
     pub state: SenderState,
     /// Whether its program writes only while the agent allows it.
     pub is_gated: bool,
+    /// Whether it uses UDP.
+    pub is_udp: bool,
 }
 
 /// The last reported state of a flow, and the time of the report.
@@ -127,15 +129,15 @@ impl ReportDelta {
             let is_due = last.is_none_or(|last| last.is_outdated(&current) && is_named(key));
             if progress.len() < MAX_REPORTED_FLOWS && is_due {
                 *last = Some(current);
-                let OpenFlow { sent, state, is_gated: gated, .. } = flow;
-                progress.push(FlowProgress { key: key.clone(), sent, state, gated });
+                let OpenFlow { sent, state, is_gated: gated, is_udp: udp, .. } = flow;
+                progress.push(FlowProgress { key: key.clone(), sent, state, gated, udp });
             }
         }
         for (key, flow) in &mut self.ended_flows {
             if progress.len() < MAX_REPORTED_FLOWS && !flow.is_reported {
                 flow.is_reported = true;
                 let EndedFlow { sent, state, .. } = *flow;
-                progress.push(FlowProgress { key: key.clone(), sent, state, gated: false });
+                progress.push(FlowProgress::new(key.clone(), sent, state));
             }
         }
         progress.sort_unstable_by(|a, b| a.key.cmp(&b.key));
@@ -202,7 +204,7 @@ mod tests {
     #[test]
     fn flow_at_its_ordered_rate_is_not_reported() {
         let state = |sent, limit, ms| ReportedState {
-            flow: OpenFlow { sent, limit, state: SenderState::Ready, is_gated: false },
+            flow: OpenFlow { sent, limit, state: SenderState::Ready, is_gated: false, is_udp: false },
             time: Duration::from_millis(ms),
         };
         // 1000 full packets a second.
@@ -234,6 +236,7 @@ mod tests {
             limit: FlowLimit::Rate(1_514_000),
             state: SenderState::Ready,
             is_gated: false,
+            is_udp: false,
         };
         let at_start = |flow| ReportedState { flow, time: Duration::ZERO };
         assert!(!at_start(flow).is_outdated(&at_start(flow)));
@@ -245,8 +248,13 @@ mod tests {
     fn flows_that_no_order_names_are_reported_once() {
         let key = |flow| FlowKey { coflow: "a".into(), generation: 1, flow };
         let mut report_delta = ReportDelta::default();
-        let open_flow =
-            |sent| OpenFlow { sent, limit: FlowLimit::Unlimited, state: SenderState::Ready, is_gated: false };
+        let open_flow = |sent| OpenFlow {
+            sent,
+            limit: FlowLimit::Unlimited,
+            state: SenderState::Ready,
+            is_gated: false,
+            is_udp: false,
+        };
         report_delta.open_flow(key(0));
         report_delta.open_flow(key(1));
         report_delta.end_flow(key(2), 5, SenderState::Completed);

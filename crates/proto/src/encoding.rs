@@ -379,6 +379,7 @@ impl From<&Report> for wire::Report {
             idle_flows: flows_in_state(&report.flows, SenderState::Idle),
             lost_flows: flows_in_state(&report.flows, SenderState::Lost),
             gated_flows: indices(&report.flows, |progress| progress.gated),
+            udp_flows: indices(&report.flows, |progress| progress.udp),
             observed_applications: peers.applications,
             observed_peer_counts: peers.peer_counts,
             observed_addresses: peers.addresses,
@@ -400,7 +401,7 @@ impl TryFrom<wire::Report> for Report {
     fn try_from(report: wire::Report) -> Result<Report, MessageError> {
         let keys = decode_flow_keys(report.flows, MAX_REPORTED_FLOWS)?;
         check_equal_lengths("sent bytes", report.sent_bytes.len(), keys.len())?;
-        let to_progress = |(key, sent)| FlowProgress { key, sent, state: SenderState::Ready, gated: false };
+        let to_progress = |(key, sent)| FlowProgress::new(key, sent, SenderState::Ready);
         let mut flows: Vec<FlowProgress> = keys.into_iter().zip(report.sent_bytes).map(to_progress).collect();
         set_state(&mut flows, "completed flows", &report.completed_flows, SenderState::Completed)?;
         set_state(&mut flows, "idle flows", &report.idle_flows, SenderState::Idle)?;
@@ -408,6 +409,10 @@ impl TryFrom<wire::Report> for Report {
         check_indices("gated flows", &report.gated_flows, flows.len())?;
         for index in report.gated_flows {
             flows[index as usize].gated = true;
+        }
+        check_indices("flows over UDP", &report.udp_flows, flows.len())?;
+        for index in report.udp_flows {
+            flows[index as usize].udp = true;
         }
         let peers = EncodedPeers {
             applications: report.observed_applications,

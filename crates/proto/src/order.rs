@@ -216,12 +216,14 @@ pub struct FlowProgress {
     pub state: SenderState,
     /// Whether the flow's program writes only while the agent allows it, so that an order can pause the flow.
     pub gated: bool,
+    /// Whether the flow uses UDP, so that its progress is estimated from its rate.
+    pub udp: bool,
 }
 
 impl FlowProgress {
-    /// The progress of a flow that is not gated.
+    /// The progress of a TCP flow that is not gated.
     pub fn new(key: FlowKey, sent: u64, state: SenderState) -> FlowProgress {
-        FlowProgress { key, sent, state, gated: false }
+        FlowProgress { key, sent, state, gated: false, udp: false }
     }
 }
 

@@ -29,8 +29,11 @@ use crate::traffic::{SocketLeases, Sweep, TrafficError};
 /// The maximum number of open sockets.
 pub const MAX_SOCKETS: usize = 4096;
 
-/// How long a new gated flow may wait for the first order of a coordinator that knows it.
+/// How long a new flow may wait for the first order of a coordinator that knows it.
 const MAX_FIRST_WAIT: Duration = Duration::from_millis(50);
+
+/// The part of the link that the sockets of such flows share: the default reserve of a coordinator.
+const FIRST_RATE_FRACTION: f64 = 0.01;
 
 /// A flow with data that has sent nothing for this time is idle, if its rate allows [`STUCK_BYTES`] in this time: its receiver does not
 /// read. The time is longer than the shortest one after which TCP sends a lost packet again (200 ms).
@@ -88,6 +91,7 @@ struct Flow {
     rate: Option<u64>,
     /// The gate of a program that writes only while the agent allows it.
     gate: Option<Gate>,
+    first_wait: FirstWait,
     /// The bytes that the flow had sent over earlier sockets.
     earlier_bytes: u64,
     sent_bytes: u64,
@@ -120,11 +124,18 @@ enum ProgramState {
 struct Gate {
     /// Whether the sender has data that the kernel does not have.
     has_data: bool,
-    /// The limit of the flow when its socket was handed over, and until when the sender waits for another one unless it may write.
-    first_limit: FlowLimit,
-    wait_end: Duration,
     /// What the sender may do; none before the first decision.
     permission: Option<Permission>,
+}
+
+/// The wait of a new flow for its first order.
+#[derive(Debug, Clone, Copy)]
+struct FirstWait {
+    /// The limit of the flow when its socket was handed over. The wait ends with another one, or at the time `end`.
+    limit: FlowLimit,
+    end: Duration,
+    /// The rate of the socket meanwhile, unless its program waits.
+    rate: u64,
 }
 
 /// A socket that a program hands over.
@@ -172,6 +183,10 @@ impl Flow {
         self.set_rate(rate, leases);
     }
 
+    fn is_tcp(&self) -> bool {
+        matches!(self.transport, Transport::Tcp { .. })
+    }
+
     /// Applies the limit of the last order, and lets the sender of a gated flow know.
     fn apply(
         &mut self,
@@ -182,8 +197,13 @@ impl Flow {
         leases: Option<&mut SocketLeases>,
     ) {
         let limit = lease.flow_limit(key, now);
-        let Some(gate) = &mut self.gate else { return self.set_limit(limit, leases) };
-        let is_waiting = now < gate.wait_end && limit == gate.first_limit;
+        let is_waiting = now < self.first_wait.end && limit == self.first_wait.limit;
+        let Some(gate) = &mut self.gate else {
+            let has_no_order = limit == FlowLimit::Unlimited && is_waiting && !lease.names_flow(key);
+            let is_limited_at_first = has_no_order && self.is_tcp() && lease.is_lease_valid(now);
+            let first_limit = FlowLimit::Rate(self.first_wait.rate);
+            return self.set_limit(if is_limited_at_first { first_limit } else { limit }, leases);
+        };
         let permission = match limit {
             // The coordinator does not know yet that the flow is gated, so this may be its share of the reserve.
             FlowLimit::Rate(rate) if is_waiting && lease.is_low(rate) => Permission::Pause,
@@ -258,6 +278,7 @@ impl Flow {
             limit: self.limit,
             state: self.state(),
             is_gated: self.gate.is_some(),
+            is_udp: !self.is_tcp(),
         }
     }
 
@@ -410,20 +431,11 @@ impl Flows {
         }
         let is_drained = socket::read_info(&socket).is_ok_and(|info| info.is_drained());
         let transport = self.transport(&socket, has_classes)?;
-        let is_tcp = matches!(transport, Transport::Tcp { .. });
         // A flow that continues over another socket keeps its bytes.
         let earlier_bytes = self.report_delta.open_flow(key.clone());
         let socket_id = self.next_socket_id;
         self.next_socket_id += 1;
-        // Without other limited flows, no flow waits at this host.
-        let wait =
-            if lease.has_limited_flows(now) { MAX_FIRST_WAIT.min(lease.lease()) } else { Duration::ZERO };
-        let gate = Gate {
-            has_data: true,
-            first_limit: lease.flow_limit(&key, now),
-            wait_end: now + wait,
-            permission: None,
-        };
+        let first_wait = self.first_wait(&key, lease, now);
         let mut flow = Flow {
             socket_id,
             program_id,
@@ -431,7 +443,8 @@ impl Flows {
             transport,
             limit: FlowLimit::Unlimited,
             rate: None,
-            gate: (is_gated && is_tcp).then_some(gate),
+            gate: None,
+            first_wait,
             earlier_bytes,
             sent_bytes: earlier_bytes,
             program: ProgramState::Writes,
@@ -441,12 +454,25 @@ impl Flows {
             lowest_rates: [u64::MAX; 2],
             state: SenderState::Ready,
         };
+        if is_gated && flow.is_tcp() {
+            flow.gate = Some(Gate { has_data: true, permission: None });
+        }
         flow.apply(&key, lease, now, &mut self.gates, self.leases.as_mut());
-        if is_tcp {
+        if flow.is_tcp() {
             self.pending_handovers.push_back(Handover::Hold(key.clone(), socket_id));
         }
         self.open_flows.insert(key, flow);
         Ok(())
+    }
+
+    /// The wait of a new flow for its first order.
+    fn first_wait(&self, key: &FlowKey, lease: &LeaseState, now: Duration) -> FirstWait {
+        // Without limited flows, no flow waits at this host, and a limit would delay the first packets of this one.
+        let wait =
+            if lease.has_limited_flows(now) { MAX_FIRST_WAIT.min(lease.lease()) } else { Duration::ZERO };
+        let waiting = self.open_flows.values().filter(|flow| now < flow.first_wait.end).count();
+        let rate = FIRST_RATE_FRACTION * lease.max_link_rate() / (waiting + 1) as f64;
+        FirstWait { limit: lease.flow_limit(key, now), end: now + wait, rate: (rate as u64).max(1) }
     }
 
     /// The transport of a new socket.
@@ -603,7 +629,7 @@ impl Flows {
     fn end_flow(&mut self, key: FlowKey, mut flow: Flow, state: SenderState) {
         // The program may still use the socket, so the rate is removed.
         flow.set_rate(None, None);
-        if matches!(flow.transport, Transport::Tcp { .. }) {
+        if flow.is_tcp() {
             if let Some(leases) = &mut self.leases {
                 leases.remove(flow.socket.as_fd());
             }
@@ -645,8 +671,7 @@ impl Flows {
 
     /// Queues all sockets for a new watchdog.
     pub fn queue_all_handovers(&mut self) {
-        let sockets =
-            self.open_flows.iter().filter(|(_, flow)| matches!(flow.transport, Transport::Tcp { .. }));
+        let sockets = self.open_flows.iter().filter(|(_, flow)| flow.is_tcp());
         self.pending_handovers =
             sockets.map(|(key, flow)| Handover::Hold(key.clone(), flow.socket_id)).collect();
     }

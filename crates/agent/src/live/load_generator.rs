@@ -77,7 +77,7 @@ impl Flow {
 
     fn open_flow(&self) -> OpenFlow {
         let (sent, limit) = (self.sent_bytes as u64, self.limit);
-        OpenFlow { sent, limit, state: SenderState::Ready, is_gated: false }
+        OpenFlow { sent, limit, state: SenderState::Ready, is_gated: false, is_udp: false }
     }
 
     fn advance(&mut self, now: Instant) {

@@ -66,7 +66,7 @@ impl Drop for EndlessFlow {
     }
 }
 
-/// Processes, and coflows `first` and `second` of one flow each.
+/// Processes, and three coflows of one flow each.
 struct Bed {
     dir: TestDir,
     coordinator_process: CoordinatorProcess,
@@ -83,13 +83,13 @@ impl Bed {
         let agent_process = ConnectedAgent::start(&dir, &coordinator_process);
         let coordinator = Coordinator::local(&coordinator_process.api_address).unwrap();
         let agent = Arc::new(Agent::connect(&agent_process.local_socket).unwrap());
-        for coflow in ["first", "second"] {
+        for coflow in ["first", "second", "third"] {
             let flow = Flow { from: "a".to_owned(), to: "b".to_owned(), bytes: None };
             let registration = Registration { flows: vec![flow], ..Registration::default() };
             Coflow::register(&coordinator, coflow, &registration).unwrap();
         }
         let bed = Bed { dir, coordinator_process, coordinator, agent_process, agent };
-        for coflow in ["first", "second"] {
+        for coflow in ["first", "second", "third"] {
             wait_for("an order", || !bed.rate_of(coflow).is_null());
         }
         bed
@@ -101,10 +101,15 @@ impl Bed {
 
     /// Starts flow `first`, which takes the link, and a flow of coflow `second`, which then waits.
     fn start_flows(&self) -> (EndlessFlow, EndlessFlow) {
-        let first = EndlessFlow::start(&self.agent, "first");
+        self.start_flows_of("first", "second")
+    }
+
+    /// Starts a flow of a coflow, and one of a later coflow, which then waits.
+    fn start_flows_of(&self, earlier: &'static str, later: &'static str) -> (EndlessFlow, EndlessFlow) {
+        let first = EndlessFlow::start(&self.agent, earlier);
         wait_for("data of the first flow", || first.received_bytes() > 100_000);
-        let second = EndlessFlow::start(&self.agent, "second");
-        wait_for("a pause", || self.rate_of("second")["bytes_per_second"] == 0.0);
+        let second = EndlessFlow::start(&self.agent, later);
+        wait_for("a pause", || self.rate_of(later)["bytes_per_second"] == 0.0);
         (first, second)
     }
 }
@@ -150,7 +155,7 @@ fn senders_write_freely_after_their_agent_is_killed_and_follow_the_next_one() {
     });
     assert!(rate > 0.5 * LINK_RATE, "{rate}");
     // The program's own requests use the next agent, too.
-    let refused = bed.agent.mark_done("third", 0).unwrap_err();
+    let refused = bed.agent.mark_done("unknown", 0).unwrap_err();
     assert!(matches!(refused, AgentError::Refused(_)), "{refused}");
 }
 
@@ -194,6 +199,8 @@ fn cut_first_connection(receiver: SocketAddr, bytes: u64) -> SocketAddr {
 fn sender_whose_connection_is_cut_is_scheduled_over_the_next_one() {
     const BYTES: usize = 3_000_000;
     let bed = Bed::start();
+    // Flows of later coflows compete with this one, so it has a rate.
+    let _competitors = bed.start_flows_of("second", "third");
     let receiver = FlowReceiver::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let route = Route::direct(cut_first_connection(receiver.address(), BYTES as u64 / 10)).unwrap();
     let reader = thread::spawn(move || {

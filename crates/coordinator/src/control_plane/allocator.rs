@@ -178,6 +178,11 @@ impl ControlPlane {
         self
     }
 
+    /// The host with an address, if the control plane knows addresses.
+    pub(super) fn host_number(&self, address: IpAddr) -> Option<u32> {
+        self.allocator.as_ref()?.addresses.get(&address.to_canonical()).copied()
+    }
+
     /// Whether agents have to report the demands of connections.
     pub fn has_allocator(&self) -> bool {
         self.allocator.is_some()

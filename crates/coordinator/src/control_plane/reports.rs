@@ -96,7 +96,8 @@ impl ControlPlane {
         }
         let Some(slot) = coflow.slot.filter(|_| !flow.is_completed) else { return };
         let has_new_data = progress.state == SenderState::Ready && flow.state != SenderState::Ready;
-        (flow.grace_end, flow.is_gated, flow.state) = (None, progress.gated, progress.state);
+        (flow.grace_end, flow.state) = (None, progress.state);
+        (flow.is_gated, flow.is_udp) = (progress.gated, progress.udp);
         let link_rate = self.links.hosts[host as usize].send.get();
         // An agent that has restarted does not know the bytes before a restart of the flow.
         flow.sent_before_restart = flow.sent_before_restart.min(progress.sent);
@@ -107,8 +108,10 @@ impl ControlPlane {
         let max_sent = last_sent
             + link_rate * (RATE_TOLERANCE * (self.now - sends_since) + 2.0 * self.settings.interval)
             + MAX_PACKET_BYTES;
-        // Rejected bytes change nothing. That the flow has a connection, or had one, is plausible, and applies.
-        let has_progress = flow.last_report.is_none() || sent > last_sent && sent <= max_sent;
+        // Rejected bytes change nothing. That the flow has a connection, or had one, and that it sends, is plausible, and applies: links
+        // may be faster than configured.
+        let has_progress = flow.last_report.is_none() || progress.sent > flow.reported_bytes;
+        flow.reported_bytes = progress.sent;
         if sent > max_sent {
             self.rejected_entries.above_link_rate += 1;
             flow.last_report = Some((last_sent, sends_since));
@@ -287,12 +290,8 @@ mod tests {
             flows: vec![flow],
         };
         control_plane.register("a", registration, 0.0).unwrap();
-        let progress = FlowProgress {
-            key: FlowKey { coflow: "a".into(), generation: 1, flow: 0 },
-            sent: 0,
-            state: SenderState::Ready,
-            gated: false,
-        };
+        let key = FlowKey { coflow: "a".into(), generation: 1, flow: 0 };
+        let progress = FlowProgress { udp: true, ..FlowProgress::new(key, 0, SenderState::Ready) };
         let first = Report { flows: vec![progress], ..Report::default() };
         control_plane.report(0, &first, 0.0);
         let (mut now, mut applied_seq) = (0.0, 0);

@@ -247,7 +247,11 @@ impl ControlPlane {
                 |link: usize| capacities[link] / f64::from(round_up_coarsely(slow_flow_counts[link]));
             reserve * self.flow_links(slot, flow).map(equal_share).fold(f64::INFINITY, f64::min)
         };
+        let mut contention = self.contention(capacities.len());
         let to_ordered_rate = |((slot, flow), &scheduled): ((Slot, &Flow), &f64)| {
+            if !flow.is_udp && contention.is_alone(slot, self.flow_links(slot, flow)) {
+                return OrderedRate::Unlimited;
+            }
             let is_slow = is_slow((slot, flow), scheduled);
             if flow.is_gated && is_slow {
                 return OrderedRate::Paused;
@@ -265,7 +269,7 @@ impl ControlPlane {
     }
 
     /// The links that a flow crosses, as positions in [`NetworkLinks::capacities`].
-    fn flow_links(&self, slot: Slot, flow: &Flow) -> impl Iterator<Item = usize> {
+    pub(super) fn flow_links(&self, slot: Slot, flow: &Flow) -> impl Iterator<Item = usize> {
         let (src, dst, hosts) = (flow.transfer.src, flow.transfer.dst, self.links.hosts.len());
         let trunks = self.engine.flow_trunks(slot, flow.engine_index).iter();
         let trunks = trunks.map(move |&trunk| 2 * hosts + trunk as usize);

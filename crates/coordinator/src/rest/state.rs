@@ -18,7 +18,7 @@ use crate::values::{ALLOCATION_PAGE, AllocationPageLimit, FlowIndex};
 pub enum FlowRate {
     /// At most this number of bytes per second. 0 if the flow's program waits.
     BytesPerSecond(u64),
-    /// Without a rate limit.
+    /// Without a rate limit: the flow competes with no other coflow, or TCP divides the links.
     Unlimited,
 }
 

@@ -61,22 +61,26 @@ fn decisions_end_with_the_next_one_or_with_their_coflow() {
         report_flow(&mut plane, 0, flow_key(id, 0), 0.0);
     }
     plane.tick(0.0);
-    let found = |plane: &mut ControlPlane, now| -> Vec<(String, f64, Option<f64>, bool)> {
-        let is_fast = |rate: Option<f64>| rate.unwrap() > 0.5 * LINK_RATE;
+    let found = |plane: &mut ControlPlane, now| -> Vec<(String, f64, Option<f64>, Option<bool>)> {
+        let is_fast = |rate: f64| rate > 0.5 * LINK_RATE;
         let decisions = plane.decisions(now).into_iter();
-        decisions.map(|d| (d.coflow.to_string(), d.from, d.until, is_fast(d.rate))).collect()
+        decisions.map(|d| (d.coflow.to_string(), d.from, d.until, d.rate.map(is_fast))).collect()
     };
     let (a, b) = ("a".to_owned(), "b".to_owned());
-    assert_eq!(found(&mut plane, 0.0), [(a.clone(), 0.0, None, true), (b.clone(), 0.0, None, false)]);
+    assert_eq!(
+        found(&mut plane, 0.0),
+        [(a.clone(), 0.0, None, Some(true)), (b.clone(), 0.0, None, Some(false))]
+    );
     // Without an event, nothing is decided.
     plane.tick(INTERVAL);
     assert_eq!(found(&mut plane, INTERVAL).len(), 2);
     plane.deregister("a", 2.0 * INTERVAL).unwrap();
     plane.tick(3.0 * INTERVAL);
     let ends = [
-        (a, 0.0, Some(2.0 * INTERVAL), true),
-        (b.clone(), 0.0, Some(3.0 * INTERVAL), false),
-        (b, 3.0 * INTERVAL, None, true),
+        (a, 0.0, Some(2.0 * INTERVAL), Some(true)),
+        (b.clone(), 0.0, Some(3.0 * INTERVAL), Some(false)),
+        // It competes with no other coflow.
+        (b, 3.0 * INTERVAL, None, None),
     ];
     assert_eq!(found(&mut plane, 1.0), ends);
     assert_eq!(found(&mut plane, 400.0), ends[2..]);
@@ -135,7 +139,8 @@ fn flows_per_host_and_in_all_are_limited() {
 }
 
 /// A coflow with two flows of unknown sizes sends for 5 s, and then a coflow that is released later. When a flow of the first one
-/// is reported complete, its reported bytes estimate the other flow, which then has less to send than the later coflow.
+/// is reported complete, its reported bytes estimate the other flow, which then has less to send than the later coflow. The flows use UDP,
+/// since TCP flows of a lone coflow have no rate.
 #[test]
 fn weir_estimates_sizes_from_the_reported_bytes_of_completed_flows() {
     let mut plane = control_plane("weir:turns=0", 1);
@@ -156,11 +161,9 @@ fn weir_estimates_sizes_from_the_reported_bytes_of_completed_flows() {
         }
         let progress = flows.iter_mut().map(|(key, (sent, rate))| {
             *sent += estimate_sent_bytes(*rate, INTERVAL);
-            FlowProgress::new(
-                key.clone(),
-                *sent as u64,
-                if step == 750 && *key == completed { SenderState::Completed } else { SenderState::Ready },
-            )
+            let state =
+                if step == 750 && *key == completed { SenderState::Completed } else { SenderState::Ready };
+            FlowProgress { udp: true, ..FlowProgress::new(key.clone(), *sent as u64, state) }
         });
         let report = Report {
             applied: (1, plane.host_statuses()[0].ordered_seq),
@@ -227,7 +230,7 @@ fn orders_follow_the_schedule_and_carry_changes_only() {
     let orders = plane.tick(0.016);
     assert_eq!(
         order_of(&orders, 0).flows,
-        [(flow_key("c1", 0), OrderedRate::Removed), (flow_key("c2", 0), full_rate)]
+        [(flow_key("c1", 0), OrderedRate::Removed), (flow_key("c2", 0), OrderedRate::Unlimited)]
     );
     assert_eq!(order_of(&orders, 1).flows, [(flow_key("c1", 1), OrderedRate::Removed)]);
     // Orders that only renew a lease come last.
@@ -262,7 +265,7 @@ fn two_lost_orders_in_a_row_do_not_end_a_lease() {
                 let _ = lease_state.accept(order, Duration::from_secs_f64(now));
             }
             assert!(
-                step == 0 || lease_state.rates(Duration::from_secs_f64(now)).next().is_some(),
+                step == 0 || lease_state.is_lease_valid(Duration::from_secs_f64(now)),
                 "orders {first} and {} were lost, and the lease ended at step {step}",
                 first + 1
             );
@@ -276,13 +279,15 @@ fn two_lost_orders_in_a_row_do_not_end_a_lease() {
     }
 }
 
-/// The rates of a link in the configuration and in the options of agents differ: the lower one counts.
+/// The rates of a link in the configuration and in the options of agents differ: the lower one counts. The flow uses UDP, since a TCP flow
+/// without competition has no rate.
 #[test]
 fn lower_rate_of_a_link_counts() {
     let mut plane = control_plane("saath", 1).with_switches(vec![vec![Some(1), None]]);
     let rate_of_c1 = |plane: &mut ControlPlane, now: f64| {
         report_all_hosts(plane, now);
-        report_flow(plane, 0, flow_key("c1", 0), now);
+        let flow = FlowProgress { udp: true, ..FlowProgress::new(flow_key("c1", 0), 0, SenderState::Ready) };
+        plane.report(0, &Report { flows: vec![flow], ..Report::default() }, now);
         plane.require_full_order(0);
         let orders = plane.tick(now);
         orders.into_iter().find(|(host, _)| *host == 0).map(|(_, order)| order.flows)
@@ -436,6 +441,8 @@ fn observed_connections_are_limited_and_expire() {
 fn update_replaces_flows_and_unchanged_flows_continue() {
     let mut plane = control_plane("saath", 1);
     plane.register("a", registration(&[(0, 2, 1e6), (1, 2, 1e6)]), 0.0).unwrap();
+    // Without it, the other coflow would have no rates.
+    plane.register("waiting", registration(&[(3, 2, 1e6)]), 0.0).unwrap();
     report_all_hosts(&mut plane, 0.0);
     plane.tick(0.0);
     let moved_flows = registration(&[(0, 2, 1e6), (3, 2, 1e6), (1, 0, 1e6)]).flows;
@@ -447,11 +454,12 @@ fn update_replaces_flows_and_unchanged_flows_continue() {
     let orders = plane.tick(0.008);
     let half_rate = OrderedRate::Rate(479_596);
     let ordered_flows = |host: usize| (orders[host].0, orders[host].1.flows.clone());
-    // The first flow keeps its rate, so the order does not contain it. Orders to the other hosts only renew leases.
+    // The first flow keeps its rate, so the order does not contain it. The last one competes with no other coflow.
+    // Orders to the other hosts only renew leases.
     assert!(orders[2..].iter().all(|(_, order)| order.flows.is_empty()));
     assert_eq!(
         ordered_flows(0),
-        (1, vec![(flow_key("a", 1), OrderedRate::Removed), (flow_key("a", 2), half_rate)])
+        (1, vec![(flow_key("a", 1), OrderedRate::Removed), (flow_key("a", 2), OrderedRate::Unlimited)])
     );
     assert_eq!(ordered_flows(1), (3, vec![(flow_key("a", 1), half_rate)]));
 }
@@ -469,20 +477,21 @@ fn flow_without_a_connection_frees_its_ports_after_a_lease() {
         ["dead", "alive"].map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate)
     };
     let (full_rate, reserve_rate) = (Some(OrderedRate::Rate(959_192)), Some(OrderedRate::Rate(9_688)));
+    let unlimited = Some(OrderedRate::Unlimited);
     report_flow_of(&mut plane, "alive", 0.002);
     assert_eq!(ordered_rates(&mut plane, 0.002), [full_rate, reserve_rate]);
     // Within a lease, the connection could still be handed over.
     report_flow_of(&mut plane, "alive", 0.079);
     assert_eq!(ordered_rates(&mut plane, 0.079), [full_rate, reserve_rate]);
-    assert_eq!(ordered_rates(&mut plane, 0.081), [reserve_rate, full_rate]);
+    assert_eq!(ordered_rates(&mut plane, 0.081), [reserve_rate, unlimited]);
     // Another policy gets the same state.
     plane.set_policy(build("varys").unwrap(), 0.082).unwrap();
-    assert_eq!(ordered_rates(&mut plane, 0.083), [reserve_rate, full_rate]);
+    assert_eq!(ordered_rates(&mut plane, 0.083), [reserve_rate, unlimited]);
     plane.set_policy(build("saath").unwrap(), 0.084).unwrap();
     // A host that reconnects does not restart the grace period.
     plane.tick(0.5);
     report_flow_of(&mut plane, "alive", 0.6);
-    assert_eq!(ordered_rates(&mut plane, 0.6), [reserve_rate, full_rate]);
+    assert_eq!(ordered_rates(&mut plane, 0.6), [reserve_rate, unlimited]);
     // The connection is handed over later.
     report_flow_of(&mut plane, "dead", 0.61);
     assert_eq!(ordered_rates(&mut plane, 0.61), [full_rate, reserve_rate]);
@@ -491,7 +500,7 @@ fn flow_without_a_connection_frees_its_ports_after_a_lease() {
     report_flow_of(&mut plane, "alive", 0.62);
     assert_eq!(ordered_rates(&mut plane, 0.68), [full_rate, reserve_rate]);
     report_flow_of(&mut plane, "alive", 0.691);
-    assert_eq!(ordered_rates(&mut plane, 0.692), [reserve_rate, full_rate]);
+    assert_eq!(ordered_rates(&mut plane, 0.692), [reserve_rate, unlimited]);
     let sent_bytes = |plane: &ControlPlane| plane.coflow_status("dead").unwrap().flows[0].sent_bytes;
     let before = sent_bytes(&plane);
     report_flow_of(&mut plane, "alive", 0.7);
@@ -573,7 +582,7 @@ fn removed_and_readded_flow_appears_once_in_an_order() {
     plane.report(0, &Report { applied: (1, 1), ..Report::default() }, 0.008);
     let orders = plane.tick(0.008);
     assert!(!orders[0].1.is_full);
-    assert_eq!(orders[0].1.flows, [(flow_key("a", 0), OrderedRate::Rate(959_192))]);
+    assert_eq!(orders[0].1.flows, [(flow_key("a", 0), OrderedRate::Unlimited)]);
 }
 
 #[test]
@@ -663,12 +672,7 @@ fn first_report_is_limited_by_the_time_since_the_registration() {
     assert_eq!(plane.rejected_entries().above_link_rate, 1);
     // The bytes of a program that handed its socket over too early are accepted once the link can have carried them.
     let report_new = |plane: &mut ControlPlane, now| {
-        let flows = vec![FlowProgress {
-            key: flow_key("new", 0),
-            sent: 1_000_000,
-            state: SenderState::Ready,
-            gated: false,
-        }];
+        let flows = vec![FlowProgress::new(flow_key("new", 0), 1_000_000, SenderState::Ready)];
         plane.report(0, &Report { flows, ..Report::default() }, now);
         sent(plane, "new")
     };

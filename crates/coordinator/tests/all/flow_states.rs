@@ -16,7 +16,7 @@ fn report(
     gated: bool,
     now: f64,
 ) {
-    let progress = FlowProgress { key: flow_key(coflow, 0), sent, state, gated };
+    let progress = FlowProgress { gated, ..FlowProgress::new(flow_key(coflow, 0), sent, state) };
     let applied = (1, plane.host_statuses()[host as usize].ordered_seq);
     plane.report(host, &Report { applied, flows: vec![progress], ..Report::default() }, now);
 }
@@ -48,9 +48,11 @@ fn gated_flow_with_a_very_low_rate_is_paused() {
     let rate_of_second_flow = |gated| {
         let mut plane = control_plane("varys", 1);
         plane.register("a", registration(&[(0, 1, 1e8), (0, 2, 1e4)]), 0.0).unwrap();
+        plane.register("waiting", registration(&[(3, 1, 1e9)]), 0.0).unwrap();
         let progress =
-            |flow| FlowProgress { key: flow_key("a", flow), sent: 0, state: SenderState::Ready, gated };
+            |flow| FlowProgress { gated, ..FlowProgress::new(flow_key("a", flow), 0, SenderState::Ready) };
         plane.report(0, &Report { flows: vec![progress(0), progress(1)], ..Report::default() }, 0.0);
+        plane.report(3, &Report::default(), 0.0);
         plane.tick(0.0);
         plane.coflow_status("a").unwrap().flows[1].ordered_rate.unwrap()
     };
@@ -90,9 +92,9 @@ fn idle_flow_leaves_its_ports_to_others_until_it_has_data() {
     assert_eq!(rates(&mut plane, 0.0), [FULL_RATE, RESERVE_RATE]);
     let mut now = INTERVAL;
     for (state, expected) in [
-        (SenderState::Idle, [RESERVE_RATE, FULL_RATE]),
+        (SenderState::Idle, [RESERVE_RATE, OrderedRate::Unlimited]),
         (SenderState::Ready, [FULL_RATE, RESERVE_RATE]),
-        (SenderState::Lost, [RESERVE_RATE, FULL_RATE]),
+        (SenderState::Lost, [RESERVE_RATE, OrderedRate::Unlimited]),
         (SenderState::Ready, [FULL_RATE, RESERVE_RATE]),
     ] {
         report(&mut plane, 0, "a", 5_000, state, false, now);
@@ -115,8 +117,9 @@ fn first_report_of_an_idle_flow_ends_its_grace_period() {
     }
     report(&mut plane, 2, "c", 0, SenderState::Idle, false, INTERVAL);
     plane.tick(INTERVAL);
-    let waiting = [Some(OrderedRate::Rate(3_229)); 3];
-    assert_eq!(ordered_rates(&plane, ["a", "b", "c"]), waiting);
+    // If one of them had data, the others would share the reserve.
+    let unlimited = [Some(OrderedRate::Unlimited); 3];
+    assert_eq!(ordered_rates(&plane, ["a", "b", "c"]), unlimited);
 }
 
 /// An agent whose reports show no progress, although it says that the flow has data, holds no link.
@@ -135,13 +138,48 @@ fn flow_without_reported_progress_counts_as_idle() {
         ordered_rates(plane, ["a", "b"]).map(Option::unwrap)
     };
     assert_eq!(run_until(&mut plane, 2.9, 5_000), [FULL_RATE, RESERVE_RATE]);
-    assert_eq!(run_until(&mut plane, 3.1, 5_000), [RESERVE_RATE, FULL_RATE]);
-    assert_eq!(run_until(&mut plane, 9.0, 5_000), [RESERVE_RATE, FULL_RATE]);
+    assert_eq!(run_until(&mut plane, 3.1, 5_000), [RESERVE_RATE, OrderedRate::Unlimited]);
+    assert_eq!(run_until(&mut plane, 9.0, 5_000), [RESERVE_RATE, OrderedRate::Unlimited]);
     assert_eq!(run_until(&mut plane, 9.01, 5_001), [FULL_RATE, RESERVE_RATE]);
     // Half a minute later it is tried again: a paused program cannot make progress.
-    assert_eq!(run_until(&mut plane, 12.2, 5_001), [RESERVE_RATE, FULL_RATE]);
-    assert_eq!(run_until(&mut plane, 41.9, 5_001), [RESERVE_RATE, FULL_RATE]);
+    assert_eq!(run_until(&mut plane, 12.2, 5_001), [RESERVE_RATE, OrderedRate::Unlimited]);
+    assert_eq!(run_until(&mut plane, 41.9, 5_001), [RESERVE_RATE, OrderedRate::Unlimited]);
     assert_eq!(run_until(&mut plane, 42.2, 5_001), [FULL_RATE, RESERVE_RATE]);
+}
+
+/// The same holds for a flow without competition, whose agent has no rate to compare with: the next coflow at its links is not delayed.
+#[test]
+fn unlimited_flow_without_reported_progress_counts_as_idle() {
+    for (end, expected) in [(2.9, [FULL_RATE, RESERVE_RATE]), (3.1, [RESERVE_RATE, OrderedRate::Unlimited])] {
+        let mut plane = plane_with_coflows(&["a"], 1e9);
+        let mut now = 0.0;
+        while now < end {
+            now += INTERVAL;
+            report(&mut plane, 0, "a", 0, SenderState::Ready, false, now);
+            plane.tick(now);
+        }
+        assert_eq!(ordered_rates(&plane, ["a"]), [Some(OrderedRate::Unlimited)]);
+        plane.register("b", registration(&[(0, 1, 1e9)]), now).unwrap();
+        plane.tick(now);
+        assert_eq!(ordered_rates(&plane, ["a", "b"]).map(Option::unwrap), expected);
+    }
+}
+
+/// A flow without a rate on a link that is faster than configured sends more than is plausible. Its bytes do not count, but it has data.
+#[test]
+fn unlimited_flow_above_the_rate_of_its_link_counts_as_sending() {
+    let mut plane = plane_with_coflows(&["a"], 1e12);
+    let (mut now, mut sent) = (0.0, 0);
+    while now < 3.5 {
+        now += INTERVAL;
+        sent += 1_000_000;
+        report(&mut plane, 0, "a", sent, SenderState::Ready, false, now);
+        plane.tick(now);
+    }
+    assert!(plane.rejected_entries().above_link_rate > 0);
+    plane.register("b", registration(&[(0, 1, 1e9)]), now).unwrap();
+    plane.tick(now);
+    assert_eq!(ordered_rates(&plane, ["a", "b"]).map(Option::unwrap), [FULL_RATE, RESERVE_RATE]);
 }
 
 /// A broken connection ends no coflow. The next connection continues with the bytes so far.
@@ -152,7 +190,7 @@ fn lost_flow_does_not_complete_its_coflow_and_continues_with_its_bytes() {
     report(&mut plane, 0, "a", 4_000, SenderState::Lost, false, INTERVAL);
     plane.tick(INTERVAL);
     assert_eq!(plane.is_completed("a"), Some(false));
-    assert_eq!(ordered_rates(&plane, ["a", "b"]).map(Option::unwrap), [RESERVE_RATE, FULL_RATE]);
+    assert_eq!(ordered_rates(&plane, ["a", "b"]).map(Option::unwrap), [RESERVE_RATE, OrderedRate::Unlimited]);
     report(&mut plane, 0, "a", 4_500, SenderState::Ready, false, 2.0 * INTERVAL);
     plane.tick(2.0 * INTERVAL);
     assert_eq!(plane.coflow_status("a").unwrap().flows[0].sent_bytes, 4_500.0);

@@ -387,9 +387,9 @@ fn run_simulation(
                 }
                 let lease_state = &agent.lease_state;
                 let open = flows.iter().filter(|progress| progress.state != SenderState::Completed);
-                let open = open.map(|FlowProgress { key, sent, state, gated }| {
+                let open = open.map(|FlowProgress { key, sent, state, gated, udp }| {
                     let limit = lease_state.flow_limit(key, now);
-                    (key, OpenFlow { sent: *sent, limit, state: *state, is_gated: *gated })
+                    (key, OpenFlow { sent: *sent, limit, state: *state, is_gated: *gated, is_udp: *udp })
                 });
                 let changes = agent.report_delta.take_changes(open, |key| lease_state.names_flow(key), now);
                 // UDP is measured every six steps.

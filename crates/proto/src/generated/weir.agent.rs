@@ -149,6 +149,9 @@ pub struct Report {
     /// The indices into `flows` of the flows whose programs write only while the agent allows it, rising.
     #[prost(uint32, repeated, tag = "18")]
     pub gated_flows: ::prost::alloc::vec::Vec<u32>,
+    /// The indices into `flows` of the flows over UDP, rising. Their progress is estimated from their rate.
+    #[prost(uint32, repeated, tag = "19")]
+    pub udp_flows: ::prost::alloc::vec::Vec<u32>,
 }
 /// The number of kernel objects that the agent restored after another process removed or changed them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -111,14 +111,14 @@ fn any_order() -> impl Strategy<Value = Order> {
 }
 
 fn any_report() -> impl Strategy<Value = Report> {
-    let to_progress = |(key, (sent, state, gated))| FlowProgress { key, sent, state, gated };
+    let to_progress = |(key, (sent, state, gated, udp))| FlowProgress { key, sent, state, gated, udp };
     let state = prop_oneof![
         Just(SenderState::Ready),
         Just(SenderState::Idle),
         Just(SenderState::Lost),
         Just(SenderState::Completed)
     ];
-    let flows = btree_map(any_flow_key(), (any::<u64>(), state, any::<bool>()), 0..20);
+    let flows = btree_map(any_flow_key(), (any::<u64>(), state, any::<bool>(), any::<bool>()), 0..20);
     let observed = btree_map(("[!-~]{1,3}", any_peer()), (any::<(u32, u64)>(), any_demand()), 0..20);
     let to_observed = |((application, peer), (counts, demand)): ((String, IpAddr), ((u32, u64), Demand))| {
         let (application, (open_connections, sent_bytes)) = (application.into(), counts);
@@ -255,6 +255,10 @@ fn malformed_reports_are_refused() {
         (
             wire::Report { gated_flows: vec![1], ..report("a", &[1], &[0]) },
             MessageError::IndexOutOfRange { list: "gated flows", index: 1, count: 1 },
+        ),
+        (
+            wire::Report { udp_flows: vec![1], ..report("a", &[1], &[0]) },
+            MessageError::IndexOutOfRange { list: "flows over UDP", index: 1, count: 1 },
         ),
         (
             wire::Report { idle_flows: vec![1], lost_flows: vec![1], ..report("a", &[2], &[0, 1]) },
@@ -451,6 +455,7 @@ fn largest_report_fits_max_report() {
         sent: u64::MAX,
         state: SenderState::Completed,
         gated: true,
+        udp: true,
     };
     let observed_entry = |at| ObservedConnections {
         application: id(at).into(),
