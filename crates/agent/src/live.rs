@@ -204,8 +204,12 @@ impl AgentState {
         let generation = self.lease.newest_generation(&coflow).unwrap_or(0);
         let key = FlowKey { coflow, generation, flow };
         let now = self.now();
+        let is_waiting = handed_over.is_gated && !self.lease.names_flow(&key);
         self.flows.open(key, handed_over, &self.lease, now, self.is_link_shaped)?;
         self.update_watchdog();
+        if is_waiting {
+            self.report_wake.notify_one();
+        }
         Ok(())
     }
 
@@ -293,6 +297,7 @@ impl AgentState {
         let ended = order.flows.iter().filter(|(_, rate)| *rate == OrderedRate::Removed);
         let ended_flows: Vec<FlowKey> = ended.map(|(key, _)| key.clone()).collect();
         let (now, udp_measurements) = (self.now(), std::mem::take(&mut order.udp_measurements));
+        let unscheduled = std::mem::take(&mut order.unscheduled);
         let has_limits = order.is_full || !order.limits.is_empty();
         let names_flows = order.is_full || !order.flows.is_empty();
         let (epoch, seq) = (order.epoch, order.seq);
@@ -301,6 +306,7 @@ impl AgentState {
         match refusal {
             None => {
                 ended_flows.iter().for_each(|key| self.flows.report_delta.confirm_end(key));
+                self.flows.set_unscheduled(unscheduled);
                 if names_flows {
                     self.flows.join_generations(&self.lease);
                 }
@@ -603,7 +609,7 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
                 }
                 if last_repeat.elapsed() >= REPEAT_INTERVAL {
                     last_repeat = Instant::now();
-                    host.flows.report_delta.report_unconfirmed(|key| host.lease.names_flow(key));
+                    host.flows.report_unconfirmed(&host.lease);
                 }
                 last_report = Instant::now();
                 next_end = host.flows.next_end();

@@ -63,7 +63,7 @@ pub use request::{Refusal, Registration, Transfer, UnknownName};
 pub use status::{CoflowStatus, CoflowSummary, FlowAllocation, FlowStatus, HostStatus};
 pub use weir_proto::{
     Conflict, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues,
-    RefusedOrders, Report, RestoredObjects, SenderState, UdpFlow, UdpMeasurement,
+    RefusedOrders, Report, RestoredObjects, SenderState, UdpFlow, UdpMeasurement, UnscheduledReason,
 };
 
 /// Size of a flow with an unknown size, in bytes: more than any flow sends, and small enough for sums of sizes.
@@ -185,6 +185,8 @@ struct Host {
     confirmation_wait_start: f64,
     /// Flows that the next order removes: earlier orders gave the agent their rates.
     flows_to_remove: Vec<FlowKey>,
+    /// Reported flows that are not scheduled, for the next order; at most [`weir_proto::MAX_REPORTED_FLOWS`].
+    unscheduled: BTreeMap<FlowKey, UnscheduledReason>,
     /// Number of flows that it sends, active or completed.
     flow_count: usize,
     /// Queues of its links by link number, each with whether an order with the queues was sent.
@@ -288,9 +290,8 @@ impl Flow {
     /// The bytes that the flow sends at its ordered rate from the last call until `now`, which the reports have not confirmed.
     fn advance_estimate(&mut self, now: f64) -> f64 {
         let seconds = now - std::mem::replace(&mut self.estimated_at, now);
-        let Some(OrderedRate::Rate(rate)) = self.ordered_rate.filter(|_| self.has_data(now)) else {
-            return 0.0;
-        };
+        let ordered_rate = self.ordered_rate.filter(|_| self.has_data(now));
+        let Some(OrderedRate::Rate(rate) | OrderedRate::Reserve(rate)) = ordered_rate else { return 0.0 };
         let bytes = estimate_sent_bytes(rate, seconds);
         self.unconfirmed_bytes += bytes;
         self.unconfirmed_seconds += seconds;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::order::{
     Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues, Report,
-    SenderState, UdpFlow, UdpMeasurement, UnclassifiedShare, is_id,
+    SenderState, UdpFlow, UdpMeasurement, UnclassifiedShare, UnscheduledReason, is_id,
 };
 use crate::{
     Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS_PER_HOST, MAX_OBSERVED, MAX_QUEUES,
@@ -340,8 +340,8 @@ impl wire::Welcome {
 }
 
 /// The indices of the flows with a property.
-fn indices(flows: &[FlowProgress], has_property: impl Fn(&FlowProgress) -> bool) -> Vec<u32> {
-    (0u32..).zip(flows).filter(|(_, progress)| has_property(progress)).map(|(index, _)| index).collect()
+fn indices<T>(flows: &[T], has_property: impl Fn(&T) -> bool) -> Vec<u32> {
+    (0u32..).zip(flows).filter(|(_, flow)| has_property(flow)).map(|(index, _)| index).collect()
 }
 
 fn flows_in_state(flows: &[FlowProgress], state: SenderState) -> Vec<u32> {
@@ -453,11 +453,12 @@ impl From<OrderedRate> for u64 {
             OrderedRate::Removed => 0,
             OrderedRate::Unlimited => 1,
             OrderedRate::Paused => 2,
-            OrderedRate::Rate(rate) => rate.saturating_add(2),
+            OrderedRate::Rate(rate) | OrderedRate::Reserve(rate) => rate.saturating_add(2),
         }
     }
 }
 
+/// Decodes a rate that is no share of the reserve.
 impl From<u64> for OrderedRate {
     fn from(code: u64) -> OrderedRate {
         match code {
@@ -489,11 +490,38 @@ impl From<u64> for Demand {
     }
 }
 
+impl From<UnscheduledReason> for wire::UnscheduledReason {
+    fn from(reason: UnscheduledReason) -> wire::UnscheduledReason {
+        match reason {
+            UnscheduledReason::UnknownCoflow => wire::UnscheduledReason::UnknownCoflow,
+            UnscheduledReason::UnknownFlow => wire::UnscheduledReason::UnknownFlow,
+            UnscheduledReason::ForeignFlow => wire::UnscheduledReason::ForeignFlow,
+            UnscheduledReason::FormerRegistration => wire::UnscheduledReason::FormerRegistration,
+            UnscheduledReason::Completed => wire::UnscheduledReason::Completed,
+        }
+    }
+}
+
+fn decode_unscheduled_reason(reason: i32) -> Result<UnscheduledReason, MessageError> {
+    match wire::UnscheduledReason::try_from(reason) {
+        Ok(wire::UnscheduledReason::UnknownCoflow) => Ok(UnscheduledReason::UnknownCoflow),
+        Ok(wire::UnscheduledReason::UnknownFlow) => Ok(UnscheduledReason::UnknownFlow),
+        Ok(wire::UnscheduledReason::ForeignFlow) => Ok(UnscheduledReason::ForeignFlow),
+        Ok(wire::UnscheduledReason::FormerRegistration) => Ok(UnscheduledReason::FormerRegistration),
+        Ok(wire::UnscheduledReason::Completed) => Ok(UnscheduledReason::Completed),
+        Ok(wire::UnscheduledReason::Unspecified) | Err(_) => Err(MessageError::Invalid {
+            field: "reason of an unscheduled flow",
+            expected: "a reason of the enumeration, not unspecified",
+        }),
+    }
+}
+
 impl From<&Order> for wire::Order {
     fn from(order: &Order) -> wire::Order {
         let queues = || order.queues.iter().map(|(_, queues)| queues);
         let classes = || queues().flat_map(|queues| &queues.class_of_application);
         let peers = EncodedPeers::encode(&order.limits, |limit| (&limit.application, limit.peer));
+        let reasons = order.unscheduled.iter();
         let guaranteed_interfaces = (0u32..).zip(queues()).filter(|(_, queues)| queues.guaranteed);
         wire::Order {
             epoch: order.epoch,
@@ -519,6 +547,12 @@ impl From<&Order> for wire::Order {
             guaranteed_interfaces: guaranteed_interfaces.map(|(index, _)| index).collect(),
             unclassified_shares: queues().map(|queues| queues.unclassified.fraction).collect(),
             unclassified_weights: queues().map(|queues| queues.unclassified.weight).collect(),
+            reserve_flows: indices(&order.flows, |(_, rate)| matches!(rate, OrderedRate::Reserve(_))),
+            unscheduled_flows: (!order.unscheduled.is_empty())
+                .then(|| encode_flow_keys(order.unscheduled.iter().map(|(key, _)| key))),
+            unscheduled_reasons: reasons
+                .map(|&(_, reason)| wire::UnscheduledReason::from(reason).into())
+                .collect(),
         }
     }
 }
@@ -579,6 +613,40 @@ fn decode_queues(order: &wire::Order) -> Result<Vec<(u32, Queues)>, MessageError
     order.interfaces.iter().enumerate().map(&mut decode_interface).collect()
 }
 
+/// Decodes changed rates. `reserve_flows` are the indices of those that are shares of the reserve.
+fn decode_flows(
+    flows: Option<wire::FlowKeys>,
+    rates: Vec<u64>,
+    reserve_flows: &[u32],
+) -> Result<Vec<(FlowKey, OrderedRate)>, MessageError> {
+    let keys = decode_flow_keys(flows, MAX_FLOWS_PER_HOST)?;
+    if keys.iter().any(|key| key.generation == 0) {
+        return Err(MessageError::Generation);
+    }
+    check_equal_lengths("rates", rates.len(), keys.len())?;
+    check_indices("flows of the reserve", reserve_flows, keys.len())?;
+    let mut flows: Vec<(FlowKey, OrderedRate)> =
+        keys.into_iter().zip(rates.into_iter().map(OrderedRate::from)).collect();
+    for &index in reserve_flows {
+        let rate = &mut flows[index as usize].1;
+        let OrderedRate::Rate(share) = *rate else {
+            return Err(MessageError::Invalid { field: "share of the reserve", expected: "a rate" });
+        };
+        *rate = OrderedRate::Reserve(share);
+    }
+    Ok(flows)
+}
+
+fn decode_unscheduled(
+    flows: Option<wire::FlowKeys>,
+    reasons: Vec<i32>,
+) -> Result<Vec<(FlowKey, UnscheduledReason)>, MessageError> {
+    let keys = decode_flow_keys(flows, MAX_REPORTED_FLOWS)?;
+    check_equal_lengths("reasons of unscheduled flows", reasons.len(), keys.len())?;
+    let reasons = reasons.into_iter().map(decode_unscheduled_reason);
+    keys.into_iter().zip(reasons).map(|(key, reason)| Ok((key, reason?))).collect()
+}
+
 fn decode_limits(peers: EncodedPeers, rates: Vec<u64>) -> Result<Vec<Limit>, MessageError> {
     let peers = peers.decode("limits", rates.len())?;
     let to_limit = |((application, peer), rate): ((Arc<str>, IpAddr), u64)| {
@@ -601,11 +669,6 @@ impl TryFrom<wire::Order> for Order {
         for index in order.guaranteed_interfaces {
             queues[index as usize].1.guaranteed = true;
         }
-        let keys = decode_flow_keys(order.flows, MAX_FLOWS_PER_HOST)?;
-        if keys.iter().any(|key| key.generation == 0) {
-            return Err(MessageError::Generation);
-        }
-        check_equal_lengths("rates", order.rates.len(), keys.len())?;
         let peers = EncodedPeers {
             applications: order.limited_applications,
             peer_counts: order.limited_peer_counts,
@@ -617,10 +680,11 @@ impl TryFrom<wire::Order> for Order {
             lease: Duration::from_micros(u64::from(order.lease_us)),
             is_full: order.is_full,
             is_early: order.is_early,
-            flows: keys.into_iter().zip(order.rates.into_iter().map(OrderedRate::from)).collect(),
+            flows: decode_flows(order.flows, order.rates, &order.reserve_flows)?,
             queues,
             udp_measurements: decode_udp_measurements(order.udp_measurements)?,
             limits: decode_limits(peers, order.limit_rates)?,
+            unscheduled: decode_unscheduled(order.unscheduled_flows, order.unscheduled_reasons)?,
         })
     }
 }

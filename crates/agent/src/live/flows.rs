@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, FlowProgress, SenderState, estimate_sent_bytes};
+use weir_proto::{FlowKey, FlowProgress, SenderState, UnscheduledReason, estimate_sent_bytes};
 
 use super::gates::{Gates, Permission, Unscheduled};
 use super::socket;
@@ -120,9 +120,10 @@ enum ProgramState {
 struct Gate {
     /// Whether the sender has data that the kernel does not have.
     has_data: bool,
-    /// The limit of the flow when its socket was handed over, and until when the sender waits for another one unless it may write.
-    first_limit: FlowLimit,
+    /// Until when the sender of a flow that no order has named waits for the first one.
     wait_end: Duration,
+    /// Why the flow is not scheduled, if no order names it.
+    unscheduled: Unscheduled,
     /// What the sender may do; none before the first decision.
     permission: Option<Permission>,
 }
@@ -159,13 +160,21 @@ enum Handover {
     Release(u64),
 }
 
+impl Gate {
+    /// Whether the next order may name the flow. Programs may hand over a socket shortly before the registration.
+    fn may_be_registered(&self) -> bool {
+        let unregistered = Unscheduled::Refused(UnscheduledReason::UnknownCoflow);
+        [Unscheduled::Unanswered, unregistered].contains(&self.unscheduled)
+    }
+}
+
 impl Flow {
     /// Applies a limit.
     fn set_limit(&mut self, limit: FlowLimit, leases: Option<&mut SocketLeases>) {
         self.limit = limit;
         let rate = match limit {
             FlowLimit::Unlimited => None,
-            FlowLimit::Rate(rate) => Some(rate),
+            FlowLimit::Rate(rate) | FlowLimit::Reserve(rate) => Some(rate),
             FlowLimit::Paused => Some(MIN_RATE),
         };
         self.lowest_rates[0] = self.lowest_rates[0].min(rate.unwrap_or(u64::MAX));
@@ -183,21 +192,20 @@ impl Flow {
     ) {
         let limit = lease.flow_limit(key, now);
         let Some(gate) = &mut self.gate else { return self.set_limit(limit, leases) };
-        let is_waiting = now < gate.wait_end && limit == gate.first_limit;
+        let is_named = lease.names_flow(key);
+        if is_named {
+            gate.unscheduled = Unscheduled::Ended;
+        }
         let permission = match limit {
-            // The coordinator does not know yet that the flow is gated, so this may be its share of the reserve.
-            FlowLimit::Rate(rate) if is_waiting && lease.is_low(rate) => Permission::Pause,
             FlowLimit::Rate(rate) => Permission::Rate(rate),
-            FlowLimit::Paused => Permission::Pause,
+            // A share of the reserve is for programs that do not wait: the coordinator does not know yet that this one does.
+            FlowLimit::Paused | FlowLimit::Reserve(_) => Permission::Pause,
             FlowLimit::Unlimited if !lease.is_lease_valid(now) => {
                 Permission::Free(Some(Unscheduled::NoLease))
             }
-            FlowLimit::Unlimited if lease.names_flow(key) => Permission::Free(None),
-            FlowLimit::Unlimited if is_waiting => Permission::Pause,
-            FlowLimit::Unlimited => Permission::Free(Some(match lease.newest_generation(&key.coflow) {
-                None => Unscheduled::UnknownCoflow,
-                Some(_) => Unscheduled::UnknownFlow,
-            })),
+            FlowLimit::Unlimited if is_named => Permission::Free(None),
+            FlowLimit::Unlimited if now < gate.wait_end && gate.may_be_registered() => Permission::Pause,
+            FlowLimit::Unlimited => Permission::Free(Some(gate.unscheduled)),
         };
         let former = gate.permission.replace(permission);
         if former != Some(permission) {
@@ -420,8 +428,8 @@ impl Flows {
             if lease.has_limited_flows(now) { MAX_FIRST_WAIT.min(lease.lease()) } else { Duration::ZERO };
         let gate = Gate {
             has_data: true,
-            first_limit: lease.flow_limit(&key, now),
             wait_end: now + wait,
+            unscheduled: Unscheduled::Unanswered,
             permission: None,
         };
         let mut flow = Flow {
@@ -651,6 +659,24 @@ impl Flows {
             sockets.map(|(key, flow)| Handover::Hold(key.clone(), flow.socket_id)).collect();
     }
 
+    /// Records why the coordinator does not schedule gated flows.
+    pub fn set_unscheduled(&mut self, unscheduled: Vec<(FlowKey, UnscheduledReason)>) {
+        for (key, reason) in unscheduled {
+            if let Some(gate) = self.open_flows.get_mut(&key).and_then(|flow| flow.gate.as_mut()) {
+                gate.unscheduled = Unscheduled::Refused(reason);
+            }
+        }
+    }
+
+    /// Reports again what the coordinator has not confirmed or answered: it may have lost the reports, and the agent its answers.
+    pub fn report_unconfirmed(&mut self, lease: &LeaseState) {
+        let is_unanswered = |key: &FlowKey| {
+            let gate = self.open_flows.get(key).and_then(|flow| flow.gate.as_ref());
+            gate.is_some_and(|gate| gate.unscheduled == Unscheduled::Unanswered)
+        };
+        self.report_delta.report_unconfirmed(|key| lease.names_flow(key) || is_unanswered(key));
+    }
+
     /// Applies limits that differ, and lets the senders of gated flows know.
     pub fn apply_limits(&mut self, lease: &LeaseState, now: Duration) {
         for (key, flow) in &mut self.open_flows {
@@ -674,3 +700,6 @@ impl Flows {
         self.report_delta.take_changes(flows, |key| lease.names_flow(key), now)
     }
 }
+
+#[cfg(test)]
+mod tests;

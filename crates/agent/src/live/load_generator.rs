@@ -82,7 +82,7 @@ impl Flow {
 
     fn advance(&mut self, now: Instant) {
         // A flow without a rate sends nothing here: no transport would decide its rate.
-        if let FlowLimit::Rate(rate) = self.limit {
+        if let FlowLimit::Rate(rate) | FlowLimit::Reserve(rate) = self.limit {
             self.sent_bytes += estimate_sent_bytes(rate, (now - self.estimated_at).as_secs_f64());
         }
         self.estimated_at = now;
