@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use weir_core::units::Rate;
 use weir_proto::{FlowKey, FlowProgress, SenderState, UnscheduledReason, estimate_sent_bytes};
 
+use super::end_events::EndEvents;
 use super::gates::{Gates, Permission, Unscheduled};
 use super::socket;
 use super::watchdog::Watchdog;
@@ -147,6 +148,8 @@ pub struct Flows {
     next_socket_id: u64,
     /// The records by which the kernel ends rates, if it can.
     leases: Option<SocketLeases>,
+    /// The signals of ended connections, if the kernel can send them.
+    end_events: Option<EndEvents>,
     /// The changes that the watchdog has not received yet, in order.
     pending_handovers: VecDeque<Handover>,
 }
@@ -355,7 +358,12 @@ impl Flow {
 impl Flows {
     /// No flows yet.
     pub fn new(leases: Option<SocketLeases>) -> Flows {
-        Flows { leases, ..Flows::default() }
+        Flows { leases, end_events: EndEvents::new().ok(), ..Flows::default() }
+    }
+
+    /// The file that is readable when a connection has ended, if the kernel signals it.
+    pub fn end_events_file(&self) -> Option<OwnedFd> {
+        self.end_events.as_ref()?.file().ok()
     }
 
     /// The number of open sockets.
@@ -451,6 +459,9 @@ impl Flows {
         };
         flow.apply(&key, lease, now, &mut self.gates, self.leases.as_mut());
         if is_tcp {
+            if let Some(end_events) = &self.end_events {
+                end_events.add(socket_id, flow.socket.as_fd());
+            }
             self.pending_handovers.push_back(Handover::Hold(key.clone(), socket_id));
         }
         self.open_flows.insert(key, flow);
@@ -579,15 +590,26 @@ impl Flows {
         self.measure_flows(|_| true);
     }
 
-    /// Measures the flows whose programs have written all data. Returns whether one has ended.
+    /// Measures the flows whose programs have written all data, and those whose connections have ended. Returns whether one has ended.
     pub fn measure_ending(&mut self) -> bool {
-        self.measure_flows(|flow| flow.program == ProgramState::Done)
+        let signalled = self.end_events.as_ref().map(EndEvents::take).unwrap_or_default();
+        self.measure_flows(|flow| flow.program == ProgramState::Done || signalled.contains(&flow.socket_id))
     }
 
     /// Measures some flows. Returns whether one has ended.
     fn measure_flows(&mut self, is_measured: impl Fn(&Flow) -> bool) -> bool {
         let measured = self.open_flows.iter_mut().filter(|(_, flow)| is_measured(flow));
-        let ended = measured.filter_map(|(key, flow)| Some((key.clone(), flow.measure()?)));
+        let ended = measured.filter_map(|(key, flow)| {
+            let was_writing = flow.program == ProgramState::Writes;
+            let end = flow.measure();
+            if let Some(end_events) = &self.end_events
+                && was_writing
+                && flow.program == ProgramState::Done
+            {
+                end_events.expect_end(flow.socket_id, flow.socket.as_fd());
+            }
+            Some((key.clone(), end?))
+        });
         let ended: Vec<_> = ended.collect();
         let has_ended = !ended.is_empty();
         for (key, state) in ended {
@@ -612,6 +634,9 @@ impl Flows {
         // The program may still use the socket, so the rate is removed.
         flow.set_rate(None, None);
         if matches!(flow.transport, Transport::Tcp { .. }) {
+            if let Some(end_events) = &self.end_events {
+                end_events.remove(flow.socket.as_fd());
+            }
             if let Some(leases) = &mut self.leases {
                 leases.remove(flow.socket.as_fd());
             }
