@@ -46,7 +46,7 @@ impl ReportedState {
     /// of the change.
     fn is_outdated(&self, current: &ReportedState) -> bool {
         let (last, flow) = (&self.flow, &current.flow);
-        let FlowLimit::Rate(rate) = last.limit else { return last != flow };
+        let (FlowLimit::Rate(rate) | FlowLimit::Reserve(rate)) = last.limit else { return last != flow };
         if (OpenFlow { sent: flow.sent, ..*last }) != *flow {
             return true;
         }

@@ -67,7 +67,7 @@ pub use request::{Refusal, Registration, Transfer, UnknownName};
 pub use status::{CoflowStatus, CoflowSummary, FlowAllocation, FlowStatus, HostStatus};
 pub use weir_proto::{
     Conflict, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues,
-    RefusedOrders, Report, RestoredObjects, SenderState, UdpFlow, UdpMeasurement,
+    RefusedOrders, Report, RestoredObjects, SenderState, UdpFlow, UdpMeasurement, UnscheduledReason,
 };
 
 /// Size of a flow with an unknown size, in bytes: more than any flow sends, and small enough for sums of sizes.
@@ -189,6 +189,8 @@ struct Host {
     confirmation_wait_start: f64,
     /// Flows that the next order removes: earlier orders gave the agent their rates.
     flows_to_remove: Vec<FlowKey>,
+    /// Reported flows that are not scheduled, for the next order; at most [`weir_proto::MAX_REPORTED_FLOWS`].
+    unscheduled: BTreeMap<FlowKey, UnscheduledReason>,
     /// Number of flows that it sends, active or completed.
     flow_count: usize,
     /// Queues of its links by link number, each with whether an order with the queues was sent.
@@ -299,7 +301,7 @@ impl Flow {
     fn advance_estimate(&mut self, now: f64) -> f64 {
         let seconds = now - std::mem::replace(&mut self.estimated_at, now);
         let (bytes, unconfirmed_bytes) = match self.ordered_rate.filter(|_| self.has_data(now)) {
-            Some(OrderedRate::Rate(rate)) => {
+            Some(OrderedRate::Rate(rate) | OrderedRate::Reserve(rate)) => {
                 let bytes = estimate_sent_bytes(rate, seconds);
                 (bytes, bytes)
             }

@@ -16,8 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, FlowProgress, SenderState, estimate_sent_bytes};
+use weir_proto::{FlowKey, FlowProgress, SenderState, UnscheduledReason, estimate_sent_bytes};
 
+use super::end_events::EndEvents;
 use super::gates::{Gates, Permission, Unscheduled};
 use super::socket;
 use super::watchdog::Watchdog;
@@ -124,6 +125,8 @@ enum ProgramState {
 struct Gate {
     /// Whether the sender has data that the kernel does not have.
     has_data: bool,
+    /// Why the flow is not scheduled, if no order names it.
+    unscheduled: Unscheduled,
     /// What the sender may do; none before the first decision.
     permission: Option<Permission>,
 }
@@ -131,8 +134,7 @@ struct Gate {
 /// The wait of a new flow for its first order.
 #[derive(Debug, Clone, Copy)]
 struct FirstWait {
-    /// The limit of the flow when its socket was handed over. The wait ends with another one, or at the time `end`.
-    limit: FlowLimit,
+    /// The wait ends with the first order that names the flow, or at this time.
     end: Duration,
     /// The rate of the socket meanwhile, unless its program waits.
     rate: u64,
@@ -157,6 +159,8 @@ pub struct Flows {
     next_socket_id: u64,
     /// The records by which the kernel ends rates, if it can.
     leases: Option<SocketLeases>,
+    /// The signals of ended connections, if the kernel can send them.
+    end_events: Option<EndEvents>,
     /// The changes that the watchdog has not received yet, in order.
     pending_handovers: VecDeque<Handover>,
 }
@@ -170,13 +174,21 @@ enum Handover {
     Release(u64),
 }
 
+impl Gate {
+    /// Whether the next order may name the flow. Programs may hand over a socket shortly before the registration.
+    fn may_be_registered(&self) -> bool {
+        let unregistered = Unscheduled::Refused(UnscheduledReason::UnknownCoflow);
+        [Unscheduled::Unanswered, unregistered].contains(&self.unscheduled)
+    }
+}
+
 impl Flow {
     /// Applies a limit.
     fn set_limit(&mut self, limit: FlowLimit, leases: Option<&mut SocketLeases>) {
         self.limit = limit;
         let rate = match limit {
             FlowLimit::Unlimited => None,
-            FlowLimit::Rate(rate) => Some(rate),
+            FlowLimit::Rate(rate) | FlowLimit::Reserve(rate) => Some(rate),
             FlowLimit::Paused => Some(MIN_RATE),
         };
         self.lowest_rates[0] = self.lowest_rates[0].min(rate.unwrap_or(u64::MAX));
@@ -197,27 +209,29 @@ impl Flow {
         leases: Option<&mut SocketLeases>,
     ) {
         let limit = lease.flow_limit(key, now);
-        let is_waiting = now < self.first_wait.end && limit == self.first_wait.limit;
+        let is_named = lease.names_flow(key);
+        let is_waiting = now < self.first_wait.end && !is_named;
         let Some(gate) = &mut self.gate else {
-            let has_no_order = limit == FlowLimit::Unlimited && is_waiting && !lease.names_flow(key);
-            let is_limited_at_first = has_no_order && self.is_tcp() && lease.is_lease_valid(now);
+            let is_limited_at_first = is_waiting
+                && limit == FlowLimit::Unlimited
+                && self.is_tcp()
+                && lease.is_lease_valid(now);
             let first_limit = FlowLimit::Rate(self.first_wait.rate);
             return self.set_limit(if is_limited_at_first { first_limit } else { limit }, leases);
         };
+        if is_named {
+            gate.unscheduled = Unscheduled::Ended;
+        }
         let permission = match limit {
-            // The coordinator does not know yet that the flow is gated, so this may be its share of the reserve.
-            FlowLimit::Rate(rate) if is_waiting && lease.is_low(rate) => Permission::Pause,
             FlowLimit::Rate(rate) => Permission::Rate(rate),
-            FlowLimit::Paused => Permission::Pause,
+            // A share of the reserve is for programs that do not wait: the coordinator does not know yet that this one does.
+            FlowLimit::Paused | FlowLimit::Reserve(_) => Permission::Pause,
             FlowLimit::Unlimited if !lease.is_lease_valid(now) => {
                 Permission::Free(Some(Unscheduled::NoLease))
             }
-            FlowLimit::Unlimited if lease.names_flow(key) => Permission::Free(None),
-            FlowLimit::Unlimited if is_waiting => Permission::Pause,
-            FlowLimit::Unlimited => Permission::Free(Some(match lease.newest_generation(&key.coflow) {
-                None => Unscheduled::UnknownCoflow,
-                Some(_) => Unscheduled::UnknownFlow,
-            })),
+            FlowLimit::Unlimited if is_named => Permission::Free(None),
+            FlowLimit::Unlimited if is_waiting && gate.may_be_registered() => Permission::Pause,
+            FlowLimit::Unlimited => Permission::Free(Some(gate.unscheduled)),
         };
         let former = gate.permission.replace(permission);
         if former != Some(permission) {
@@ -368,7 +382,12 @@ impl Flow {
 impl Flows {
     /// No flows yet.
     pub fn new(leases: Option<SocketLeases>) -> Flows {
-        Flows { leases, ..Flows::default() }
+        Flows { leases, end_events: EndEvents::new().ok(), ..Flows::default() }
+    }
+
+    /// The file that is readable when a connection has ended, if the kernel signals it.
+    pub fn end_events_file(&self) -> Option<OwnedFd> {
+        self.end_events.as_ref()?.file().ok()
     }
 
     /// The number of open sockets.
@@ -435,7 +454,7 @@ impl Flows {
         let earlier_bytes = self.report_delta.open_flow(key.clone());
         let socket_id = self.next_socket_id;
         self.next_socket_id += 1;
-        let first_wait = self.first_wait(&key, lease, now);
+        let first_wait = self.first_wait(lease, now);
         let mut flow = Flow {
             socket_id,
             program_id,
@@ -455,10 +474,13 @@ impl Flows {
             state: SenderState::Ready,
         };
         if is_gated && flow.is_tcp() {
-            flow.gate = Some(Gate { has_data: true, permission: None });
+            flow.gate = Some(Gate { has_data: true, unscheduled: Unscheduled::Unanswered, permission: None });
         }
         flow.apply(&key, lease, now, &mut self.gates, self.leases.as_mut());
         if flow.is_tcp() {
+            if let Some(end_events) = &self.end_events {
+                end_events.add(socket_id, flow.socket.as_fd());
+            }
             self.pending_handovers.push_back(Handover::Hold(key.clone(), socket_id));
         }
         self.open_flows.insert(key, flow);
@@ -466,13 +488,13 @@ impl Flows {
     }
 
     /// The wait of a new flow for its first order.
-    fn first_wait(&self, key: &FlowKey, lease: &LeaseState, now: Duration) -> FirstWait {
+    fn first_wait(&self, lease: &LeaseState, now: Duration) -> FirstWait {
         // Without limited flows, no flow waits at this host, and a limit would delay the first packets of this one.
         let wait =
             if lease.has_limited_flows(now) { MAX_FIRST_WAIT.min(lease.lease()) } else { Duration::ZERO };
         let waiting = self.open_flows.values().filter(|flow| now < flow.first_wait.end).count();
         let rate = FIRST_RATE_FRACTION * lease.max_link_rate() / (waiting + 1) as f64;
-        FirstWait { limit: lease.flow_limit(key, now), end: now + wait, rate: (rate as u64).max(1) }
+        FirstWait { end: now + wait, rate: (rate as u64).max(1) }
     }
 
     /// The transport of a new socket.
@@ -597,15 +619,26 @@ impl Flows {
         self.measure_flows(|_| true);
     }
 
-    /// Measures the flows whose programs have written all data. Returns whether one has ended.
+    /// Measures the flows whose programs have written all data, and those whose connections have ended. Returns whether one has ended.
     pub fn measure_ending(&mut self) -> bool {
-        self.measure_flows(|flow| flow.program == ProgramState::Done)
+        let signalled = self.end_events.as_ref().map(EndEvents::take).unwrap_or_default();
+        self.measure_flows(|flow| flow.program == ProgramState::Done || signalled.contains(&flow.socket_id))
     }
 
     /// Measures some flows. Returns whether one has ended.
     fn measure_flows(&mut self, is_measured: impl Fn(&Flow) -> bool) -> bool {
         let measured = self.open_flows.iter_mut().filter(|(_, flow)| is_measured(flow));
-        let ended = measured.filter_map(|(key, flow)| Some((key.clone(), flow.measure()?)));
+        let ended = measured.filter_map(|(key, flow)| {
+            let was_writing = flow.program == ProgramState::Writes;
+            let end = flow.measure();
+            if let Some(end_events) = &self.end_events
+                && was_writing
+                && flow.program == ProgramState::Done
+            {
+                end_events.expect_end(flow.socket_id, flow.socket.as_fd());
+            }
+            Some((key.clone(), end?))
+        });
         let ended: Vec<_> = ended.collect();
         let has_ended = !ended.is_empty();
         for (key, state) in ended {
@@ -630,6 +663,9 @@ impl Flows {
         // The program may still use the socket, so the rate is removed.
         flow.set_rate(None, None);
         if flow.is_tcp() {
+            if let Some(end_events) = &self.end_events {
+                end_events.remove(flow.socket.as_fd());
+            }
             if let Some(leases) = &mut self.leases {
                 leases.remove(flow.socket.as_fd());
             }
@@ -676,6 +712,24 @@ impl Flows {
             sockets.map(|(key, flow)| Handover::Hold(key.clone(), flow.socket_id)).collect();
     }
 
+    /// Records why the coordinator does not schedule gated flows.
+    pub fn set_unscheduled(&mut self, unscheduled: Vec<(FlowKey, UnscheduledReason)>) {
+        for (key, reason) in unscheduled {
+            if let Some(gate) = self.open_flows.get_mut(&key).and_then(|flow| flow.gate.as_mut()) {
+                gate.unscheduled = Unscheduled::Refused(reason);
+            }
+        }
+    }
+
+    /// Reports again what the coordinator has not confirmed or answered: it may have lost the reports, and the agent its answers.
+    pub fn report_unconfirmed(&mut self, lease: &LeaseState) {
+        let is_unanswered = |key: &FlowKey| {
+            let gate = self.open_flows.get(key).and_then(|flow| flow.gate.as_ref());
+            gate.is_some_and(|gate| gate.unscheduled == Unscheduled::Unanswered)
+        };
+        self.report_delta.report_unconfirmed(|key| lease.names_flow(key) || is_unanswered(key));
+    }
+
     /// Applies limits that differ, and lets the senders of gated flows know.
     pub fn apply_limits(&mut self, lease: &LeaseState, now: Duration) {
         for (key, flow) in &mut self.open_flows {
@@ -699,3 +753,6 @@ impl Flows {
         self.report_delta.take_changes(flows, |key| lease.names_flow(key), now)
     }
 }
+
+#[cfg(test)]
+mod tests;

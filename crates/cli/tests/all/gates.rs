@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use weir_client::{
-    Agent, AgentError, Coflow, Coordinator, Flow, FlowReceiver, FlowSender, Registration, Route, send_flow,
+    Agent, AgentError, Coflow, Coordinator, Flow, FlowReceiver, FlowSender, Registration, Route,
+    UnscheduledReason, send_flow,
 };
 
 use crate::client::{CONFIG, ConnectedAgent, TIMEOUT};
@@ -162,18 +163,34 @@ fn senders_write_freely_after_their_agent_is_killed_and_follow_the_next_one() {
 #[test]
 fn unscheduled_flow_has_a_reason() {
     let bed = Bed::start();
-    for (coflow, flow, reason) in
-        [("unregistered", 0, "no order names the coflow"), ("first", 1, "no order names the flow")]
-    {
+    let flow = |from: &str, to: &str| Flow { from: from.to_owned(), to: to.to_owned(), bytes: None };
+    let flows = vec![flow("a", "b"), flow("b", "a")];
+    Coflow::register(&bed.coordinator, "third", &Registration { flows, ..Registration::default() }).unwrap();
+    let flows = vec![flow("b", "a")];
+    Coflow::register(&bed.coordinator, "foreign", &Registration { flows, ..Registration::default() })
+        .unwrap();
+    for (coflow, flow, expected, help) in [
+        ("unregistered", 0, UnscheduledReason::UnknownCoflow, "register the coflow"),
+        ("third", 2, UnscheduledReason::UnknownFlow, "beyond the flows of the registration"),
+        ("third", 1, UnscheduledReason::ForeignFlow, "another host"),
+        ("foreign", 0, UnscheduledReason::ForeignFlow, "another host"),
+        ("foreign", 1, UnscheduledReason::UnknownFlow, "beyond the flows of the registration"),
+    ] {
         let receiver = FlowReceiver::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let route = Route::direct(receiver.address()).unwrap();
         let reader = thread::spawn(move || {
             receiver.receive(coflow, flow, TIMEOUT).unwrap().read_to_end(&mut Vec::new()).unwrap()
         });
-        let sent = send_flow(&*bed.agent, coflow, flow, route, &mut &[1; 1000][..]).unwrap();
+        let mut sender = FlowSender::new(coflow, flow, route).unwrap().with_agent(&bed.agent);
+        sender.write_all(&[1; 1000]).unwrap();
+        sender.flush().unwrap();
+        // The agent reports the flow within an interval, and the coordinator answers within another one.
+        thread::sleep(Duration::from_millis(200));
+        let sent = sender.finish().unwrap();
         assert_eq!(reader.join().unwrap(), 1000);
-        let unpaced = sent.unpaced.unwrap();
-        assert!(unpaced.to_string().contains(reason), "{unpaced}");
+        let Some(AgentError::Unscheduled { reason, message }) = sent.unpaced else { panic!("{sent:?}") };
+        assert_eq!(reason, expected, "flow {flow} of coflow {coflow}: {message}");
+        assert!(message.contains(help), "{message}");
     }
 }
 

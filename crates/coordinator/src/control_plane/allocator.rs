@@ -221,7 +221,7 @@ impl ControlPlane {
         let flows = active.flat_map(|coflow| &coflow.flows);
         for flow in flows.filter(|flow| !flow.is_completed && flow.has_data(self.now)) {
             let rate = match flow.applied_rate(&self.hosts) {
-                Some(OrderedRate::Rate(rate)) => rate as f64,
+                Some(OrderedRate::Rate(rate) | OrderedRate::Reserve(rate)) => rate as f64,
                 Some(OrderedRate::Unlimited) => f64::INFINITY,
                 Some(OrderedRate::Paused | OrderedRate::Removed) | None => continue,
             };

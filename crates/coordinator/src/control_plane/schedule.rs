@@ -139,6 +139,7 @@ impl ControlPlane {
                 queues,
                 udp_measurements,
                 limits: host.limits.take_changes(is_full),
+                unscheduled: std::mem::take(&mut host.unscheduled).into_iter().collect(),
             });
         }
         orders
@@ -259,10 +260,10 @@ impl ControlPlane {
             let mut rate = if scheduled < 1.0 { 0.0 } else { scheduled / PAYLOAD_FRACTION };
             if is_slow {
                 rate += reserve_rate(slot, flow);
-            } else {
-                // Without it, a rounding error could reduce the truncated rate by 1 B/s.
-                rate += 1e-6;
+                return OrderedRate::Reserve((rate as u64).max(1));
             }
+            // Without it, a rounding error could reduce the truncated rate by 1 B/s.
+            rate += 1e-6;
             OrderedRate::Rate((rate as u64).max(1))
         };
         flows().zip(&scheduled_rates).map(to_ordered_rate).collect()
@@ -283,8 +284,12 @@ const MIN_RATE_FRACTION: f64 = 0.125;
 
 /// Whether an order only renews the lease.
 fn only_renews_lease(order: &Order) -> bool {
-    let Order { flows, queues, udp_measurements, limits, .. } = order;
-    flows.is_empty() && queues.is_empty() && udp_measurements.is_empty() && limits.is_empty()
+    let Order { flows, queues, udp_measurements, limits, unscheduled, .. } = order;
+    flows.is_empty()
+        && queues.is_empty()
+        && udp_measurements.is_empty()
+        && limits.is_empty()
+        && unscheduled.is_empty()
 }
 
 /// The next power of two, or three quarters of it if that is not below `count`. With exact counts, each new or completed

@@ -25,7 +25,7 @@ pub enum FlowRate {
 impl From<OrderedRate> for FlowRate {
     fn from(rate: OrderedRate) -> FlowRate {
         match rate {
-            OrderedRate::Rate(rate) => FlowRate::BytesPerSecond(rate),
+            OrderedRate::Rate(rate) | OrderedRate::Reserve(rate) => FlowRate::BytesPerSecond(rate),
             OrderedRate::Paused => FlowRate::BytesPerSecond(0),
             OrderedRate::Unlimited | OrderedRate::Removed => FlowRate::Unlimited,
         }

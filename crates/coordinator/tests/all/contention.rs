@@ -27,7 +27,7 @@ fn rates_of<const N: usize>(plane: &mut ControlPlane, ids: [&str; N], now: f64) 
 }
 
 const FULL_RATE: OrderedRate = OrderedRate::Rate(959_192);
-const RESERVE_RATE: OrderedRate = OrderedRate::Rate(9_688);
+const RESERVE_RATE: OrderedRate = OrderedRate::Reserve(9_688);
 
 #[test]
 fn coflows_have_rates_while_they_compete() {

@@ -172,7 +172,8 @@ fn weir_estimates_sizes_from_the_reported_bytes_of_completed_flows() {
         };
         plane.report(0, &report, now);
         for (key, rate) in plane.tick(now).into_iter().flat_map(|(_, order)| order.flows) {
-            if let (Some((_, applied)), OrderedRate::Rate(rate)) = (flows.get_mut(&key), rate) {
+            let (OrderedRate::Rate(rate) | OrderedRate::Reserve(rate)) = rate else { continue };
+            if let Some((_, applied)) = flows.get_mut(&key) {
                 *applied = rate;
             }
         }
@@ -204,7 +205,10 @@ fn orders_follow_the_schedule_and_carry_changes_only() {
     assert_eq!((first.epoch, first.seq, first.is_full), (7, 1, true));
     // One flow waits, so it gets the whole reserve: a hundredth of each port.
     let full_rate = OrderedRate::Rate(959_192);
-    assert_eq!(first.flows, [(flow_key("c1", 0), full_rate), (flow_key("c2", 0), OrderedRate::Rate(9_688))]);
+    assert_eq!(
+        first.flows,
+        [(flow_key("c1", 0), full_rate), (flow_key("c2", 0), OrderedRate::Reserve(9_688))]
+    );
     assert_eq!(order_of(&orders, 1).flows, [(flow_key("c1", 1), full_rate)]);
     // Without changes, orders only renew leases.
     let only_renews = |order: &Order| order.flows.is_empty() && !order.is_full;
@@ -476,7 +480,7 @@ fn flow_without_a_connection_frees_its_ports_after_a_lease() {
         plane.tick(now);
         ["dead", "alive"].map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate)
     };
-    let (full_rate, reserve_rate) = (Some(OrderedRate::Rate(959_192)), Some(OrderedRate::Rate(9_688)));
+    let (full_rate, reserve_rate) = (Some(OrderedRate::Rate(959_192)), Some(OrderedRate::Reserve(9_688)));
     let unlimited = Some(OrderedRate::Unlimited);
     report_flow_of(&mut plane, "alive", 0.002);
     assert_eq!(ordered_rates(&mut plane, 0.002), [full_rate, reserve_rate]);
@@ -521,7 +525,7 @@ fn flows_of_a_reconnected_agent_keep_their_order() {
     let has_order = |plane: &mut ControlPlane, now| {
         plane.tick(now);
         let rates = ["first", "second"].map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate);
-        rates == [Some(OrderedRate::Rate(959_192)), Some(OrderedRate::Rate(9_688))]
+        rates == [Some(OrderedRate::Rate(959_192)), Some(OrderedRate::Reserve(9_688))]
     };
     assert!(has_order(&mut plane, 0.002));
     for reconnected_at in [0.05, 0.12, 0.2] {
@@ -558,7 +562,7 @@ fn restarted_control_plane_sends_equal_orders_within_two_intervals() {
     report_flow(&mut before, 0, flow_key("long", 0), 0.0);
     report_flows(&mut before, (1, 0), 30.0);
     before.tick(30.0);
-    let expected_rates = [Some(OrderedRate::Rate(9_688)), Some(OrderedRate::Rate(959_192))];
+    let expected_rates = [Some(OrderedRate::Reserve(9_688)), Some(OrderedRate::Rate(959_192))];
     assert_eq!(ordered_rates(&before), expected_rates);
     let mut after = restored_plane(2);
     // No host has reported yet.
@@ -603,7 +607,7 @@ fn policy_change_keeps_the_progress_of_coflows() {
     report_sent(&mut plane, 900_000, 1.001);
     let orders = plane.tick(1.001);
     let full_rate = OrderedRate::Rate(959_192);
-    let reserve_rate = OrderedRate::Rate(9_688);
+    let reserve_rate = OrderedRate::Reserve(9_688);
     assert_eq!(orders[0].1.flows, [(flow_key("long", 0), full_rate), (flow_key("short", 0), reserve_rate)]);
     // A policy that needs sizes is refused while a flow has an unknown size.
     let mut unsized_flow = registration(&[(3, 2, 1.0)]);
@@ -702,7 +706,9 @@ fn flows_without_reports_progress_at_their_ordered_rate() {
     let sent_bytes = |plane: &ControlPlane, id: &str| plane.coflow_status(id).unwrap().flows[0].sent_bytes;
     let ordered_rate =
         |plane: &ControlPlane, id: &str| match plane.coflow_status(id).unwrap().flows[0].ordered_rate {
-            Some(OrderedRate::Rate(rate)) => weir_proto::estimate_sent_bytes(rate, 1.0),
+            Some(OrderedRate::Rate(rate) | OrderedRate::Reserve(rate)) => {
+                weir_proto::estimate_sent_bytes(rate, 1.0)
+            }
             other => panic!("{other:?}"),
         };
     // One flow at the port of host 0 gets its rate, the other the reserve. `estimate_sent_bytes` counts payload, and orders

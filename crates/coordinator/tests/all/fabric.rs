@@ -138,7 +138,8 @@ fn live_ccts(policy: &str, topology: &Topology, workload: &Workload) -> Vec<f64>
         for (host, order) in plane.tick(now) {
             applied_seqs[host as usize] = order.seq;
             for (key, rate) in order.flows {
-                if let (OrderedRate::Rate(rate), Some((_, flow))) = (rate, flows.get_mut(&key)) {
+                let (OrderedRate::Rate(rate) | OrderedRate::Reserve(rate)) = rate else { continue };
+                if let Some((_, flow)) = flows.get_mut(&key) {
                     flow.rate = rate;
                 }
             }

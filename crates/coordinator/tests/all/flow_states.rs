@@ -1,7 +1,8 @@
 //! Tests of what the control plane does with the states of flows at their senders.
 
 use weir_coordinator::control_plane::{
-    ControlPlane, FlowProgress, OrderedRate, Registration, Report, SenderState, Transfer,
+    ControlPlane, FlowKey, FlowProgress, OrderedRate, Registration, Report, SenderState, Transfer,
+    UnscheduledReason,
 };
 
 use crate::small_cluster::{HOSTS, INTERVAL, control_plane, flow_key, registration};
@@ -38,8 +39,45 @@ fn ordered_rates<const N: usize>(plane: &ControlPlane, ids: [&str; N]) -> [Optio
     ids.map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate)
 }
 
+#[test]
+fn next_order_says_why_a_reported_gated_flow_is_not_scheduled() {
+    let mut plane = plane_with_coflows(&[], 1e6);
+    plane.register("a", registration(&[(0, 1, 1e6), (1, 0, 1e6), (0, 2, 1e6)]), 0.0).unwrap();
+    plane.register("b", Registration { generation: 2, ..registration(&[(0, 1, 1e6)]) }, 0.0).unwrap();
+    plane.tick(0.0);
+    let key = |coflow: &str, generation, flow| FlowKey { coflow: coflow.into(), generation, flow };
+    let report = |plane: &mut ControlPlane, keys: &[FlowKey], state, gated, now| {
+        let progress = |key: &FlowKey| FlowProgress { key: key.clone(), sent: 0, state, gated, udp: false };
+        let applied = (1, plane.host_statuses()[0].ordered_seq);
+        let flows = keys.iter().map(progress).collect();
+        plane.report(0, &Report { applied, flows, ..Report::default() }, now);
+    };
+    let unscheduled = |plane: &mut ControlPlane, now| {
+        let orders = plane.tick(now).into_iter();
+        orders.filter(|(host, _)| *host == 0).flat_map(|(_, order)| order.unscheduled).collect::<Vec<_>>()
+    };
+    report(&mut plane, &[key("a", 1, 2)], SenderState::Completed, false, 0.001);
+    let reasons = [
+        (key("a", 0, 1), UnscheduledReason::ForeignFlow),
+        (key("a", 0, 3), UnscheduledReason::UnknownFlow),
+        (key("a", 1, 2), UnscheduledReason::Completed),
+        (key("b", 1, 0), UnscheduledReason::FormerRegistration),
+        (key("c", 0, 0), UnscheduledReason::UnknownCoflow),
+    ];
+    let keys: Vec<FlowKey> = reasons.iter().map(|(key, _)| key.clone()).collect();
+    // Flows of this host join the registration by the next order, and programs of other flows receive no reasons.
+    report(&mut plane, &[key("a", 0, 0), key("a", 1, 0)], SenderState::Ready, true, INTERVAL);
+    report(&mut plane, &keys, SenderState::Ready, false, INTERVAL);
+    report(&mut plane, &keys, SenderState::Lost, true, INTERVAL);
+    assert_eq!(unscheduled(&mut plane, INTERVAL), []);
+    report(&mut plane, &keys, SenderState::Ready, true, 1.5 * INTERVAL);
+    assert!(plane.has_changed_flows(), "an early schedule answers");
+    assert_eq!(unscheduled(&mut plane, 1.6 * INTERVAL), reasons);
+    assert_eq!(unscheduled(&mut plane, 2.6 * INTERVAL), []);
+}
+
 const FULL_RATE: OrderedRate = OrderedRate::Rate(959_192);
-const RESERVE_RATE: OrderedRate = OrderedRate::Rate(9_688);
+const RESERVE_RATE: OrderedRate = OrderedRate::Reserve(9_688);
 
 /// Varys gives the second flow the rate with which it ends together with the first one: 10,000 times less. Its socket would send the next
 /// packet seconds after a raise, so a gated flow is paused, and another one shares the reserve.
@@ -58,7 +96,7 @@ fn gated_flow_with_a_very_low_rate_is_paused() {
     };
     assert_eq!(rate_of_second_flow(true), OrderedRate::Paused);
     // The first flow leaves 96 B/s, which come on top of the reserve.
-    assert_eq!(rate_of_second_flow(false), OrderedRate::Rate(9_784));
+    assert_eq!(rate_of_second_flow(false), OrderedRate::Reserve(9_784));
 }
 
 /// A gated flow without a rate is paused, and leaves the reserve to flows that are not gated.
@@ -70,14 +108,14 @@ fn gated_flows_are_paused_instead_of_sharing_the_reserve() {
         ordered_rates(plane, ["a", "b", "c"]).map(Option::unwrap)
     };
     // Both waiting flows share the reserve.
-    assert_eq!(rates(&mut plane, 0.0), [FULL_RATE, OrderedRate::Rate(4_844), OrderedRate::Rate(4_844)]);
+    assert_eq!(rates(&mut plane, 0.0), [FULL_RATE, OrderedRate::Reserve(4_844), OrderedRate::Reserve(4_844)]);
     report(&mut plane, 0, "b", 0, SenderState::Ready, true, INTERVAL);
-    assert_eq!(rates(&mut plane, INTERVAL), [FULL_RATE, OrderedRate::Paused, OrderedRate::Rate(9_688)]);
+    assert_eq!(rates(&mut plane, INTERVAL), [FULL_RATE, OrderedRate::Paused, OrderedRate::Reserve(9_688)]);
     report(&mut plane, 0, "a", 0, SenderState::Ready, true, 2.0 * INTERVAL);
     report(&mut plane, 0, "b", 0, SenderState::Ready, false, 2.0 * INTERVAL);
     assert_eq!(
         rates(&mut plane, 2.0 * INTERVAL),
-        [FULL_RATE, OrderedRate::Rate(4_844), OrderedRate::Rate(4_844)]
+        [FULL_RATE, OrderedRate::Reserve(4_844), OrderedRate::Reserve(4_844)]
     );
 }
 

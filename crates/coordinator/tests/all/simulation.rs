@@ -353,7 +353,7 @@ fn run_simulation(
                 }
                 let equal_share = LINK_RATE / incomplete.len().max(1) as f64;
                 let rate = match agent.lease_state.flow_limit(&key, Duration::from_secs_f64(now)) {
-                    FlowLimit::Rate(rate) => rate as f64,
+                    FlowLimit::Rate(rate) | FlowLimit::Reserve(rate) => rate as f64,
                     _ => equal_share,
                 };
                 let sent = agent.sent_bytes.entry(key.clone()).or_insert(0.0);
@@ -448,7 +448,7 @@ fn run_simulation(
             }
         }
         let ordered_rates = ordered.iter().flatten().filter_map(|(key, rate)| match rate {
-            OrderedRate::Rate(rate) => Some((key, *rate as f64)),
+            OrderedRate::Rate(rate) | OrderedRate::Reserve(rate) => Some((key, *rate as f64)),
             _ => None,
         });
         assert!(ordered_rates.clone().all(|(_, rate)| rate > 0.0), "a flow is ordered a rate of zero");
