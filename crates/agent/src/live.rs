@@ -16,8 +16,8 @@
 //! - `metrics` shows queues and orders to Prometheus.
 //! - `interfaces` applies ordered queues to interfaces, and restores queues that another process removed.
 //!
-//! The end of a flow is reported at once: at `done`, when its connection ends, or at the time at which the rest of its data should have been
-//! sent.
+//! The end of a flow is reported at once: at `done`, when its connection ends, or at the time at which the rest of its data should have
+//! been sent.
 //!
 //! Once an interval, one thread reads the bytes sent, sets the pacing rates that differ, and reports the flows that deviate from
 //! the coordinator's estimate. While no coordinator is connected, it continues to measure; when the lease ends, it removes all

@@ -165,14 +165,14 @@ fn unscheduled_flow_has_a_reason() {
     let bed = Bed::start();
     let flow = |from: &str, to: &str| Flow { from: from.to_owned(), to: to.to_owned(), bytes: None };
     let flows = vec![flow("a", "b"), flow("b", "a")];
-    Coflow::register(&bed.coordinator, "third", &Registration { flows, ..Registration::default() }).unwrap();
+    Coflow::register(&bed.coordinator, "reversed", &Registration { flows, ..Registration::default() }).unwrap();
     let flows = vec![flow("b", "a")];
     Coflow::register(&bed.coordinator, "foreign", &Registration { flows, ..Registration::default() })
         .unwrap();
     for (coflow, flow, expected, help) in [
         ("unregistered", 0, UnscheduledReason::UnknownCoflow, "register the coflow"),
-        ("third", 2, UnscheduledReason::UnknownFlow, "beyond the flows of the registration"),
-        ("third", 1, UnscheduledReason::ForeignFlow, "another host"),
+        ("reversed", 2, UnscheduledReason::UnknownFlow, "beyond the flows of the registration"),
+        ("reversed", 1, UnscheduledReason::ForeignFlow, "another host"),
         ("foreign", 0, UnscheduledReason::ForeignFlow, "another host"),
         ("foreign", 1, UnscheduledReason::UnknownFlow, "beyond the flows of the registration"),
     ] {
