@@ -212,10 +212,8 @@ impl Flow {
         let is_named = lease.names_flow(key);
         let is_waiting = now < self.first_wait.end && !is_named;
         let Some(gate) = &mut self.gate else {
-            let is_limited_at_first = is_waiting
-                && limit == FlowLimit::Unlimited
-                && self.is_tcp()
-                && lease.is_lease_valid(now);
+            let is_limited_at_first =
+                is_waiting && limit == FlowLimit::Unlimited && self.is_tcp() && lease.is_lease_valid(now);
             let first_limit = FlowLimit::Rate(self.first_wait.rate);
             return self.set_limit(if is_limited_at_first { first_limit } else { limit }, leases);
         };

@@ -165,7 +165,8 @@ fn unscheduled_flow_has_a_reason() {
     let bed = Bed::start();
     let flow = |from: &str, to: &str| Flow { from: from.to_owned(), to: to.to_owned(), bytes: None };
     let flows = vec![flow("a", "b"), flow("b", "a")];
-    Coflow::register(&bed.coordinator, "reversed", &Registration { flows, ..Registration::default() }).unwrap();
+    Coflow::register(&bed.coordinator, "reversed", &Registration { flows, ..Registration::default() })
+        .unwrap();
     let flows = vec![flow("b", "a")];
     Coflow::register(&bed.coordinator, "foreign", &Registration { flows, ..Registration::default() })
         .unwrap();
