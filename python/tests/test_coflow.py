@@ -53,6 +53,11 @@ class CoflowTest(Bed):
             small = send_flow(agent, "shuffle", 1, route, b"abc")
             # Wait for the host's order, so that the first byte is paced.
             self.wait_for("a rate", lambda: coordinator.get("/v1/coflows/shuffle")["flows"][0]["rate"] is not None)
+            # A competing coflow, which counts as one with data for a lease: a coflow without competition has no rate.
+            Coflow.register(coordinator, "waiting", [Flow("a", "b")])
+            self.wait_for(
+                "a rate", lambda: coordinator.get("/v1/coflows/shuffle")["flows"][0]["rate"] != "unlimited"
+            )
             began = time.monotonic()
             large = send_flow(agent, "shuffle", 0, route, io.BytesIO(DATA))
             thread.join(30)

@@ -1,5 +1,6 @@
 """Senders that an agent pauses."""
 
+import math
 import os
 import signal
 import socket
@@ -9,7 +10,7 @@ import time
 import unittest
 from typing import List, Optional
 
-from weir import Agent, AgentError, Coflow, Coordinator, Flow, FlowReceiver, FlowSender, Route, SendTimeout, SentFlow, send_flow
+from weir import Agent, AgentError, Coflow, Coordinator, Flow, FlowReceiver, FlowSender, Route, SendTimeout, SentFlow, UnscheduledReason, send_flow
 from weir.gate import PAUSED, AgentMessage, Permission
 
 from .beds import Bed
@@ -131,7 +132,13 @@ class GateTest(unittest.TestCase):
             ("pause c 7 80", AgentMessage(("c", 7), PAUSED, 0.08)),
             ("go c 7 1250", AgentMessage(("c", 7), Permission(rate=1250), None)),
             ("go c 7 free", AgentMessage(("c", 7), Permission(), None)),
-            ("go c 7 free no order", AgentMessage(("c", 7), Permission(reason="no order"), None)),
+            ("go c 7 free no order", AgentMessage(("c", 7), Permission(message="no order"), None)),
+            ("go c 7 free unknown-flow", AgentMessage(("c", 7), Permission(message="unknown-flow"), None)),
+            ("go c 7 free other: no order", AgentMessage(("c", 7), Permission(message="other: no order"), None)),
+            (
+                "go c 7 free unknown-flow: no flow; help: none",
+                AgentMessage(("c", 7), Permission(message="no flow; help: none", reason=UnscheduledReason.UNKNOWN_FLOW), None),
+            ),
             ("renew 80", AgentMessage(None, PAUSED, 0.08)),
         ]:
             self.assertEqual(AgentMessage.parse(text), expected)
@@ -256,7 +263,9 @@ class AgentGateTest(Bed):
 
     def rate_of(self, coflow: str) -> Optional[float]:
         rate = self.coordinator.get(f"/v1/coflows/{coflow}")["flows"][0]["rate"]
-        return None if rate is None else float(rate["bytes_per_second"])
+        if rate is None:
+            return None
+        return math.inf if rate == "unlimited" else float(rate["bytes_per_second"])
 
     def start_flows(self) -> Reading:
         """Starts a flow that takes the link, and one that waits, which is returned."""
@@ -302,9 +311,13 @@ class AgentGateTest(Bed):
             self.agent.mark_done("third", 0)
 
     def test_unscheduled_flow_has_a_reason(self) -> None:
-        Coflow.register(self.coordinator, "known", [Flow("a", "b")])
+        Coflow.register(self.coordinator, "known", [Flow("a", "b"), Flow("b", "a")])
         self.wait_for("an order", lambda: self.rate_of("known") is not None)
-        for coflow, flow, reason in [("unknown", 0, "no order names the coflow"), ("known", 1, "no order names the flow")]:
+        for coflow, flow, reason, help_text in [
+            ("unknown", 0, UnscheduledReason.UNKNOWN_COFLOW, "register the coflow"),
+            ("known", 1, UnscheduledReason.FOREIGN_FLOW, "another host"),
+            ("known", 2, UnscheduledReason.UNKNOWN_FLOW, "beyond the flows of the registration"),
+        ]:
             receiver = self.receiver()
 
             def read() -> None:
@@ -313,6 +326,13 @@ class AgentGateTest(Bed):
 
             thread = threading.Thread(target=read)
             thread.start()
-            sent = send_flow(self.agent, coflow, flow, Route(receiver.address), bytes(1000))
+            sender = FlowSender(coflow, flow, Route(receiver.address), self.agent)
+            sender.write(bytes(1000))
+            sender.flush()
+            # The agent reports the flow within an interval, and the coordinator answers within another one.
+            time.sleep(0.2)
+            sent = sender.finish()
             thread.join(TIMEOUT)
-            self.assertIn(reason, str(sent.unpaced))
+            assert sent.unpaced is not None
+            self.assertIs(sent.unpaced.reason, reason)
+            self.assertIn(help_text, str(sent.unpaced))

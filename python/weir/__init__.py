@@ -40,6 +40,7 @@ from .coordinator import Coordinator, CoordinatorError
 from .flow_receiver import FlowReceiver, IncomingFlow
 from .flow_sender import FlowSender, Route, SendTimeout, SentFlow
 from .flow_tls import FlowTls
+from .gate import UnscheduledReason
 
 __all__ = [
     "Agent",
@@ -59,5 +60,6 @@ __all__ = [
     "Route",
     "SendTimeout",
     "SentFlow",
+    "UnscheduledReason",
     "send_flow",
 ]

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Dict, List, Optional, Tuple
 
-from .gate import AgentMessage, Gate, Permission, Wake
+from .gate import AgentMessage, Gate, Permission, UnscheduledReason, Wake
 
 # Default path of an agent's local socket.
 DEFAULT_SOCKET = "/run/weir/agent.sock"
@@ -25,7 +25,11 @@ MAX_MESSAGE_BYTES = 1024
 
 
 class AgentError(Exception):
-    """The reason why a socket is not paced, or why its flow is not scheduled."""
+    """The reason why a socket is not paced, or why its flow is not scheduled. ``reason`` is the kind of the latter, else None."""
+
+    def __init__(self, message: str, reason: Optional[UnscheduledReason] = None) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Agent:
@@ -103,7 +107,7 @@ class GatedSocket:
             limit = min_bytes
         else:
             # 0 stands for the default of the kernel.
-            limit = free_bytes if permission.reason is None else 0
+            limit = free_bytes if permission.message is None else 0
         self._gate.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, min(limit, (1 << 31) - 1))
         self._limited_permission = permission
 
@@ -121,10 +125,14 @@ class GatedSocket:
 
     def unscheduled(self) -> Optional[AgentError]:
         """Why the flow is not scheduled; None if it is."""
-        reason = self._gate.permission().reason
-        if reason is None:
+        permission = self._gate.permission()
+        if permission.message is None:
             return None
-        return self._error or AgentError(f"the flow is not scheduled: {reason}")
+        return self._error or AgentError(f"the flow is not scheduled: {permission.message}", permission.reason)
+
+    def is_unanswered(self) -> bool:
+        """Whether the coordinator has not answered yet whether it schedules the flow."""
+        return self._gate.permission().reason is UnscheduledReason.UNANSWERED
 
     def close(self) -> None:
         self._connection.remove_gate(self._gate)
@@ -202,11 +210,11 @@ class _Connection:
             replaced = self._gates.get(gate.name)
             self._gates[gate.name] = gate
         if replaced is not None:
-            replaced.set(Permission(reason="another sender of this program replaced it"))
+            replaced.set(Permission.unscheduled("another sender of this program replaced it"))
         try:
             self.request(_open_message(gate), [gate.socket.fileno()])
         except AgentError as error:
-            gate.set(Permission(reason=str(error)))
+            gate.set(Permission.unscheduled(str(error)))
             raise
 
     def remove_gate(self, gate: Gate) -> None:
@@ -293,7 +301,7 @@ class _Connection:
         with self._changed:
             sock, self._socket, self._lease_end = self._socket, None, None
             for gate in self._gates.values():
-                gate.set(Permission(reason="the agent has closed the connection"))
+                gate.set(Permission.unscheduled("the agent has closed the connection"))
             self._changed.notify_all()
         if sock is not None:
             sock.close()
@@ -324,7 +332,7 @@ class _Connection:
             try:
                 _check_answer(text)
             except AgentError as error:
-                gate.set(Permission(reason=str(error)))
+                gate.set(Permission.unscheduled(str(error)))
 
     def _next_gate(self, sock: socket.socket) -> Optional[Gate]:
         """The next gate whose socket was not handed over over this connection. Without one, requests use the connection from now on."""

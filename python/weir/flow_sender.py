@@ -52,6 +52,9 @@ EXPLANATIONS = {
     "replaced": " (another sender sent the flow, the receiver's program closed it, or the program received it before)",
 }
 
+# The maximum wait at the end of a short flow for the coordinator's answer about it.
+MAX_ANSWER_WAIT = 0.05
+
 # The limits of data that the kernel has not sent, in bytes: a paused sender cannot take this data back. At a rate, the limit is what the
 # flow sends in a time, and at least the minimum.
 MIN_UNSENT_BYTES = 24 << 10
@@ -257,11 +260,25 @@ class FlowSender:
         while self._window.acked < self._window.end:
             self._drive(may_wait=True)
         if self._gate is not None:
+            self._wait_for_answer(self._gate)
             # Without this, the end of the connection would be a failure of the flow to the agent.
             self._gate.mark_done()
             self._sent = SentFlow(self._sent.bytes, self._gate.unscheduled())
         self._disconnect()
         return self._sent
+
+    def _wait_for_answer(self, gate: GatedSocket) -> None:
+        """Waits until the coordinator has answered whether it schedules the flow, which may have ended before. The flow has arrived in any
+        case."""
+        end = time.monotonic() + MAX_ANSWER_WAIT
+        if self._call_end is not None:
+            end = min(end, self._call_end)
+        while True:
+            self._wake.reset()
+            left = end - time.monotonic()
+            if left <= 0 or self._wake.is_cancelled or not gate.is_unanswered():
+                return
+            self._wake.wait(left)
 
     def cancel(self) -> None:
         """Makes the current call, in another thread, and all later ones raise :class:`ConnectionAbortedError`. The receiver gets an error."""

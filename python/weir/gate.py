@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import select
 import socket
@@ -14,14 +15,51 @@ from typing import Optional, Tuple
 MIN_IDLE_INTERVAL = 0.005
 
 
+class UnscheduledReason(enum.Enum):
+    """Why a flow is not scheduled."""
+
+    UNKNOWN_COFLOW = "unknown-coflow"
+    """No coflow with this id was registered when the socket was handed over."""
+    UNKNOWN_FLOW = "unknown-flow"
+    """The index is beyond the flows of the registration."""
+    FOREIGN_FLOW = "foreign-flow"
+    """By the registration, another host sends the flow."""
+    FORMER_REGISTRATION = "former-registration"
+    """The coflow was removed and registered again since the socket was handed over."""
+    COMPLETED = "completed"
+    """The flow has completed."""
+    ENDED = "ended"
+    """The coordinator no longer schedules the flow."""
+    UNANSWERED = "unanswered"
+    """The flow ended before the coordinator answered whether it schedules the flow."""
+    NO_ORDER = "no-order"
+    """The agent has no valid order of a coordinator."""
+    OTHER = "other"
+    """Another reason, such as the end of the connection to the agent."""
+
+
 @dataclass(frozen=True)
 class Permission:
     """What the agent lets a sender do: nothing while it is paused; else write, at ``rate`` bytes of packets per second if there is one.
-    ``reason`` is why the flow is not scheduled, if it is not."""
+    ``message`` is why the flow is not scheduled, if it is not, and ``reason`` the kind of reason."""
 
     is_paused: bool = False
     rate: Optional[int] = None
-    reason: Optional[str] = None
+    message: Optional[str] = None
+    reason: UnscheduledReason = UnscheduledReason.OTHER
+
+    @classmethod
+    def unscheduled(cls, text: str) -> Permission:
+        """Writing without a rate, for the reason in a text of an agent or another one. An unknown code belongs to the message."""
+        code, separator, message = text.partition(": ")
+        try:
+            reason = UnscheduledReason(code)
+        except ValueError:
+            reason = UnscheduledReason.OTHER
+        # Only agents send codes, and never that of other reasons.
+        if not separator or reason is UnscheduledReason.OTHER:
+            return cls(message=text)
+        return cls(message=message, reason=reason)
 
 
 PAUSED = Permission(is_paused=True)
@@ -48,7 +86,8 @@ class AgentMessage:
             return cls((coflow, int(flow)), PAUSED, int(value) / 1000)
         word, _, reason = value.partition(" ")
         if command == "go" and word == "free":
-            return cls((coflow, int(flow)), Permission(reason=reason or None), None)
+            permission = Permission.unscheduled(reason) if reason else Permission()
+            return cls((coflow, int(flow)), permission, None)
         if command == "go" and value.isdecimal():
             return cls((coflow, int(flow)), Permission(rate=int(value)), None)
         return None
@@ -102,7 +141,7 @@ class Gate:
         self.connection = 0
         self._wake = wake
         self._lock = threading.Lock()
-        self._permission = Permission(reason="the agent does not have the socket")
+        self._permission = Permission.unscheduled("the agent does not have the socket")
         self._has_lease_ended = False
         # What the sender has told the agent about its data, and when; None if the agent may not know.
         self._told: Optional[Tuple[bool, float]] = None
@@ -131,7 +170,7 @@ class Gate:
         """What the sender may do now."""
         with self._lock:
             if self._permission.is_paused and self._has_lease_ended:
-                return Permission(reason="the agent has not renewed the pause in time")
+                return Permission.unscheduled("the agent has not renewed the pause in time")
             return self._permission
 
     def begin_connection(self, connection: int) -> None:

@@ -27,9 +27,6 @@ use crate::htb::MAX_SERVICES;
 /// How long weights that are not guaranteed hold after the last order. The lease applies if it is longer.
 pub const WEIGHT_LEASE: Duration = Duration::from_secs(30);
 
-/// Rates below this fraction of the link may be shares of the reserve.
-const MAX_RESERVE_FRACTION: f64 = 0.05;
-
 /// Why an order is refused. Each message completes "order N is refused: ...".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RefusalReason {
@@ -115,6 +112,8 @@ pub enum FlowLimit {
     Unlimited,
     /// At most this many bytes of packets with headers per second.
     Rate(u64),
+    /// At most this many, and nothing for programs that write while the agent allows it: a share of the reserve.
+    Reserve(u64),
     /// Nothing. Only for programs that write while the agent allows it.
     Paused,
 }
@@ -154,6 +153,7 @@ impl LeaseState {
         for (key, ordered_rate) in order.flows {
             match ordered_rate {
                 OrderedRate::Rate(rate) => self.flows.insert(key, FlowLimit::Rate(rate)),
+                OrderedRate::Reserve(rate) => self.flows.insert(key, FlowLimit::Reserve(rate)),
                 OrderedRate::Unlimited => self.flows.insert(key, FlowLimit::Unlimited),
                 OrderedRate::Paused => self.flows.insert(key, FlowLimit::Paused),
                 OrderedRate::Removed => self.flows.remove(&key),
@@ -212,10 +212,10 @@ impl LeaseState {
         if order.limits.windows(2).any(|pair| limit_key(&pair[0]) >= limit_key(&pair[1])) {
             return Err(RefusalReason::Unsorted);
         }
-        let max_link_rate = self.link_rates.iter().map(|link| link.get()).fold(0.0, f64::max);
+        let max_link_rate = self.max_link_rate();
         let flow_rates = order.flows.iter().map(|(_, rate)| *rate);
         for ordered_rate in flow_rates.chain(order.limits.iter().map(|limit| limit.rate)) {
-            if let OrderedRate::Rate(rate) = ordered_rate
+            if let OrderedRate::Rate(rate) | OrderedRate::Reserve(rate) = ordered_rate
                 && (rate == 0 || rate as f64 > max_link_rate)
             {
                 return Err(RefusalReason::Rate);
@@ -264,10 +264,9 @@ impl LeaseState {
         self.flows.get(key).copied().filter(|_| self.is_lease_valid(now)).unwrap_or_default()
     }
 
-    /// Whether a rate may be a share of the reserve, which is for flows that wait.
-    pub fn is_low(&self, rate: u64) -> bool {
-        let max_link_rate = self.link_rates.iter().map(|link| link.get()).fold(0.0, f64::max);
-        (rate as f64) < MAX_RESERVE_FRACTION * max_link_rate
+    /// The rate of the fastest link, in bytes per second.
+    pub fn max_link_rate(&self) -> f64 {
+        self.link_rates.iter().map(|link| link.get()).fold(0.0, f64::max)
     }
 
     /// Whether the orders name a flow, also after the end of the lease: the coordinator knows it, and it has not completed.
@@ -284,7 +283,7 @@ impl LeaseState {
     pub fn rates(&self, now: Duration) -> impl Iterator<Item = (&FlowKey, u64)> {
         let flows = self.is_lease_valid(now).then_some(&self.flows).into_iter().flatten();
         flows.filter_map(|(key, limit)| match limit {
-            FlowLimit::Rate(rate) => Some((key, *rate)),
+            FlowLimit::Rate(rate) | FlowLimit::Reserve(rate) => Some((key, *rate)),
             FlowLimit::Unlimited | FlowLimit::Paused => None,
         })
     }

@@ -6,6 +6,7 @@
 //! - `local_socket` receives the sockets of flows from programs.
 //! - `flows` paces these sockets, and measures their progress.
 //! - `program_demand` finds flows whose programs write less than the rates of the flows.
+//! - `end_events` notices the ends of connections between two measurements.
 //! - `gates` pushes to programs which of their flows may send.
 //! - `socket` sets and reads socket options.
 //! - [`load_generator`] simulates many agents to measure coordinators.
@@ -16,7 +17,7 @@
 //! - `metrics` shows queues and orders to Prometheus.
 //! - `interfaces` applies ordered queues to interfaces, and restores queues that another process removed.
 //!
-//! The end of a flow is reported at once: at `done`, or at the time at which the written data of a socket that was shut down should have
+//! The end of a flow is reported at once: at `done`, when its connection ends, or at the time at which the rest of its data should have
 //! been sent.
 //!
 //! Once an interval, one thread reads the bytes sent, sets the pacing rates that differ, and reports the flows that deviate from
@@ -27,10 +28,13 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::spawn_blocking;
@@ -46,6 +50,7 @@ use crate::traffic::{SocketLeases, Traffic, monotonic_now};
 
 mod coordinator_stream;
 mod demands;
+mod end_events;
 pub mod endpoint;
 mod flows;
 mod gates;
@@ -206,8 +211,12 @@ impl AgentState {
         let generation = self.lease.newest_generation(&coflow).unwrap_or(0);
         let key = FlowKey { coflow, generation, flow };
         let now = self.now();
+        let is_waiting = handed_over.is_gated && !self.lease.names_flow(&key);
         self.flows.open(key, handed_over, &self.lease, now, self.is_link_shaped)?;
         self.update_watchdog();
+        if is_waiting {
+            self.report_wake.notify_one();
+        }
         Ok(())
     }
 
@@ -295,6 +304,7 @@ impl AgentState {
         let ended = order.flows.iter().filter(|(_, rate)| *rate == OrderedRate::Removed);
         let ended_flows: Vec<FlowKey> = ended.map(|(key, _)| key.clone()).collect();
         let (now, udp_measurements) = (self.now(), std::mem::take(&mut order.udp_measurements));
+        let unscheduled = std::mem::take(&mut order.unscheduled);
         let has_limits = order.is_full || !order.limits.is_empty();
         let names_flows = order.is_full || !order.flows.is_empty();
         let (epoch, seq) = (order.epoch, order.seq);
@@ -303,6 +313,7 @@ impl AgentState {
         match refusal {
             None => {
                 ended_flows.iter().for_each(|key| self.flows.report_delta.confirm_end(key));
+                self.flows.set_unscheduled(unscheduled);
                 if names_flows {
                     self.flows.join_generations(&self.lease);
                 }
@@ -564,6 +575,7 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
     let mut last_report = Instant::now();
     let report_wake = Arc::clone(&shared.lock().report_wake);
     let (flow_end, mut next_end) = (Arc::clone(&shared.lock().flow_end), None);
+    let end_events = shared.lock().flows.end_events_file().and_then(watch_file);
     loop {
         tokio::select! {
             biased;
@@ -605,13 +617,13 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
                 }
                 if last_repeat.elapsed() >= REPEAT_INTERVAL {
                     last_repeat = Instant::now();
-                    host.flows.report_delta.report_unconfirmed(|key| host.lease.names_flow(key));
+                    host.flows.report_unconfirmed(&host.lease);
                 }
                 last_report = Instant::now();
                 next_end = host.flows.next_end();
                 host.send_report(reports.as_ref(), interval);
             }
-            () = wait_for_end(&flow_end, next_end) => {
+            () = wait_for_end(&flow_end, next_end, end_events.as_ref()) => {
                 let mut host = shared.lock();
                 let has_ended = host.flows.measure_ending();
                 next_end = host.flows.next_end();
@@ -629,8 +641,28 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
     }
 }
 
-/// Waits until a program has ended a flow, or until the estimated end of a flow whose program has written all data.
-async fn wait_for_end(flow_end: &Notify, next_end: Option<Duration>) {
+/// Lets the runtime wait until a file is readable; none if it cannot.
+#[expect(
+    deprecated,
+    reason = "the descriptor is owned until the end of the registration, which the safe function cannot know of all types"
+)]
+fn watch_file(file: OwnedFd) -> Option<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(file, Interest::READABLE).ok()
+}
+
+/// Waits until a program has ended a flow, the kernel signals the end of a connection, or the estimated end of a flow whose program has
+/// written all data.
+async fn wait_for_end(flow_end: &Notify, next_end: Option<Duration>, end_events: Option<&AsyncFd<OwnedFd>>) {
+    let end_event = async {
+        match end_events {
+            // Without events, the next measurement finds the end.
+            Some(events) => match events.readable().await {
+                Ok(mut guard) => guard.clear_ready(),
+                Err(_) => std::future::pending().await,
+            },
+            None => std::future::pending().await,
+        }
+    };
     let estimated_end = async {
         match next_end {
             Some(next_end) => sleep(next_end).await,
@@ -639,6 +671,7 @@ async fn wait_for_end(flow_end: &Notify, next_end: Option<Duration>) {
     };
     tokio::select! {
         () = flow_end.notified() => {}
+        () = end_event => {}
         () = estimated_end => {}
     }
 }

@@ -30,6 +30,8 @@ pub struct OpenFlow {
     pub state: SenderState,
     /// Whether its program writes only while the agent allows it.
     pub is_gated: bool,
+    /// Whether it uses UDP.
+    pub is_udp: bool,
     /// What its program writes, in bytes per second, if that is less than the rate of the flow.
     pub demand: Option<u64>,
 }
@@ -46,7 +48,7 @@ impl ReportedState {
     /// of the change.
     fn is_outdated(&self, current: &ReportedState) -> bool {
         let (last, flow) = (&self.flow, &current.flow);
-        let FlowLimit::Rate(rate) = last.limit else { return last != flow };
+        let (FlowLimit::Rate(rate) | FlowLimit::Reserve(rate)) = last.limit else { return last != flow };
         if (OpenFlow { sent: flow.sent, ..*last }) != *flow {
             return true;
         }
@@ -129,8 +131,8 @@ impl ReportDelta {
             let is_due = last.is_none_or(|last| last.is_outdated(&current) && is_named(key));
             if progress.len() < MAX_REPORTED_FLOWS && is_due {
                 *last = Some(current);
-                let OpenFlow { sent, state, is_gated: gated, demand, .. } = flow;
-                progress.push(FlowProgress { key: key.clone(), sent, state, gated, demand });
+                let OpenFlow { sent, state, is_gated: gated, is_udp: udp, demand, .. } = flow;
+                progress.push(FlowProgress { key: key.clone(), sent, state, gated, udp, demand });
             }
         }
         for (key, flow) in &mut self.ended_flows {
@@ -204,7 +206,14 @@ mod tests {
     #[test]
     fn flow_at_its_ordered_rate_is_not_reported() {
         let state = |sent, limit, ms| ReportedState {
-            flow: OpenFlow { sent, limit, state: SenderState::Ready, is_gated: false, demand: None },
+            flow: OpenFlow {
+                sent,
+                limit,
+                state: SenderState::Ready,
+                is_gated: false,
+                is_udp: false,
+                demand: None,
+            },
             time: Duration::from_millis(ms),
         };
         // 1000 full packets a second.
@@ -236,6 +245,7 @@ mod tests {
             limit: FlowLimit::Rate(1_514_000),
             state: SenderState::Ready,
             is_gated: false,
+            is_udp: false,
             demand: None,
         };
         let at_start = |flow| ReportedState { flow, time: Duration::ZERO };
@@ -254,6 +264,7 @@ mod tests {
             limit: FlowLimit::Unlimited,
             state: SenderState::Ready,
             is_gated: false,
+            is_udp: false,
             demand: None,
         };
         report_delta.open_flow(key(0));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::agent_connection::AgentConnection;
-use crate::gate::{Gate, Permission};
+use crate::gate::{Gate, Permission, Unscheduled};
 use crate::wake::Wake;
 
 /// Why a request to the agent failed, or why a flow is not scheduled.
@@ -21,9 +21,55 @@ pub enum AgentError {
     /// The answer has an unexpected form.
     #[error("agent: unexpected answer `{0}`; expected `ok`, or `no: ` and a reason")]
     UnexpectedAnswer(String),
-    /// The agent has the socket, but no rate for the flow, for this reason.
-    #[error("agent: the flow is not scheduled: {0}")]
-    Unscheduled(String),
+    /// The agent has the socket, but no rate for the flow.
+    #[error("agent: the flow is not scheduled: {message}")]
+    Unscheduled {
+        /// The reason.
+        reason: UnscheduledReason,
+        /// The reason as a text, with what to do.
+        message: String,
+    },
+}
+
+/// Why a flow is not scheduled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnscheduledReason {
+    /// No coflow with this id was registered when the socket was handed over.
+    UnknownCoflow,
+    /// The index is beyond the flows of the registration.
+    UnknownFlow,
+    /// By the registration, another host sends the flow.
+    ForeignFlow,
+    /// The coflow was removed and registered again since the socket was handed over.
+    FormerRegistration,
+    /// The flow has completed.
+    Completed,
+    /// The coordinator no longer schedules the flow.
+    Ended,
+    /// The flow ended before the coordinator answered whether it schedules the flow.
+    Unanswered,
+    /// The agent has no valid order of a coordinator.
+    NoOrder,
+    /// Another reason, such as the end of the connection to the agent.
+    Other,
+}
+
+impl UnscheduledReason {
+    /// Parses the code before the message of an agent.
+    pub(crate) fn parse(code: &str) -> Option<UnscheduledReason> {
+        Some(match code {
+            "unknown-coflow" => UnscheduledReason::UnknownCoflow,
+            "unknown-flow" => UnscheduledReason::UnknownFlow,
+            "foreign-flow" => UnscheduledReason::ForeignFlow,
+            "former-registration" => UnscheduledReason::FormerRegistration,
+            "completed" => UnscheduledReason::Completed,
+            "ended" => UnscheduledReason::Ended,
+            "unanswered" => UnscheduledReason::Unanswered,
+            "no-order" => UnscheduledReason::NoOrder,
+            _ => return None,
+        })
+    }
 }
 
 /// A connection to the agent of this host. Any thread may use it.
@@ -100,6 +146,12 @@ impl GatedSocket<'_> {
         self.gate.permission()
     }
 
+    /// Whether the coordinator has not answered yet whether it schedules the flow.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        let reason = UnscheduledReason::Unanswered;
+        matches!(self.gate.permission(), Permission::Free(Some(unscheduled)) if unscheduled.reason == reason)
+    }
+
     /// Tells the agent whether the sender has data that the kernel does not have, if the agent has to learn it.
     pub(crate) fn tell(&self, has_data: bool) {
         if self.gate.must_tell(has_data) {
@@ -116,8 +168,8 @@ impl GatedSocket<'_> {
     /// Why the flow is not scheduled; none if it is.
     pub(crate) fn unscheduled(&mut self) -> Option<AgentError> {
         match self.gate.permission() {
-            Permission::Free(Some(reason)) => {
-                Some(self.error.take().unwrap_or(AgentError::Unscheduled(reason)))
+            Permission::Free(Some(Unscheduled { reason, message })) => {
+                Some(self.error.take().unwrap_or(AgentError::Unscheduled { reason, message }))
             }
             Permission::Free(None) | Permission::Rate(_) | Permission::Paused => None,
         }

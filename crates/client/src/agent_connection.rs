@@ -173,10 +173,10 @@ impl AgentConnection {
         let replaced = state.gates.insert((gate.coflow.clone(), gate.flow), Arc::clone(gate));
         drop(state);
         if let Some(replaced) = replaced {
-            replaced.set(Permission::Free(Some("another sender of this program replaced it".to_owned())));
+            replaced.set(Permission::unscheduled("another sender of this program replaced it"));
         }
         self.request(&open_message(gate), &[gate.as_fd()])
-            .inspect_err(|error| gate.set(Permission::Free(Some(error.to_string()))))
+            .inspect_err(|error| gate.set(Permission::unscheduled(error.to_string())))
     }
 
     /// Forgets a gate.
@@ -278,7 +278,7 @@ impl AgentConnection {
         let mut state = self.lock();
         (state.socket, state.lease_end) = (None, None);
         for gate in state.gates.values() {
-            gate.set(Permission::Free(Some("the agent has closed the connection".to_owned())));
+            gate.set(Permission::unscheduled("the agent has closed the connection"));
         }
         self.changed.notify_all();
     }
@@ -303,7 +303,7 @@ impl AgentConnection {
                 }
             };
             if let Err(error) = answer {
-                gate.set(Permission::Free(Some(error.to_string())));
+                gate.set(Permission::unscheduled(error.to_string()));
             }
         }
         Ok(())

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::gate::Permission;
+use crate::agent::UnscheduledReason;
+use crate::gate::{Permission, Unscheduled};
 
 /// A message of the agent.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,9 +45,17 @@ fn parse_push(text: &str) -> Option<AgentMessage<'_>> {
 fn parse_permission(value: &str) -> Option<Permission> {
     match value.split_once(' ') {
         None if value == "free" => Some(Permission::Free(None)),
-        Some(("free", reason)) => Some(Permission::Free(Some(reason.to_owned()))),
+        Some(("free", text)) => Some(Permission::Free(Some(parse_unscheduled(text)))),
         _ => value.parse().ok().map(Permission::Rate),
     }
+}
+
+/// Parses the code of a reason and its message. An unknown code belongs to the message.
+fn parse_unscheduled(text: &str) -> Unscheduled {
+    let known = text.split_once(": ").and_then(|(code, message)| {
+        Some(Unscheduled { reason: UnscheduledReason::parse(code)?, message: message.to_owned() })
+    });
+    known.unwrap_or_else(|| Unscheduled::other(text))
 }
 
 #[cfg(test)]
@@ -57,12 +66,23 @@ mod tests {
     fn messages_are_permissions_renewals_or_answers() {
         let permission =
             |permission, lease| AgentMessage::Permission { coflow: "c", flow: 7, permission, lease };
-        let free = |reason: Option<&str>| permission(Permission::Free(reason.map(str::to_owned)), None);
+        let free = |reason: Option<Unscheduled>| permission(Permission::Free(reason), None);
+        let unknown = Unscheduled {
+            reason: UnscheduledReason::UnknownCoflow,
+            message: "no coflow; help: register".to_owned(),
+        };
         let lease = Duration::from_millis(80);
         assert_eq!(AgentMessage::parse("pause c 7 80"), permission(Permission::Paused, Some(lease)));
         assert_eq!(AgentMessage::parse("go c 7 1250"), permission(Permission::Rate(1250), None));
         assert_eq!(AgentMessage::parse("go c 7 free"), free(None));
-        assert_eq!(AgentMessage::parse("go c 7 free no order"), free(Some("no order")));
+        assert_eq!(
+            AgentMessage::parse("go c 7 free unknown-coflow: no coflow; help: register"),
+            free(Some(unknown))
+        );
+        for other in ["no order", "new-code: no order", "unknown-flow"] {
+            let message = format!("go c 7 free {other}");
+            assert_eq!(AgentMessage::parse(&message), free(Some(Unscheduled::other(other))));
+        }
         assert_eq!(AgentMessage::parse("renew 80"), AgentMessage::Renewal(lease));
         for answer in [
             "ok",

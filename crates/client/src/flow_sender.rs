@@ -23,6 +23,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of bytes of lines that are read at a time.
 const READ_BYTES: usize = 16 << 10;
 
+/// The maximum wait at the end of a short flow for the coordinator's answer about it.
+const MAX_ANSWER_WAIT: Duration = Duration::from_millis(50);
+
 /// The limits of data that the kernel has not sent (`TCP_NOTSENT_LOWAT`), in bytes: a paused sender cannot take this data back. At a
 /// rate, the limit is what the flow sends in `UNSENT_TIME`, and at least the minimum.
 const MIN_UNSENT_BYTES: u64 = 24 << 10;
@@ -195,6 +198,7 @@ impl<'a> FlowSender<'a> {
             self.drive(true)?;
         }
         if let Some(gate) = self.connection.as_mut().and_then(|connection| connection.gate.as_mut()) {
+            wait_for_answer(gate, &self.wake, self.call_end);
             // Without this, the end of the connection would be a failure of the flow to the agent.
             gate.mark_done();
             self.sent.unpaced = gate.unscheduled();
@@ -371,6 +375,20 @@ impl<'a> FlowSender<'a> {
             self.connection = Some(connection);
         }
         Ok(())
+    }
+}
+
+/// Waits until the coordinator has answered whether it schedules a flow, which may have ended before. The flow has arrived in any case.
+fn wait_for_answer(gate: &GatedSocket<'_>, wake: &Wake, call_end: Option<Instant>) {
+    let end = Instant::now() + MAX_ANSWER_WAIT;
+    let end = call_end.map_or(end, |call_end| call_end.min(end));
+    loop {
+        wake.reset();
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || wake.is_cancelled() || !gate.is_unanswered() {
+            return;
+        }
+        wake.wait(left);
     }
 }
 

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::agent::UnscheduledReason;
 use crate::wake::Wake;
 
 /// The minimum time between the messages `data` and `idle`. The agent also measures how much data the kernel has.
@@ -17,7 +18,28 @@ pub(crate) enum Permission {
     /// The sender writes, at this rate in bytes of packets per second.
     Rate(u64),
     /// The sender writes without a rate. The reason why the flow is not scheduled, unless it is.
-    Free(Option<String>),
+    Free(Option<Unscheduled>),
+}
+
+/// Why a flow is not scheduled, and the message with what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unscheduled {
+    pub(crate) reason: UnscheduledReason,
+    pub(crate) message: String,
+}
+
+impl Permission {
+    /// Writing without a rate, for a reason that is no answer of an agent.
+    pub(crate) fn unscheduled(message: impl Into<String>) -> Permission {
+        Permission::Free(Some(Unscheduled::other(message)))
+    }
+}
+
+impl Unscheduled {
+    /// A reason that is no answer of an agent.
+    pub(crate) fn other(message: impl Into<String>) -> Unscheduled {
+        Unscheduled { reason: UnscheduledReason::Other, message: message.into() }
+    }
 }
 
 /// What a sender has told the agent about its data.
@@ -52,7 +74,7 @@ struct GateState {
 impl Gate {
     /// A gate that is open until the agent has the socket.
     pub(crate) fn new(coflow: &str, flow: u32, socket: OwnedFd, wake: Arc<Wake>) -> Gate {
-        let permission = Permission::Free(Some("the agent does not have the socket".to_owned()));
+        let permission = Permission::unscheduled("the agent does not have the socket");
         let state = Mutex::new(GateState { permission, told: None, has_lease_ended: false, connection: 0 });
         Gate { coflow: coflow.to_owned(), flow, socket, wake, state }
     }
@@ -85,7 +107,7 @@ impl Gate {
         let state = self.lock();
         match state.permission {
             Permission::Paused if state.has_lease_ended => {
-                Permission::Free(Some("the agent has not renewed the pause in time".to_owned()))
+                Permission::unscheduled("the agent has not renewed the pause in time")
             }
             _ => state.permission.clone(),
         }

@@ -103,7 +103,7 @@ mod gate;
 mod wake;
 
 #[cfg(target_os = "linux")]
-pub use agent::{Agent, AgentError};
+pub use agent::{Agent, AgentError, UnscheduledReason};
 #[cfg(target_os = "linux")]
 pub use application::{Application, Connection};
 #[cfg(target_os = "linux")]

@@ -273,7 +273,7 @@ fn measure(mode: Mode, flows: u32, rate: u64) -> ExampleResult<Vec<[f64; 2]>> {
     let waiting = match mode {
         Mode::Library => OrderedRate::Paused,
         Mode::HandedOver => {
-            OrderedRate::Rate(((RESERVE * rate as f64 / f64::from(flows.max(2) - 1)) as u64).max(1))
+            OrderedRate::Reserve(((RESERVE * rate as f64 / f64::from(flows.max(2) - 1)) as u64).max(1))
         }
     };
     orders.send((0..flows).map(|flow| (flow, waiting)).collect());

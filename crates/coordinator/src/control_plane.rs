@@ -23,6 +23,9 @@
 //! - *No zero rate.* A flow without a rate in the schedule, or with a very low one, gets its share of [`Settings::reserve`] of its links.
 //!   The engine does not schedule this reserve, so connections stay alive and no link exceeds its capacity. A gated flow, whose program
 //!   writes only while the agent allows it (the paper's `datasend()`), is paused instead.
+//! - *No limit without competition.* A TCP flow that competes with no other coflow and no service is unlimited, whatever the policy
+//!   decides: a limit would delay it, and no flow waits for the unused bandwidth. UDP flows keep their rates, from which their progress is
+//!   estimated.
 //! - *Leases.* Each order carries the epoch of its coordinator, a sequence number and a lease. A host gets an order when one of
 //!   its flows, queues or limits changes, and at least once every quarter of the lease and every second. A host that confirms
 //!   none of the recent orders gets a full order. The flows of a host without a report for one lease count as flows without data
@@ -44,6 +47,7 @@ use crate::quota::UsageByService;
 use crate::values::WEIGHT_RANGE;
 
 mod allocator;
+mod contention;
 mod flow_demands;
 mod history;
 mod link_rates;
@@ -67,7 +71,7 @@ pub use request::{Refusal, Registration, Transfer, UnknownName};
 pub use status::{CoflowStatus, CoflowSummary, FlowAllocation, FlowStatus, HostStatus};
 pub use weir_proto::{
     Conflict, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues,
-    RefusedOrders, Report, RestoredObjects, SenderState, UdpFlow, UdpMeasurement,
+    RefusedOrders, Report, RestoredObjects, SenderState, UdpFlow, UdpMeasurement, UnscheduledReason,
 };
 
 /// Size of a flow with an unknown size, in bytes: more than any flow sends, and small enough for sums of sizes.
@@ -189,6 +193,8 @@ struct Host {
     confirmation_wait_start: f64,
     /// Flows that the next order removes: earlier orders gave the agent their rates.
     flows_to_remove: Vec<FlowKey>,
+    /// Reported flows that are not scheduled, for the next order; at most [`weir_proto::MAX_REPORTED_FLOWS`].
+    unscheduled: BTreeMap<FlowKey, UnscheduledReason>,
     /// Number of flows that it sends, active or completed.
     flow_count: usize,
     /// Queues of its links by link number, each with whether an order with the queues was sent.
@@ -224,6 +230,8 @@ struct Flow {
     engine_index: u32,
     /// Bytes sent by the last report, and the time of the report; `None` before the first report.
     last_report: Option<(f64, f64)>,
+    /// The bytes of the last report, also if they were rejected.
+    reported_bytes: u64,
     /// Bytes sent at the time `estimated_at`: the reported bytes, plus the estimated progress since the report.
     sent_bytes: f64,
     estimated_at: f64,
@@ -234,6 +242,8 @@ struct Flow {
     ordered_rate: Option<OrderedRate>,
     /// Whether its program writes only while the agent allows it, by the last report.
     is_gated: bool,
+    /// Whether it uses UDP, by the last report.
+    is_udp: bool,
     /// Its state by the last report.
     state: SenderState,
     /// What its program writes by the last report, in bytes per second, if that is less than the rate of the flow.
@@ -264,12 +274,14 @@ impl Flow {
             transfer,
             engine_index: 0,
             last_report: None,
+            reported_bytes: 0,
             sent_bytes: 0.0,
             estimated_at: 0.0,
             is_completed: false,
             grace_end: Some(grace_end),
             ordered_rate: None,
             is_gated: false,
+            is_udp: false,
             state: SenderState::Ready,
             demand: None,
             sent_before_restart: 0,
@@ -295,11 +307,16 @@ impl Flow {
     /// The bytes that the flow sends at its ordered rate from the last call until `now`, which the reports have not confirmed.
     fn advance_estimate(&mut self, now: f64) -> f64 {
         let seconds = now - std::mem::replace(&mut self.estimated_at, now);
-        let Some(OrderedRate::Rate(rate)) = self.ordered_rate.filter(|_| self.has_data(now)) else {
-            return 0.0;
+        let (bytes, unconfirmed_bytes) = match self.ordered_rate.filter(|_| self.has_data(now)) {
+            Some(OrderedRate::Rate(rate) | OrderedRate::Reserve(rate)) => {
+                let bytes = estimate_sent_bytes(rate, seconds);
+                (bytes, bytes)
+            }
+            // Agents report all bytes of TCP flows without a rate.
+            Some(OrderedRate::Unlimited) if !self.is_udp => (0.0, MIN_UNCONFIRMED_BYTES * seconds),
+            _ => return 0.0,
         };
-        let bytes = estimate_sent_bytes(rate, seconds);
-        self.unconfirmed_bytes += bytes;
+        self.unconfirmed_bytes += unconfirmed_bytes;
         self.unconfirmed_seconds += seconds;
         if self.unconfirmed_bytes > MIN_UNCONFIRMED_BYTES
             && self.unconfirmed_seconds > MAX_UNCONFIRMED_SECONDS

@@ -300,7 +300,7 @@ pub const POLICIES: &[PolicyEntry] = &[
                 "backfill=missed",
                 "D4: work conservation serves the `missed` coflows, or `all`: the admitted ones too, after all queues",
             ),
-            ("requeue=on", "estimate the remaining bytes by the median of completed flows (4.3)"),
+            ("requeue=off", "estimate the remaining bytes by the median of completed flows (4.3) (`on`)"),
             ("contention=queue", "contention counts coflows of the same `queue`, or `all`"),
             (
                 "available=any",

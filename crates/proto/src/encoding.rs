@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::order::{
     Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues, Report,
-    SenderState, UdpFlow, UdpMeasurement, UnclassifiedShare, is_id,
+    SenderState, UdpFlow, UdpMeasurement, UnclassifiedShare, UnscheduledReason, is_id,
 };
 use crate::{
     Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS_PER_HOST, MAX_OBSERVED, MAX_QUEUES,
@@ -131,6 +131,11 @@ pub(crate) fn check_increasing(list: &'static str, numbers: &[u32]) -> Result<()
     if is_increasing { Ok(()) } else { Err(MessageError::Unsorted(list)) }
 }
 
+/// The names or ids of a list, which have a space between two.
+fn names(list: &str) -> impl Iterator<Item = &str> {
+    list.split(' ').filter(|_| !list.is_empty())
+}
+
 /// Encodes sorted keys.
 fn encode_flow_keys<'a>(keys: impl Iterator<Item = &'a FlowKey>) -> wire::FlowKeys {
     let mut flows = wire::FlowKeys::default();
@@ -157,13 +162,12 @@ fn encode_flow_keys<'a>(keys: impl Iterator<Item = &'a FlowKey>) -> wire::FlowKe
 fn decode_flow_keys(flows: Option<wire::FlowKeys>, max: usize) -> Result<Vec<FlowKey>, MessageError> {
     let wire::FlowKeys { coflows, flow_counts, flow_indices, generations } = flows.unwrap_or_default();
     check_max_length("flows", flow_indices.len(), max)?;
-    let ids = || coflows.split(' ').filter(|_| !coflows.is_empty());
-    check_equal_lengths("flow counts", flow_counts.len(), ids().count())?;
+    check_equal_lengths("flow counts", flow_counts.len(), names(&coflows).count())?;
     check_equal_lengths("flow indices", flow_indices.len(), sum(&flow_counts))?;
     check_equal_lengths("generations", generations.len(), flow_counts.len())?;
     let mut keys = Vec::with_capacity(flow_indices.len());
     let (mut remaining, mut last) = (&flow_indices[..], ("", 0));
-    for ((id, &count), generation) in ids().zip(&flow_counts).zip(generations) {
+    for ((id, &count), generation) in names(&coflows).zip(&flow_counts).zip(generations) {
         if !is_id(id) {
             return Err(MessageError::Id);
         }
@@ -217,13 +221,12 @@ impl EncodedPeers {
     fn decode(self, list_name: &'static str, count: usize) -> Result<Vec<(Arc<str>, IpAddr)>, MessageError> {
         let EncodedPeers { applications, peer_counts, addresses } = self;
         check_max_length(list_name, count, MAX_OBSERVED)?;
-        let names = || applications.split(' ').filter(|_| !applications.is_empty());
-        check_equal_lengths("peer counts", peer_counts.len(), names().count())?;
+        check_equal_lengths("peer counts", peer_counts.len(), names(&applications).count())?;
         check_equal_lengths(list_name, count, sum(&peer_counts))?;
         check_equal_lengths("bytes of addresses", addresses.len(), 16 * count)?;
         let mut addresses = addresses.as_chunks::<16>().0.iter();
         let mut list: Vec<(Arc<str>, IpAddr)> = Vec::with_capacity(count);
-        for (name, peer_count) in names().zip(peer_counts) {
+        for (name, peer_count) in names(&applications).zip(peer_counts) {
             if !is_id(name) {
                 return Err(MessageError::Id);
             }
@@ -337,8 +340,8 @@ impl wire::Welcome {
 }
 
 /// The indices of the flows with a property.
-fn indices(flows: &[FlowProgress], has_property: impl Fn(&FlowProgress) -> bool) -> Vec<u32> {
-    (0u32..).zip(flows).filter(|(_, progress)| has_property(progress)).map(|(index, _)| index).collect()
+fn indices<T>(flows: &[T], has_property: impl Fn(&T) -> bool) -> Vec<u32> {
+    (0u32..).zip(flows).filter(|(_, flow)| has_property(flow)).map(|(index, _)| index).collect()
 }
 
 fn flows_in_state(flows: &[FlowProgress], state: SenderState) -> Vec<u32> {
@@ -379,6 +382,7 @@ impl From<&Report> for wire::Report {
             idle_flows: flows_in_state(&report.flows, SenderState::Idle),
             lost_flows: flows_in_state(&report.flows, SenderState::Lost),
             gated_flows: indices(&report.flows, |progress| progress.gated),
+            udp_flows: indices(&report.flows, |progress| progress.udp),
             limited_flows: indices(&report.flows, |progress| progress.demand.is_some()),
             demands: report.flows.iter().filter_map(|progress| progress.demand).collect(),
             observed_applications: peers.applications,
@@ -410,6 +414,10 @@ impl TryFrom<wire::Report> for Report {
         check_indices("gated flows", &report.gated_flows, flows.len())?;
         for index in report.gated_flows {
             flows[index as usize].gated = true;
+        }
+        check_indices("flows over UDP", &report.udp_flows, flows.len())?;
+        for index in report.udp_flows {
+            flows[index as usize].udp = true;
         }
         check_indices("limited flows", &report.limited_flows, flows.len())?;
         check_equal_lengths("demands of flows", report.demands.len(), report.limited_flows.len())?;
@@ -457,11 +465,12 @@ impl From<OrderedRate> for u64 {
             OrderedRate::Removed => 0,
             OrderedRate::Unlimited => 1,
             OrderedRate::Paused => 2,
-            OrderedRate::Rate(rate) => rate.saturating_add(2),
+            OrderedRate::Rate(rate) | OrderedRate::Reserve(rate) => rate.saturating_add(2),
         }
     }
 }
 
+/// Decodes a rate that is no share of the reserve.
 impl From<u64> for OrderedRate {
     fn from(code: u64) -> OrderedRate {
         match code {
@@ -493,11 +502,38 @@ impl From<u64> for Demand {
     }
 }
 
+impl From<UnscheduledReason> for wire::UnscheduledReason {
+    fn from(reason: UnscheduledReason) -> wire::UnscheduledReason {
+        match reason {
+            UnscheduledReason::UnknownCoflow => wire::UnscheduledReason::UnknownCoflow,
+            UnscheduledReason::UnknownFlow => wire::UnscheduledReason::UnknownFlow,
+            UnscheduledReason::ForeignFlow => wire::UnscheduledReason::ForeignFlow,
+            UnscheduledReason::FormerRegistration => wire::UnscheduledReason::FormerRegistration,
+            UnscheduledReason::Completed => wire::UnscheduledReason::Completed,
+        }
+    }
+}
+
+fn decode_unscheduled_reason(reason: i32) -> Result<UnscheduledReason, MessageError> {
+    match wire::UnscheduledReason::try_from(reason) {
+        Ok(wire::UnscheduledReason::UnknownCoflow) => Ok(UnscheduledReason::UnknownCoflow),
+        Ok(wire::UnscheduledReason::UnknownFlow) => Ok(UnscheduledReason::UnknownFlow),
+        Ok(wire::UnscheduledReason::ForeignFlow) => Ok(UnscheduledReason::ForeignFlow),
+        Ok(wire::UnscheduledReason::FormerRegistration) => Ok(UnscheduledReason::FormerRegistration),
+        Ok(wire::UnscheduledReason::Completed) => Ok(UnscheduledReason::Completed),
+        Ok(wire::UnscheduledReason::Unspecified) | Err(_) => Err(MessageError::Invalid {
+            field: "reason of an unscheduled flow",
+            expected: "a reason of the enumeration, not unspecified",
+        }),
+    }
+}
+
 impl From<&Order> for wire::Order {
     fn from(order: &Order) -> wire::Order {
         let queues = || order.queues.iter().map(|(_, queues)| queues);
         let classes = || queues().flat_map(|queues| &queues.class_of_application);
         let peers = EncodedPeers::encode(&order.limits, |limit| (&limit.application, limit.peer));
+        let reasons = order.unscheduled.iter();
         let guaranteed_interfaces = (0u32..).zip(queues()).filter(|(_, queues)| queues.guaranteed);
         wire::Order {
             epoch: order.epoch,
@@ -523,77 +559,124 @@ impl From<&Order> for wire::Order {
             guaranteed_interfaces: guaranteed_interfaces.map(|(index, _)| index).collect(),
             unclassified_shares: queues().map(|queues| queues.unclassified.fraction).collect(),
             unclassified_weights: queues().map(|queues| queues.unclassified.weight).collect(),
+            reserve_flows: indices(&order.flows, |(_, rate)| matches!(rate, OrderedRate::Reserve(_))),
+            unscheduled_flows: (!order.unscheduled.is_empty())
+                .then(|| encode_flow_keys(order.unscheduled.iter().map(|(key, _)| key))),
+            unscheduled_reasons: reasons
+                .map(|&(_, reason)| wire::UnscheduledReason::from(reason).into())
+                .collect(),
         }
     }
+}
+
+/// Checks the lengths of the lists of queues, and that interfaces are sorted.
+fn check_queue_lists(order: &wire::Order) -> Result<(), MessageError> {
+    let interface_count = order.interfaces.len();
+    check_max_length("interfaces", interface_count, MAX_QUEUES)?;
+    check_max_length("weights", order.weights.len(), MAX_QUEUES)?;
+    check_increasing("interfaces", &order.interfaces)?;
+    check_equal_lengths("queue counts", order.queue_counts.len(), interface_count)?;
+    check_equal_lengths("weights", order.weights.len(), sum(&order.queue_counts))?;
+    check_max_length("application classes", order.application_classes.len(), MAX_APPLICATIONS)?;
+    check_equal_lengths("application counts", order.application_counts.len(), interface_count)?;
+    let application_count = sum(&order.application_counts);
+    check_equal_lengths("application classes", order.application_classes.len(), application_count)?;
+    let name_count = names(&order.applications).count();
+    check_equal_lengths("application names", name_count, order.application_classes.len())?;
+    check_max_length("queues of classes", order.queue_of_class.len(), MAX_QUEUES)?;
+    check_equal_lengths("class counts", order.class_counts.len(), interface_count)?;
+    check_equal_lengths("queues of classes", order.queue_of_class.len(), sum(&order.class_counts))?;
+    check_equal_lengths("unclassified shares", order.unclassified_shares.len(), interface_count)?;
+    check_equal_lengths("unclassified weights", order.unclassified_weights.len(), interface_count)
+}
+
+/// Decodes the queues of interfaces, without their guarantees.
+fn decode_queues(order: &wire::Order) -> Result<Vec<(u32, Queues)>, MessageError> {
+    check_queue_lists(order)?;
+    if !order.weights.iter().all(|weight| weight.is_finite() && *weight > 0.0) {
+        return Err(MessageError::Weight);
+    }
+    let mut weights = order.weights.iter().copied();
+    let mut queue_of_class = order.queue_of_class.iter().copied();
+    let mut classes = names(&order.applications).zip(order.application_classes.iter().copied());
+    let mut decode_interface = |(at, &interface): (usize, &u32)| {
+        let (fraction, weight) = (order.unclassified_shares[at], order.unclassified_weights[at]);
+        let unclassified = UnclassifiedShare { fraction, weight };
+        if !unclassified.is_valid() {
+            return Err(MessageError::UnclassifiedShare);
+        }
+        let weights: Vec<f64> = weights.by_ref().take(order.queue_counts[at] as usize).collect();
+        let queue_of_class: Vec<u32> =
+            queue_of_class.by_ref().take(order.class_counts[at] as usize).collect();
+        if let Some(&queue) = queue_of_class.iter().find(|&&queue| queue as usize >= weights.len()) {
+            return Err(MessageError::Queue { queue, queue_count: weights.len() });
+        }
+        let own_classes = classes.by_ref().take(order.application_counts[at] as usize);
+        let class_of_application = own_classes
+            .map(|(name, class)| check_application_class(name, class, queue_of_class.len()))
+            .collect::<Result<Vec<_>, MessageError>>()?;
+        if class_of_application.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
+            return Err(MessageError::Unsorted("applications"));
+        }
+        let queues =
+            Queues { weights, queue_of_class, class_of_application, guaranteed: false, unclassified };
+        Ok((interface, queues))
+    };
+    order.interfaces.iter().enumerate().map(&mut decode_interface).collect()
+}
+
+/// Decodes changed rates. `reserve_flows` are the indices of those that are shares of the reserve.
+fn decode_flows(
+    flows: Option<wire::FlowKeys>,
+    rates: Vec<u64>,
+    reserve_flows: &[u32],
+) -> Result<Vec<(FlowKey, OrderedRate)>, MessageError> {
+    let keys = decode_flow_keys(flows, MAX_FLOWS_PER_HOST)?;
+    if keys.iter().any(|key| key.generation == 0) {
+        return Err(MessageError::Generation);
+    }
+    check_equal_lengths("rates", rates.len(), keys.len())?;
+    check_indices("flows of the reserve", reserve_flows, keys.len())?;
+    let mut flows: Vec<(FlowKey, OrderedRate)> =
+        keys.into_iter().zip(rates.into_iter().map(OrderedRate::from)).collect();
+    for &index in reserve_flows {
+        let rate = &mut flows[index as usize].1;
+        let OrderedRate::Rate(share) = *rate else {
+            return Err(MessageError::Invalid { field: "share of the reserve", expected: "a rate" });
+        };
+        *rate = OrderedRate::Reserve(share);
+    }
+    Ok(flows)
+}
+
+fn decode_unscheduled(
+    flows: Option<wire::FlowKeys>,
+    reasons: Vec<i32>,
+) -> Result<Vec<(FlowKey, UnscheduledReason)>, MessageError> {
+    let keys = decode_flow_keys(flows, MAX_REPORTED_FLOWS)?;
+    check_equal_lengths("reasons of unscheduled flows", reasons.len(), keys.len())?;
+    let reasons = reasons.into_iter().map(decode_unscheduled_reason);
+    keys.into_iter().zip(reasons).map(|(key, reason)| Ok((key, reason?))).collect()
+}
+
+fn decode_limits(peers: EncodedPeers, rates: Vec<u64>) -> Result<Vec<Limit>, MessageError> {
+    let peers = peers.decode("limits", rates.len())?;
+    let to_limit = |((application, peer), rate): ((Arc<str>, IpAddr), u64)| {
+        let rate = OrderedRate::from(rate);
+        let is_valid = rate != OrderedRate::Paused;
+        is_valid.then_some(Limit { application, peer, rate }).ok_or(MessageError::Invalid {
+            field: "rate of a limit",
+            expected: "a rate, unlimited or removed",
+        })
+    };
+    peers.into_iter().zip(rates).map(to_limit).collect()
 }
 
 impl TryFrom<wire::Order> for Order {
     type Error = MessageError;
 
     fn try_from(order: wire::Order) -> Result<Order, MessageError> {
-        let keys = decode_flow_keys(order.flows, MAX_FLOWS_PER_HOST)?;
-        if keys.iter().any(|key| key.generation == 0) {
-            return Err(MessageError::Generation);
-        }
-        check_equal_lengths("rates", order.rates.len(), keys.len())?;
-        check_max_length("interfaces", order.interfaces.len(), MAX_QUEUES)?;
-        check_max_length("weights", order.weights.len(), MAX_QUEUES)?;
-        check_increasing("interfaces", &order.interfaces)?;
-        check_equal_lengths("queue counts", order.queue_counts.len(), order.interfaces.len())?;
-        check_equal_lengths("weights", order.weights.len(), sum(&order.queue_counts))?;
-        if !order.weights.iter().all(|weight| weight.is_finite() && *weight > 0.0) {
-            return Err(MessageError::Weight);
-        }
-        check_max_length("application classes", order.application_classes.len(), MAX_APPLICATIONS)?;
-        check_equal_lengths("application counts", order.application_counts.len(), order.interfaces.len())?;
-        check_equal_lengths(
-            "application classes",
-            order.application_classes.len(),
-            sum(&order.application_counts),
-        )?;
-        let names = || order.applications.split(' ').filter(|_| !order.applications.is_empty());
-        check_equal_lengths("application names", names().count(), order.application_classes.len())?;
-        check_max_length("queues of classes", order.queue_of_class.len(), MAX_QUEUES)?;
-        check_equal_lengths("class counts", order.class_counts.len(), order.interfaces.len())?;
-        check_equal_lengths("queues of classes", order.queue_of_class.len(), sum(&order.class_counts))?;
-        check_equal_lengths("unclassified shares", order.unclassified_shares.len(), order.interfaces.len())?;
-        check_equal_lengths(
-            "unclassified weights",
-            order.unclassified_weights.len(),
-            order.interfaces.len(),
-        )?;
-        let unclassified = order.unclassified_shares.into_iter().zip(order.unclassified_weights);
-        let unclassified: Vec<UnclassifiedShare> =
-            unclassified.map(|(fraction, weight)| UnclassifiedShare { fraction, weight }).collect();
-        if !unclassified.iter().all(UnclassifiedShare::is_valid) {
-            return Err(MessageError::UnclassifiedShare);
-        }
-        let mut weights = order.weights.into_iter();
-        let mut classes = names().zip(order.application_classes);
-        let mut queue_of_class = order.queue_of_class.into_iter();
-        let mut queues = Vec::with_capacity(order.interfaces.len());
-        let counts = order.queue_counts.into_iter().zip(order.class_counts).zip(order.application_counts);
-        for ((interface, unclassified), ((queue_count, class_count), application_count)) in
-            order.interfaces.into_iter().zip(unclassified).zip(counts)
-        {
-            let weights: Vec<f64> = weights.by_ref().take(queue_count as usize).collect();
-            let queue_of_class: Vec<u32> = queue_of_class.by_ref().take(class_count as usize).collect();
-            if let Some(&queue) = queue_of_class.iter().find(|&&queue| queue as usize >= weights.len()) {
-                return Err(MessageError::Queue { queue, queue_count: weights.len() });
-            }
-            let class_of_application = classes
-                .by_ref()
-                .take(application_count as usize)
-                .map(|(name, class)| check_application_class(name, class, queue_of_class.len()))
-                .collect::<Result<Vec<_>, MessageError>>()?;
-            if class_of_application.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
-                return Err(MessageError::Unsorted("applications"));
-            }
-            queues.push((
-                interface,
-                Queues { weights, queue_of_class, class_of_application, guaranteed: false, unclassified },
-            ));
-        }
+        let mut queues = decode_queues(&order)?;
         check_indices("guaranteed interfaces", &order.guaranteed_interfaces, queues.len())?;
         for index in order.guaranteed_interfaces {
             queues[index as usize].1.guaranteed = true;
@@ -603,26 +686,17 @@ impl TryFrom<wire::Order> for Order {
             peer_counts: order.limited_peer_counts,
             addresses: order.limited_addresses,
         };
-        let peers = peers.decode("limits", order.limit_rates.len())?;
-        let to_limit = |((application, peer), rate): ((Arc<str>, IpAddr), u64)| {
-            let rate = OrderedRate::from(rate);
-            let is_valid = rate != OrderedRate::Paused;
-            is_valid.then_some(Limit { application, peer, rate }).ok_or(MessageError::Invalid {
-                field: "rate of a limit",
-                expected: "a rate, unlimited or removed",
-            })
-        };
-        let limits = peers.into_iter().zip(order.limit_rates).map(to_limit).collect::<Result<_, _>>()?;
         Ok(Order {
             epoch: order.epoch,
             seq: order.seq,
             lease: Duration::from_micros(u64::from(order.lease_us)),
             is_full: order.is_full,
             is_early: order.is_early,
-            flows: keys.into_iter().zip(order.rates.into_iter().map(OrderedRate::from)).collect(),
+            flows: decode_flows(order.flows, order.rates, &order.reserve_flows)?,
             queues,
             udp_measurements: decode_udp_measurements(order.udp_measurements)?,
-            limits,
+            limits: decode_limits(peers, order.limit_rates)?,
+            unscheduled: decode_unscheduled(order.unscheduled_flows, order.unscheduled_reasons)?,
         })
     }
 }

@@ -17,7 +17,7 @@ pub use conflict::{Conflict, ConflictReason};
 pub use encoding::MessageError;
 pub use order::{
     Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues, Report,
-    SenderState, UdpFlow, UdpMeasurement, UnclassifiedShare, estimate_sent_bytes, is_id,
+    SenderState, UdpFlow, UdpMeasurement, UnclassifiedShare, UnscheduledReason, estimate_sent_bytes, is_id,
 };
 pub use totals::CounterTotals;
 pub use weir_core::model::link_budget::{FRAME_BYTES, PAYLOAD_BYTES};

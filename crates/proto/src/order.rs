@@ -27,12 +27,29 @@ pub struct FlowKey {
 pub enum OrderedRate {
     /// At most this many bytes of packets with headers per second; above zero.
     Rate(u64),
+    /// At most this many: a share of the reserve, since the flow waits. The sender of a gated flow is paused instead.
+    Reserve(u64),
     /// Without a rate: as plain TCP.
     Unlimited,
     /// The program must not write. Only for flows that their last report calls gated.
     Paused,
     /// The flow has completed, or another host sends it.
     Removed,
+}
+
+/// Why the coordinator does not schedule a flow of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnscheduledReason {
+    /// No coflow with this id is registered.
+    UnknownCoflow,
+    /// The index is beyond the flows of the registration.
+    UnknownFlow,
+    /// By the registration, another host sends the flow.
+    ForeignFlow,
+    /// The coflow was removed and registered again since the socket was handed over.
+    FormerRegistration,
+    /// The flow has completed.
+    Completed,
 }
 
 /// The payload that a flow of full packets sends at a rate (bytes with headers per second) in a time in seconds.
@@ -62,6 +79,8 @@ pub struct Order {
     pub udp_measurements: Vec<UdpMeasurement>,
     /// The changed limits of observed connections. Sorted by application and peer, each once.
     pub limits: Vec<Limit>,
+    /// The gated flows of the last reports that are not scheduled. Sorted by key, each once.
+    pub unscheduled: Vec<(FlowKey, UnscheduledReason)>,
 }
 
 /// The queues of an interface, and their classes.
@@ -216,14 +235,16 @@ pub struct FlowProgress {
     pub state: SenderState,
     /// Whether the flow's program writes only while the agent allows it, so that an order can pause the flow.
     pub gated: bool,
+    /// Whether the flow uses UDP, so that its progress is estimated from its rate.
+    pub udp: bool,
     /// What the flow's program writes, in bytes per second, if that is less than the rate of the flow.
     pub demand: Option<u64>,
 }
 
 impl FlowProgress {
-    /// The progress of a flow that is not gated, and whose program writes as fast as it may.
+    /// The progress of a TCP flow that is not gated, and whose program writes as fast as it may.
     pub fn new(key: FlowKey, sent: u64, state: SenderState) -> FlowProgress {
-        FlowProgress { key, sent, state, gated: false, demand: None }
+        FlowProgress { key, sent, state, gated: false, udp: false, demand: None }
     }
 }
 

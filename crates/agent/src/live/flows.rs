@@ -16,8 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, FlowProgress, SenderState, estimate_sent_bytes};
+use weir_proto::{FlowKey, FlowProgress, SenderState, UnscheduledReason, estimate_sent_bytes};
 
+use super::end_events::EndEvents;
 use super::gates::{Gates, Permission, Unscheduled};
 use super::program_demand::{Measurement, ProgramDemand};
 use super::socket;
@@ -30,8 +31,11 @@ use crate::traffic::{SocketLeases, Sweep, TrafficError, monotonic_now};
 /// The maximum number of open sockets.
 pub const MAX_SOCKETS: usize = 4096;
 
-/// How long a new gated flow may wait for the first order of a coordinator that knows it.
+/// How long a new flow may wait for the first order of a coordinator that knows it.
 const MAX_FIRST_WAIT: Duration = Duration::from_millis(50);
+
+/// The part of the link that the sockets of such flows share: the default reserve of a coordinator.
+const FIRST_RATE_FRACTION: f64 = 0.01;
 
 /// A flow with data that has sent nothing for this time is idle, if its rate allows [`STUCK_BYTES`] in this time: its receiver does not
 /// read. The time is longer than the shortest one after which TCP sends a lost packet again (200 ms).
@@ -89,6 +93,7 @@ struct Flow {
     rate: Option<u64>,
     /// The gate of a program that writes only while the agent allows it.
     gate: Option<Gate>,
+    first_wait: FirstWait,
     /// The bytes that the flow had sent over earlier sockets.
     earlier_bytes: u64,
     sent_bytes: u64,
@@ -122,11 +127,19 @@ enum ProgramState {
 struct Gate {
     /// Whether the sender has data that the kernel does not have.
     has_data: bool,
-    /// The limit of the flow when its socket was handed over, and until when the sender waits for another one unless it may write.
-    first_limit: FlowLimit,
-    wait_end: Duration,
+    /// Why the flow is not scheduled, if no order names it.
+    unscheduled: Unscheduled,
     /// What the sender may do; none before the first decision.
     permission: Option<Permission>,
+}
+
+/// The wait of a new flow for its first order.
+#[derive(Debug, Clone, Copy)]
+struct FirstWait {
+    /// The wait ends with the first order that names the flow, or at this time.
+    end: Duration,
+    /// The rate of the socket meanwhile, unless its program waits.
+    rate: u64,
 }
 
 /// A socket that a program hands over.
@@ -148,6 +161,8 @@ pub struct Flows {
     next_socket_id: u64,
     /// The records by which the kernel ends rates, if it can.
     leases: Option<SocketLeases>,
+    /// The signals of ended connections, if the kernel can send them.
+    end_events: Option<EndEvents>,
     /// The changes that the watchdog has not received yet, in order.
     pending_handovers: VecDeque<Handover>,
 }
@@ -161,17 +176,29 @@ enum Handover {
     Release(u64),
 }
 
+impl Gate {
+    /// Whether the next order may name the flow. Programs may hand over a socket shortly before the registration.
+    fn may_be_registered(&self) -> bool {
+        let unregistered = Unscheduled::Refused(UnscheduledReason::UnknownCoflow);
+        [Unscheduled::Unanswered, unregistered].contains(&self.unscheduled)
+    }
+}
+
 impl Flow {
     /// Applies a limit.
     fn set_limit(&mut self, limit: FlowLimit, leases: Option<&mut SocketLeases>) {
         self.limit = limit;
         let rate = match limit {
             FlowLimit::Unlimited => None,
-            FlowLimit::Rate(rate) => Some(rate),
+            FlowLimit::Rate(rate) | FlowLimit::Reserve(rate) => Some(rate),
             FlowLimit::Paused => Some(MIN_RATE),
         };
         self.lowest_rates[0] = self.lowest_rates[0].min(rate.unwrap_or(u64::MAX));
         self.set_rate(rate, leases);
+    }
+
+    fn is_tcp(&self) -> bool {
+        matches!(self.transport, Transport::Tcp { .. })
     }
 
     /// Applies the limit of the last order, and lets the sender of a gated flow know.
@@ -184,22 +211,27 @@ impl Flow {
         leases: Option<&mut SocketLeases>,
     ) {
         let limit = lease.flow_limit(key, now);
-        let Some(gate) = &mut self.gate else { return self.set_limit(limit, leases) };
-        let is_waiting = now < gate.wait_end && limit == gate.first_limit;
+        let is_named = lease.names_flow(key);
+        let is_waiting = now < self.first_wait.end && !is_named;
+        let Some(gate) = &mut self.gate else {
+            let is_limited_at_first =
+                is_waiting && limit == FlowLimit::Unlimited && self.is_tcp() && lease.is_lease_valid(now);
+            let first_limit = FlowLimit::Rate(self.first_wait.rate);
+            return self.set_limit(if is_limited_at_first { first_limit } else { limit }, leases);
+        };
+        if is_named {
+            gate.unscheduled = Unscheduled::Ended;
+        }
         let permission = match limit {
-            // The coordinator does not know yet that the flow is gated, so this may be its share of the reserve.
-            FlowLimit::Rate(rate) if is_waiting && lease.is_low(rate) => Permission::Pause,
             FlowLimit::Rate(rate) => Permission::Rate(rate),
-            FlowLimit::Paused => Permission::Pause,
+            // A share of the reserve is for programs that do not wait: the coordinator does not know yet that this one does.
+            FlowLimit::Paused | FlowLimit::Reserve(_) => Permission::Pause,
             FlowLimit::Unlimited if !lease.is_lease_valid(now) => {
                 Permission::Free(Some(Unscheduled::NoLease))
             }
-            FlowLimit::Unlimited if lease.names_flow(key) => Permission::Free(None),
-            FlowLimit::Unlimited if is_waiting => Permission::Pause,
-            FlowLimit::Unlimited => Permission::Free(Some(match lease.newest_generation(&key.coflow) {
-                None => Unscheduled::UnknownCoflow,
-                Some(_) => Unscheduled::UnknownFlow,
-            })),
+            FlowLimit::Unlimited if is_named => Permission::Free(None),
+            FlowLimit::Unlimited if is_waiting && gate.may_be_registered() => Permission::Pause,
+            FlowLimit::Unlimited => Permission::Free(Some(gate.unscheduled)),
         };
         let former = gate.permission.replace(permission);
         if former != Some(permission) {
@@ -260,6 +292,7 @@ impl Flow {
             limit: self.limit,
             state: self.state(),
             is_gated: self.gate.is_some(),
+            is_udp: !self.is_tcp(),
             demand: self.demand.get(),
         }
     }
@@ -360,7 +393,12 @@ impl Flow {
 impl Flows {
     /// No flows yet.
     pub fn new(leases: Option<SocketLeases>) -> Flows {
-        Flows { leases, ..Flows::default() }
+        Flows { leases, end_events: EndEvents::new().ok(), ..Flows::default() }
+    }
+
+    /// The file that is readable when a connection has ended, if the kernel signals it.
+    pub fn end_events_file(&self) -> Option<OwnedFd> {
+        self.end_events.as_ref()?.file().ok()
     }
 
     /// The number of open sockets.
@@ -423,20 +461,11 @@ impl Flows {
         }
         let is_drained = socket::read_info(&socket).is_ok_and(|info| info.is_drained());
         let transport = self.transport(&socket, has_classes)?;
-        let is_tcp = matches!(transport, Transport::Tcp { .. });
         // A flow that continues over another socket keeps its bytes.
         let earlier_bytes = self.report_delta.open_flow(key.clone());
         let socket_id = self.next_socket_id;
         self.next_socket_id += 1;
-        // Without other limited flows, no flow waits at this host.
-        let wait =
-            if lease.has_limited_flows(now) { MAX_FIRST_WAIT.min(lease.lease()) } else { Duration::ZERO };
-        let gate = Gate {
-            has_data: true,
-            first_limit: lease.flow_limit(&key, now),
-            wait_end: now + wait,
-            permission: None,
-        };
+        let first_wait = self.first_wait(lease, now);
         let mut flow = Flow {
             socket_id,
             program_id,
@@ -444,7 +473,8 @@ impl Flows {
             transport,
             limit: FlowLimit::Unlimited,
             rate: None,
-            gate: (is_gated && is_tcp).then_some(gate),
+            gate: None,
+            first_wait,
             earlier_bytes,
             sent_bytes: earlier_bytes,
             program: ProgramState::Writes,
@@ -455,12 +485,28 @@ impl Flows {
             state: SenderState::Ready,
             demand: ProgramDemand::default(),
         };
+        if is_gated && flow.is_tcp() {
+            flow.gate = Some(Gate { has_data: true, unscheduled: Unscheduled::Unanswered, permission: None });
+        }
         flow.apply(&key, lease, now, &mut self.gates, self.leases.as_mut());
-        if is_tcp {
+        if flow.is_tcp() {
+            if let Some(end_events) = &self.end_events {
+                end_events.add(socket_id, flow.socket.as_fd());
+            }
             self.pending_handovers.push_back(Handover::Hold(key.clone(), socket_id));
         }
         self.open_flows.insert(key, flow);
         Ok(())
+    }
+
+    /// The wait of a new flow for its first order.
+    fn first_wait(&self, lease: &LeaseState, now: Duration) -> FirstWait {
+        // Without limited flows, no flow waits at this host, and a limit would delay the first packets of this one.
+        let wait =
+            if lease.has_limited_flows(now) { MAX_FIRST_WAIT.min(lease.lease()) } else { Duration::ZERO };
+        let waiting = self.open_flows.values().filter(|flow| now < flow.first_wait.end).count();
+        let rate = FIRST_RATE_FRACTION * lease.max_link_rate() / (waiting + 1) as f64;
+        FirstWait { end: now + wait, rate: (rate as u64).max(1) }
     }
 
     /// The transport of a new socket.
@@ -585,15 +631,26 @@ impl Flows {
         self.measure_flows(|_| true);
     }
 
-    /// Measures the flows whose programs have written all data. Returns whether one has ended.
+    /// Measures the flows whose programs have written all data, and those whose connections have ended. Returns whether one has ended.
     pub fn measure_ending(&mut self) -> bool {
-        self.measure_flows(|flow| flow.program == ProgramState::Done)
+        let signalled = self.end_events.as_ref().map(EndEvents::take).unwrap_or_default();
+        self.measure_flows(|flow| flow.program == ProgramState::Done || signalled.contains(&flow.socket_id))
     }
 
     /// Measures some flows. Returns whether one has ended.
     fn measure_flows(&mut self, is_measured: impl Fn(&Flow) -> bool) -> bool {
         let measured = self.open_flows.iter_mut().filter(|(_, flow)| is_measured(flow));
-        let ended = measured.filter_map(|(key, flow)| Some((key.clone(), flow.measure()?)));
+        let ended = measured.filter_map(|(key, flow)| {
+            let was_writing = flow.program == ProgramState::Writes;
+            let end = flow.measure();
+            if let Some(end_events) = &self.end_events
+                && was_writing
+                && flow.program == ProgramState::Done
+            {
+                end_events.expect_end(flow.socket_id, flow.socket.as_fd());
+            }
+            Some((key.clone(), end?))
+        });
         let ended: Vec<_> = ended.collect();
         let has_ended = !ended.is_empty();
         for (key, state) in ended {
@@ -617,7 +674,10 @@ impl Flows {
     fn end_flow(&mut self, key: FlowKey, mut flow: Flow, state: SenderState) {
         // The program may still use the socket, so the rate is removed.
         flow.set_rate(None, None);
-        if matches!(flow.transport, Transport::Tcp { .. }) {
+        if flow.is_tcp() {
+            if let Some(end_events) = &self.end_events {
+                end_events.remove(flow.socket.as_fd());
+            }
             if let Some(leases) = &mut self.leases {
                 leases.remove(flow.socket.as_fd());
             }
@@ -659,10 +719,27 @@ impl Flows {
 
     /// Queues all sockets for a new watchdog.
     pub fn queue_all_handovers(&mut self) {
-        let sockets =
-            self.open_flows.iter().filter(|(_, flow)| matches!(flow.transport, Transport::Tcp { .. }));
+        let sockets = self.open_flows.iter().filter(|(_, flow)| flow.is_tcp());
         self.pending_handovers =
             sockets.map(|(key, flow)| Handover::Hold(key.clone(), flow.socket_id)).collect();
+    }
+
+    /// Records why the coordinator does not schedule gated flows.
+    pub fn set_unscheduled(&mut self, unscheduled: Vec<(FlowKey, UnscheduledReason)>) {
+        for (key, reason) in unscheduled {
+            if let Some(gate) = self.open_flows.get_mut(&key).and_then(|flow| flow.gate.as_mut()) {
+                gate.unscheduled = Unscheduled::Refused(reason);
+            }
+        }
+    }
+
+    /// Reports again what the coordinator has not confirmed or answered: it may have lost the reports, and the agent its answers.
+    pub fn report_unconfirmed(&mut self, lease: &LeaseState) {
+        let is_unanswered = |key: &FlowKey| {
+            let gate = self.open_flows.get(key).and_then(|flow| flow.gate.as_ref());
+            gate.is_some_and(|gate| gate.unscheduled == Unscheduled::Unanswered)
+        };
+        self.report_delta.report_unconfirmed(|key| lease.names_flow(key) || is_unanswered(key));
     }
 
     /// Applies limits that differ, and lets the senders of gated flows know.
@@ -688,3 +765,6 @@ impl Flows {
         self.report_delta.take_changes(flows, |key| lease.names_flow(key), now)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,24 +9,47 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use weir_proto::UnscheduledReason;
 
 /// Why the sender of a flow writes without a rate although the flow is not scheduled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unscheduled {
+    /// The agent has no valid order.
     NoLease,
-    UnknownCoflow,
-    UnknownFlow,
+    /// The coordinator has not answered the report of the flow.
+    Unanswered,
+    /// Orders have named the flow, and no longer do.
+    Ended,
+    /// The answer of the coordinator.
+    Refused(UnscheduledReason),
 }
 
 impl fmt::Display for Unscheduled {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Unscheduled::NoLease => "the agent has no valid order of a coordinator",
-            Unscheduled::UnknownCoflow => {
-                "no order names the coflow; expected a registered coflow with flows of this host"
+            Unscheduled::NoLease => {
+                "no-order: the agent has no valid order of a coordinator; help: check that the coordinator runs and that the agent is connected"
             }
-            Unscheduled::UnknownFlow => {
-                "no order names the flow; expected a flow of the registration that this host sends, and that has not completed"
+            Unscheduled::Unanswered => {
+                "unanswered: the coordinator has not answered yet whether it schedules the flow; help: `weir ctl coflows` shows its coflows"
+            }
+            Unscheduled::Ended => {
+                "ended: the coordinator no longer schedules the flow; expected a coflow that is not removed, and a flow that has not completed"
+            }
+            Unscheduled::Refused(UnscheduledReason::UnknownCoflow) => {
+                "unknown-coflow: no coflow with this id was registered when the socket was handed over; help: register the coflow before its flows start"
+            }
+            Unscheduled::Refused(UnscheduledReason::UnknownFlow) => {
+                "unknown-flow: the index is beyond the flows of the registration; help: use the position of the flow in the registration, from 0"
+            }
+            Unscheduled::Refused(UnscheduledReason::ForeignFlow) => {
+                "foreign-flow: by the registration, another host sends this flow; help: send it from the host in `from`, or register this host there"
+            }
+            Unscheduled::Refused(UnscheduledReason::FormerRegistration) => {
+                "former-registration: the coflow was removed and registered again after the socket was handed over; help: use a new connection"
+            }
+            Unscheduled::Refused(UnscheduledReason::Completed) => {
+                "completed: the flow has completed; help: register the coflow under another id to send it again"
             }
         })
     }
@@ -160,8 +183,7 @@ mod tests {
         gates.set(1, &coflow, 1, Permission::Pause);
         gates.set(1, &coflow, 2, Permission::Free(Some(Unscheduled::NoLease)));
         gates.set(2, &coflow, 0, Permission::Pause);
-        let expected =
-            ["go c 0 999", "pause c 1 1000", "go c 2 free the agent has no valid order of a coordinator"];
+        let expected = ["go c 0 999", "pause c 1 1000", &format!("go c 2 free {}", Unscheduled::NoLease)];
         assert_eq!(messages(&mut gates, SECOND), expected);
         gates.set(1, &coflow, 0, Permission::Rate(999));
         assert!(messages(&mut gates, SECOND).is_empty());

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::transport::Endpoint;
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, OrderedRate, Report, SenderState, estimate_sent_bytes};
+use weir_proto::{FlowKey, Order, OrderedRate, Report, SenderState, estimate_sent_bytes};
 
 use super::coordinator_stream::{self, StreamEvent};
 use super::report_timer::ReportTimer;
@@ -77,12 +77,12 @@ impl Flow {
 
     fn open_flow(&self) -> OpenFlow {
         let (sent, limit) = (self.sent_bytes as u64, self.limit);
-        OpenFlow { sent, limit, state: SenderState::Ready, is_gated: false, demand: None }
+        OpenFlow { sent, limit, state: SenderState::Ready, is_gated: false, is_udp: false, demand: None }
     }
 
     fn advance(&mut self, now: Instant) {
         // A flow without a rate sends nothing here: no transport would decide its rate.
-        if let FlowLimit::Rate(rate) = self.limit {
+        if let FlowLimit::Rate(rate) | FlowLimit::Reserve(rate) = self.limit {
             self.sent_bytes += estimate_sent_bytes(rate, (now - self.estimated_at).as_secs_f64());
         }
         self.estimated_at = now;
@@ -103,24 +103,10 @@ async fn simulate_agent(
     link_rate: Rate,
     mut events: mpsc::Receiver<StreamEvent>,
 ) -> Vec<Duration> {
-    let mut lease = LeaseState::new(vec![link_rate]);
+    let mut agent = SimulatedAgent::new(host, link_rate);
     let mut ticker = ticker(DEFAULT_INTERVAL);
     let (mut report_sender, mut report_interval, mut report_timer) =
         (None, DEFAULT_INTERVAL, ReportTimer::new(host, DEFAULT_INTERVAL));
-    // The first order names all flows with their generations.
-    let key = |lease: &LeaseState, id: String| {
-        let coflow: Arc<str> = id.into();
-        Some(FlowKey { generation: lease.newest_generation(&coflow)?, coflow, flow: host })
-    };
-    let (mut ended_count, mut waits, mut history, mut report_delta) =
-        (0, Vec::new(), ReportHistory::default(), ReportDelta::default());
-    let mut awaited_order: Option<(FlowKey, Instant)> = None;
-    // The flows of different hosts end at different times.
-    let first_end = WARMUP + END_INTERVAL * (host % ENDING_COFLOWS) / ENDING_COFLOWS;
-    let began = Instant::now();
-    let mut steady: Vec<Flow> = Vec::new();
-    // A flow that sends at its ordered rate has nothing to report until its rate changes.
-    let (mut last_repeat, mut has_changes) = (began, true);
     loop {
         tokio::select! {
             biased;
@@ -130,64 +116,131 @@ async fn simulate_agent(
                     (report_sender, report_interval, report_timer) = (Some(reports), interval, ReportTimer::new(host, interval));
                 }
                 Some(StreamEvent::Order(order)) => {
-                    // A full order does not name flows that have ended.
-                    let is_named = |key: &FlowKey| order.flows.binary_search_by(|flow| flow.0.cmp(key)).is_ok();
-                    if let Some((_, reported_at)) = awaited_order.take_if(|(key, _)| order.is_full || is_named(key)) {
-                        waits.push(reported_at.elapsed());
-                    }
-                    let (now, changes) = (Instant::now(), order.is_full || !order.flows.is_empty());
-                    let ended = order.flows.iter().filter(|(_, rate)| *rate == OrderedRate::Removed);
-                    ended.for_each(|(key, _)| report_delta.confirm_end(key));
-                    // The next report counts a refused order.
-                    let _ = lease.accept(order, now - began);
-                    if steady.is_empty() {
-                        let ids = coflow_ids().take(STEADY_COFLOWS as usize);
-                        steady = ids.filter_map(|id| Some(Flow::new(key(&lease, id)?, now))).collect();
-                        for flow in &steady {
-                            report_delta.open_flow(flow.key.clone());
-                        }
-                    }
-                    if changes {
-                        has_changes = true;
-                        for flow in &mut steady {
-                            flow.advance(now);
-                            flow.limit = lease.flow_limit(&flow.key, now - began);
-                        }
-                    }
+                    let now = Instant::now();
+                    agent.apply_order(order, now);
                     ticker.reset_at(report_timer.record_order(now).into());
                 }
                 Some(StreamEvent::Ended) => report_sender = None,
-                None => return waits,
+                None => return agent.waits,
             },
             _ = ticker.tick() => {
-                if began.elapsed() > DURATION {
-                    waits.extend(awaited_order.map(|(_, reported_at)| reported_at.elapsed()));
-                    return waits;
+                if agent.began.elapsed() > DURATION {
+                    return agent.into_waits();
                 }
                 let Some(Ok(permit)) = report_sender.as_ref().map(mpsc::Sender::try_reserve) else { continue };
-                if awaited_order.is_none()
-                    && ended_count < ENDING_COFLOWS
-                    && began.elapsed() > first_end + END_INTERVAL * ended_count
-                    && let Some(ended_flow) = key(&lease, ending_coflow_id(ended_count))
-                {
-                    awaited_order = Some((ended_flow.clone(), Instant::now()));
-                    report_delta.end_flow(ended_flow, 0, SenderState::Completed);
-                    ended_count += 1;
-                }
-                let now = Instant::now();
-                if last_repeat.elapsed() >= REPEAT_INTERVAL {
-                    (last_repeat, has_changes) = (now, true);
-                    report_delta.report_unconfirmed(|key| lease.names_flow(key));
-                }
-                let changed = if std::mem::take(&mut has_changes) { &mut steady[..] } else { &mut [] };
-                changed.iter_mut().for_each(|flow| flow.advance(now));
-                let progress = changed.iter().map(|flow| (&flow.key, flow.open_flow()));
-                let flows = report_delta.take_changes(progress, |key| lease.names_flow(key), now - began);
-                let report = Report { applied: lease.applied(), flows, ..Report::default() };
-                if history.is_due(&report, max_report_interval(lease.lease(), report_interval), now - began) {
+                if let Some(report) = agent.next_report(report_interval) {
                     permit.send(report);
                 }
             }
         }
+    }
+}
+
+/// The state of a simulated agent.
+struct SimulatedAgent {
+    host: u32,
+    began: Instant,
+    lease: LeaseState,
+    report_delta: ReportDelta,
+    history: ReportHistory,
+    /// The flows that do not end. The first order names all flows with their generations.
+    steady: Vec<Flow>,
+    ended_count: u32,
+    /// The ended flow whose order has not arrived, and when it ended.
+    awaited_order: Option<(FlowKey, Instant)>,
+    waits: Vec<Duration>,
+    last_repeat: Instant,
+    /// Whether rates have changed since the last report. A flow that sends at its ordered rate has nothing else to report.
+    has_changes: bool,
+}
+
+impl SimulatedAgent {
+    fn new(host: u32, link_rate: Rate) -> SimulatedAgent {
+        let began = Instant::now();
+        SimulatedAgent {
+            host,
+            began,
+            lease: LeaseState::new(vec![link_rate]),
+            report_delta: ReportDelta::default(),
+            history: ReportHistory::default(),
+            steady: Vec::new(),
+            ended_count: 0,
+            awaited_order: None,
+            waits: Vec::new(),
+            last_repeat: began,
+            has_changes: true,
+        }
+    }
+
+    /// The flow of a coflow that this host sends; none before an order names the coflow.
+    fn key(&self, id: String) -> Option<FlowKey> {
+        let coflow: Arc<str> = id.into();
+        Some(FlowKey { generation: self.lease.newest_generation(&coflow)?, coflow, flow: self.host })
+    }
+
+    fn apply_order(&mut self, order: Order, now: Instant) {
+        // A full order does not name flows that have ended.
+        let is_named = |key: &FlowKey| order.flows.binary_search_by(|flow| flow.0.cmp(key)).is_ok();
+        if let Some((_, ended_at)) = self.awaited_order.take_if(|(key, _)| order.is_full || is_named(key)) {
+            self.waits.push(ended_at.elapsed());
+        }
+        let changes = order.is_full || !order.flows.is_empty();
+        let ended = order.flows.iter().filter(|(_, rate)| *rate == OrderedRate::Removed);
+        ended.for_each(|(key, _)| self.report_delta.confirm_end(key));
+        // The next report counts a refused order.
+        let _ = self.lease.accept(order, now - self.began);
+        if self.steady.is_empty() {
+            let ids = coflow_ids().take(STEADY_COFLOWS as usize);
+            self.steady = ids.filter_map(|id| Some(Flow::new(self.key(id)?, now))).collect();
+            for flow in &self.steady {
+                self.report_delta.open_flow(flow.key.clone());
+            }
+        }
+        if changes {
+            self.has_changes = true;
+            for flow in &mut self.steady {
+                flow.advance(now);
+                flow.limit = self.lease.flow_limit(&flow.key, now - self.began);
+            }
+        }
+    }
+
+    /// Ends the next flow if it is due and the order for the last one has arrived.
+    fn end_next_flow(&mut self) {
+        // The flows of different hosts end at different times.
+        let first_end = WARMUP + END_INTERVAL * (self.host % ENDING_COFLOWS) / ENDING_COFLOWS;
+        if self.awaited_order.is_none()
+            && self.ended_count < ENDING_COFLOWS
+            && self.began.elapsed() > first_end + END_INTERVAL * self.ended_count
+            && let Some(ended_flow) = self.key(ending_coflow_id(self.ended_count))
+        {
+            self.awaited_order = Some((ended_flow.clone(), Instant::now()));
+            self.report_delta.end_flow(ended_flow, 0, SenderState::Completed);
+            self.ended_count += 1;
+        }
+    }
+
+    /// The report to send now, if one is due.
+    fn next_report(&mut self, report_interval: Duration) -> Option<Report> {
+        self.end_next_flow();
+        let now = Instant::now();
+        let is_named = |key: &FlowKey| self.lease.names_flow(key);
+        if self.last_repeat.elapsed() >= REPEAT_INTERVAL {
+            (self.last_repeat, self.has_changes) = (now, true);
+            self.report_delta.report_unconfirmed(is_named);
+        }
+        let changed = if std::mem::take(&mut self.has_changes) { &mut self.steady[..] } else { &mut [] };
+        changed.iter_mut().for_each(|flow| flow.advance(now));
+        let progress = changed.iter().map(|flow| (&flow.key, flow.open_flow()));
+        let flows = self.report_delta.take_changes(progress, is_named, now - self.began);
+        let report = Report { applied: self.lease.applied(), flows, ..Report::default() };
+        let max_interval = max_report_interval(self.lease.lease(), report_interval);
+        self.history.is_due(&report, max_interval, now - self.began).then_some(report)
+    }
+
+    /// The waits at the end of the measurement, with that of an order that has not arrived.
+    fn into_waits(mut self) -> Vec<Duration> {
+        self.waits.extend(self.awaited_order.map(|(_, ended_at)| ended_at.elapsed()));
+        self.waits
     }
 }

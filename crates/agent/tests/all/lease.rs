@@ -106,24 +106,35 @@ fn orders_hold_until_their_lease_ends() {
         (lease.flow_limit(&key(1), ms(0)), lease.applied(), lease.lease_end()),
         (FlowLimit::Unlimited, (0, 0), None)
     );
-    let flows = [(1, OrderedRate::Rate(500_000)), (2, OrderedRate::Unlimited), (4, OrderedRate::Paused)];
+    let flows = [
+        (1, OrderedRate::Rate(500_000)),
+        (2, OrderedRate::Unlimited),
+        (4, OrderedRate::Paused),
+        (5, OrderedRate::Reserve(7)),
+    ];
     let first = Order { queues: vec![(1, queues(&[1.0, 3.0], 2))], ..order(1, 1, true, &flows) };
     lease.accept(first, ms(10)).unwrap();
     assert_eq!((lease.applied(), lease.lease_end()), ((1, 1), Some(ms(90))));
     assert_eq!(
-        [1, 2, 3, 4].map(|flow| lease.flow_limit(&key(flow), ms(89))),
-        [FlowLimit::Rate(500_000), FlowLimit::Unlimited, FlowLimit::Unlimited, FlowLimit::Paused]
+        [1, 2, 3, 4, 5].map(|flow| lease.flow_limit(&key(flow), ms(89))),
+        [
+            FlowLimit::Rate(500_000),
+            FlowLimit::Unlimited,
+            FlowLimit::Unlimited,
+            FlowLimit::Paused,
+            FlowLimit::Reserve(7)
+        ]
     );
     // Rates and pauses end, and the queues stay.
-    assert_eq!([1, 4].map(|flow| lease.flow_limit(&key(flow), ms(90))), [FlowLimit::Unlimited; 2]);
+    assert_eq!([1, 4, 5].map(|flow| lease.flow_limit(&key(flow), ms(90))), [FlowLimit::Unlimited; 3]);
     assert_eq!(lease.rates(ms(90)).count(), 0);
     assert_eq!(*lease.queues(ms(90)), BTreeMap::from([(1, queues(&[1.0, 3.0], 2))]));
     let paced = |lease: &LeaseState, now| lease.rates(now).map(|(key, _)| key.flow).collect::<Vec<_>>();
     // The next order continues from the last one, although the lease has ended.
     lease.accept(order(1, 2, false, &[(2, OrderedRate::Rate(1_000_000))]), ms(500)).unwrap();
-    assert_eq!(paced(&lease, ms(501)), [1, 2]);
+    assert_eq!(paced(&lease, ms(501)), [1, 2, 5]);
     lease.accept(order(1, 3, false, &[(1, OrderedRate::Removed)]), ms(510)).unwrap();
-    assert_eq!(paced(&lease, ms(511)), [2]);
+    assert_eq!(paced(&lease, ms(511)), [2, 5]);
     // Another coordinator starts with a full order.
     lease.accept(order(2, 1, true, &[(3, OrderedRate::Rate(1))]), ms(520)).unwrap();
     assert_eq!(paced(&lease, ms(521)), [3]);
@@ -306,7 +317,9 @@ struct Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let lease = prop_oneof![8 => 1u64..200, 1 => Just(0), 1 => 0u64..1_000_000].prop_map(ms);
-    let flows = vec(((0u32..8).prop_map(key), ordered_rate()), 0..4);
+    let share = (1..11_000_000u64).prop_map(OrderedRate::Reserve);
+    let flow_rate = prop_oneof![4 => ordered_rate(), 1 => share];
+    let flows = vec(((0u32..8).prop_map(key), flow_rate), 0..4);
     let one_queue = (0u32..3, vec(-0.1..5.0, 0..4), 0u32..3);
     let one = one_queue.prop_map(|(interface, weights, class)| (interface, queues(&weights, class)));
     let queues = prop_oneof![5 => Just(vec![]), 1 => vec(one, 0..2)];
@@ -371,7 +384,7 @@ fn expected_state(accepted: &[(Order, u64)], now: u64) -> (Rates, Limits, AllQue
     let mut last_rates = BTreeMap::new();
     accepted[from..].iter().for_each(|(order, _)| last_rates.extend(order.flows.iter().cloned()));
     let rates = last_rates.into_iter().filter_map(|(key, ordered_rate)| match ordered_rate {
-        OrderedRate::Rate(rate) => Some((key, rate)),
+        OrderedRate::Rate(rate) | OrderedRate::Reserve(rate) => Some((key, rate)),
         _ => None,
     });
     let mut limits = BTreeMap::new();
@@ -411,7 +424,8 @@ proptest! {
                 let mut rates = BTreeMap::new();
                 for (key, rate) in lease.rates(ms(at)) {
                     prop_assert!(rate > 0 && rate <= LINKS[1]);
-                    prop_assert_eq!(lease.flow_limit(key, ms(at)), FlowLimit::Rate(rate));
+                    let limits = [FlowLimit::Rate(rate), FlowLimit::Reserve(rate)];
+                    prop_assert!(limits.contains(&lease.flow_limit(key, ms(at))));
                     rates.insert(key.clone(), rate);
                 }
                 let limits = lease.limits(ms(at)).cloned().unwrap_or_default();

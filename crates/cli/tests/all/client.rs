@@ -253,7 +253,10 @@ fn coflow_transfer_is_paced_with_an_agent_and_unpaced_without() {
     wait_for("a rate", || !state()["flows"][1]["rate"].is_null());
     let sent = send_flow(&agent_client, "job/7", 1, route, &mut &b"abc"[..]).unwrap();
     assert!(sent.bytes == 3 && sent.unpaced.is_none(), "{sent:?}");
-    wait_for("a rate", || !state()["flows"][0]["rate"].is_null());
+    // A competing coflow, which counts as one with data for a lease.
+    let competitor = Registration { flows: vec![flow(None)], ..registration.clone() };
+    let competitor = Coflow::register(&coordinator, "waiting", &competitor).unwrap();
+    wait_for("a rate", || state()["flows"][0]["rate"].is_object());
     let start_time = Instant::now();
     let sent = send_flow(&agent_client, "job/7", 0, route, &mut &data[..]).unwrap();
     assert!(sent.bytes == data.len() as u64 && sent.unpaced.is_none(), "{sent:?}");
@@ -265,6 +268,7 @@ fn coflow_transfer_is_paced_with_an_agent_and_unpaced_without() {
     let end = coflow.wait(TIMEOUT).unwrap();
     assert!(end.is_completed && end.flows.iter().all(|flow| flow.is_done), "{end:?}");
     coflow.deregister().unwrap();
+    competitor.deregister().unwrap();
 
     // Without an agent, the transfer succeeds unpaced.
     let inbox = FlowReceiver::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

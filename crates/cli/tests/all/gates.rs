@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use weir_client::{
-    Agent, AgentError, Coflow, Coordinator, Flow, FlowReceiver, FlowSender, Registration, Route, send_flow,
+    Agent, AgentError, Coflow, Coordinator, Flow, FlowReceiver, FlowSender, Registration, Route,
+    UnscheduledReason, send_flow,
 };
 
 use crate::client::{CONFIG, ConnectedAgent, TIMEOUT};
@@ -77,7 +78,7 @@ impl Drop for EndlessFlow {
     }
 }
 
-/// Processes, and coflows `first` and `second` of one flow each.
+/// Processes, and three coflows of one flow each.
 struct Bed {
     dir: TestDir,
     coordinator_process: CoordinatorProcess,
@@ -94,13 +95,13 @@ impl Bed {
         let agent_process = ConnectedAgent::start(&dir, &coordinator_process);
         let coordinator = Coordinator::local(&coordinator_process.api_address).unwrap();
         let agent = Arc::new(Agent::connect(&agent_process.local_socket).unwrap());
-        for coflow in ["first", "second"] {
+        for coflow in ["first", "second", "third"] {
             let flow = Flow { from: "a".to_owned(), to: "b".to_owned(), bytes: None };
             let registration = Registration { flows: vec![flow], ..Registration::default() };
             Coflow::register(&coordinator, coflow, &registration).unwrap();
         }
         let bed = Bed { dir, coordinator_process, coordinator, agent_process, agent };
-        for coflow in ["first", "second"] {
+        for coflow in ["first", "second", "third"] {
             wait_for("an order", || !bed.rate_of(coflow).is_null());
         }
         bed
@@ -112,10 +113,15 @@ impl Bed {
 
     /// Starts flow `first`, which takes the link, and a flow of coflow `second`, which then waits.
     fn start_flows(&self) -> (EndlessFlow, EndlessFlow) {
-        let first = EndlessFlow::start(&self.agent, "first");
+        self.start_flows_of("first", "second")
+    }
+
+    /// Starts a flow of a coflow, and one of a later coflow, which then waits.
+    fn start_flows_of(&self, earlier: &'static str, later: &'static str) -> (EndlessFlow, EndlessFlow) {
+        let first = EndlessFlow::start(&self.agent, earlier);
         wait_for("data of the first flow", || first.received_bytes() > 100_000);
-        let second = EndlessFlow::start(&self.agent, "second");
-        wait_for("a pause", || self.rate_of("second")["bytes_per_second"] == 0.0);
+        let second = EndlessFlow::start(&self.agent, later);
+        wait_for("a pause", || self.rate_of(later)["bytes_per_second"] == 0.0);
         (first, second)
     }
 }
@@ -182,25 +188,42 @@ fn senders_write_freely_after_their_agent_is_killed_and_follow_the_next_one() {
     });
     assert!(rate > 0.5 * LINK_RATE, "{rate}");
     // The program's own requests use the next agent, too.
-    let refused = bed.agent.mark_done("third", 0).unwrap_err();
+    let refused = bed.agent.mark_done("unknown", 0).unwrap_err();
     assert!(matches!(refused, AgentError::Refused(_)), "{refused}");
 }
 
 #[test]
 fn unscheduled_flow_has_a_reason() {
     let bed = Bed::start();
-    for (coflow, flow, reason) in
-        [("unregistered", 0, "no order names the coflow"), ("first", 1, "no order names the flow")]
-    {
+    let flow = |from: &str, to: &str| Flow { from: from.to_owned(), to: to.to_owned(), bytes: None };
+    let flows = vec![flow("a", "b"), flow("b", "a")];
+    Coflow::register(&bed.coordinator, "reversed", &Registration { flows, ..Registration::default() })
+        .unwrap();
+    let flows = vec![flow("b", "a")];
+    Coflow::register(&bed.coordinator, "foreign", &Registration { flows, ..Registration::default() })
+        .unwrap();
+    for (coflow, flow, expected, help) in [
+        ("unregistered", 0, UnscheduledReason::UnknownCoflow, "register the coflow"),
+        ("reversed", 2, UnscheduledReason::UnknownFlow, "beyond the flows of the registration"),
+        ("reversed", 1, UnscheduledReason::ForeignFlow, "another host"),
+        ("foreign", 0, UnscheduledReason::ForeignFlow, "another host"),
+        ("foreign", 1, UnscheduledReason::UnknownFlow, "beyond the flows of the registration"),
+    ] {
         let receiver = FlowReceiver::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let route = Route::direct(receiver.address()).unwrap();
         let reader = thread::spawn(move || {
             receiver.receive(coflow, flow, TIMEOUT).unwrap().read_to_end(&mut Vec::new()).unwrap()
         });
-        let sent = send_flow(&*bed.agent, coflow, flow, route, &mut &[1; 1000][..]).unwrap();
+        let mut sender = FlowSender::new(coflow, flow, route).unwrap().with_agent(&bed.agent);
+        sender.write_all(&[1; 1000]).unwrap();
+        sender.flush().unwrap();
+        // The agent reports the flow within an interval, and the coordinator answers within another one.
+        thread::sleep(Duration::from_millis(200));
+        let sent = sender.finish().unwrap();
         assert_eq!(reader.join().unwrap(), 1000);
-        let unpaced = sent.unpaced.unwrap();
-        assert!(unpaced.to_string().contains(reason), "{unpaced}");
+        let Some(AgentError::Unscheduled { reason, message }) = sent.unpaced else { panic!("{sent:?}") };
+        assert_eq!(reason, expected, "flow {flow} of coflow {coflow}: {message}");
+        assert!(message.contains(help), "{message}");
     }
 }
 
@@ -226,6 +249,8 @@ fn cut_first_connection(receiver: SocketAddr, bytes: u64) -> SocketAddr {
 fn sender_whose_connection_is_cut_is_scheduled_over_the_next_one() {
     const BYTES: usize = 3_000_000;
     let bed = Bed::start();
+    // Flows of later coflows compete with this one, so it has a rate.
+    let _competitors = bed.start_flows_of("second", "third");
     let receiver = FlowReceiver::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let route = Route::direct(cut_first_connection(receiver.address(), BYTES as u64 / 10)).unwrap();
     let reader = thread::spawn(move || {

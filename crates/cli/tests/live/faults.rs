@@ -575,7 +575,7 @@ async fn send_false_reports(endpoint: Endpoint, stop: Arc<AtomicBool>) -> (u32, 
         let order = Order::try_from(order).unwrap();
         order_count += 1;
         let rates = order.flows.iter().filter_map(|(_, rate)| match rate {
-            OrderedRate::Rate(rate) => Some(*rate),
+            OrderedRate::Rate(rate) | OrderedRate::Reserve(rate) => Some(*rate),
             _ => None,
         });
         max_rate = rates.fold(max_rate, u64::max);

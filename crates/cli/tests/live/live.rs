@@ -1,6 +1,7 @@
 //! Tests a coordinator, `weir agent run` and real flows on a testbed. The test skips without the privileges for one.
 
 use std::env;
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +12,6 @@ use crate::bed::{
 };
 use crate::common::TestDir;
 use crate::common::wait_for;
-use crate::kernel::pacing_rate;
 use weir_client::Agent;
 use weir_coordinator::control_plane::{ControlPlane, Link, NetworkLinks, Registration, Settings, Transfer};
 use weir_coordinator::{agents, control_thread};
@@ -125,14 +125,19 @@ fn start_coordinator(bed: &Bed, epoch: u64) -> Process {
 fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     let Some(bed) = Bed::up("live", HOSTS) else { return };
     let first = start_coordinator(&bed, 1);
-    let start_agent = |host| Process(bed.agent_command(host).arg("--insecure").spawn().unwrap());
+    let start_agent = |host| {
+        let mut command = bed.agent_command(host);
+        let mut agent = Process(command.arg("--insecure").stderr(Stdio::piped()).spawn().unwrap());
+        let mut log = BufReader::new(agent.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+        assert!(log.any(|line| line.contains("has a coordinator")), "agent {host} has exited");
+        thread::spawn(move || log.for_each(|line| eprintln!("{line}")));
+        agent
+    };
     let _agents: Vec<Process> = (0..4).map(start_agent).collect();
     wait_for("the agents' local sockets", || {
         (0..4).all(|host| Agent::connect(bed.local_socket(host)).is_ok())
     });
     let connections = bed.connect_flow(&COFLOWS);
-    // All agents are connected and have reported their flows, which have no data yet.
-    wait_for("orders", || connections.iter().all(|connection| pacing_rate(&connection.stream).is_some()));
     let control = ControlFlow::start(&bed, CONTROL[0], CONTROL[1]);
     let (start_time, control_bytes) = (Instant::now(), control.acked_bytes());
     connections.iter().for_each(FlowConnection::send);

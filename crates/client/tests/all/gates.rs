@@ -4,7 +4,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_client::{Agent, FlowReceiver, FlowSender, Route, SentFlow, send_flow};
+use weir_client::{
+    Agent, AgentError, FlowReceiver, FlowSender, Route, SentFlow, UnscheduledReason, send_flow,
+};
 
 use crate::fake_agent::{FakeAgent, bind_socket, socket_path};
 
@@ -118,6 +120,30 @@ fn pause_ends_with_the_agents_connection_and_returns_with_the_next_one() {
         let unpaced = sending.join().unwrap().unpaced.unwrap().to_string();
         assert!(unpaced.contains("no reason but this"), "{unpaced}");
     });
+}
+
+#[test]
+fn short_flow_has_the_last_answer_of_the_coordinator_or_none() {
+    let unanswered = "go free unanswered: no answer yet";
+    for (answer, expected, message) in [
+        (None, UnscheduledReason::Unanswered, "no answer yet"),
+        (Some("go c 0 free foreign-flow: another host"), UnscheduledReason::ForeignFlow, "another host"),
+    ] {
+        let (receiver, fake, agent) = start(unanswered);
+        let sender = send(agent, &receiver);
+        if let Some(answer) = answer {
+            fake.wait_for("open c 0 gated");
+            fake.push(answer);
+        }
+        assert!(receive(receiver).join().unwrap().0 == DATA);
+        match sender.join().unwrap().unwrap().unpaced {
+            Some(AgentError::Unscheduled { reason, message: text }) => {
+                assert_eq!((reason, text.as_str()), (expected, message));
+            }
+            unpaced => panic!("{unpaced:?}"),
+        }
+        fake.wait_for("done c 0");
+    }
 }
 
 #[test]

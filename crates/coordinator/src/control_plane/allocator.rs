@@ -178,6 +178,11 @@ impl ControlPlane {
         self
     }
 
+    /// The host with an address, if the control plane knows addresses.
+    pub(super) fn host_number(&self, address: IpAddr) -> Option<u32> {
+        self.allocator.as_ref()?.addresses.get(&address.to_canonical()).copied()
+    }
+
     /// Whether agents have to report the demands of connections.
     pub fn has_allocator(&self) -> bool {
         self.allocator.is_some()
@@ -216,7 +221,7 @@ impl ControlPlane {
         let flows = active.flat_map(|coflow| &coflow.flows);
         for flow in flows.filter(|flow| !flow.is_completed && flow.has_data(self.now)) {
             let rate = match flow.applied_rate(&self.hosts) {
-                Some(OrderedRate::Rate(rate)) => rate as f64,
+                Some(OrderedRate::Rate(rate) | OrderedRate::Reserve(rate)) => rate as f64,
                 Some(OrderedRate::Unlimited) => f64::INFINITY,
                 Some(OrderedRate::Paused | OrderedRate::Removed) | None => continue,
             };

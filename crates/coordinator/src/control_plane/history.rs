@@ -73,7 +73,7 @@ impl Coflow {
         let rates = self.flows.iter().filter(|flow| !flow.is_completed).map(|flow| flow.applied_rate(hosts));
         rates
             .map(|rate| match rate {
-                Some(OrderedRate::Rate(rate)) => Some(rate as f64),
+                Some(OrderedRate::Rate(rate) | OrderedRate::Reserve(rate)) => Some(rate as f64),
                 Some(OrderedRate::Unlimited) => None,
                 Some(OrderedRate::Paused | OrderedRate::Removed) | None => Some(0.0),
             })

@@ -35,6 +35,11 @@ impl ObservedOfHost {
         true
     }
 
+    /// The addresses of other hosts, once for each application.
+    pub fn peers(&self) -> impl Iterator<Item = IpAddr> {
+        self.entries.keys().map(|(_, peer)| *peer)
+    }
+
     pub fn clear(&mut self) {
         self.changed |= !self.entries.is_empty();
         self.entries.clear();

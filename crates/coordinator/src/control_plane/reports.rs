@@ -3,7 +3,9 @@
 
 use weir_core::model::{FlowState, Slot};
 use weir_core::units::Bytes;
-use weir_proto::{CounterTotals, FlowProgress, Report, SenderState};
+use weir_proto::{
+    CounterTotals, FlowKey, FlowProgress, MAX_REPORTED_FLOWS, Report, SenderState, UnscheduledReason,
+};
 
 use super::udp_measurements::{MAX_PACKET_BYTES, RATE_TOLERANCE};
 use super::{ControlPlane, Flow, UNKNOWN_SIZE_BYTES};
@@ -23,6 +25,28 @@ pub(super) struct Deviations {
     pub flows: Vec<(Slot, u32, f64)>,
     /// Whether a difference exceeds [`MAX_DIFFERENCE`].
     pub are_large: bool,
+}
+
+/// The flow with the key that a host reports, of the flows of a coflow's registration `generation`.
+///
+/// # Errors
+/// Why the flow is not scheduled.
+fn reported_flow<'a>(
+    flows: &'a mut [Flow],
+    generation: u64,
+    host: u32,
+    key: &FlowKey,
+) -> Result<&'a mut Flow, UnscheduledReason> {
+    // A socket without a generation joins the registration that the next order names.
+    if key.generation != 0 && key.generation != generation {
+        return Err(UnscheduledReason::FormerRegistration);
+    }
+    match flows.get_mut(key.flow as usize) {
+        None => Err(UnscheduledReason::UnknownFlow),
+        Some(flow) if flow.transfer.src != host => Err(UnscheduledReason::ForeignFlow),
+        Some(flow) if flow.is_completed => Err(UnscheduledReason::Completed),
+        Some(flow) => Ok(flow),
+    }
 }
 
 impl ControlPlane {
@@ -75,28 +99,17 @@ impl ControlPlane {
     /// Checks the progress of one flow, and applies it to the coflow and the engine.
     fn apply_progress(&mut self, host: u32, progress: &FlowProgress) {
         let Some(coflow) = self.coflows.get_mut(&progress.key.coflow) else {
-            self.rejected_entries.unknown_flow += 1;
-            return;
+            return self.refuse_flow(host, progress, UnscheduledReason::UnknownCoflow);
         };
-        // A socket without a generation joins the registration that the next order names.
-        if progress.key.generation == 0 {
-            return;
-        }
-        if coflow.registration.generation != progress.key.generation {
-            self.rejected_entries.former_generation += 1;
-            return;
-        }
-        let Some(flow) = coflow.flows.get_mut(progress.key.flow as usize) else {
-            self.rejected_entries.unknown_flow += 1;
-            return;
+        let generation = coflow.registration.generation;
+        let flow = match reported_flow(&mut coflow.flows, generation, host, &progress.key) {
+            Ok(flow) => flow,
+            Err(reason) => return self.refuse_flow(host, progress, reason),
         };
-        if flow.transfer.src != host {
-            self.rejected_entries.foreign_flow += 1;
-            return;
-        }
-        let Some(slot) = coflow.slot.filter(|_| !flow.is_completed) else { return };
+        let Some(slot) = coflow.slot.filter(|_| progress.key.generation != 0) else { return };
         let has_new_data = progress.state == SenderState::Ready && flow.state != SenderState::Ready;
-        (flow.grace_end, flow.is_gated, flow.state) = (None, progress.gated, progress.state);
+        (flow.grace_end, flow.state) = (None, progress.state);
+        (flow.is_gated, flow.is_udp) = (progress.gated, progress.udp);
         flow.demand = progress.demand.filter(|_| flow.state == SenderState::Ready);
         let link_rate = self.links.hosts[host as usize].send.get();
         // An agent that has restarted does not know the bytes before a restart of the flow.
@@ -108,8 +121,10 @@ impl ControlPlane {
         let max_sent = last_sent
             + link_rate * (RATE_TOLERANCE * (self.now - sends_since) + 2.0 * self.settings.interval)
             + MAX_PACKET_BYTES;
-        // Rejected bytes change nothing. That the flow has a connection, or had one, is plausible, and applies.
-        let has_progress = flow.last_report.is_none() || sent > last_sent && sent <= max_sent;
+        // Rejected bytes change nothing. That the flow has a connection, or had one, and that it sends, is plausible, and applies: links
+        // may be faster than configured.
+        let has_progress = flow.last_report.is_none() || progress.sent > flow.reported_bytes;
+        flow.reported_bytes = progress.sent;
         if sent > max_sent {
             self.rejected_entries.above_link_rate += 1;
             flow.last_report = Some((last_sent, sends_since));
@@ -139,6 +154,24 @@ impl ControlPlane {
         let max_rate = flow.max_rate(&self.links, &self.settings);
         self.set_flow_has_data(slot, index, has_data);
         self.set_max_rate(slot, index, max_rate);
+    }
+
+    /// Counts a reported flow that is not scheduled. The program of a gated flow receives the reason.
+    fn refuse_flow(&mut self, host: u32, progress: &FlowProgress, reason: UnscheduledReason) {
+        match reason {
+            UnscheduledReason::UnknownCoflow | UnscheduledReason::UnknownFlow => {
+                self.rejected_entries.unknown_flow += 1;
+            }
+            UnscheduledReason::FormerRegistration => self.rejected_entries.former_generation += 1,
+            UnscheduledReason::ForeignFlow => self.rejected_entries.foreign_flow += 1,
+            UnscheduledReason::Completed => {}
+        }
+        let is_open = matches!(progress.state, SenderState::Ready | SenderState::Idle);
+        let unscheduled = &mut self.hosts[host as usize].unscheduled;
+        if progress.gated && is_open && unscheduled.len() < MAX_REPORTED_FLOWS {
+            unscheduled.insert(progress.key.clone(), reason);
+            self.has_changed_flows = true;
+        }
     }
 
     /// Sets in the engine whether a flow has data, if that has changed.
@@ -291,7 +324,7 @@ mod tests {
         };
         control_plane.register("a", registration, 0.0).unwrap();
         let key = FlowKey { coflow: "a".into(), generation: 1, flow: 0 };
-        let progress = FlowProgress::new(key, 0, SenderState::Ready);
+        let progress = FlowProgress { udp: true, ..FlowProgress::new(key, 0, SenderState::Ready) };
         let first = Report { flows: vec![progress], ..Report::default() };
         control_plane.report(0, &first, 0.0);
         let (mut now, mut applied_seq) = (0.0, 0);

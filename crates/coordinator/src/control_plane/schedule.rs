@@ -143,6 +143,7 @@ impl ControlPlane {
                 queues,
                 udp_measurements,
                 limits: host.limits.take_changes(is_full),
+                unscheduled: std::mem::take(&mut host.unscheduled).into_iter().collect(),
             });
         }
         orders
@@ -251,7 +252,11 @@ impl ControlPlane {
                 |link: usize| capacities[link] / f64::from(round_up_coarsely(slow_flow_counts[link]));
             reserve * self.flow_links(slot, flow).map(equal_share).fold(f64::INFINITY, f64::min)
         };
+        let mut contention = self.contention(capacities.len());
         let to_ordered_rate = |((slot, flow), &scheduled): ((Slot, &Flow), &f64)| {
+            if !flow.is_udp && contention.is_alone(slot, self.flow_links(slot, flow)) {
+                return OrderedRate::Unlimited;
+            }
             let is_slow = is_slow((slot, flow), scheduled);
             if flow.is_gated && is_slow {
                 return OrderedRate::Paused;
@@ -259,17 +264,17 @@ impl ControlPlane {
             let mut rate = if scheduled < 1.0 { 0.0 } else { scheduled / PAYLOAD_FRACTION };
             if is_slow {
                 rate += reserve_rate(slot, flow);
-            } else {
-                // Without it, a rounding error could reduce the truncated rate by 1 B/s.
-                rate += 1e-6;
+                return OrderedRate::Reserve((rate as u64).max(1));
             }
+            // Without it, a rounding error could reduce the truncated rate by 1 B/s.
+            rate += 1e-6;
             OrderedRate::Rate((rate as u64).max(1))
         };
         flows().zip(&scheduled_rates).map(to_ordered_rate).collect()
     }
 
     /// The links that a flow crosses, as positions in [`NetworkLinks::capacities`].
-    fn flow_links(&self, slot: Slot, flow: &Flow) -> impl Iterator<Item = usize> {
+    pub(super) fn flow_links(&self, slot: Slot, flow: &Flow) -> impl Iterator<Item = usize> {
         let (src, dst, hosts) = (flow.transfer.src, flow.transfer.dst, self.links.hosts.len());
         let trunks = self.engine.flow_trunks(slot, flow.engine_index).iter();
         let trunks = trunks.map(move |&trunk| 2 * hosts + trunk as usize);
@@ -283,8 +288,12 @@ pub(super) const MIN_RATE_FRACTION: f64 = 0.125;
 
 /// Whether an order only renews the lease.
 fn only_renews_lease(order: &Order) -> bool {
-    let Order { flows, queues, udp_measurements, limits, .. } = order;
-    flows.is_empty() && queues.is_empty() && udp_measurements.is_empty() && limits.is_empty()
+    let Order { flows, queues, udp_measurements, limits, unscheduled, .. } = order;
+    flows.is_empty()
+        && queues.is_empty()
+        && udp_measurements.is_empty()
+        && limits.is_empty()
+        && unscheduled.is_empty()
 }
 
 /// The next power of two, or three quarters of it if that is not below `count`. With exact counts, each new or completed

@@ -18,14 +18,14 @@ use crate::values::{ALLOCATION_PAGE, AllocationPageLimit, FlowIndex};
 pub enum FlowRate {
     /// At most this number of bytes per second. 0 if the flow's program waits.
     BytesPerSecond(u64),
-    /// Without a rate limit.
+    /// Without a rate limit: the flow competes with no other coflow, or TCP divides the links.
     Unlimited,
 }
 
 impl From<OrderedRate> for FlowRate {
     fn from(rate: OrderedRate) -> FlowRate {
         match rate {
-            OrderedRate::Rate(rate) => FlowRate::BytesPerSecond(rate),
+            OrderedRate::Rate(rate) | OrderedRate::Reserve(rate) => FlowRate::BytesPerSecond(rate),
             OrderedRate::Paused => FlowRate::BytesPerSecond(0),
             OrderedRate::Unlimited | OrderedRate::Removed => FlowRate::Unlimited,
         }

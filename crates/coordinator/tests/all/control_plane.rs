@@ -61,22 +61,26 @@ fn decisions_end_with_the_next_one_or_with_their_coflow() {
         report_flow(&mut plane, 0, flow_key(id, 0), 0.0);
     }
     plane.tick(0.0);
-    let found = |plane: &mut ControlPlane, now| -> Vec<(String, f64, Option<f64>, bool)> {
-        let is_fast = |rate: Option<f64>| rate.unwrap() > 0.5 * LINK_RATE;
+    let found = |plane: &mut ControlPlane, now| -> Vec<(String, f64, Option<f64>, Option<bool>)> {
+        let is_fast = |rate: f64| rate > 0.5 * LINK_RATE;
         let decisions = plane.decisions(now).into_iter();
-        decisions.map(|d| (d.coflow.to_string(), d.from, d.until, is_fast(d.rate))).collect()
+        decisions.map(|d| (d.coflow.to_string(), d.from, d.until, d.rate.map(is_fast))).collect()
     };
     let (a, b) = ("a".to_owned(), "b".to_owned());
-    assert_eq!(found(&mut plane, 0.0), [(a.clone(), 0.0, None, true), (b.clone(), 0.0, None, false)]);
+    assert_eq!(
+        found(&mut plane, 0.0),
+        [(a.clone(), 0.0, None, Some(true)), (b.clone(), 0.0, None, Some(false))]
+    );
     // Without an event, nothing is decided.
     plane.tick(INTERVAL);
     assert_eq!(found(&mut plane, INTERVAL).len(), 2);
     plane.deregister("a", 2.0 * INTERVAL).unwrap();
     plane.tick(3.0 * INTERVAL);
     let ends = [
-        (a, 0.0, Some(2.0 * INTERVAL), true),
-        (b.clone(), 0.0, Some(3.0 * INTERVAL), false),
-        (b, 3.0 * INTERVAL, None, true),
+        (a, 0.0, Some(2.0 * INTERVAL), Some(true)),
+        (b.clone(), 0.0, Some(3.0 * INTERVAL), Some(false)),
+        // It competes with no other coflow.
+        (b, 3.0 * INTERVAL, None, None),
     ];
     assert_eq!(found(&mut plane, 1.0), ends);
     assert_eq!(found(&mut plane, 400.0), ends[2..]);
@@ -135,7 +139,8 @@ fn flows_per_host_and_in_all_are_limited() {
 }
 
 /// A coflow with two flows of unknown sizes sends for 5 s, and then a coflow that is released later. When a flow of the first one
-/// is reported complete, its reported bytes estimate the other flow, which then has less to send than the later coflow.
+/// is reported complete, its reported bytes estimate the other flow, which then has less to send than the later coflow. The flows use UDP,
+/// since TCP flows of a lone coflow have no rate.
 #[test]
 fn weir_estimates_sizes_from_the_reported_bytes_of_completed_flows() {
     let mut plane = control_plane("weir:turns=0", 1);
@@ -156,11 +161,9 @@ fn weir_estimates_sizes_from_the_reported_bytes_of_completed_flows() {
         }
         let progress = flows.iter_mut().map(|(key, (sent, rate))| {
             *sent += estimate_sent_bytes(*rate, INTERVAL);
-            FlowProgress::new(
-                key.clone(),
-                *sent as u64,
-                if step == 750 && *key == completed { SenderState::Completed } else { SenderState::Ready },
-            )
+            let state =
+                if step == 750 && *key == completed { SenderState::Completed } else { SenderState::Ready };
+            FlowProgress { udp: true, ..FlowProgress::new(key.clone(), *sent as u64, state) }
         });
         let report = Report {
             applied: (1, plane.host_statuses()[0].ordered_seq),
@@ -169,7 +172,8 @@ fn weir_estimates_sizes_from_the_reported_bytes_of_completed_flows() {
         };
         plane.report(0, &report, now);
         for (key, rate) in plane.tick(now).into_iter().flat_map(|(_, order)| order.flows) {
-            if let (Some((_, applied)), OrderedRate::Rate(rate)) = (flows.get_mut(&key), rate) {
+            let (OrderedRate::Rate(rate) | OrderedRate::Reserve(rate)) = rate else { continue };
+            if let Some((_, applied)) = flows.get_mut(&key) {
                 *applied = rate;
             }
         }
@@ -201,7 +205,10 @@ fn orders_follow_the_schedule_and_carry_changes_only() {
     assert_eq!((first.epoch, first.seq, first.is_full), (7, 1, true));
     // One flow waits, so it gets the whole reserve: a hundredth of each port.
     let full_rate = OrderedRate::Rate(959_192);
-    assert_eq!(first.flows, [(flow_key("c1", 0), full_rate), (flow_key("c2", 0), OrderedRate::Rate(9_688))]);
+    assert_eq!(
+        first.flows,
+        [(flow_key("c1", 0), full_rate), (flow_key("c2", 0), OrderedRate::Reserve(9_688))]
+    );
     assert_eq!(order_of(&orders, 1).flows, [(flow_key("c1", 1), full_rate)]);
     // Without changes, orders only renew leases.
     let only_renews = |order: &Order| order.flows.is_empty() && !order.is_full;
@@ -227,7 +234,7 @@ fn orders_follow_the_schedule_and_carry_changes_only() {
     let orders = plane.tick(0.016);
     assert_eq!(
         order_of(&orders, 0).flows,
-        [(flow_key("c1", 0), OrderedRate::Removed), (flow_key("c2", 0), full_rate)]
+        [(flow_key("c1", 0), OrderedRate::Removed), (flow_key("c2", 0), OrderedRate::Unlimited)]
     );
     assert_eq!(order_of(&orders, 1).flows, [(flow_key("c1", 1), OrderedRate::Removed)]);
     // Orders that only renew a lease come last.
@@ -262,7 +269,7 @@ fn two_lost_orders_in_a_row_do_not_end_a_lease() {
                 let _ = lease_state.accept(order, Duration::from_secs_f64(now));
             }
             assert!(
-                step == 0 || lease_state.rates(Duration::from_secs_f64(now)).next().is_some(),
+                step == 0 || lease_state.is_lease_valid(Duration::from_secs_f64(now)),
                 "orders {first} and {} were lost, and the lease ended at step {step}",
                 first + 1
             );
@@ -276,13 +283,15 @@ fn two_lost_orders_in_a_row_do_not_end_a_lease() {
     }
 }
 
-/// The rates of a link in the configuration and in the options of agents differ: the lower one counts.
+/// The rates of a link in the configuration and in the options of agents differ: the lower one counts. The flow uses UDP, since a TCP flow
+/// without competition has no rate.
 #[test]
 fn lower_rate_of_a_link_counts() {
     let mut plane = control_plane("saath", 1).with_switches(vec![vec![Some(1), None]]);
     let rate_of_c1 = |plane: &mut ControlPlane, now: f64| {
         report_all_hosts(plane, now);
-        report_flow(plane, 0, flow_key("c1", 0), now);
+        let flow = FlowProgress { udp: true, ..FlowProgress::new(flow_key("c1", 0), 0, SenderState::Ready) };
+        plane.report(0, &Report { flows: vec![flow], ..Report::default() }, now);
         plane.require_full_order(0);
         let orders = plane.tick(now);
         orders.into_iter().find(|(host, _)| *host == 0).map(|(_, order)| order.flows)
@@ -436,6 +445,8 @@ fn observed_connections_are_limited_and_expire() {
 fn update_replaces_flows_and_unchanged_flows_continue() {
     let mut plane = control_plane("saath", 1);
     plane.register("a", registration(&[(0, 2, 1e6), (1, 2, 1e6)]), 0.0).unwrap();
+    // Without it, the other coflow would have no rates.
+    plane.register("waiting", registration(&[(3, 2, 1e6)]), 0.0).unwrap();
     report_all_hosts(&mut plane, 0.0);
     plane.tick(0.0);
     let moved_flows = registration(&[(0, 2, 1e6), (3, 2, 1e6), (1, 0, 1e6)]).flows;
@@ -447,11 +458,12 @@ fn update_replaces_flows_and_unchanged_flows_continue() {
     let orders = plane.tick(0.008);
     let half_rate = OrderedRate::Rate(479_596);
     let ordered_flows = |host: usize| (orders[host].0, orders[host].1.flows.clone());
-    // The first flow keeps its rate, so the order does not contain it. Orders to the other hosts only renew leases.
+    // The first flow keeps its rate, so the order does not contain it. The last one competes with no other coflow.
+    // Orders to the other hosts only renew leases.
     assert!(orders[2..].iter().all(|(_, order)| order.flows.is_empty()));
     assert_eq!(
         ordered_flows(0),
-        (1, vec![(flow_key("a", 1), OrderedRate::Removed), (flow_key("a", 2), half_rate)])
+        (1, vec![(flow_key("a", 1), OrderedRate::Removed), (flow_key("a", 2), OrderedRate::Unlimited)])
     );
     assert_eq!(ordered_flows(1), (3, vec![(flow_key("a", 1), half_rate)]));
 }
@@ -468,21 +480,22 @@ fn flow_without_a_connection_frees_its_ports_after_a_lease() {
         plane.tick(now);
         ["dead", "alive"].map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate)
     };
-    let (full_rate, reserve_rate) = (Some(OrderedRate::Rate(959_192)), Some(OrderedRate::Rate(9_688)));
+    let (full_rate, reserve_rate) = (Some(OrderedRate::Rate(959_192)), Some(OrderedRate::Reserve(9_688)));
+    let unlimited = Some(OrderedRate::Unlimited);
     report_flow_of(&mut plane, "alive", 0.002);
     assert_eq!(ordered_rates(&mut plane, 0.002), [full_rate, reserve_rate]);
     // Within a lease, the connection could still be handed over.
     report_flow_of(&mut plane, "alive", 0.079);
     assert_eq!(ordered_rates(&mut plane, 0.079), [full_rate, reserve_rate]);
-    assert_eq!(ordered_rates(&mut plane, 0.081), [reserve_rate, full_rate]);
+    assert_eq!(ordered_rates(&mut plane, 0.081), [reserve_rate, unlimited]);
     // Another policy gets the same state.
     plane.set_policy(build("varys").unwrap(), 0.082).unwrap();
-    assert_eq!(ordered_rates(&mut plane, 0.083), [reserve_rate, full_rate]);
+    assert_eq!(ordered_rates(&mut plane, 0.083), [reserve_rate, unlimited]);
     plane.set_policy(build("saath").unwrap(), 0.084).unwrap();
     // A host that reconnects does not restart the grace period.
     plane.tick(0.5);
     report_flow_of(&mut plane, "alive", 0.6);
-    assert_eq!(ordered_rates(&mut plane, 0.6), [reserve_rate, full_rate]);
+    assert_eq!(ordered_rates(&mut plane, 0.6), [reserve_rate, unlimited]);
     // The connection is handed over later.
     report_flow_of(&mut plane, "dead", 0.61);
     assert_eq!(ordered_rates(&mut plane, 0.61), [full_rate, reserve_rate]);
@@ -491,7 +504,7 @@ fn flow_without_a_connection_frees_its_ports_after_a_lease() {
     report_flow_of(&mut plane, "alive", 0.62);
     assert_eq!(ordered_rates(&mut plane, 0.68), [full_rate, reserve_rate]);
     report_flow_of(&mut plane, "alive", 0.691);
-    assert_eq!(ordered_rates(&mut plane, 0.692), [reserve_rate, full_rate]);
+    assert_eq!(ordered_rates(&mut plane, 0.692), [reserve_rate, unlimited]);
     let sent_bytes = |plane: &ControlPlane| plane.coflow_status("dead").unwrap().flows[0].sent_bytes;
     let before = sent_bytes(&plane);
     report_flow_of(&mut plane, "alive", 0.7);
@@ -512,7 +525,7 @@ fn flows_of_a_reconnected_agent_keep_their_order() {
     let has_order = |plane: &mut ControlPlane, now| {
         plane.tick(now);
         let rates = ["first", "second"].map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate);
-        rates == [Some(OrderedRate::Rate(959_192)), Some(OrderedRate::Rate(9_688))]
+        rates == [Some(OrderedRate::Rate(959_192)), Some(OrderedRate::Reserve(9_688))]
     };
     assert!(has_order(&mut plane, 0.002));
     for reconnected_at in [0.05, 0.12, 0.2] {
@@ -549,7 +562,7 @@ fn restarted_control_plane_sends_equal_orders_within_two_intervals() {
     report_flow(&mut before, 0, flow_key("long", 0), 0.0);
     report_flows(&mut before, (1, 0), 30.0);
     before.tick(30.0);
-    let expected_rates = [Some(OrderedRate::Rate(9_688)), Some(OrderedRate::Rate(959_192))];
+    let expected_rates = [Some(OrderedRate::Reserve(9_688)), Some(OrderedRate::Rate(959_192))];
     assert_eq!(ordered_rates(&before), expected_rates);
     let mut after = restored_plane(2);
     // No host has reported yet.
@@ -573,7 +586,7 @@ fn removed_and_readded_flow_appears_once_in_an_order() {
     plane.report(0, &Report { applied: (1, 1), ..Report::default() }, 0.008);
     let orders = plane.tick(0.008);
     assert!(!orders[0].1.is_full);
-    assert_eq!(orders[0].1.flows, [(flow_key("a", 0), OrderedRate::Rate(959_192))]);
+    assert_eq!(orders[0].1.flows, [(flow_key("a", 0), OrderedRate::Unlimited)]);
 }
 
 #[test]
@@ -594,7 +607,7 @@ fn policy_change_keeps_the_progress_of_coflows() {
     report_sent(&mut plane, 900_000, 1.001);
     let orders = plane.tick(1.001);
     let full_rate = OrderedRate::Rate(959_192);
-    let reserve_rate = OrderedRate::Rate(9_688);
+    let reserve_rate = OrderedRate::Reserve(9_688);
     assert_eq!(orders[0].1.flows, [(flow_key("long", 0), full_rate), (flow_key("short", 0), reserve_rate)]);
     // A policy that needs sizes is refused while a flow has an unknown size.
     let mut unsized_flow = registration(&[(3, 2, 1.0)]);
@@ -693,7 +706,9 @@ fn flows_without_reports_progress_at_their_ordered_rate() {
     let sent_bytes = |plane: &ControlPlane, id: &str| plane.coflow_status(id).unwrap().flows[0].sent_bytes;
     let ordered_rate =
         |plane: &ControlPlane, id: &str| match plane.coflow_status(id).unwrap().flows[0].ordered_rate {
-            Some(OrderedRate::Rate(rate)) => weir_proto::estimate_sent_bytes(rate, 1.0),
+            Some(OrderedRate::Rate(rate) | OrderedRate::Reserve(rate)) => {
+                weir_proto::estimate_sent_bytes(rate, 1.0)
+            }
             other => panic!("{other:?}"),
         };
     // One flow at the port of host 0 gets its rate, the other the reserve. `estimate_sent_bytes` counts payload, and orders

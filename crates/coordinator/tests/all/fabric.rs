@@ -80,7 +80,7 @@ struct SentFlow {
 }
 
 /// The completion times of coflows whose hosts receive and report without delay. Checks that no link is ordered more than
-/// it carries.
+/// it carries. The flows use UDP, since TCP flows without competition have no rate.
 fn live_ccts(policy: &str, topology: &Topology, workload: &Workload) -> Vec<f64> {
     let settings = Settings { reserve: RESERVE, ..Settings::default() };
     let policy_built = build(policy).unwrap();
@@ -111,7 +111,7 @@ fn live_ccts(policy: &str, topology: &Topology, workload: &Workload) -> Vec<f64>
                 flow.sent_bytes as u64,
                 if closed { SenderState::Completed } else { SenderState::Ready },
             );
-            reports[flow.spec.src as usize].flows.push(progress);
+            reports[flow.spec.src as usize].flows.push(FlowProgress { udp: true, ..progress });
             !closed
         });
         while let Some((index, coflow)) = arrivals.next_if(|(_, coflow)| coflow.arrival.get() <= now) {
@@ -128,7 +128,8 @@ fn live_ccts(policy: &str, topology: &Topology, workload: &Workload) -> Vec<f64>
             plane.register(&id, registration, coflow.arrival.get()).unwrap();
             for (number, spec) in (0u32..).zip(&coflow.flows) {
                 let key = flow_key(&id, number);
-                reports[spec.src as usize].flows.push(FlowProgress::new(key.clone(), 0, SenderState::Ready));
+                let progress = FlowProgress::new(key.clone(), 0, SenderState::Ready);
+                reports[spec.src as usize].flows.push(FlowProgress { udp: true, ..progress });
                 let flow = SentFlow { key: key.clone(), spec: *spec, sent_bytes: 0.0, rate: 0 };
                 flows.insert(key, (index, flow));
             }
@@ -137,7 +138,8 @@ fn live_ccts(policy: &str, topology: &Topology, workload: &Workload) -> Vec<f64>
         for (host, order) in plane.tick(now) {
             applied_seqs[host as usize] = order.seq;
             for (key, rate) in order.flows {
-                if let (OrderedRate::Rate(rate), Some((_, flow))) = (rate, flows.get_mut(&key)) {
+                let (OrderedRate::Rate(rate) | OrderedRate::Reserve(rate)) = rate else { continue };
+                if let Some((_, flow)) = flows.get_mut(&key) {
                     flow.rate = rate;
                 }
             }

@@ -1,7 +1,8 @@
 //! Tests of what the control plane does with the states of flows at their senders.
 
 use weir_coordinator::control_plane::{
-    ControlPlane, FlowProgress, OrderedRate, Registration, Report, SenderState, Transfer,
+    ControlPlane, FlowKey, FlowProgress, OrderedRate, Registration, Report, SenderState, Transfer,
+    UnscheduledReason,
 };
 
 use crate::small_cluster::{HOSTS, INTERVAL, LINK_RATE, control_plane, flow_key, registration};
@@ -38,11 +39,54 @@ fn ordered_rates<const N: usize>(plane: &ControlPlane, ids: [&str; N]) -> [Optio
     ids.map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate)
 }
 
+#[test]
+fn next_order_says_why_a_reported_gated_flow_is_not_scheduled() {
+    let mut plane = plane_with_coflows(&[], 1e6);
+    plane.register("a", registration(&[(0, 1, 1e6), (1, 0, 1e6), (0, 2, 1e6)]), 0.0).unwrap();
+    plane.register("b", Registration { generation: 2, ..registration(&[(0, 1, 1e6)]) }, 0.0).unwrap();
+    plane.tick(0.0);
+    let key = |coflow: &str, generation, flow| FlowKey { coflow: coflow.into(), generation, flow };
+    let report = |plane: &mut ControlPlane, keys: &[FlowKey], state, gated, now| {
+        let progress = |key: &FlowKey| FlowProgress {
+            key: key.clone(),
+            sent: 0,
+            state,
+            gated,
+            ..FlowProgress::new(key.clone(), 0, state)
+        };
+        let applied = (1, plane.host_statuses()[0].ordered_seq);
+        let flows = keys.iter().map(progress).collect();
+        plane.report(0, &Report { applied, flows, ..Report::default() }, now);
+    };
+    let unscheduled = |plane: &mut ControlPlane, now| {
+        let orders = plane.tick(now).into_iter();
+        orders.filter(|(host, _)| *host == 0).flat_map(|(_, order)| order.unscheduled).collect::<Vec<_>>()
+    };
+    report(&mut plane, &[key("a", 1, 2)], SenderState::Completed, false, 0.001);
+    let reasons = [
+        (key("a", 0, 1), UnscheduledReason::ForeignFlow),
+        (key("a", 0, 3), UnscheduledReason::UnknownFlow),
+        (key("a", 1, 2), UnscheduledReason::Completed),
+        (key("b", 1, 0), UnscheduledReason::FormerRegistration),
+        (key("c", 0, 0), UnscheduledReason::UnknownCoflow),
+    ];
+    let keys: Vec<FlowKey> = reasons.iter().map(|(key, _)| key.clone()).collect();
+    // Flows of this host join the registration by the next order, and programs of other flows receive no reasons.
+    report(&mut plane, &[key("a", 0, 0), key("a", 1, 0)], SenderState::Ready, true, INTERVAL);
+    report(&mut plane, &keys, SenderState::Ready, false, INTERVAL);
+    report(&mut plane, &keys, SenderState::Lost, true, INTERVAL);
+    assert_eq!(unscheduled(&mut plane, INTERVAL), []);
+    report(&mut plane, &keys, SenderState::Ready, true, 1.5 * INTERVAL);
+    assert!(plane.has_changed_flows(), "an early schedule answers");
+    assert_eq!(unscheduled(&mut plane, 1.6 * INTERVAL), reasons);
+    assert_eq!(unscheduled(&mut plane, 2.6 * INTERVAL), []);
+}
+
 const FULL_RATE: OrderedRate = OrderedRate::Rate(959_192);
 /// The payload of [`FULL_RATE`] in full packets.
 const CARRIED_PAYLOAD: f64 = 959_192.0 * 1_448.0 / 1_514.0;
 
-const RESERVE_RATE: OrderedRate = OrderedRate::Rate(9_688);
+const RESERVE_RATE: OrderedRate = OrderedRate::Reserve(9_688);
 
 /// Varys gives the second flow the rate with which it ends together with the first one: 10,000 times less. Its socket would send the next
 /// packet seconds after a raise, so a gated flow is paused, and another one shares the reserve.
@@ -51,15 +95,17 @@ fn gated_flow_with_a_very_low_rate_is_paused() {
     let rate_of_second_flow = |gated| {
         let mut plane = control_plane("varys", 1);
         plane.register("a", registration(&[(0, 1, 1e8), (0, 2, 1e4)]), 0.0).unwrap();
+        plane.register("waiting", registration(&[(3, 1, 1e9)]), 0.0).unwrap();
         let progress =
             |flow| FlowProgress { gated, ..FlowProgress::new(flow_key("a", flow), 0, SenderState::Ready) };
         plane.report(0, &Report { flows: vec![progress(0), progress(1)], ..Report::default() }, 0.0);
+        plane.report(3, &Report::default(), 0.0);
         plane.tick(0.0);
         plane.coflow_status("a").unwrap().flows[1].ordered_rate.unwrap()
     };
     assert_eq!(rate_of_second_flow(true), OrderedRate::Paused);
     // The first flow leaves 96 B/s, which come on top of the reserve.
-    assert_eq!(rate_of_second_flow(false), OrderedRate::Rate(9_784));
+    assert_eq!(rate_of_second_flow(false), OrderedRate::Reserve(9_784));
 }
 
 /// A gated flow without a rate is paused, and leaves the reserve to flows that are not gated.
@@ -71,14 +117,14 @@ fn gated_flows_are_paused_instead_of_sharing_the_reserve() {
         ordered_rates(plane, ["a", "b", "c"]).map(Option::unwrap)
     };
     // Both waiting flows share the reserve.
-    assert_eq!(rates(&mut plane, 0.0), [FULL_RATE, OrderedRate::Rate(4_844), OrderedRate::Rate(4_844)]);
+    assert_eq!(rates(&mut plane, 0.0), [FULL_RATE, OrderedRate::Reserve(4_844), OrderedRate::Reserve(4_844)]);
     report(&mut plane, 0, "b", 0, SenderState::Ready, true, INTERVAL);
-    assert_eq!(rates(&mut plane, INTERVAL), [FULL_RATE, OrderedRate::Paused, OrderedRate::Rate(9_688)]);
+    assert_eq!(rates(&mut plane, INTERVAL), [FULL_RATE, OrderedRate::Paused, OrderedRate::Reserve(9_688)]);
     report(&mut plane, 0, "a", 0, SenderState::Ready, true, 2.0 * INTERVAL);
     report(&mut plane, 0, "b", 0, SenderState::Ready, false, 2.0 * INTERVAL);
     assert_eq!(
         rates(&mut plane, 2.0 * INTERVAL),
-        [FULL_RATE, OrderedRate::Rate(4_844), OrderedRate::Rate(4_844)]
+        [FULL_RATE, OrderedRate::Reserve(4_844), OrderedRate::Reserve(4_844)]
     );
 }
 
@@ -93,9 +139,9 @@ fn idle_flow_leaves_its_ports_to_others_until_it_has_data() {
     assert_eq!(rates(&mut plane, 0.0), [FULL_RATE, RESERVE_RATE]);
     let mut now = INTERVAL;
     for (state, expected) in [
-        (SenderState::Idle, [RESERVE_RATE, FULL_RATE]),
+        (SenderState::Idle, [RESERVE_RATE, OrderedRate::Unlimited]),
         (SenderState::Ready, [FULL_RATE, RESERVE_RATE]),
-        (SenderState::Lost, [RESERVE_RATE, FULL_RATE]),
+        (SenderState::Lost, [RESERVE_RATE, OrderedRate::Unlimited]),
         (SenderState::Ready, [FULL_RATE, RESERVE_RATE]),
     ] {
         report(&mut plane, 0, "a", 5_000, state, false, now);
@@ -118,8 +164,9 @@ fn first_report_of_an_idle_flow_ends_its_grace_period() {
     }
     report(&mut plane, 2, "c", 0, SenderState::Idle, false, INTERVAL);
     plane.tick(INTERVAL);
-    let waiting = [Some(OrderedRate::Rate(3_229)); 3];
-    assert_eq!(ordered_rates(&plane, ["a", "b", "c"]), waiting);
+    // If one of them had data, the others would share the reserve.
+    let unlimited = [Some(OrderedRate::Unlimited); 3];
+    assert_eq!(ordered_rates(&plane, ["a", "b", "c"]), unlimited);
 }
 
 /// An agent whose reports show no progress, although it says that the flow has data, holds no link.
@@ -138,13 +185,48 @@ fn flow_without_reported_progress_counts_as_idle() {
         ordered_rates(plane, ["a", "b"]).map(Option::unwrap)
     };
     assert_eq!(run_until(&mut plane, 2.9, 5_000), [FULL_RATE, RESERVE_RATE]);
-    assert_eq!(run_until(&mut plane, 3.1, 5_000), [RESERVE_RATE, FULL_RATE]);
-    assert_eq!(run_until(&mut plane, 9.0, 5_000), [RESERVE_RATE, FULL_RATE]);
+    assert_eq!(run_until(&mut plane, 3.1, 5_000), [RESERVE_RATE, OrderedRate::Unlimited]);
+    assert_eq!(run_until(&mut plane, 9.0, 5_000), [RESERVE_RATE, OrderedRate::Unlimited]);
     assert_eq!(run_until(&mut plane, 9.01, 5_001), [FULL_RATE, RESERVE_RATE]);
     // Half a minute later it is tried again: a paused program cannot make progress.
-    assert_eq!(run_until(&mut plane, 12.2, 5_001), [RESERVE_RATE, FULL_RATE]);
-    assert_eq!(run_until(&mut plane, 41.9, 5_001), [RESERVE_RATE, FULL_RATE]);
+    assert_eq!(run_until(&mut plane, 12.2, 5_001), [RESERVE_RATE, OrderedRate::Unlimited]);
+    assert_eq!(run_until(&mut plane, 41.9, 5_001), [RESERVE_RATE, OrderedRate::Unlimited]);
     assert_eq!(run_until(&mut plane, 42.2, 5_001), [FULL_RATE, RESERVE_RATE]);
+}
+
+/// The same holds for a flow without competition, whose agent has no rate to compare with: the next coflow at its links is not delayed.
+#[test]
+fn unlimited_flow_without_reported_progress_counts_as_idle() {
+    for (end, expected) in [(2.9, [FULL_RATE, RESERVE_RATE]), (3.1, [RESERVE_RATE, OrderedRate::Unlimited])] {
+        let mut plane = plane_with_coflows(&["a"], 1e9);
+        let mut now = 0.0;
+        while now < end {
+            now += INTERVAL;
+            report(&mut plane, 0, "a", 0, SenderState::Ready, false, now);
+            plane.tick(now);
+        }
+        assert_eq!(ordered_rates(&plane, ["a"]), [Some(OrderedRate::Unlimited)]);
+        plane.register("b", registration(&[(0, 1, 1e9)]), now).unwrap();
+        plane.tick(now);
+        assert_eq!(ordered_rates(&plane, ["a", "b"]).map(Option::unwrap), expected);
+    }
+}
+
+/// A flow without a rate on a link that is faster than configured sends more than is plausible. Its bytes do not count, but it has data.
+#[test]
+fn unlimited_flow_above_the_rate_of_its_link_counts_as_sending() {
+    let mut plane = plane_with_coflows(&["a"], 1e12);
+    let (mut now, mut sent) = (0.0, 0);
+    while now < 3.5 {
+        now += INTERVAL;
+        sent += 1_000_000;
+        report(&mut plane, 0, "a", sent, SenderState::Ready, false, now);
+        plane.tick(now);
+    }
+    assert!(plane.rejected_entries().above_link_rate > 0);
+    plane.register("b", registration(&[(0, 1, 1e9)]), now).unwrap();
+    plane.tick(now);
+    assert_eq!(ordered_rates(&plane, ["a", "b"]).map(Option::unwrap), [FULL_RATE, RESERVE_RATE]);
 }
 
 /// A broken connection ends no coflow. The next connection continues with the bytes so far.
@@ -155,7 +237,7 @@ fn lost_flow_does_not_complete_its_coflow_and_continues_with_its_bytes() {
     report(&mut plane, 0, "a", 4_000, SenderState::Lost, false, INTERVAL);
     plane.tick(INTERVAL);
     assert_eq!(plane.is_completed("a"), Some(false));
-    assert_eq!(ordered_rates(&plane, ["a", "b"]).map(Option::unwrap), [RESERVE_RATE, FULL_RATE]);
+    assert_eq!(ordered_rates(&plane, ["a", "b"]).map(Option::unwrap), [RESERVE_RATE, OrderedRate::Unlimited]);
     report(&mut plane, 0, "a", 4_500, SenderState::Ready, false, 2.0 * INTERVAL);
     plane.tick(2.0 * INTERVAL);
     assert_eq!(plane.coflow_status("a").unwrap().flows[0].sent_bytes, 4_500.0);

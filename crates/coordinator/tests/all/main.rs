@@ -9,6 +9,7 @@ mod certificates;
 #[path = "../../../core/tests/all/common.rs"]
 mod common;
 mod config;
+mod contention;
 #[cfg(target_os = "linux")]
 mod control_plane;
 mod control_thread;

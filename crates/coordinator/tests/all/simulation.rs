@@ -353,7 +353,7 @@ fn run_simulation(
                 }
                 let equal_share = LINK_RATE / incomplete.len().max(1) as f64;
                 let rate = match agent.lease_state.flow_limit(&key, Duration::from_secs_f64(now)) {
-                    FlowLimit::Rate(rate) => rate as f64,
+                    FlowLimit::Rate(rate) | FlowLimit::Reserve(rate) => rate as f64,
                     _ => equal_share,
                 };
                 let sent = agent.sent_bytes.entry(key.clone()).or_insert(0.0);
@@ -387,10 +387,10 @@ fn run_simulation(
                 }
                 let lease_state = &agent.lease_state;
                 let open = flows.iter().filter(|progress| progress.state != SenderState::Completed);
-                let open = open.map(|FlowProgress { key, sent, state, gated, demand }| {
+                let open = open.map(|FlowProgress { key, sent, state, gated, udp, demand }| {
                     let limit = lease_state.flow_limit(key, now);
-                    let (is_gated, demand) = (*gated, *demand);
-                    (key, OpenFlow { sent: *sent, limit, state: *state, is_gated, demand })
+                    let (is_gated, is_udp, demand) = (*gated, *udp, *demand);
+                    (key, OpenFlow { sent: *sent, limit, state: *state, is_gated, is_udp, demand })
                 });
                 let changes = agent.report_delta.take_changes(open, |key| lease_state.names_flow(key), now);
                 // UDP is measured every six steps.
@@ -449,7 +449,7 @@ fn run_simulation(
             }
         }
         let ordered_rates = ordered.iter().flatten().filter_map(|(key, rate)| match rate {
-            OrderedRate::Rate(rate) => Some((key, *rate as f64)),
+            OrderedRate::Rate(rate) | OrderedRate::Reserve(rate) => Some((key, *rate as f64)),
             _ => None,
         });
         assert!(ordered_rates.clone().all(|(_, rate)| rate > 0.0), "a flow is ordered a rate of zero");

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
@@ -20,7 +21,7 @@ use weir_agent::live::{self, Settings as AgentSettings};
 use weir_client::{Agent, AgentError};
 use weir_coordinator::agents;
 use weir_coordinator::control_plane::{
-    ControlPlane, FlowStatus, Link, NetworkLinks, Registration, Settings, Transfer,
+    ControlPlane, FlowStatus, Link, NetworkLinks, OrderedRate, Registration, Settings, Transfer,
 };
 use weir_coordinator::control_thread::{Handle, start};
 use weir_core::model::ServiceNames;
@@ -55,7 +56,11 @@ struct Coordinator {
 
 impl Coordinator {
     fn start(address: SocketAddr, epoch: u64) -> (Coordinator, SocketAddr) {
-        let rate = Rate::new(LINK_RATE).unwrap();
+        Coordinator::start_with_links(address, epoch, LINK_RATE)
+    }
+
+    fn start_with_links(address: SocketAddr, epoch: u64, link_rate: f64) -> (Coordinator, SocketAddr) {
+        let rate = Rate::new(link_rate).unwrap();
         let links = [Link { send: rate, recv: rate }; 4];
         let settings = Settings { lease: 1.5, ..Settings::default() };
         let plane = ControlPlane::new(
@@ -129,12 +134,16 @@ struct RunningAgent {
 
 impl RunningAgent {
     fn start(coordinator: SocketAddr, host: u32) -> RunningAgent {
+        RunningAgent::start_with_link(coordinator, host, LINK_RATE)
+    }
+
+    fn start_with_link(coordinator: SocketAddr, host: u32, link_rate: f64) -> RunningAgent {
         let folder = tempfile::tempdir().unwrap();
         let settings = AgentSettings {
             watchdog: None,
             coordinator: Endpoint::from_shared(format!("http://{coordinator}")).unwrap().into(),
             host,
-            links: vec![live::Link { rate: Rate::new(LINK_RATE).unwrap(), interfaces: Vec::new() }],
+            links: vec![live::Link { rate: Rate::new(link_rate).unwrap(), interfaces: Vec::new() }],
             local_socket: Some(folder.path().join("local_socket")),
             dry_run: false,
         };
@@ -162,11 +171,27 @@ impl Drop for RunningAgent {
     }
 }
 
+/// Registers a coflow of one flow that waits for those registered before, and sends it: flows without competition have no rate.
+fn send_competitor(coordinator: &Coordinator, agent: &Agent) -> MeasuredConnection {
+    coordinator.register("competitor", &[(0, 1, 1e13)]);
+    let competitor = MeasuredConnection::new();
+    competitor.send_continuously();
+    agent.hand_over("competitor", 0, &competitor.stream).unwrap();
+    competitor
+}
+
+/// Whether a socket has the rate of its link, or none because no other flow waits.
+fn has_link(stream: &TcpStream) -> bool {
+    pacing_rate(stream).is_none_or(|rate| rate as f64 > 0.95 * EXPECTED_PAYLOAD_RATE)
+}
+
 /// A connection over loopback, and the number of bytes received from it.
 struct MeasuredConnection {
     stream: TcpStream,
     received_bytes: Arc<AtomicU64>,
     is_closed: Arc<AtomicBool>,
+    /// Its end is the end of the sending thread.
+    connection: Arc<()>,
 }
 
 /// A connection over loopback: the sender's end and the receiver's.
@@ -180,11 +205,11 @@ fn connect_to(listener: &TcpListener) -> (TcpStream, TcpStream) {
 }
 
 /// Writes until this end of the connection is shut down.
-fn send_continuously(stream: &TcpStream) {
-    let mut stream = stream.try_clone().unwrap();
+fn send_continuously(stream: &TcpStream, connection: &Arc<()>) {
+    let (mut stream, connection) = (stream.try_clone().unwrap(), Arc::downgrade(connection));
     thread::spawn(move || {
         let buffer = vec![0; 1 << 16];
-        while stream.write_all(&buffer).is_ok() {}
+        while connection.strong_count() > 0 && stream.write_all(&buffer).is_ok() {}
     });
 }
 
@@ -207,6 +232,7 @@ impl MeasuredConnection {
             stream,
             received_bytes: Arc::clone(&received_bytes),
             is_closed: Arc::clone(&is_closed),
+            connection: Arc::default(),
         };
         thread::spawn(move || {
             let mut buffer = vec![0; 1 << 16];
@@ -223,7 +249,7 @@ impl MeasuredConnection {
     }
 
     fn send_continuously(&self) {
-        send_continuously(&self.stream);
+        send_continuously(&self.stream, &self.connection);
     }
 
     /// Rate of acknowledged bytes by the kernel's counter, in bytes per second, measured over `time`.
@@ -291,28 +317,29 @@ fn idle_program_leaves_its_link_to_others_until_it_writes() {
     busy.send_continuously();
     agent.hand_over("idle", 0, &idle.stream).unwrap();
     agent.hand_over("busy", 0, &busy.stream).unwrap();
-    let has_link = |flow: &MeasuredConnection| {
-        pacing_rate(&flow.stream).is_some_and(|rate| rate as f64 > 0.95 * EXPECTED_PAYLOAD_RATE)
-    };
     let handed_over = Instant::now();
-    wait_for("the link for the busy program", || has_link(&busy));
+    wait_for("the link for the busy program", || {
+        let [idle_rate, busy_rate] = ["idle", "busy"].map(|id| coordinator.flows(id)[0].ordered_rate);
+        busy_rate == Some(OrderedRate::Unlimited)
+            && matches!(idle_rate, Some(OrderedRate::Rate(rate)) if (rate as f64) < 0.02 * LINK_RATE)
+            && pacing_rate(&busy.stream).is_none()
+    });
     eprintln!("the busy program has the link after {:?}", handed_over.elapsed());
-    wait_for("the rate of the order", || {
-        let rate = busy.measure_rate(Duration::from_secs(1));
-        rate.is_within(0.95 * EXPECTED_PAYLOAD_RATE, 1.05 * EXPECTED_PAYLOAD_RATE)
+    wait_for("at least the rate of the link", || {
+        busy.measure_rate(Duration::from_secs(1)).min > EXPECTED_PAYLOAD_RATE
     });
     // The fastest of several switches is that of the mechanism: another program may delay the others.
     let mut fastest = [Duration::MAX; 2];
     for round in 1..=10 {
         let wrote = Instant::now();
         (&idle.stream).write_all(&vec![0; 400_000]).unwrap();
-        while !has_link(&idle) || has_link(&busy) {
+        while !has_link(&idle.stream) || has_link(&busy.stream) {
             assert!(wrote.elapsed() < Duration::from_secs(5), "the program that writes has no link");
             thread::sleep(Duration::from_micros(200));
         }
         fastest[0] = fastest[0].min(wrote.elapsed());
         let mut drained = None;
-        while !has_link(&busy) {
+        while !has_link(&busy.stream) {
             assert!(wrote.elapsed() < Duration::from_secs(20), "the idle program keeps the link");
             if idle.received_bytes() == round * 400_000 {
                 drained.get_or_insert_with(Instant::now);
@@ -423,6 +450,7 @@ fn sockets_are_unpaced_a_lease_after_the_coordinator_is_killed() {
     // A flow that begins without data waits for a packet at the rate of the reserve.
     wire.send_continuously();
     agent.hand_over("a", 0, &wire.stream).unwrap();
+    let _competitor = send_competitor(&coordinator, &agent);
     wire.wait_for_pacing_rate();
     let paced = wire.measure_rate(Duration::from_secs(1));
     assert!(paced.may_be_under(1.1 * LINK_RATE), "{paced:?} bytes/s");
@@ -444,6 +472,7 @@ fn sockets_are_unpaced_a_lease_after_the_coordinator_is_killed() {
     wait_for("an unpaced flow", || wire.measure_rate(Duration::from_millis(100)).min > 5.0 * LINK_RATE);
     let (coordinator, _) = Coordinator::start(address, 2);
     coordinator.register("a", &[(0, 1, 1e13)]);
+    coordinator.register("competitor", &[(0, 1, 1e13)]);
     wait_for("the host", || coordinator.present_host_count() == 1);
     wait_for("a paced flow", || wire.measure_rate(Duration::from_millis(200)).max < 1.1 * LINK_RATE);
     // The agent's reports include bytes sent under the first coordinator.
@@ -457,11 +486,13 @@ fn sockets_are_unpaced_a_lease_after_the_coordinator_is_killed() {
 #[test]
 fn flow_completes_when_all_data_has_arrived() {
     let _turn = lock_tests();
-    let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    // Flows without a rate exceed a slow link, and their reports would be rejected.
+    let link_rate = 1.25e9;
+    let (coordinator, address) = Coordinator::start_with_links("127.0.0.1:0".parse().unwrap(), 1, link_rate);
     let bytes = 1_000_000u32;
     let flows: Vec<(u32, u32, f64)> = (0..3).map(|_| (0, 1, f64::from(bytes))).collect();
     coordinator.register("a", &flows);
-    let running = RunningAgent::start(address, 0);
+    let running = RunningAgent::start_with_link(address, 0, link_rate);
     wait_for("the host", || coordinator.present_host_count() == 1);
     let agent = Agent::connect(running.local_socket()).unwrap();
     let other = Agent::connect(running.local_socket()).unwrap();
@@ -471,8 +502,6 @@ fn flow_completes_when_all_data_has_arrived() {
         agent_of_flow.hand_over("a", flow, &wire.stream).unwrap();
     }
     for wire in &mut wires {
-        // Without a pacing rate, the flow would exceed the rate of its link, and the report would be rejected.
-        wire.wait_for_pacing_rate();
         wire.stream.write_all(&vec![0; bytes as usize]).unwrap();
     }
     let refusal = |result: Result<(), AgentError>| match result {
@@ -580,14 +609,12 @@ fn receiver_that_does_not_read_leaves_the_link_to_others() {
     let agent = Agent::connect(running.local_socket()).unwrap();
     let (stuck, receiver) = connect();
     let busy = MeasuredConnection::new();
-    send_continuously(&stuck);
+    let connection = Arc::default();
+    send_continuously(&stuck, &connection);
     busy.send_continuously();
     agent.hand_over("stuck", 0, &stuck).unwrap();
     agent.hand_over("busy", 0, &busy.stream).unwrap();
-    let has_link = |stream: &TcpStream| {
-        pacing_rate(stream).is_some_and(|rate| rate as f64 > 0.95 * EXPECTED_PAYLOAD_RATE)
-    };
-    wait_for("the link for the busy program", || has_link(&busy.stream));
+    wait_for("the link for the busy program", || has_link(&busy.stream) && !has_link(&stuck));
     thread::sleep(Duration::from_secs(1));
     assert!(has_link(&busy.stream) && !has_link(&stuck));
     // It gets the link again when its receiver reads.
@@ -603,7 +630,7 @@ fn receiver_that_does_not_read_leaves_the_link_to_others() {
 fn next_flow_has_the_link_soon_after_the_last_byte() {
     let _turn = lock_tests();
     let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
-    let rounds = 15;
+    let rounds = 18;
     (0..rounds).for_each(|round| coordinator.register(&format!("a{round:02}"), &[(0, 1, 200_000.0)]));
     coordinator.register("next", &[(0, 1, 1e12)]);
     let running = RunningAgent::start(address, 0);
@@ -612,34 +639,158 @@ fn next_flow_has_the_link_soon_after_the_last_byte() {
     let next = MeasuredConnection::new();
     next.send_continuously();
     agent.hand_over("next", 0, &next.stream).unwrap();
-    let has_link =
-        || pacing_rate(&next.stream).is_some_and(|rate| rate as f64 > 0.95 * EXPECTED_PAYLOAD_RATE);
-    let mut waits = [Vec::new(), Vec::new()];
+    let has_link = || has_link(&next.stream);
+    let mut waits = [Vec::new(), Vec::new(), Vec::new()];
     for round in 0..rounds {
         let (mut stream, mut receiver) = connect();
         stream.write_all(&vec![0; 200_000]).unwrap();
         let id = format!("a{round:02}");
         agent.hand_over(&id, 0, &stream).unwrap();
-        let uses_done = round % 2 == 0;
-        if !uses_done {
+        let end_kind = round % 3;
+        if end_kind == 1 {
             stream.shutdown(Shutdown::Write).unwrap();
         }
         wait_for("the link for the first flow", || !has_link() || coordinator.flows(&id)[0].is_completed);
         receiver.read_exact(&mut vec![0; 200_000]).unwrap();
         let end = Instant::now();
-        if uses_done {
-            agent.mark_done(&id, 0).unwrap();
+        match end_kind {
+            0 => agent.mark_done(&id, 0).unwrap(),
+            1 => {}
+            _ => {
+                stream.shutdown(Shutdown::Write).unwrap();
+                assert_eq!(receiver.read(&mut [0]).unwrap(), 0);
+                drop(receiver);
+            }
         }
         while !has_link() {
             assert!(end.elapsed() < Duration::from_secs(20), "the next flow has no link");
             thread::sleep(Duration::from_micros(100));
         }
-        waits[usize::from(!uses_done)].push(end.elapsed());
+        waits[end_kind].push(end.elapsed());
     }
     waits.iter_mut().for_each(|waits| waits.sort());
-    eprintln!("after `done`: {:?}; after a shutdown: {:?}", waits[0], waits[1]);
+    let [done, shut_down, closed] = &waits;
+    eprintln!(
+        "after `done`: {done:?}; after an earlier shutdown: {shut_down:?}; after a shutdown and a close: {closed:?}"
+    );
     // The fastest is that of the mechanism: another program may delay the others.
-    assert!(waits[0][0] < Duration::from_millis(3), "{waits:?}");
+    assert!(waits.iter().all(|waits| waits[0] < Duration::from_millis(3)), "{waits:?}");
+}
+
+/// Moves the calling thread, and those that it starts, to a network namespace whose loopback carries 10 Gbit/s. Needs root.
+fn enter_namespace_with_10_gbit() -> bool {
+    let tc =
+        |line: &str| Command::new("tc").args(line.split(' ')).status().is_ok_and(|status| status.success());
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok()
+        && Command::new("ip").args(["link", "set", "lo", "up"]).status().is_ok_and(|status| status.success())
+        && tc("qdisc add dev lo root handle 1: htb default 1")
+        && tc("class add dev lo parent 1: classid 1:1 htb rate 10gbit")
+}
+
+/// Sends a coflow of four flows of 4 MB, and returns the time. `agent`, if any, paces the flows.
+fn send_coflow(agent: Option<&Agent>, id: &str) -> Duration {
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for flow in 0..4 {
+            scope.spawn(move || {
+                let (mut stream, mut receiver) = connect();
+                if let Some(agent) = agent {
+                    agent.hand_over(id, flow, &stream).unwrap();
+                }
+                let receiver = thread::spawn(move || receiver.read_to_end(&mut Vec::new()).unwrap());
+                stream.write_all(&vec![0; 4_000_000]).unwrap();
+                stream.shutdown(Shutdown::Write).unwrap();
+                receiver.join().unwrap()
+            });
+        }
+    });
+    start.elapsed()
+}
+
+/// Coflows that never wait for another one take as long as without an agent. Other load may delay some coflows, so medians count, and the
+/// best of several measurements.
+#[test]
+fn scheduling_costs_nothing_where_no_flow_waits() {
+    let _turn = lock_tests();
+    if !enter_namespace_with_10_gbit() {
+        eprintln!("skips: a network namespace needs root, ip and tc");
+        return;
+    }
+    let link_rate = 1.25e9;
+    let (coordinator, address) = Coordinator::start_with_links("127.0.0.1:0".parse().unwrap(), 1, link_rate);
+    let running = RunningAgent::start_with_link(address, 0, link_rate);
+    wait_for("the host", || coordinator.present_host_count() == 1);
+    let agent = Agent::connect(running.local_socket()).unwrap();
+    let mut ratios = Vec::new();
+    for round in 0..6 {
+        let mut times = [Vec::new(), Vec::new()];
+        for number in 0..11 {
+            let id = format!("c{round}-{number}");
+            coordinator.register(&id, &[(0, 1, 4e6); 4]);
+            times[0].push(send_coflow(Some(&agent), &id));
+            coordinator.runtime.block_on(coordinator.handle.deregister(id)).unwrap();
+            times[1].push(send_coflow(None, ""));
+        }
+        times.iter_mut().for_each(|times| times.sort());
+        let [scheduled, unpaced] = times.map(|times| times[times.len() / 2]);
+        eprintln!("median of 11 coflows: {unpaced:?} unpaced, {scheduled:?} scheduled");
+        ratios.push(scheduled.as_secs_f64() / unpaced.as_secs_f64());
+        if ratios[round] < 1.15 {
+            return;
+        }
+    }
+    panic!("scheduled coflows take {ratios:.2?} times as long as unpaced ones");
+}
+
+/// A connection over loopback whose packets are as long as those of Ethernet. The receiver reads nothing.
+fn connect_with_short_packets() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    nix::sys::socket::setsockopt(&listener, nix::sys::socket::sockopt::TcpMaxSeg, &1448).unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (stream, listener.accept().unwrap().0)
+}
+
+/// While flows of a host wait, a socket that no order names has a limit from its hand-over on. It is free soon afterwards, since its coflow
+/// may be unknown. Without waiting flows it has no limit.
+#[test]
+fn new_socket_next_to_waiting_flows_has_a_limit_until_its_first_order() {
+    let _turn = lock_tests();
+    let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    let running = RunningAgent::start(address, 0);
+    wait_for("the host", || coordinator.present_host_count() == 1);
+    let agent = Agent::connect(running.local_socket()).unwrap();
+    // A busy machine may delay a measurement beyond the end of the limit.
+    let mut ids = (0..).map(|number| format!("new-{number}"));
+    let connection = Arc::default();
+    let mut send_new_flow = || loop {
+        let ((stream, receiver), id) = (connect_with_short_packets(), ids.next().unwrap());
+        let start = Instant::now();
+        agent.hand_over(&id, 0, &stream).unwrap();
+        let limit = pacing_rate(&stream);
+        send_continuously(&stream, &connection);
+        thread::sleep(Duration::from_millis(20));
+        let sent = acked_bytes(&stream);
+        if start.elapsed() < Duration::from_millis(45) {
+            return (limit, sent, id, stream, receiver);
+        }
+    };
+    let (limit, sent, ..) = send_new_flow();
+    assert!(limit.is_none() && sent > 30 * 1448, "{limit:?}, {sent} bytes");
+    coordinator.register("first", &[(0, 1, 1e13)]);
+    let first = MeasuredConnection::new();
+    first.send_continuously();
+    agent.hand_over("first", 0, &first.stream).unwrap();
+    let competitor = send_competitor(&coordinator, &agent);
+    wait_for("the rates", || has_link(&first.stream) && !has_link(&competitor.stream));
+    // The kernel sends ten packets at once at the begin of a connection.
+    let (limit, sent, id, stream, _receiver) = send_new_flow();
+    assert!(limit.is_some_and(|rate| rate as f64 <= 0.01 * LINK_RATE), "{limit:?}");
+    assert!(sent < 20 * 1448, "{sent} bytes");
+    wait_for("the end of the limit", || pacing_rate(&stream).is_none());
+    coordinator.register(&id, &[(0, 1, 1e13)]);
+    wait_for("the share of the reserve", || {
+        pacing_rate(&stream).is_some_and(|rate| rate as f64 <= 0.01 * LINK_RATE)
+    });
 }
 
 /// Flows that completed before their coflow was registered are reported again.

@@ -5,8 +5,8 @@
 //! as soon as the others are limited.
 //!
 //! - *Blocks.* Rates are means over blocks of 1 s. Over shorter times, lost packets and bursts change them by a tenth and more.
-//! - *Limited elsewhere.* A flow whose rate did not rise above its best for 2 s. Its demand is then its best rate of these 2 s and 5 %
-//!   more.
+//! - *Limited elsewhere.* A flow whose rate did not rise above its best for 2 s. Its demand is then its best rate and 5 % more.
+//!   The best rate stays that of the past while recent ones are at most a tenth lower: a rate that varies is not a rise.
 //! - *Probes.* After 2 s, the flow demands twice its best rate for 2 s. After each probe without a rise, the time to the next one doubles,
 //!   to 60 s at most.
 //! - *Rises.* With these 5 %, a flow that is no longer limited elsewhere rises by more than the 3 % that count, and demands twice its new
@@ -43,7 +43,7 @@ const RISE_FACTOR: f64 = 1.03;
 const GROWTH_FACTOR: f64 = 1.05;
 const PROBE_FACTOR: f64 = 2.0;
 
-/// A rate below this fraction of the best one is low.
+/// A rate below this fraction of the usual one is low. The best rate is the last one at most divided by this.
 const LOW_FACTOR: f64 = 0.9;
 
 /// The periods of the current block.
@@ -68,7 +68,7 @@ struct Claim {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BottleneckDetector {
     block: Block,
-    /// The highest rate of a block since the last rise or the last end of a probe.
+    /// The highest rate of a block since the last claim, and at most a ninth more than that of the last two before a wait.
     best_rate: f64,
     /// The rate of the last block.
     last_rate: f64,
@@ -161,15 +161,14 @@ impl BottleneckDetector {
         if blocks_left > 0 {
             self.claim = Some(Claim { blocks_left, min_effect });
         } else {
+            self.best_rate = self.last_rate.max(last_rate);
             self.start_wait(last_rate);
         }
     }
 
     /// The flow is limited elsewhere; `last_rate` is the rate of the block before the last one.
     fn start_wait(&mut self, last_rate: f64) {
-        if self.failed_probes > 0 {
-            self.best_rate = self.last_rate.max(last_rate);
-        }
+        self.best_rate = self.best_rate.min(self.last_rate.max(last_rate) / LOW_FACTOR);
         self.usual_rate = 0.5 * (self.last_rate + last_rate);
         let wait = FLAT_BLOCKS << self.failed_probes;
         self.blocks_to_probe = wait.min(MAX_WAIT_BLOCKS);

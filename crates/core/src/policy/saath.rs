@@ -41,8 +41,9 @@
 //!   flows have completed. So it applies to every coflow after its first completed flow, as long as some flow has
 //!   sent less than the median. When no flow has sent less, the median was too short. The estimated remainder would
 //!   be zero or negative, which would move the coflow to the first queue although its longest flows remain. Eq. 1 on
-//!   the bytes sent then applies again. `requeue=off` disables estimates. So does `per-flow=off`, because its
-//!   thresholds are not for single flows.
+//!   the bytes sent then applies again. This is `requeue=on`. It is not the default, since it makes the mean completion time
+//!   longer on the public trace and on most generated workloads (docs/results/saath.md, docs/results/weir.md).
+//!   `per-flow=off` disables estimates, because its thresholds are not for single flows.
 //! - *Unfinished flows* of the estimate are all flows that have not completed, including flows that wait for data.
 //!   Without the waiting flows, a coflow whose last flow has no data yet would appear close to its end.
 //! - *Restarted flows* count as if they had sent nothing, by flow and in total. Their coflow may return to a higher
@@ -223,7 +224,7 @@ impl Saath {
             least_contention: params.take_switch("lcof", true)?,
             work_conservation: params.take_switch("work-conservation", true)?,
             backfills_admitted: params.take_choice("backfill", &[("missed", false), ("all", true)])?,
-            requeue: params.take_switch("requeue", true)?,
+            requeue: params.take_switch("requeue", false)?,
             contention_scope: params.take_choice(
                 "contention",
                 &[("queue", ContentionScope::SameQueue), ("all", ContentionScope::AllCoflows)],

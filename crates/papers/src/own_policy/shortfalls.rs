@@ -4,7 +4,7 @@ use crate::markdown;
 
 use super::families::{Family, Goal};
 use super::figures::{Figures, Statistic, exceeds, interval};
-use super::{KNOWN_POLICIES, RIVALS, SMALL_CHANGE};
+use super::{KNOWN_POLICIES, RIVALS, SAATH_WITH_ESTIMATES, SMALL_CHANGE};
 
 /// Whether the ratios of the workloads reach a goal, at the precision of the page.
 pub fn is_met(goal: &Goal, ratios: &[f64]) -> bool {
@@ -83,13 +83,15 @@ impl Shortfalls {
             self.rivals.compare(family, format!("/ `{rival}`"), found, 1.0, ratio);
         }
         for percentage in [50.0, 90.0, 99.0] {
-            let over_saath = |policy| figures.ratio(policy, "saath", Statistic::Percentile(percentage));
+            let over_saath =
+                |policy| figures.ratio(policy, SAATH_WITH_ESTIMATES, Statistic::Percentile(percentage));
             let max = over_saath("varys").max(1.0);
             self.percentiles.compare(family, format!("P{percentage}"), over_saath("weir"), max, ratio);
         }
-        let late = figures.late_share("weir", "saath");
+        let late = figures.late_share("weir", SAATH_WITH_ESTIMATES);
         self.late.compare(family, "late coflows".to_owned(), late, 0.01, markdown::format_percent);
-        if let (Some(own), Some(saath)) = (figures.met_share("weir"), figures.met_share("saath")) {
+        if let (Some(own), Some(saath)) = (figures.met_share("weir"), figures.met_share(SAATH_WITH_ESTIMATES))
+        {
             // Lower is worse.
             self.deadlines.count += 1;
             if own < saath {
@@ -128,7 +130,7 @@ impl Shortfalls {
              - No paper has this policy. Its goal is the mean completion time of `varys` without knowledge of sizes.\n\
              - {} goals for the mean are met; the next section lists the others.\n\
              - The mean is at most that of each policy without knowledge of sizes in {} comparisons.\n\
-             - Percentiles are at most those of `saath`, or of `varys` where these are larger, in {} comparisons.\n\
+             - Percentiles are at most those of `saath:requeue=on`, or of `varys` where these are larger, in {} comparisons.\n\
              - The page has simulations only; [another page](live.md#a-slice-of-coflows) has `weir` on real sockets.\n\n",
             kept(&self.goals),
             kept(&self.rivals),
@@ -146,15 +148,15 @@ impl Shortfalls {
         self.rivals.write(&mut out, "Mean against policies that know no sizes", &head);
         self.percentiles.write(
             &mut out,
-            "Percentiles over those of `saath`, or over those of `varys` where `varys` is worse than `saath`",
+            "Percentiles over those of `saath:requeue=on`, or over those of `varys` where `varys` is worse than `saath:requeue=on`",
             &head,
         );
         self.late.write(
             &mut out,
-            "Coflows that take more than twice as long as under `saath`, at most 1 %",
+            "Coflows that take more than twice as long as under `saath:requeue=on`, at most 1 %",
             &head,
         );
-        self.deadlines.write(&mut out, "Share of met deadlines, at least that of `saath`", &head);
+        self.deadlines.write(&mut out, "Share of met deadlines, at least that of `saath:requeue=on`", &head);
         self.known.write(&mut out, "Mean of `weir:sizes=known` against policies that know all sizes", &head);
         let what = format!(
             "Mean of `weir` against a variant or a scaled constant, at most {:.0} % worse",

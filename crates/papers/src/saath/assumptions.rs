@@ -41,7 +41,7 @@ fn assumptions() -> Vec<AlternativeReading> {
             ..default("UC-TCP is FIFO by coflow at each sender (6.1)", "aalo:queues=1")
         },
         saath("The deadline of D5 uses the per-flow threshold", "saath:time=flow"),
-        saath("Flow lengths are estimated after failures only (4.3)", "saath:requeue=off"),
+        saath("Flow lengths are estimated in all coflows (4.3)", "saath:requeue=on"),
         saath("All-or-none needs whole ports (Fig. 7, line 7)", "saath:available=full"),
         saath("No work conservation (D4)", "saath:work-conservation=off"),
     ]

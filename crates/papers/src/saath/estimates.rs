@@ -10,8 +10,8 @@ use super::replays::{ReplaySetting, Replays, mean_cct, replay_options};
 use crate::markdown::{format_cell, table};
 use crate::{RunContext, Trace};
 
-/// Saath with its default values, and without estimates.
-const POLICIES: [&str; 2] = ["saath", "saath:requeue=off"];
+/// Saath with estimates, and with its default values.
+const POLICIES: [&str; 2] = ["saath:requeue=on", "saath"];
 
 /// The settings of the trace's row.
 pub fn settings() -> Vec<ReplaySetting> {
@@ -85,12 +85,13 @@ pub fn section(
          ## Estimated flow lengths (4.3)\n\n\
          The paper re-assigns the queue of a coflow by the median length of its completed flows, for coflows that \"failures, \
          stragglers, skew\" delay: it \"can move up a CoFlow from low to high priority queues when its flows start to finish\". \
-         It does not limit the rule to failures, so `requeue=on` is the default. The paper calls the median \"a heuristic\". \
-         The flows of a coflow that complete first are its shortest, so the median underestimates the others, and a long \
-         coflow can go before short ones.\n\n\
-         `requeue=off` has the lower mean CCT on {lower} of {} workloads: {min:.3} to {max:.3} of that with estimates.\n\n\
+         Without a way to recognise such coflows, the rule applies to all (`requeue=on`). The paper calls the median \
+         \"a heuristic\". The flows of a coflow that complete first are its shortest, so the median underestimates the others, \
+         and a long coflow can go before short ones.\n\n\
+         The default, `requeue=off`, has the lower mean CCT on {lower} of {} workloads: {min:.3} to {max:.3} of that with \
+         estimates.\n\n\
          {}",
         rows.len(),
-        table(&["Workload", "Mean CCT, s: `saath`", "`saath:requeue=off`", "Ratio"], 1, &lines)
+        table(&["Workload", "Mean CCT, s: `saath:requeue=on`", "`saath`", "Ratio"], 1, &lines)
     ))
 }

@@ -149,11 +149,14 @@ pub struct Report {
     /// The indices into `flows` of the flows whose programs write only while the agent allows it, rising.
     #[prost(uint32, repeated, tag = "18")]
     pub gated_flows: ::prost::alloc::vec::Vec<u32>,
-    /// The indices into `flows` of the flows with data whose programs write less than the rates of the flows, rising.
+    /// The indices into `flows` of the flows over UDP, rising. Their progress is estimated from their rate.
     #[prost(uint32, repeated, tag = "19")]
+    pub udp_flows: ::prost::alloc::vec::Vec<u32>,
+    /// The indices into `flows` of the flows with data whose programs write less than the rates of the flows, rising.
+    #[prost(uint32, repeated, tag = "20")]
     pub limited_flows: ::prost::alloc::vec::Vec<u32>,
     /// What the program of each of these flows writes, in bytes per second.
-    #[prost(uint64, repeated, tag = "20")]
+    #[prost(uint64, repeated, tag = "21")]
     pub demands: ::prost::alloc::vec::Vec<u64>,
 }
 /// The number of kernel objects that the agent restored after another process removed or changed them.
@@ -293,6 +296,60 @@ pub struct Order {
     /// Whether the order follows a schedule between two intervals, which a change of flows caused. Agents report by the times of other orders.
     #[prost(bool, tag = "23")]
     pub is_early: bool,
+    /// The indices into `flows` of the flows whose rate is a share of the reserve, rising: they wait for a rate in the schedule. The sender
+    /// of a gated flow is paused instead.
+    #[prost(uint32, repeated, tag = "24")]
+    pub reserve_flows: ::prost::alloc::vec::Vec<u32>,
+    /// The gated flows of the last reports that the coordinator does not schedule. Generations are those of the reports.
+    #[prost(message, optional, tag = "25")]
+    pub unscheduled_flows: ::core::option::Option<FlowKeys>,
+    /// Why it does not schedule each of these flows; never unspecified.
+    #[prost(enumeration = "UnscheduledReason", repeated, tag = "26")]
+    pub unscheduled_reasons: ::prost::alloc::vec::Vec<i32>,
+}
+/// Why a coordinator does not schedule a flow of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum UnscheduledReason {
+    Unspecified = 0,
+    /// No coflow with this id is registered.
+    UnknownCoflow = 1,
+    /// The index is beyond the flows of the registration.
+    UnknownFlow = 2,
+    /// By the registration, another host sends the flow.
+    ForeignFlow = 3,
+    /// The coflow was removed and registered again since the socket was handed over.
+    FormerRegistration = 4,
+    /// The flow has completed.
+    Completed = 5,
+}
+impl UnscheduledReason {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "UNSCHEDULED_REASON_UNSPECIFIED",
+            Self::UnknownCoflow => "UNSCHEDULED_REASON_UNKNOWN_COFLOW",
+            Self::UnknownFlow => "UNSCHEDULED_REASON_UNKNOWN_FLOW",
+            Self::ForeignFlow => "UNSCHEDULED_REASON_FOREIGN_FLOW",
+            Self::FormerRegistration => "UNSCHEDULED_REASON_FORMER_REGISTRATION",
+            Self::Completed => "UNSCHEDULED_REASON_COMPLETED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "UNSCHEDULED_REASON_UNSPECIFIED" => Some(Self::Unspecified),
+            "UNSCHEDULED_REASON_UNKNOWN_COFLOW" => Some(Self::UnknownCoflow),
+            "UNSCHEDULED_REASON_UNKNOWN_FLOW" => Some(Self::UnknownFlow),
+            "UNSCHEDULED_REASON_FOREIGN_FLOW" => Some(Self::ForeignFlow),
+            "UNSCHEDULED_REASON_FORMER_REGISTRATION" => Some(Self::FormerRegistration),
+            "UNSCHEDULED_REASON_COMPLETED" => Some(Self::Completed),
+            _ => None,
+        }
+    }
 }
 /// Generated client implementations.
 pub mod control_client {

@@ -11,7 +11,7 @@ use weir_proto::{
     Conflict, ConflictReason, Demand, FlowKey, FlowProgress, Limit, MAX_CONFLICTS, MAX_ID_LENGTH,
     MAX_OBSERVED, MAX_REPORT_BYTES, MAX_REPORTED_FLOWS, MAX_UDP_FLOWS, Mark, MessageError,
     ObservedConnections, Order, OrderedRate, Queues, RefusedOrders, Report, RestoredObjects, SenderState,
-    UdpFlow, UdpMeasurement, UnclassifiedShare, wire,
+    UdpFlow, UdpMeasurement, UnclassifiedShare, UnscheduledReason, wire,
 };
 
 fn any_flow_key() -> impl Strategy<Value = FlowKey> {
@@ -26,6 +26,21 @@ fn any_ordered_rate() -> impl Strategy<Value = OrderedRate> {
         Just(OrderedRate::Paused),
         (1..u64::MAX - 1).prop_map(OrderedRate::Rate)
     ]
+}
+
+fn any_flow_rate() -> impl Strategy<Value = OrderedRate> {
+    prop_oneof![4 => any_ordered_rate(), 1 => (1..u64::MAX - 1).prop_map(OrderedRate::Reserve)]
+}
+
+fn any_unscheduled() -> impl Strategy<Value = Vec<(FlowKey, UnscheduledReason)>> {
+    let reason = prop_oneof![
+        Just(UnscheduledReason::UnknownCoflow),
+        Just(UnscheduledReason::UnknownFlow),
+        Just(UnscheduledReason::ForeignFlow),
+        Just(UnscheduledReason::FormerRegistration),
+        Just(UnscheduledReason::Completed)
+    ];
+    btree_map(any_flow_key(), reason, 0..20).prop_map(|flows| flows.into_iter().collect())
 }
 
 fn any_queues() -> impl Strategy<Value = Queues> {
@@ -90,35 +105,41 @@ fn any_order() -> impl Strategy<Value = Order> {
     let queues = btree_map(any::<u32>(), any_queues(), 0..4);
     (
         numbers,
-        btree_map(any_flow_key(), any_ordered_rate(), 0..20),
+        btree_map(any_flow_key(), any_flow_rate(), 0..20),
         queues,
         any_udp_measurements(),
-        any_limits(),
+        (any_limits(), any_unscheduled()),
     )
-        .prop_map(|((epoch, seq, lease, is_full, is_early), flows, queues, udp_measurements, limits)| {
-            Order {
-                epoch,
-                seq,
-                lease: Duration::from_micros(u64::from(lease)),
-                is_full,
-                is_early,
-                flows: flows.into_iter().collect(),
-                queues: queues.into_iter().collect(),
-                udp_measurements,
-                limits,
-            }
-        })
+        .prop_map(
+            |((epoch, seq, lease, is_full, is_early), flows, queues, udp_measurements, changes)| {
+                let (limits, unscheduled) = changes;
+                Order {
+                    epoch,
+                    seq,
+                    lease: Duration::from_micros(u64::from(lease)),
+                    is_full,
+                    is_early,
+                    flows: flows.into_iter().collect(),
+                    queues: queues.into_iter().collect(),
+                    udp_measurements,
+                    limits,
+                    unscheduled,
+                }
+            },
+        )
 }
 
 fn any_report() -> impl Strategy<Value = Report> {
-    let to_progress = |(key, (sent, state, gated, demand))| FlowProgress { key, sent, state, gated, demand };
+    let to_progress =
+        |(key, (sent, state, gated, udp, demand))| FlowProgress { key, sent, state, gated, udp, demand };
     let state = prop_oneof![
         Just(SenderState::Ready),
         Just(SenderState::Idle),
         Just(SenderState::Lost),
         Just(SenderState::Completed)
     ];
-    let flows = btree_map(any_flow_key(), (any::<u64>(), state, any::<bool>(), any::<Option<u64>>()), 0..20);
+    let flow = (any::<u64>(), state, any::<bool>(), any::<bool>(), any::<Option<u64>>());
+    let flows = btree_map(any_flow_key(), flow, 0..20);
     let observed = btree_map(("[!-~]{1,3}", any_peer()), (any::<(u32, u64)>(), any_demand()), 0..20);
     let to_observed = |((application, peer), (counts, demand)): ((String, IpAddr), ((u32, u64), Demand))| {
         let (application, (open_connections, sent_bytes)) = (application.into(), counts);
@@ -257,6 +278,10 @@ fn malformed_reports_are_refused() {
             MessageError::IndexOutOfRange { list: "gated flows", index: 1, count: 1 },
         ),
         (
+            wire::Report { udp_flows: vec![1], ..report("a", &[1], &[0]) },
+            MessageError::IndexOutOfRange { list: "flows over UDP", index: 1, count: 1 },
+        ),
+        (
             wire::Report { limited_flows: vec![1], demands: vec![5], ..report("a", &[1], &[0]) },
             MessageError::IndexOutOfRange { list: "limited flows", index: 1, count: 1 },
         ),
@@ -381,6 +406,21 @@ fn malformed_orders_are_refused() {
     let mut flows = encoded_flow_keys("a", &[1], &[0]);
     flows.as_mut().unwrap().generations = vec![0];
     let without_generation = wire::Order { flows, rates: vec![1], ..wire::Order::default() };
+    let order_with_reserve = |reserve_flows: &[u32]| wire::Order {
+        flows: encoded_flow_keys("a", &[2], &[0, 1]),
+        rates: vec![7, 1],
+        reserve_flows: reserve_flows.to_vec(),
+        ..wire::Order::default()
+    };
+    let order_with_unscheduled = |reasons: &[i32]| wire::Order {
+        unscheduled_flows: encoded_flow_keys("a", &[1], &[0]),
+        unscheduled_reasons: reasons.to_vec(),
+        ..wire::Order::default()
+    };
+    let unknown_reason = MessageError::Invalid {
+        field: "reason of an unscheduled flow",
+        expected: "a reason of the enumeration, not unspecified",
+    };
     let surplus_rate = wire::Order { rates: vec![1], ..wire::Order::default() };
     let cases = [
         (surplus_rate, length_mismatch("rates", 1, 0)),
@@ -430,6 +470,17 @@ fn malformed_orders_are_refused() {
             wire::Order { limit_rates: vec![2], ..order_with_limits("a", &[1], 1, 1) },
             MessageError::Invalid { field: "rate of a limit", expected: "a rate, unlimited or removed" },
         ),
+        (
+            order_with_reserve(&[2]),
+            MessageError::IndexOutOfRange { list: "flows of the reserve", index: 2, count: 2 },
+        ),
+        (
+            order_with_reserve(&[1]),
+            MessageError::Invalid { field: "share of the reserve", expected: "a rate" },
+        ),
+        (order_with_unscheduled(&[]), length_mismatch("reasons of unscheduled flows", 0, 1)),
+        (order_with_unscheduled(&[0]), unknown_reason),
+        (order_with_unscheduled(&[6]), unknown_reason),
         (order_with_guarantees(&[0, 0]), MessageError::Unsorted("guaranteed interfaces")),
         (
             order_with_guarantees(&[1]),
@@ -459,6 +510,7 @@ fn largest_report_fits_max_report() {
         sent: u64::MAX,
         state: SenderState::Completed,
         gated: true,
+        udp: true,
         demand: Some(u64::MAX),
     };
     let observed_entry = |at| ObservedConnections {

@@ -209,7 +209,7 @@ pub const POLICIES: &[&str] = &[
     "saath:start=2B:growth=2:queues=4:per-flow=off",
     "saath:start=2B:growth=2:queues=4:lcof=off",
     "saath:start=2B:growth=2:queues=4:per-flow=off:lcof=off",
-    "saath:start=2B:growth=2:queues=4:requeue=off",
+    "saath:start=2B:growth=2:queues=4:requeue=on",
     "saath:start=2B:growth=2:queues=4:contention=all",
     "saath:start=2B:growth=2:queues=4:available=full",
     "saath:start=2B:growth=2:queues=4:time=flow:d=0.5",

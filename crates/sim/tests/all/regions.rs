@@ -277,7 +277,7 @@ fn saath_learns_the_length_of_a_flow_inside_a_region_at_the_release() {
     let first = coflow(1, 0.0, &[(0, 1, 3.0), (0, 2, 4.0)]);
     let second = coflow(2, 2.5, &[(0, 2, 1.5)]);
     let all = workload(6, vec![first, second]);
-    let found = replay_between(&all, &area, "saath:start=2B:growth=2:queues=4:d=inf", 1);
+    let found = replay_between(&all, &area, "saath:start=2B:growth=2:queues=4:d=inf:requeue=on", 1);
     assert_near(&found.ccts(), &[5.5, 2.0], 1e-9, "saath");
 }
 
@@ -288,7 +288,7 @@ fn saath_changes_queue_when_a_late_flow_inside_a_region_completes() {
     let mut first = coflow(1, 0.0, &[(0, 1, 5.0), (0, 2, 4.0)]);
     first.flows[0].data_delay = time(1.0);
     let all = workload(6, vec![first, coflow(2, 0.5, &[(0, 2, 3.0)])]);
-    let policy = "saath:start=4B:growth=2:queues=4:d=inf:requeue=off:all-or-none=off";
+    let policy = "saath:start=4B:growth=2:queues=4:d=inf:all-or-none=off";
     assert_near(&replay_between(&all, &area, policy, 1).ccts(), &[7.0, 3.5], 1e-9, policy);
 }
 

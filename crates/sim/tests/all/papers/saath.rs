@@ -179,7 +179,7 @@ fn section_4_2_d2_all_flows_get_the_rate_of_the_slowest() {
 fn section_4_2_d3_thresholds_grow() {
     // Two flows: S/2, S E/2, S E^2/2 = 1, 3, 9, with four queues.
     let w = workload(4, vec![coflow(1, 0.0, &[(0, 2, 20.0), (1, 3, 15.0)])]);
-    let queues = QueueRecorder::record(1, &w, "saath:start=2B:growth=3:queues=4:requeue=off");
+    let queues = QueueRecorder::record(1, &w, "saath:start=2B:growth=3:queues=4");
     assert_queues(&queues, &[(0.0, 0), (1.0, 1), (3.0, 2), (9.0, 3)]);
     // By total bytes: 2, 6, 18 at two bytes a second.
     let queues = QueueRecorder::record(1, &w, "saath:start=2B:growth=3:queues=4:per-flow=off");
@@ -255,9 +255,9 @@ fn section_4_3_queue_depends_on_the_median_of_finished_flows() {
     // which is between the first two thresholds. At 2.5, m_c reaches the first threshold.
     let mut w = workload(6, vec![coflow(1, 0.0, &[(0, 3, 2.0), (1, 4, 2.0), (2, 5, 3.0)])]);
     w.coflows[0].flows[2].data_delay = time(1.5);
-    let on = QueueRecorder::record(1, &w, "saath:start=3B:growth=2:queues=4");
+    let on = QueueRecorder::record(1, &w, "saath:start=3B:growth=2:queues=4:requeue=on");
     assert_queues(&on[..3], &[(0.0, 0), (1.0, 1), (2.5, 0)]);
-    let off = QueueRecorder::record(1, &w, "saath:start=3B:growth=2:queues=4:requeue=off");
+    let off = QueueRecorder::record(1, &w, "saath:start=3B:growth=2:queues=4");
     assert_queues(&off, &[(0.0, 0), (1.0, 1), (2.0, 2)]);
 }
 
@@ -267,7 +267,7 @@ fn section_4_3_the_median_of_an_even_number_is_between_the_middle_two() {
     // threshold, 1, at 2.25.
     let mut w = workload(6, vec![coflow(1, 0.0, &[(0, 3, 1.0), (1, 4, 2.0), (2, 5, 3.0)])]);
     w.coflows[0].flows[2].data_delay = time(1.75);
-    let on = QueueRecorder::record(1, &w, "saath:start=3B:growth=2:queues=4");
+    let on = QueueRecorder::record(1, &w, "saath:start=3B:growth=2:queues=4:requeue=on");
     let after: Vec<_> = on.iter().copied().filter(|&(at, _)| at > 1.9).collect();
     assert_queues(&after[..2], &[(2.0, 1), (2.25, 0)]);
 }
@@ -280,7 +280,7 @@ fn section_4_3_the_estimate_counts_flows_without_data() {
     let mut w = workload(6, vec![coflow(1, 0.0, &[(0, 3, 3.0), (1, 4, 4.0), (2, 5, 4.0)])]);
     w.coflows[0].flows[1].data_delay = time(0.5);
     w.coflows[0].flows[2].data_delay = time(5.0);
-    let policy = "saath:start=3B:growth=2:queues=4";
+    let policy = "saath:start=3B:growth=2:queues=4:requeue=on";
     let expected = [(0.0, 0), (1.0, 1), (2.0, 2), (6.5, 1), (7.5, 0), (8.5, 3)];
     assert_queues(&QueueRecorder::record(1, &w, policy), &expected);
     // Bytes sent before the data became unavailable count: m_c is 0.5 and then 1, and from 6 on sent bytes
@@ -295,12 +295,12 @@ fn section_4_3_a_coflow_without_its_data_is_not_scheduled() {
     // C1 is first in order, but some of its data arrives at 1: C2 gets the port until then.
     let mut w =
         workload(6, vec![coflow(1, 0.0, &[(0, 3, 2.0), (1, 4, 2.0)]), coflow(2, 0.0, &[(0, 5, 1.0)])]);
-    check_ccts(&w, "saath", &[2.0, 3.0]);
+    check_ccts(&w, "saath:requeue=on", &[2.0, 3.0]);
     w.coflows[0].flows[1].data_delay = time(1.0);
-    check_ccts(&w, "saath", &[3.0, 1.0]);
+    check_ccts(&w, "saath:requeue=on", &[3.0, 1.0]);
     // No other coflow uses the port of the live flow, so work conservation serves it.
     w.coflows.pop();
-    let out = replay_at_unit_rate(&w, "saath");
+    let out = replay_at_unit_rate(&w, "saath:requeue=on");
     assert_near(&out.coflows[0].flow_ends, &[2.0, 3.0], 1e-9, "C1");
 }
 
@@ -310,7 +310,7 @@ fn section_4_3_coflow_with_unavailable_data_loses_its_turn() {
     let mut w =
         workload(6, vec![coflow(1, 0.0, &[(0, 3, 4.0), (1, 4, 4.0)]), coflow(2, 0.0, &[(0, 5, 2.0)])]);
     w.events = vec![timed_event(1.0, WorkloadChange::DelayFlow { coflow: 0, flow: 1, until: time(3.0) })];
-    check_ccts(&w, "saath", &[6.0, 3.0]);
+    check_ccts(&w, "saath:requeue=on", &[6.0, 3.0]);
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn section_4_3_waves_and_stages_wait_for_their_parents() {
     w.coflows[0].parents = vec![1, 2];
     w.coflows[1].compute_after = time(0.25);
     w.coflows[0].compute_before = time(0.5);
-    for policy in ["saath", "fair", "varys", "aalo", "sincronia", "pfp"] {
+    for policy in ["saath:requeue=on", "fair", "varys", "aalo", "sincronia", "pfp"] {
         let out = replay_at_unit_rate(&w, policy);
         let arrivals: Vec<f64> = out.coflows.iter().map(|c| c.released_at).collect();
         assert_near(&arrivals, &[4.75, 1.0, 2.25], 1e-9, policy);
@@ -363,7 +363,7 @@ fn section_4_3_jobs_of_a_stage_merge_into_one_coflow() {
     assert_eq!(merged.events[0].change, WorkloadChange::RestartFlow { coflow: 0, flow: 2 });
     merged.check().unwrap();
     // The second stage waits for both jobs of the first.
-    let out = replay_at_unit_rate(&merged, "saath");
+    let out = replay_at_unit_rate(&merged, "saath:requeue=on");
     assert!(out.coflows[1].released_at >= out.coflows[0].end - 1e-9);
 }
 
@@ -390,7 +390,7 @@ fn section_4_3_merged_stage_starts_with_its_first_job() {
         (stage.arrival, stage.compute_before, stage.deadline),
         (time(0.0), time(9.0), Some(time(4.0)))
     );
-    let out = replay_at_unit_rate(&merged, "saath");
+    let out = replay_at_unit_rate(&merged, "saath:requeue=on");
     assert_near(&[out.coflows[0].released_at], &[9.0], 1e-9, "release");
     assert_near(&out.coflows[0].flow_ends, &[11.0, 10.5], 1e-9, "flows");
     // Without a parent, the second stage arrives with the last of its jobs.
@@ -411,7 +411,7 @@ fn section_4_3_a_failed_port_holds_its_flows_until_it_recovers() {
     w.events = vec![rate(1.0, 0.0), rate(4.0, 1.0)];
     // From 1 on P0 is not available to C1. Its other flow is served by work conservation, behind C2, and ends
     // at 5; the first flow is served from 4 to 7.
-    let out = replay_at_unit_rate(&w, "saath");
+    let out = replay_at_unit_rate(&w, "saath:requeue=on");
     assert_near(&out.coflows[0].flow_ends, &[7.0, 5.0], 1e-9, "C1");
     assert_near(&out.coflows[1].flow_ends, &[2.0], 1e-9, "C2");
 }
@@ -440,8 +440,8 @@ fn section_4_3_restarted_flow_counts_zero_sent_bytes() {
     let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 1, 5.0)])]);
     w.events = vec![timed_event(3.0, WorkloadChange::RestartFlow { coflow: 0, flow: 0 })];
     for policy in [
+        "saath:start=2B:growth=2:requeue=on",
         "saath:start=2B:growth=2",
-        "saath:start=2B:growth=2:requeue=off",
         "saath:start=2B:growth=2:per-flow=off",
     ] {
         let queues = QueueRecorder::record(1, &w, policy);
@@ -455,6 +455,6 @@ fn section_4_3_sent_bytes_count_while_data_is_unavailable() {
     w.coflows[0].flows[1].data_delay = time(1.0);
     w.events = vec![timed_event(2.5, WorkloadChange::DelayFlow { coflow: 0, flow: 0, until: time(5.0) })];
     // The first flow passes the first threshold, 2, at 2; the second does not reach it before 3.
-    let queues = QueueRecorder::record(1, &w, "saath:start=4B:requeue=off");
+    let queues = QueueRecorder::record(1, &w, "saath:start=4B");
     assert_queues(&queues, &[(0.0, 0), (2.0, 1)]);
 }
