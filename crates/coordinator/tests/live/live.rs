@@ -321,7 +321,7 @@ fn idle_program_leaves_its_link_to_others_until_it_writes() {
     wait_for("the link for the busy program", || {
         let [idle_rate, busy_rate] = ["idle", "busy"].map(|id| coordinator.flows(id)[0].ordered_rate);
         busy_rate == Some(OrderedRate::Unlimited)
-            && matches!(idle_rate, Some(OrderedRate::Rate(rate)) if (rate as f64) < 0.02 * LINK_RATE)
+            && matches!(idle_rate, Some(OrderedRate::Reserve(rate)) if (rate as f64) < 0.02 * LINK_RATE)
             && pacing_rate(&busy.stream).is_none()
     });
     eprintln!("the busy program has the link after {:?}", handed_over.elapsed());
