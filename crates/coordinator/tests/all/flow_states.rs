@@ -292,7 +292,7 @@ fn report_demand(plane: &mut ControlPlane, coflow: &str, demand: Option<u64>, no
 fn rate_fractions<const N: usize>(plane: &ControlPlane, ids: [&str; N]) -> [f64; N] {
     let OrderedRate::Rate(full) = FULL_RATE else { unreachable!("it is a rate") };
     ordered_rates(plane, ids).map(|rate| match rate {
-        Some(OrderedRate::Rate(rate)) => rate as f64 / full as f64,
+        Some(OrderedRate::Rate(rate) | OrderedRate::Reserve(rate)) => rate as f64 / full as f64,
         other => panic!("{other:?}"),
     })
 }
