@@ -2,11 +2,18 @@
 //
 // Ends the pacing rates of handed-over sockets when their lease ends, also if no process of the agent is left. `expire` runs at each
 // sample of a socket's round-trip time. `sweep` looks at all sockets once: it lets the kernel call `expire` for new records, and ends the
-// rates of sockets that are idle. README.md lists the maps.
+// rates of sockets that are idle. `hold` keeps new data of paused sockets in their queues while their lease lasts. README.md lists the
+// maps.
 
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
 #include <linux/types.h>
 #include <stdbool.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 // Of the two licences, the kernel accepts only this one.
@@ -17,6 +24,11 @@ char LICENSE[] SEC("license") = "GPL";
 #define SO_MAX_PACING_RATE 47
 #define SOL_TCP 6
 #define CALLBACK_FLAGS 1008 // TCP_BPF_SOCK_OPS_CB_FLAGS, from Linux 6.12 on
+
+// How often a paused socket with nothing in flight may send a packet. Without it, the kernel's timer for the next attempt would double
+// each time: the socket would wait for long after the end of its lease, and the kernel would close the connection in the end. The first
+// attempt after 2 s is the fourth, after 3 s.
+#define MIN_PASS_INTERVAL 2000000000ull
 
 struct sock_common {
 } __attribute__((preserve_access_index));
@@ -55,11 +67,98 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } leases SEC(".maps");
 
-static bool has_expired(const struct lease_record *record)
+// The lease of a paused socket.
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u64);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} pauses SEC(".maps");
+
+struct held_data {
+	__u64 bytes;     // of all attempts: the kernel counts them as sent
+	__u64 passed_at; // when a packet passed last, in ns of the monotonic clock
+};
+
+// Separate from `pauses`, which the agent writes.
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct held_data);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} held SEC(".maps");
+
+static bool has_ended(__u64 lease)
 {
-	__u64 lease = record->lease, *end = bpf_map_lookup_elem(&leases, &lease);
+	__u64 *end = bpf_map_lookup_elem(&leases, &lease);
 
 	return !end || bpf_ktime_get_ns() >= *end;
+}
+
+static bool has_expired(const struct lease_record *record)
+{
+	return has_ended(record->lease);
+}
+
+// The TCP header and the bytes of payload of a packet, whose data begins with the IP header.
+static bool read_tcp(struct __sk_buff *skb, struct tcphdr *tcp, __u32 *payload)
+{
+	__u32 offset;
+	struct ipv6hdr ip6;
+	struct iphdr ip;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		if (bpf_skb_load_bytes(skb, 0, &ip, sizeof(ip)) || ip.protocol != IPPROTO_TCP)
+			return false;
+		offset = ip.ihl * 4;
+	} else {
+		if (bpf_skb_load_bytes(skb, 0, &ip6, sizeof(ip6)) || ip6.nexthdr != IPPROTO_TCP)
+			return false;
+		offset = sizeof(ip6);
+	}
+	if (bpf_skb_load_bytes(skb, offset, tcp, sizeof(*tcp)))
+		return false;
+	*payload = skb->len - offset - tcp->doff * 4;
+	return true;
+}
+
+// The kernel takes a refused packet as one that it could not send yet: it stays the next one in the socket's queue.
+SEC("cgroup_skb/egress")
+int hold(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+	struct held_data *data;
+	struct bpf_tcp_sock *tcp;
+	struct tcphdr header;
+	__u32 payload;
+	__u64 *lease, now;
+
+	if (!sk)
+		return 1;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return 1;
+	lease = bpf_sk_storage_get(&pauses, sk, 0, 0);
+	if (!lease || has_ended(*lease))
+		return 1;
+	tcp = bpf_tcp_sock(sk);
+	if (!tcp || !read_tcp(skb, &header, &payload))
+		return 1;
+	// Acknowledgements and lost packets pass.
+	if (!payload || (__s32)(bpf_ntohl(header.seq) - tcp->snd_nxt) < 0)
+		return 1;
+	data = bpf_sk_storage_get(&held, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!data)
+		return 1;
+	now = bpf_ktime_get_ns();
+	if (!tcp->packets_out && skb->gso_segs <= 1 && now - data->passed_at >= MIN_PASS_INTERVAL) {
+		data->passed_at = now;
+		return 1;
+	}
+	data->bytes += payload;
+	return 0;
 }
 
 SEC("sockops")

@@ -95,6 +95,8 @@ pub struct Settings {
     pub local_socket: Option<PathBuf>,
     /// How to start a watchdog for the sockets of programs; none for a switch, and with `dry_run`.
     pub watchdog: Option<watchdog::WatchdogCommand>,
+    /// Whether the kernel may pause sockets of programs and end their rates, by BPF programs. Without them, waiting flows send at low rates.
+    pub has_socket_programs: bool,
     /// Whether to print the `tc` commands instead of running them.
     pub dry_run: bool,
 }
@@ -211,7 +213,7 @@ impl AgentState {
         let generation = self.lease.newest_generation(&coflow).unwrap_or(0);
         let key = FlowKey { coflow, generation, flow };
         let now = self.now();
-        let is_waiting = handed_over.is_gated && !self.lease.names_flow(&key);
+        let is_waiting = !self.lease.names_flow(&key);
         self.flows.open(key, handed_over, &self.lease, now, self.is_link_shaped)?;
         self.update_watchdog();
         if is_waiting {
@@ -266,7 +268,7 @@ impl AgentState {
             watchdog.renew_lease(lease_end, self.lease.lease());
         }
         if let Err(error) = self.flows.renew_lease(lease_end) {
-            log(&format!("the kernel does not end rates of sockets: {error}"));
+            log(&format!("the kernel cannot pause sockets or end their rates: {error}"));
             // The agent sets the rates again that this ends.
             let _ = self.flows.stop_leases();
         }
@@ -522,13 +524,13 @@ async fn sweep_sockets(shared: &SharedState) {
     }
 }
 
-/// Loads the programs that end rates, if sockets can get any.
+/// Loads the programs that end rates and pause sockets, if sockets can get any.
 fn start_leases(settings: &Settings) -> Option<SocketLeases> {
-    settings.watchdog.as_ref()?;
+    settings.has_socket_programs.then_some(())?;
     SocketLeases::start()
         .inspect_err(|error| {
             log(&format!(
-                "the kernel does not end rates of sockets: {error}; if the watchdog is killed with this agent, they stay"
+                "the kernel cannot pause sockets or end their rates: {error}; waiting flows of handed-over sockets start late, and rates stay if the watchdog is killed with this agent"
             ));
         })
         .ok()

@@ -71,8 +71,10 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
         args: vec!["agent".to_owned(), "watchdog".to_owned()],
         local_socket,
     });
+    let has_socket_programs = local_socket.is_some();
+    let (host, dry_run) = (args.host, args.dry_run);
     let settings =
-        Settings { coordinator, host: args.host, links, local_socket, watchdog, dry_run: args.dry_run };
+        Settings { coordinator, host, links, local_socket, watchdog, has_socket_programs, dry_run };
     interrupt::record_signals();
     explain_missing_coordinator(args.coordinator.clone(), files.is_some());
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::runtime)?;

@@ -49,6 +49,7 @@ fn main() -> ExampleResult<()> {
         links: vec![live::Link { rate: Rate::new(LINK_RATE).ok_or("a rate")?, interfaces: Vec::new() }],
         local_socket: Some(socket.clone()),
         watchdog: None,
+        has_socket_programs: false,
         dry_run: true,
     };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -1,13 +1,13 @@
 //! Measures the sending time that a flow loses when an order raises its rate: flows of one host wait, and orders let one after the
 //! other send, at the rate of the link. The time after an order, less the time that the bytes take that arrived meanwhile, is the lost
-//! time. Once with senders of the library, which write only while they may, and once with handed-over
-//! sockets, whose waiting flows share 1 % of the link.
+//! time. The senders are those of the library, which write only while they may (`library`), or write to handed-over sockets as fast as they
+//! can. The kernel pauses the sockets of waiting flows (`paused`), or they share 1 % of the link, as without root (`paced`).
 //!
 //! Loopback has packets of Ethernet's size here, and an agent that takes orders from this program:
 //!
-//! `cargo build --release -p weir-coordinator --example raises && unshare -Urn sh -c 'ip link set lo mtu 1500 up &&
-//! sysctl -qw net.ipv4.tcp_min_tso_segs=1 net.ipv4.tcp_tso_rtt_log=0 && target/release/examples/raises 30 100'` prints both for 30 flows
-//! at 100 Mbit/s. 1,000 flows need `ulimit -n 16384`.
+//! `cargo build --release -p weir-coordinator --example raises && sudo unshare -n sh -c 'ip link set lo mtu 1500 up &&
+//! sysctl -qw net.ipv4.tcp_min_tso_segs=1 net.ipv4.tcp_tso_rtt_log=0 && target/release/examples/raises 30 100 paused'` prints the times of
+//! 30 flows at 100 Mbit/s. 1,000 flows need `ulimit -n 16384`.
 
 #![cfg(target_os = "linux")]
 
@@ -45,37 +45,43 @@ const RAISES: usize = 25;
 /// How often a receiver without new data repeats its acknowledgement, as those of the library do.
 const ACK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The fraction of the link that waiting flows without gates share: the default of the coordinator.
+/// The fraction of the link that waiting flows share which cannot be paused: the default of the coordinator.
 const RESERVE: f64 = 0.01;
 
+/// How waiting flows wait.
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
+    /// In the library.
     Library,
-    HandedOver,
+    /// In their sockets, which the kernel pauses.
+    Paused,
+    /// By the pacing rates of their sockets.
+    Paced,
 }
 
 fn main() -> ExampleResult<()> {
-    let mut args = std::env::args().skip(1);
-    let flows: u32 =
-        args.next().ok_or("usage: raises FLOWS MBIT_PER_SECOND [library|handed-over]")?.parse()?;
-    let megabits: u64 =
-        args.next().ok_or("usage: raises FLOWS MBIT_PER_SECOND [library|handed-over]")?.parse()?;
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [flows, megabits, mode] = &args[..] else {
+        return Err("usage: raises FLOWS MBIT_PER_SECOND library|paused|paced".into());
+    };
+    let (flows, megabits): (u32, u64) = (flows.parse()?, megabits.parse()?);
+    let name = mode;
+    let mode = match &mode[..] {
+        "library" => Mode::Library,
+        "paused" => Mode::Paused,
+        "paced" => Mode::Paced,
+        _ => return Err(format!("mode `{mode}` is unknown; expected library, paused or paced").into()),
+    };
     live::raise_file_limit();
-    let only = args.next();
-    for (mode, name) in [(Mode::Library, "library"), (Mode::HandedOver, "handed-over")] {
-        if only.as_ref().is_some_and(|only| only != name) {
-            continue;
-        }
-        let raises = measure(mode, flows, megabits * 125_000)?;
-        println!("{flows} flows, {name}, {megabits} Mbit/s, {} raises; lost time in ms:", raises.len());
-        for (column, reference) in ["ordered rate", "flow's rate in the second half"].iter().enumerate() {
-            let mut lost: Vec<f64> = raises.iter().map(|lost| lost[column]).collect();
-            lost.sort_by(f64::total_cmp);
-            let mean = lost.iter().sum::<f64>() / lost.len() as f64;
-            let percentile = |percent: usize| lost[(lost.len() * percent).div_ceil(100).max(1) - 1];
-            let (median, p90) = (percentile(50), percentile(90));
-            println!("  at the {reference}: mean {mean:.1}, P50 {median:.1}, P90 {p90:.1}");
-        }
+    let raises = measure(mode, flows, megabits * 125_000)?;
+    println!("{flows} flows, {name}, {megabits} Mbit/s, {} raises; lost time in ms:", raises.len());
+    for (column, reference) in ["ordered rate", "flow's rate in the second half"].iter().enumerate() {
+        let mut lost: Vec<f64> = raises.iter().map(|lost| lost[column]).collect();
+        lost.sort_by(f64::total_cmp);
+        let mean = lost.iter().sum::<f64>() / lost.len() as f64;
+        let percentile = |percent: usize| lost[(lost.len() * percent).div_ceil(100).max(1) - 1];
+        let (median, p90) = (percentile(50), percentile(90));
+        println!("  at the {reference}: mean {mean:.1}, P50 {median:.1}, P90 {p90:.1}");
     }
     Ok(())
 }
@@ -103,7 +109,7 @@ impl Control for OrderSource {
 }
 
 /// Runs a coordinator and an agent until the sender of orders is dropped.
-fn start_agent(socket: std::path::PathBuf, rate: u64) -> ExampleResult<mpsc::Sender<Order>> {
+fn start_agent(socket: std::path::PathBuf, rate: u64, mode: Mode) -> ExampleResult<mpsc::Sender<Order>> {
     let (orders, order_receiver) = mpsc::channel(64);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let (started, has_started) = std::sync::mpsc::channel();
@@ -123,7 +129,8 @@ fn start_agent(socket: std::path::PathBuf, rate: u64) -> ExampleResult<mpsc::Sen
                 links: vec![link],
                 local_socket: Some(socket),
                 watchdog: None,
-                dry_run: true,
+                has_socket_programs: mode == Mode::Paused,
+                dry_run: false,
             };
             let _ = started.send(());
             let (_, result) = live::run(settings, Vec::new(), None, None, closed.closed()).await;
@@ -184,12 +191,12 @@ fn start_flows(
         let thread = || thread::Builder::new().stack_size(256 << 10);
         thread().spawn(move || match mode {
             Mode::Library => receive_chunks(listener.accept()?.0, &count),
-            Mode::HandedOver => receive_bytes(listener.accept()?.0, &count),
+            Mode::Paused | Mode::Paced => receive_bytes(listener.accept()?.0, &count),
         })?;
         let (agent, handed_over) = (Arc::clone(agent), Arc::clone(&handed_over));
         thread().spawn(move || match mode {
             Mode::Library => send_chunks(address, flow, &agent, &handed_over),
-            Mode::HandedOver => send_bytes(address, flow, &agent, &handed_over),
+            Mode::Paused | Mode::Paced => send_bytes(address, flow, &agent, &handed_over),
         })?;
     }
     while handed_over.load(Ordering::Relaxed) < u64::from(flows) {
@@ -269,10 +276,10 @@ fn receive_chunks(mut stream: TcpStream, count: &AtomicU64) -> std::io::Result<(
 /// second half, since the kernel's pacing may be slightly below the ordered rate.
 fn measure(mode: Mode, flows: u32, rate: u64) -> ExampleResult<Vec<[f64; 2]>> {
     let socket = std::env::temp_dir().join(format!("weir-raises-{}-{}", std::process::id(), mode as u8));
-    let mut orders = Orders { sender: start_agent(socket.clone(), rate)?, seq: 0 };
+    let mut orders = Orders { sender: start_agent(socket.clone(), rate, mode)?, seq: 0 };
     let waiting = match mode {
-        Mode::Library => OrderedRate::Paused,
-        Mode::HandedOver => {
+        Mode::Library | Mode::Paused => OrderedRate::Paused,
+        Mode::Paced => {
             OrderedRate::Reserve(((RESERVE * rate as f64 / f64::from(flows.max(2) - 1)) as u64).max(1))
         }
     };

@@ -19,7 +19,7 @@ use weir_core::units::Rate;
 use weir_proto::{FlowKey, FlowProgress, SenderState, UnscheduledReason, estimate_sent_bytes};
 
 use super::end_events::EndEvents;
-use super::gates::{Gates, Permission, Unscheduled};
+use super::gates::{Gate, Gates, Keeper, Permission, Unscheduled};
 use super::program_demand::{Measurement, ProgramDemand};
 use super::socket;
 use super::watchdog::Watchdog;
@@ -91,7 +91,7 @@ struct Flow {
     limit: FlowLimit,
     /// The rate set on the socket or class.
     rate: Option<u64>,
-    /// The gate of a program that writes only while the agent allows it.
+    /// What pauses the flow; none if only a low rate can.
     gate: Option<Gate>,
     first_wait: FirstWait,
     /// The bytes that the flow had sent over earlier sockets.
@@ -120,17 +120,6 @@ enum ProgramState {
     Done,
     /// It has exited.
     Exited,
-}
-
-/// What the agent knows of the sender of a gated flow.
-#[derive(Debug, Clone, Copy)]
-struct Gate {
-    /// Whether the sender has data that the kernel does not have.
-    has_data: bool,
-    /// Why the flow is not scheduled, if no order names it.
-    unscheduled: Unscheduled,
-    /// What the sender may do; none before the first decision.
-    permission: Option<Permission>,
 }
 
 /// The wait of a new flow for its first order.
@@ -176,14 +165,6 @@ enum Handover {
     Release(u64),
 }
 
-impl Gate {
-    /// Whether the next order may name the flow. Programs may hand over a socket shortly before the registration.
-    fn may_be_registered(&self) -> bool {
-        let unregistered = Unscheduled::Refused(UnscheduledReason::UnknownCoflow);
-        [Unscheduled::Unanswered, unregistered].contains(&self.unscheduled)
-    }
-}
-
 impl Flow {
     /// Applies a limit.
     fn set_limit(&mut self, limit: FlowLimit, leases: Option<&mut SocketLeases>) {
@@ -208,7 +189,7 @@ impl Flow {
         lease: &LeaseState,
         now: Duration,
         gates: &mut Gates,
-        leases: Option<&mut SocketLeases>,
+        mut leases: Option<&mut SocketLeases>,
     ) {
         let limit = lease.flow_limit(key, now);
         let is_named = lease.names_flow(key);
@@ -219,34 +200,44 @@ impl Flow {
             let first_limit = FlowLimit::Rate(self.first_wait.rate);
             return self.set_limit(if is_limited_at_first { first_limit } else { limit }, leases);
         };
-        if is_named {
-            gate.unscheduled = Unscheduled::Ended;
-        }
-        let permission = match limit {
-            FlowLimit::Rate(rate) => Permission::Rate(rate),
-            // A share of the reserve is for programs that do not wait: the coordinator does not know yet that this one does.
-            FlowLimit::Paused | FlowLimit::Reserve(_) => Permission::Pause,
-            FlowLimit::Unlimited if !lease.is_lease_valid(now) => {
-                Permission::Free(Some(Unscheduled::NoLease))
-            }
-            FlowLimit::Unlimited if is_named => Permission::Free(None),
-            FlowLimit::Unlimited if is_waiting && gate.may_be_registered() => Permission::Pause,
-            FlowLimit::Unlimited => Permission::Free(Some(gate.unscheduled)),
-        };
+        let permission = gate.permission(limit, is_named, is_waiting, lease.is_lease_valid(now));
         let former = gate.permission.replace(permission);
-        if former != Some(permission) {
-            gates.set(self.program_id, &key.coflow, key.flow, permission);
+        let is_resumed = former == Some(Permission::Pause) && permission != Permission::Pause;
+        match gate.keeper {
+            Keeper::Program if former != Some(permission) => {
+                gates.set(self.program_id, &key.coflow, key.flow, permission)
+            }
+            Keeper::Kernel if former != Some(permission) && permission == Permission::Pause => {
+                // A socket that refuses the pause has closed; the next measurement finds this.
+                leases.as_deref_mut().map(|leases| leases.pause(&self.socket));
+            }
+            _ => {}
         }
-        // While the sender is paused, the rest of the data in the kernel leaves at the former rate. A low rate would arm a timer that
+        // While the flow is paused, the rest of its data in the network leaves at the former rate. A low rate would arm a timer that
         // delays the packets after the pause.
         if permission == Permission::Pause {
             self.limit = limit;
             return;
         }
-        if former == Some(Permission::Pause) {
+        if is_resumed {
             self.expect_data();
         }
-        self.set_limit(limit, leases);
+        self.set_limit(limit, leases.as_deref_mut());
+        if is_resumed {
+            self.resume(leases);
+        }
+    }
+
+    /// Ends a pause by the kernel.
+    fn resume(&mut self, leases: Option<&mut SocketLeases>) {
+        if self.is_gated_by(Keeper::Kernel) {
+            leases.into_iter().for_each(|leases| leases.resume(&self.socket));
+            socket::push(&self.socket);
+        }
+    }
+
+    fn is_gated_by(&self, keeper: Keeper) -> bool {
+        self.gate.is_some_and(|gate| gate.keeper == keeper)
     }
 
     /// Sets a rate, unless it is set already. It ends with the lease if the kernel has a record.
@@ -297,11 +288,13 @@ impl Flow {
         }
     }
 
-    /// The state of the flow. The kernel has no data of a paused sender.
+    /// The state of the flow. The kernel may have no data of a sender that waits.
     fn state(&self) -> SenderState {
         match self.gate {
             Some(Gate { has_data: true, permission: Some(Permission::Pause), .. }) => SenderState::Ready,
-            Some(Gate { has_data: false, .. }) if self.was_drained => SenderState::Idle,
+            Some(Gate { has_data: false, keeper: Keeper::Program, .. }) if self.was_drained => {
+                SenderState::Idle
+            }
             _ => self.state,
         }
     }
@@ -332,13 +325,16 @@ impl Flow {
     }
 
     /// Reads the bytes sent. Returns the last state of a flow that has ended: completed or lost.
-    fn measure(&mut self) -> Option<SenderState> {
+    fn measure(&mut self, leases: Option<&SocketLeases>) -> Option<SenderState> {
         let Transport::Tcp { initial_acked_bytes, syn_bytes, pacing_rate, own_rate } = &mut self.transport
         else {
             self.update_estimate(Instant::now());
             return (self.program != ProgramState::Writes).then_some(SenderState::Completed);
         };
-        let Ok(info) = socket::read_info(&self.socket) else { return Some(SenderState::Lost) };
+        // Read first: bytes that are held later must not count as acknowledged.
+        let held_bytes = leases.map_or(0, |leases| leases.held_bytes(&self.socket));
+        let Ok(mut info) = socket::read_info(&self.socket) else { return Some(SenderState::Lost) };
+        info.sent_bytes = info.sent_bytes.saturating_sub(held_bytes);
         // If another process has raised the rate, such as the watchdog of an earlier agent, the next call of `set_rate` sets it again. A
         // program may set a lower rate.
         if self.rate.is_some() && pacing_rate.is_some_and(|rate| info.max_pacing_rate > rate) {
@@ -358,17 +354,18 @@ impl Flow {
         self.demand.add(&Measurement {
             written_bytes: info.sent_bytes + u64::from(info.unsent_bytes),
             unsent_bytes: info.unsent_bytes,
-            // A sender that may write has data that waits only if the kernel has some, too.
-            has_more: self.gate.is_some_and(|gate| {
-                gate.has_data && (info.unsent_bytes > 0 || gate.permission == Some(Permission::Pause))
-            }),
+            has_more: self.gate.is_some_and(|gate| gate.has_more(info.unsent_bytes)),
             rate: self.rate,
             time: monotonic_now(),
         });
+        if let Some(gate) = self.gate.as_mut().filter(|gate| gate.keeper == Keeper::Kernel) {
+            gate.has_data = info.unsent_bytes > 0;
+        }
         self.sent_bytes = self.sent_bytes.max(sent_bytes);
         self.outstanding_bytes = info.outstanding_bytes();
-        // The sender of a gated flow continues over another connection unless it has said that it is done.
-        if info.is_shut_down && self.gate.is_none() && self.program == ProgramState::Writes {
+        // The library's sender continues over another connection unless it has said that it is done.
+        let continues = self.is_gated_by(Keeper::Program);
+        if info.is_shut_down && !continues && self.program == ProgramState::Writes {
             self.program = ProgramState::Done;
         }
         // The acknowledgement of a FIN may be late (40 ms).
@@ -379,7 +376,7 @@ impl Flow {
             info.is_drained()
         };
         match self.program {
-            _ if is_fin_acked && (self.gate.is_none() || self.program == ProgramState::Done) => {
+            _ if is_fin_acked && (!continues || self.program == ProgramState::Done) => {
                 Some(SenderState::Completed)
             }
             ProgramState::Done if is_acked => Some(SenderState::Completed),
@@ -419,11 +416,15 @@ impl Flows {
         self.leases.as_mut().and_then(SocketLeases::take_sweep)
     }
 
-    /// Lets the kernel end all rates, and no later ones.
+    /// Lets the kernel end all rates and pauses, and no later ones.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn stop_leases(&mut self) -> Result<(), TrafficError> {
+        for flow in self.open_flows.values_mut().filter(|flow| flow.is_gated_by(Keeper::Kernel)) {
+            flow.resume(self.leases.as_mut());
+            flow.gate = None;
+        }
         self.leases.take().map_or(Ok(()), SocketLeases::stop)
     }
 
@@ -443,11 +444,11 @@ impl Flows {
         let HandedOver { program_id, socket, is_gated } = handed_over;
         if let Some(flow) = self.open_flows.get_mut(&key) {
             // A program may notice before the agent that a connection has ended, and open the next one.
-            let end = flow.measure();
+            let end = flow.measure(self.leases.as_ref());
             let is_closing = || socket::read_info(&flow.socket).is_ok_and(|info| !info.is_open);
             let is_replaced = || {
                 flow.program == ProgramState::Exited
-                    || flow.program_id == program_id && (flow.gate.is_some() || is_closing())
+                    || flow.program_id == program_id && (flow.is_gated_by(Keeper::Program) || is_closing())
             };
             let Some(end) = end.or_else(|| is_replaced().then_some(SenderState::Lost)) else {
                 return Err(SocketRefusal::Duplicate);
@@ -485,9 +486,9 @@ impl Flows {
             state: SenderState::Ready,
             demand: ProgramDemand::default(),
         };
-        if is_gated && flow.is_tcp() {
-            flow.gate = Some(Gate { has_data: true, unscheduled: Unscheduled::Unanswered, permission: None });
-        }
+        let can_hold = self.leases.is_some() && socket::may_wait_unsent(&flow.socket);
+        let keeper = if is_gated { Some(Keeper::Program) } else { can_hold.then_some(Keeper::Kernel) };
+        flow.gate = keeper.filter(|_| flow.is_tcp()).map(Gate::new);
         flow.apply(&key, lease, now, &mut self.gates, self.leases.as_mut());
         if flow.is_tcp() {
             if let Some(end_events) = &self.end_events {
@@ -597,7 +598,9 @@ impl Flows {
     pub fn set_data(&mut self, coflow: &Arc<str>, flow: u32, program_id: u64, has_data: bool) -> bool {
         let Some(flow) = self.find_mut(coflow, flow, program_id) else { return false };
         let former = flow.state();
-        let Some(gate) = &mut flow.gate else { return false };
+        let Some(gate) = flow.gate.as_mut().filter(|gate| gate.keeper == Keeper::Program) else {
+            return false;
+        };
         gate.has_data = has_data;
         if has_data {
             flow.expect_data();
@@ -642,7 +645,7 @@ impl Flows {
         let measured = self.open_flows.iter_mut().filter(|(_, flow)| is_measured(flow));
         let ended = measured.filter_map(|(key, flow)| {
             let was_writing = flow.program == ProgramState::Writes;
-            let end = flow.measure();
+            let end = flow.measure(self.leases.as_ref());
             if let Some(end_events) = &self.end_events
                 && was_writing
                 && flow.program == ProgramState::Done
@@ -674,6 +677,7 @@ impl Flows {
     fn end_flow(&mut self, key: FlowKey, mut flow: Flow, state: SenderState) {
         // The program may still use the socket, so the rate is removed.
         flow.set_rate(None, None);
+        flow.resume(self.leases.as_mut());
         if flow.is_tcp() {
             if let Some(end_events) = &self.end_events {
                 end_events.remove(flow.socket.as_fd());
@@ -683,7 +687,7 @@ impl Flows {
             }
             self.pending_handovers.push_back(Handover::Release(flow.socket_id));
         }
-        if flow.gate.is_some() {
+        if flow.is_gated_by(Keeper::Program) {
             self.gates.remove(flow.program_id, &key.coflow, key.flow);
         }
         self.report_delta.end_flow(key, flow.sent_bytes, state);
@@ -756,6 +760,7 @@ impl Flows {
     pub fn remove_rates(&mut self) {
         for flow in self.open_flows.values_mut() {
             flow.set_limit(FlowLimit::Unlimited, self.leases.as_mut());
+            flow.resume(self.leases.as_mut());
         }
     }
 

@@ -11,6 +11,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use weir_proto::UnscheduledReason;
 
+use crate::lease::FlowLimit;
+
 /// Why the sender of a flow writes without a rate although the flow is not scheduled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unscheduled {
@@ -64,6 +66,70 @@ pub enum Permission {
     Rate(u64),
     /// Write without a rate. The reason, if the flow is not scheduled.
     Free(Option<Unscheduled>),
+}
+
+/// What pauses a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeper {
+    /// Its program, which writes only while it may.
+    Program,
+    /// The kernel, which keeps new data in the socket's queue.
+    Kernel,
+}
+
+/// What the agent knows of a flow that can be paused.
+#[derive(Debug, Clone, Copy)]
+pub struct Gate {
+    pub keeper: Keeper,
+    /// Whether data waits: in the program, or in the socket if the kernel pauses the flow.
+    pub has_data: bool,
+    /// Why the flow is not scheduled, if no order names it.
+    pub unscheduled: Unscheduled,
+    /// What the sender may do; none before the first decision.
+    pub permission: Option<Permission>,
+}
+
+impl Gate {
+    /// A gate before the first decision.
+    pub fn new(keeper: Keeper) -> Gate {
+        Gate { keeper, has_data: true, unscheduled: Unscheduled::Unanswered, permission: None }
+    }
+
+    /// What the sender may do by the limit of the last order: whether orders name the flow, whether a new flow waits for its first order,
+    /// and whether the lease of the orders is valid.
+    pub fn permission(
+        &mut self,
+        limit: FlowLimit,
+        is_named: bool,
+        is_waiting: bool,
+        is_lease_valid: bool,
+    ) -> Permission {
+        if is_named {
+            self.unscheduled = Unscheduled::Ended;
+        }
+        match limit {
+            FlowLimit::Rate(rate) => Permission::Rate(rate),
+            // A share of the reserve is for flows that cannot be paused: the coordinator does not know yet that this one can.
+            FlowLimit::Paused | FlowLimit::Reserve(_) => Permission::Pause,
+            FlowLimit::Unlimited if !is_lease_valid => Permission::Free(Some(Unscheduled::NoLease)),
+            FlowLimit::Unlimited if is_named => Permission::Free(None),
+            FlowLimit::Unlimited if is_waiting && self.may_be_registered() => Permission::Pause,
+            FlowLimit::Unlimited => Permission::Free(Some(self.unscheduled)),
+        }
+    }
+
+    /// Whether the next order may name the flow. Programs may hand over a socket shortly before the registration.
+    fn may_be_registered(&self) -> bool {
+        let unregistered = Unscheduled::Refused(UnscheduledReason::UnknownCoflow);
+        [Unscheduled::Unanswered, unregistered].contains(&self.unscheduled)
+    }
+
+    /// Whether the program has more data than its socket sends at its rate. A program that may write has data that waits only if the kernel
+    /// has some, too.
+    pub fn has_more(&self, unsent_bytes: u32) -> bool {
+        let is_paused = self.permission == Some(Permission::Pause);
+        self.has_data && (is_paused || self.keeper == Keeper::Program && unsent_bytes > 0)
+    }
 }
 
 /// A flow as its program names it.

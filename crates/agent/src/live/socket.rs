@@ -8,6 +8,7 @@ use nix::libc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::sockopt::{GetStruct, Linger, SetStruct, SockType};
 use nix::sys::socket::{getsockopt, setsockopt};
+use rustix::net::sockopt;
 
 use crate::htb::{FRAME_BYTES, PAYLOAD_BYTES};
 
@@ -124,6 +125,25 @@ pub fn udp_ends(socket: &OwnedFd) -> Option<(SocketAddrV4, SocketAddrV4)> {
         IpAddr::V6(_) => None,
     };
     Some((ipv4(socket.local_addr().ok()?)?, ipv4(socket.peer_addr().ok()?)?))
+}
+
+/// The shortest time after which the kernel may close a connection whose data waits unsent (TCP_USER_TIMEOUT), in milliseconds. A paused
+/// connection sends a packet every three seconds.
+const MIN_USER_TIMEOUT_MS: u32 = 10_000;
+
+/// Whether data of a TCP socket may wait unsent for seconds.
+pub fn may_wait_unsent(socket: &impl AsFd) -> bool {
+    sockopt::tcp_user_timeout(socket).is_ok_and(|timeout| timeout == 0 || timeout >= MIN_USER_TIMEOUT_MS)
+}
+
+/// Lets the kernel try at once to send the data of a TCP socket.
+pub fn push(socket: &impl AsFd) {
+    // Whatever the program has set, ending TCP_CORK sends what waits.
+    let was_corked = sockopt::tcp_cork(socket).unwrap_or(false);
+    let _ = sockopt::set_tcp_cork(socket, false);
+    if was_corked {
+        let _ = sockopt::set_tcp_cork(socket, true);
+    }
 }
 
 /// Sets or removes the maximum rate of a socket, in bytes of packets per second. The kernel counts payload only: returns the pacing rate

@@ -285,9 +285,13 @@ pub fn run(
     }
 }
 
-/// Sets the rates of sockets that their programs had set. For a closed connection the call fails, which has no effect.
+/// Sets the rates of sockets that their programs had set, and sends the data of paused ones, whose pause has ended with the lease. For a
+/// closed connection the calls fail, which has no effect.
 fn remove_rates(sockets: &BTreeMap<u64, (OwnedFd, u64)>) {
-    sockets.values().for_each(|(held, own_rate)| drop(socket::set_pacing_rate(held, None, *own_rate)));
+    for (held, own_rate) in sockets.values() {
+        let _ = socket::set_pacing_rate(held, None, *own_rate);
+        socket::push(held);
+    }
 }
 
 /// Removes the filters of UDP flows, unless another agent runs: the interfaces then belong to that agent.

@@ -5,14 +5,17 @@
 //! (`bpf/lease.c`) sets that rate again at the first acknowledgement after the end of the lease. [`Sweep::run`] lets the kernel call it
 //! for new records, and ends the rates of idle sockets. Only sockets with a record are touched.
 //!
+//! A socket can also be paused while the lease lasts: a program at the root cgroup refuses its new data, so the data waits in the socket's
+//! queue, and leaves as soon as the pause ends. The kernel's pacing would set the time of the next packet by the low rate of a waiting flow.
+//!
 //! The next agent has another lease. It takes over the sockets that programs hand to it; for others the earlier lease ends.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use aya::maps::{HashMap, Map, MapData, MapError};
-use aya::programs::{CgroupAttachMode, ProgramError, SockOps};
+use aya::maps::{HashMap, Map, MapData, MapError, SkStorage};
+use aya::programs::{CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, ProgramError, SockOps};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use rustix::net::sockopt::socket_cookie;
 
@@ -26,8 +29,9 @@ use super::{TrafficError, monotonic_now};
 
 static LEASE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/lease.o"));
 
-/// The name of the program at the root cgroup, and of its file in the folder.
+/// The names of the programs at the root cgroup, and of their files in the folder.
 const EXPIRE: &str = "expire";
+const HOLD: &str = "hold";
 
 /// The name of the program that looks at sockets.
 const SWEEP: &str = "sweep";
@@ -35,10 +39,15 @@ const SWEEP: &str = "sweep";
 /// `struct lease_record` of `bpf/lease.c`: the lease, the program's own rate, and whether the kernel calls `expire`.
 type Record = [u8; 16];
 
-/// The maps of `bpf/lease.c`: records by the cookies of sockets, and the ends of leases.
+/// `struct held_data` of `bpf/lease.c`: the bytes of refused packets, and when a packet passed last.
+type HeldData = [u64; 2];
+
+/// The maps of `bpf/lease.c`: records by the cookies of sockets, the ends of leases, the leases of paused sockets, and their held data.
 struct Maps {
     records: HashMap<MapData, u64, Record>,
     leases: HashMap<MapData, u64, u64>,
+    pauses: SkStorage<MapData, u64>,
+    held: SkStorage<MapData, HeldData>,
 }
 
 /// The records of the sockets of one agent.
@@ -50,7 +59,7 @@ pub struct SocketLeases {
     has_new_records: bool,
     sweep: Sweep,
     folder: PinFolder,
-    _expire: Attachment,
+    _programs: [Attachment; 2],
 }
 
 impl SocketLeases {
@@ -67,17 +76,22 @@ impl SocketLeases {
         let folder = PinFolder::create(FolderKind::Leases)?;
         let mut bpf = load(&folder)?;
         let to_error = |error: ProgramError| TrafficError::kernel("the root cgroup", &error);
+        // The kernel accepts no flags for links, and always allows several at a cgroup.
+        let mode = CgroupAttachMode::Single;
         let expire: &mut SockOps = find_program(&mut bpf, EXPIRE);
         expire.load().map_err(to_error)?;
-        // The kernel accepts no flags for links, and always allows several at a cgroup.
-        let link = expire.attach(&root.folder, CgroupAttachMode::Single).map_err(to_error)?;
-        let link = expire.take_link(link).map_err(to_error)?;
+        let link = expire.attach(&root.folder, mode).map_err(to_error)?;
+        let expire = Attachment::pin(&folder, EXPIRE, expire.take_link(link).map_err(to_error)?)?;
+        let hold: &mut CgroupSkb = find_program(&mut bpf, HOLD);
+        hold.load().map_err(to_error)?;
+        let link = hold.attach(&root.folder, CgroupSkbAttachType::Egress, mode).map_err(to_error)?;
+        let hold = Attachment::pin(&folder, HOLD, hold.take_link(link).map_err(to_error)?)?;
         Ok(SocketLeases {
             maps: Maps::open(&folder)?,
             lease: nanoseconds(monotonic_now()),
             has_new_records: true,
             sweep: Sweep::load(bpf, SWEEP)?,
-            _expire: Attachment::pin(&folder, EXPIRE, link)?,
+            _programs: [expire, hold],
             folder,
         })
     }
@@ -105,6 +119,27 @@ impl SocketLeases {
             // The kernel removes the records of closed connections.
             let _ = self.maps.records.remove(&cookie);
         }
+    }
+
+    /// Pauses a socket while the lease lasts: only acknowledgements and lost packets leave, and one packet every few seconds, which keeps
+    /// the connection alive.
+    ///
+    /// # Errors
+    /// If this is not a socket, or the kernel has no memory.
+    pub fn pause(&mut self, socket: &OwnedFd) -> Result<(), TrafficError> {
+        let paused = self.maps.pauses.insert(socket, self.lease, 0);
+        paused.map_err(|error| TrafficError::kernel("pauses", &error))
+    }
+
+    /// Ends the pause of a socket. Its data leaves at the next attempt to send.
+    pub fn resume(&mut self, socket: &OwnedFd) {
+        // The kernel removes the pauses of closed connections.
+        let _ = self.maps.pauses.remove(socket);
+    }
+
+    /// The bytes that the kernel counts as sent by a socket, although a pause held them back.
+    pub fn held_bytes(&self, socket: &OwnedFd) -> u64 {
+        self.maps.held.get(socket, 0).map_or(0, |[bytes, _]| bytes)
     }
 
     /// Renews the lease, until a time of the monotonic clock.
@@ -173,6 +208,8 @@ impl Maps {
         Ok(Maps {
             records: open("records")?.try_into().map_err(to_error)?,
             leases: open("leases")?.try_into().map_err(to_error)?,
+            pauses: open("pauses")?.try_into().map_err(to_error)?,
+            held: open("held")?.try_into().map_err(to_error)?,
         })
     }
 

@@ -15,6 +15,7 @@ use weir_agent::traffic::{
 };
 use weir_core::units::Rate;
 
+use crate::kernel::acked_bytes;
 use crate::namespace_pair::{NamespacePair, create_pair, interface};
 use crate::programs::start_receiver;
 use crate::wait::wait_for;
@@ -118,6 +119,45 @@ fn next_agent_and_cleanup_end_rates_of_idle_sockets() {
     assert!(cleanup().unwrap());
     assert_eq!([rate(handed_over), rate(last)], [OWN_RATE; 2]);
     assert!(!cleanup().unwrap());
+}
+
+/// A paused socket sends no new data until its pause or its lease ends, and its connection stays alive.
+#[test]
+fn paused_sockets_hold_their_data_until_they_resume_or_the_lease_ends() {
+    let Some((pair, mut leases)) = start_leases("leasepause") else { return };
+    for host in ["10.9.0.2", "fd09::2"] {
+        let [paused, free] =
+            [(); 2].map(|()| TcpStream::connect((host, start_receiver(&pair, 0).0.port())).unwrap());
+        leases.renew(monotonic_now() + Duration::from_secs(60)).unwrap();
+        leases.pause(&paused.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        [&paused, &free].into_iter().for_each(keep_sending);
+        // The kernel tries again after 0.2, 0.6, 1.4 and 3 s. The first packet and that after 3 s pass.
+        wait_for("a second packet", || acked_bytes(&paused) > 2000);
+        let packets = acked_bytes(&paused);
+        assert!(packets < 5000, "{packets} bytes of a paused socket");
+        assert!(acked_bytes(&free) > 1_000_000);
+
+        let socket = paused.as_fd().try_clone_to_owned().unwrap();
+        let held = leases.held_bytes(&socket);
+        assert!(held > 0 && leases.held_bytes(&free.as_fd().try_clone_to_owned().unwrap()) == 0);
+        leases.resume(&socket);
+        rustix::net::sockopt::set_tcp_cork(&socket, false).unwrap();
+        let resumed = Instant::now();
+        wait_for("data", || acked_bytes(&paused) > 100_000);
+        eprintln!("data arrives after {:?}", resumed.elapsed());
+        leases.pause(&socket).unwrap();
+        thread::sleep(Duration::from_millis(100));
+        let before = acked_bytes(&paused);
+        thread::sleep(Duration::from_millis(500));
+        assert!(acked_bytes(&paused) - before < 2000);
+        leases.renew(monotonic_now() + LEASE).unwrap();
+        let renewed = Instant::now();
+        // Nobody wakes the socket.
+        wait_for("data after the lease", || acked_bytes(&paused) > before + 100_000);
+        assert!(renewed.elapsed() > LEASE);
+        assert!(renewed.elapsed() < LEASE + Duration::from_secs(4), "{:?}", renewed.elapsed());
+        [paused, free].iter().for_each(|stream| stream.shutdown(Shutdown::Both).unwrap());
+    }
 }
 
 /// An observed connection whose program writes nothing more, so that its peer acknowledges nothing more.

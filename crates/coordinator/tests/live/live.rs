@@ -18,6 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tonic::transport::Endpoint;
 use weir_agent::live::{self, Settings as AgentSettings};
+use weir_agent::traffic::SocketLeases;
 use weir_client::{Agent, AgentError};
 use weir_coordinator::agents;
 use weir_coordinator::control_plane::{
@@ -138,6 +139,15 @@ impl RunningAgent {
     }
 
     fn start_with_link(coordinator: SocketAddr, host: u32, link_rate: f64) -> RunningAgent {
+        RunningAgent::start_with(coordinator, host, link_rate, false)
+    }
+
+    fn start_with(
+        coordinator: SocketAddr,
+        host: u32,
+        link_rate: f64,
+        has_socket_programs: bool,
+    ) -> RunningAgent {
         let folder = tempfile::tempdir().unwrap();
         let settings = AgentSettings {
             watchdog: None,
@@ -145,6 +155,7 @@ impl RunningAgent {
             host,
             links: vec![live::Link { rate: Rate::new(link_rate).unwrap(), interfaces: Vec::new() }],
             local_socket: Some(folder.path().join("local_socket")),
+            has_socket_programs,
             dry_run: false,
         };
         let (stop, stopped) = oneshot::channel();
@@ -677,6 +688,78 @@ fn next_flow_has_the_link_soon_after_the_last_byte() {
     assert!(waits.iter().all(|waits| waits[0] < Duration::from_millis(3)), "{waits:?}");
 }
 
+/// Moves the calling thread, and those that it starts, to a network namespace whose loopback has packets as on a network, if the kernel
+/// can pause sockets there.
+fn enter_namespace_with_socket_programs() -> bool {
+    let ip = |line: &str| Command::new("ip").args(line.split(' ')).status().is_ok_and(|done| done.success());
+    let is_ready = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok()
+        && ip("link set lo mtu 1500 up")
+        && SocketLeases::start().is_ok_and(|leases| leases.stop().is_ok());
+    if !is_ready {
+        eprintln!("skips: sockets are paused as root only, by BPF programs");
+    }
+    is_ready
+}
+
+/// The kernel pauses a waiting socket. It sends as soon as its turn comes, also if its program has written nothing before.
+#[test]
+fn paused_sockets_send_as_soon_as_their_turn_comes() {
+    const PACKET: u64 = 1500;
+    let _turn = lock_tests();
+    if !enter_namespace_with_socket_programs() {
+        return;
+    }
+    let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    let rounds = 10;
+    coordinator.register("idle", &[(0, 1, 1e12)]);
+    coordinator.register("busy", &[(0, 1, 1e12)]);
+    let running = RunningAgent::start_with(address, 0, LINK_RATE, true);
+    wait_for("the host", || coordinator.present_host_count() == 1);
+    let agent = Agent::connect(running.local_socket()).unwrap();
+    let (idle, busy) = (MeasuredConnection::new(), MeasuredConnection::new());
+    busy.send_continuously();
+    agent.hand_over("idle", 0, &idle.stream).unwrap();
+    agent.hand_over("busy", 0, &busy.stream).unwrap();
+    let mut waits = [Vec::new(), Vec::new()];
+    for round in 0..rounds {
+        wait_for("the link for the busy program", || {
+            busy.measure_rate(Duration::from_millis(200)).min > 0.9 * full_payload_rate()
+        });
+        let wrote = Instant::now();
+        (&idle.stream).write_all(&[0; 400_000]).unwrap();
+        let written = (round + 1) * 400_000;
+        wait_for("the turn of the idle program", || idle.received_bytes() > written - 350_000);
+        // What it sends at its rate takes 12.5 ms.
+        waits[0].push(wrote.elapsed());
+        let before = acked_bytes(&busy.stream);
+        wait_for("its data", || idle.received_bytes() >= written - 50_000);
+        let meanwhile = acked_bytes(&busy.stream) - before;
+        assert!(meanwhile <= 2 * PACKET, "{meanwhile} bytes of a paused socket");
+        wait_for("the last byte", || idle.received_bytes() == written);
+        let (end, before) = (Instant::now(), acked_bytes(&busy.stream));
+        while acked_bytes(&busy.stream) <= before + 2 * PACKET {
+            assert!(end.elapsed() < Duration::from_secs(20), "the busy program has no link");
+            thread::sleep(Duration::from_micros(200));
+        }
+        waits[1].push(end.elapsed());
+    }
+    eprintln!(
+        "50 kB of a program that writes arrive after {:?}; the other one sends {:?} later",
+        waits[0], waits[1]
+    );
+    // The fastest is that of the mechanism: another program may delay the others.
+    let [first, next] = waits.map(|waits| waits.into_iter().min().unwrap());
+    assert!(first < Duration::from_millis(33) && next < Duration::from_millis(30), "{first:?}, {next:?}");
+    // The flow ends with all its bytes, although the kernel counts held bytes as sent.
+    agent.mark_done("idle", 0).unwrap();
+    idle.stream.shutdown(Shutdown::Write).unwrap();
+    wait_for("the end of the flow", || coordinator.flows("idle")[0].is_completed);
+    assert_eq!(coordinator.flows("idle")[0].sent_bytes, rounds as f64 * 400_000.0);
+    // An agent that stops ends pauses.
+    drop(running);
+    wait_for("an unpaced flow", || busy.measure_rate(Duration::from_millis(100)).min > 5.0 * LINK_RATE);
+}
+
 /// Moves the calling thread, and those that it starts, to a network namespace whose loopback carries 10 Gbit/s. Needs root.
 fn enter_namespace_with_10_gbit() -> bool {
     let tc =
@@ -879,6 +962,7 @@ fn invalid_sockets_and_ids_are_refused() {
         host: 1,
         links: vec![live::Link { rate: Rate::new(LINK_RATE).unwrap(), interfaces: Vec::new() }],
         local_socket: Some(running.local_socket()),
+        has_socket_programs: false,
         dry_run: false,
     };
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
