@@ -53,8 +53,8 @@ pub fn method_text() -> String {
         "- Under `{PLAIN_TCP}`, TCP alone divides the links. Under the other policies, each host runs an agent. A further host \
          has the coordinator, as a library in the measuring process, with the default settings. Coflows are registered when \
          they arrive. The coordinator computes a schedule every {} ms. Reports and orders use the same links.\n\
-         - *Sockets*: senders hand their sockets over, and the agent paces them, or lets the kernel pause them. *Library*: senders use the library \
-         (`FlowSender`), which writes only while the agent lets it.\n\
+         - *Sockets*: senders hand their sockets over, and the agent paces them, or lets the kernel pause them. *Library*: \
+         senders use the library (`FlowSender`), which writes only while the agent lets it.\n\
          - A measured CCT is the time from the arrival of a coflow until its last byte is read. It includes the time to \
          connect and to hand over the sockets. The CCT of a coflow is the median of {RUNS} runs.\n\
          - Simulated links carry {} of their rate, the payload without headers and ACKs.\n\n\

@@ -23,7 +23,13 @@ const SETUPS: [Setup; 7] = [
 ];
 
 /// The setups over fast links.
-const FAST_SETUPS: [Setup; 4] = [SETUPS[0], SETUPS[2], SETUPS[3], SETUPS[5]];
+const FAST_SETUPS: [Setup; 5] = [
+    SETUPS[0],
+    SETUPS[2],
+    Setup::new("saath:requeue=on, library", "saath:requeue=on", SenderKind::Library),
+    SETUPS[3],
+    SETUPS[5],
+];
 
 /// The maximum number of coflows over fast links.
 const MAX_FAST_COFLOWS: usize = 24;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 use tonic::transport::Endpoint;
-use weir_agent::live::load_generator;
+use weir_agent::live::{self, load_generator};
 use weir_client::Agent;
 use weir_console::failure::Failure;
 use weir_core::units::Rate;
@@ -50,19 +50,29 @@ pub struct Overheads {
     pub agents: Vec<Usage>,
 }
 
-/// Measures a coordinator with `hosts` hosts for [`load_generator::DURATION`].
-pub fn measure(hosts: u32) -> Result<Overheads, Failure> {
+/// Measures a coordinator with `hosts` hosts, and agents with `sockets` sockets each, for [`load_generator::DURATION`].
+pub fn measure(policy: &str, hosts: u32, sockets: u32) -> Result<Overheads, Failure> {
+    live::raise_file_limit();
     let link = Rate::new(LINK_BYTES_PER_SEC).expect("the constant is a valid rate");
     let names = (0..hosts).map(|host| (format!("h{host}"), link));
-    let coordinator = Coordinator::start(None, "policy = \"saath\"\n", names)?;
+    let coordinator = Coordinator::start(None, &format!("policy = \"{policy}\"\n"), names)?;
     for (number, id) in (0u32..).zip(load_generator::coflow_ids()) {
         let receiver = |from: u32| (from + 1 + number % (hosts - 1)) % hosts;
         let flow = |from: u32| json!({ "from": format!("h{from}"), "to": format!("h{}", receiver(from)) });
         let flows: Vec<Value> = (0..hosts).map(flow).collect();
         coordinator.put(&format!("/v1/coflows/{id}"), &json!({ "flows": flows }).to_string())?;
     }
+    // Coflow N has the flows of host N beyond those of the coflows above.
+    let more_flows = sockets.saturating_sub(load_generator::STEADY_COFLOWS);
+    for host in (0..AGENT_PROCESSES).filter(|_| more_flows > 0) {
+        let receiver = |flow: u32| (host + 1 + flow % (hosts - 1)) % hosts;
+        let flow = |flow: u32| json!({ "from": format!("h{host}"), "to": format!("h{}", receiver(flow)) });
+        let flows: Vec<Value> = (0..more_flows).map(flow).collect();
+        coordinator.put(&format!("/v1/coflows/{}", wide_id(host)), &json!({ "flows": flows }).to_string())?;
+    }
     let directory = tempfile::tempdir().map_err(Failure::runtime)?;
-    let start = |host| Host::start(&coordinator, host, link, &directory.path().join(format!("agent{host}")));
+    let path = |host| directory.path().join(format!("agent{host}"));
+    let start = |host| Host::start(&coordinator, host, link, &path(host), more_flows);
     let agent_hosts = (0..AGENT_PROCESSES).map(start).collect::<Result<Vec<Host>, Failure>>()?;
     let runtime =
         Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(Failure::runtime)?;
@@ -103,6 +113,10 @@ pub fn measure(hosts: u32) -> Result<Overheads, Failure> {
     })
 }
 
+fn wide_id(host: u32) -> String {
+    format!("wide-{host}")
+}
+
 /// A host with an agent process, and with connections whose sockets the agent paces.
 struct Host {
     process: Process,
@@ -111,19 +125,29 @@ struct Host {
 }
 
 impl Host {
-    fn start(coordinator: &Coordinator, host: u32, link: Rate, socket: &Path) -> Result<Host, Failure> {
+    /// Hands over a socket of each steady coflow, and `more_flows` of another coflow.
+    fn start(
+        coordinator: &Coordinator,
+        host: u32,
+        link: Rate,
+        socket: &Path,
+        more_flows: u32,
+    ) -> Result<Host, Failure> {
         let command = cluster::agent_command(None, &coordinator.agents_address, host, link, socket)?;
         let process = Process::start(&format!("agent of h{host}"), command)?;
         let agent = cluster::connect_agent(socket)?;
         let listener = TcpListener::bind("127.0.0.1:0").map_err(Failure::runtime)?;
         let to = listener.local_addr().map_err(Failure::runtime)?;
         let mut connections = Vec::new();
-        for id in load_generator::coflow_ids().take(load_generator::STEADY_COFLOWS as usize) {
+        let steady = load_generator::coflow_ids().take(load_generator::STEADY_COFLOWS as usize);
+        let flows = steady.map(|id| (id, host)).chain((0..more_flows).map(|flow| (wide_id(host), flow)));
+        for (id, flow) in flows {
             let stream = TcpStream::connect(to).map_err(Failure::runtime)?;
             let (mut peer, _) = listener.accept().map_err(Failure::runtime)?;
-            thread::spawn(move || std::io::copy(&mut peer, &mut std::io::sink()));
+            let read_all = move || std::io::copy(&mut peer, &mut std::io::sink());
+            thread::Builder::new().stack_size(64 << 10).spawn(read_all).map_err(Failure::runtime)?;
             stream.set_nonblocking(true).map_err(Failure::runtime)?;
-            agent.hand_over(&id, host, &stream).map_err(Failure::runtime)?;
+            agent.hand_over(&id, flow, &stream).map_err(Failure::runtime)?;
             connections.push(stream);
         }
         Ok(Host { process, _agent: agent, connections })
