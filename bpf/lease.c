@@ -25,10 +25,15 @@ char LICENSE[] SEC("license") = "GPL";
 #define SOL_TCP 6
 #define CALLBACK_FLAGS 1008 // TCP_BPF_SOCK_OPS_CB_FLAGS, from Linux 6.12 on
 
-// How often a paused socket with nothing in flight may send a packet. Without it, the kernel's timer for the next attempt would double
-// each time: the socket would wait for long after the end of its lease, and the kernel would close the connection in the end. The first
-// attempt after 2 s is the fourth, after 3 s.
-#define MIN_PASS_INTERVAL 2000000000ull
+#define MILLISECOND 1000000ull
+
+// How often a paused socket with nothing in flight may send a packet. Without it, the time to the kernel's next attempt would double each
+// time: the socket would wait for long after the end of its lease, and the kernel would close the connection in the end. The kernel tries
+// after 0.2 s or more, so the first attempt after 2 s is that after 3 to 4.5 s.
+#define MIN_PASS_INTERVAL (2000 * MILLISECOND)
+
+// How often it may send a packet with a new acknowledgement. The kernel counts the acknowledgement of a refused packet as sent.
+#define MIN_ACK_INTERVAL (40 * MILLISECOND)
 
 struct sock_common {
 } __attribute__((preserve_access_index));
@@ -79,6 +84,8 @@ struct {
 struct held_data {
 	__u64 bytes;     // of all attempts: the kernel counts them as sent
 	__u64 passed_at; // when a packet passed last, in ns of the monotonic clock
+	__u32 acked;     // what that packet acknowledged
+	__u32 padding;
 };
 
 // Separate from `pauses`, which the agent writes.
@@ -124,6 +131,14 @@ static bool read_tcp(struct __sk_buff *skb, struct tcphdr *tcp, __u32 *payload)
 	return true;
 }
 
+// Whether a packet with new data may pass, some time after the last one.
+static bool may_pass(const struct held_data *data, const struct tcphdr *tcp, __u64 elapsed, bool is_idle)
+{
+	if (is_idle && elapsed >= MIN_PASS_INTERVAL)
+		return true;
+	return tcp->ack_seq != data->acked && elapsed >= MIN_ACK_INTERVAL;
+}
+
 // The kernel takes a refused packet as one that it could not send yet: it stays the next one in the socket's queue.
 SEC("cgroup_skb/egress")
 int hold(struct __sk_buff *skb)
@@ -153,8 +168,13 @@ int hold(struct __sk_buff *skb)
 	if (!data)
 		return 1;
 	now = bpf_ktime_get_ns();
-	if (!tcp->packets_out && skb->gso_segs <= 1 && now - data->passed_at >= MIN_PASS_INTERVAL) {
+	if (!data->passed_at) {
 		data->passed_at = now;
+		data->acked = header.ack_seq;
+	}
+	if (may_pass(data, &header, now - data->passed_at, !tcp->packets_out) && skb->gso_segs <= 1) {
+		data->passed_at = now;
+		data->acked = header.ack_seq;
 		return 1;
 	}
 	data->bytes += payload;

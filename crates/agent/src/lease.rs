@@ -112,9 +112,9 @@ pub enum FlowLimit {
     Unlimited,
     /// At most this many bytes of packets with headers per second.
     Rate(u64),
-    /// At most this many, and nothing for programs that write while the agent allows it: a share of the reserve.
+    /// At most this many, and nothing for flows that can be paused: a share of the reserve.
     Reserve(u64),
-    /// Nothing. Only for programs that write while the agent allows it.
+    /// Nothing. Only for flows that can be paused.
     Paused,
 }
 

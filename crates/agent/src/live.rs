@@ -95,7 +95,7 @@ pub struct Settings {
     pub local_socket: Option<PathBuf>,
     /// How to start a watchdog for the sockets of programs; none for a switch, and with `dry_run`.
     pub watchdog: Option<watchdog::WatchdogCommand>,
-    /// Whether the kernel may pause sockets of programs and end their rates, by BPF programs. Without them, waiting flows send at low rates.
+    /// Whether BPF programs may pause sockets of programs and end their rates. Without them, waiting flows send at low rates.
     pub has_socket_programs: bool,
     /// Whether to print the `tc` commands instead of running them.
     pub dry_run: bool,

@@ -28,7 +28,7 @@ pub struct OpenFlow {
     pub limit: FlowLimit,
     /// Whether it has data to send.
     pub state: SenderState,
-    /// Whether its program writes only while the agent allows it.
+    /// Whether it can be paused.
     pub is_gated: bool,
     /// Whether it uses UDP.
     pub is_udp: bool,

@@ -5,7 +5,8 @@
 //!   queue.
 //! - TCP connections are recorded when they open and close, with the bytes that they carried.
 //! - The pacing rate of a connection can be set while the connection exists.
-//! - The rates of sockets that programs handed over end with their lease, also if no process of the agent is left ([`SocketLeases`]).
+//! - Sockets that programs handed over can be paused. Their pauses and rates end with their lease, also if no process of the agent is left
+//!   ([`SocketLeases`]).
 //! - UDP that arrives is counted, and UDP that is sent is limited, while this is enabled ([`ThrottleMaps`]).
 //!
 //! [`Traffic`] does this for the network namespace that it is started in. Programs and maps stay in the kernel until

@@ -27,11 +27,11 @@ pub struct FlowKey {
 pub enum OrderedRate {
     /// At most this many bytes of packets with headers per second; above zero.
     Rate(u64),
-    /// At most this many: a share of the reserve, since the flow waits. The sender of a gated flow is paused instead.
+    /// At most this many: a share of the reserve, since the flow waits. A gated flow is paused instead.
     Reserve(u64),
     /// Without a rate: as plain TCP.
     Unlimited,
-    /// The program must not write. Only for flows that their last report calls gated.
+    /// Nothing. Only for flows that their last report calls gated.
     Paused,
     /// The flow has completed, or another host sends it.
     Removed,
@@ -233,7 +233,7 @@ pub struct FlowProgress {
     pub sent: u64,
     /// The state of the flow at its sender.
     pub state: SenderState,
-    /// Whether the flow's program writes only while the agent allows it, so that an order can pause the flow.
+    /// Whether an order can pause the flow: its program writes only while it may, or the kernel keeps its data in its socket.
     pub gated: bool,
     /// Whether the flow uses UDP, so that its progress is estimated from its rate.
     pub udp: bool,

@@ -5,9 +5,9 @@
 //! acknowledged the end of the connection, or all data of a program that is done. Otherwise it is lost, and the next connection continues
 //! it. The agent reads no SO_ERROR, since the program would not see the error then.
 //!
-//! The kernel paces TCP, and counts the bytes that the peer has acknowledged. It does neither for UDP: the packets of a UDP flow
-//! get a separate class at the interface ([`Flows::limited_flows`]). A UDP flow is assumed to send at its ordered rate, and to
-//! send nothing without one.
+//! The kernel paces TCP, pauses it if it has the program for that, and counts the bytes that the peer has acknowledged. It does none of
+//! this for UDP: the packets of a UDP flow get a separate class at the interface ([`Flows::limited_flows`]). A UDP flow is assumed to send
+//! at its ordered rate, and to send nothing without one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddrV4;
@@ -19,7 +19,7 @@ use weir_core::units::Rate;
 use weir_proto::{FlowKey, FlowProgress, SenderState, UnscheduledReason, estimate_sent_bytes};
 
 use super::end_events::EndEvents;
-use super::gates::{Gate, Gates, Keeper, Permission, Unscheduled};
+use super::gates::{Gate, Gates, PausedBy, Permission, Unscheduled};
 use super::program_demand::{Measurement, ProgramDemand};
 use super::socket;
 use super::watchdog::Watchdog;
@@ -46,9 +46,6 @@ const MIN_END_WAIT: Duration = Duration::from_millis(1);
 
 /// Two of the largest packets (GSO).
 const STUCK_BYTES: f64 = 131_072.0;
-
-/// The rate of a paused flow whose program does not wait, in bytes per second: the lowest possible one.
-const MIN_RATE: u64 = 1;
 
 /// Why a socket is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -93,6 +90,7 @@ struct Flow {
     rate: Option<u64>,
     /// What pauses the flow; none if only a low rate can.
     gate: Option<Gate>,
+    held: HeldBytes,
     first_wait: FirstWait,
     /// The bytes that the flow had sent over earlier sockets.
     earlier_bytes: u64,
@@ -108,6 +106,8 @@ struct Flow {
     /// the rates before a change.
     lowest_rates: [u64; 2],
     state: SenderState,
+    /// Whether the receiver has not read since its flow could send.
+    is_stuck: bool,
     demand: ProgramDemand,
 }
 
@@ -122,12 +122,36 @@ enum ProgramState {
     Exited,
 }
 
+/// The bytes that the kernel counts as sent although pauses held them back.
+#[derive(Debug, Clone, Copy, Default)]
+struct HeldBytes {
+    total: u64,
+    /// The last count of the program that holds them.
+    last_count: u64,
+}
+
+impl HeldBytes {
+    /// Those of a socket that an earlier agent may have paused.
+    fn new(socket: &OwnedFd, leases: &SocketLeases) -> HeldBytes {
+        let last_count = leases.held_bytes(socket);
+        // The count starts again with an agent that finds no maps.
+        let info = socket::read_info(socket).ok().filter(|info| info.unacked_packets == 0);
+        let total = info.map_or(last_count, |info| info.sent_bytes.saturating_sub(info.acked_bytes));
+        HeldBytes { total, last_count }
+    }
+
+    fn add_count(&mut self, count: u64) {
+        self.total += count.saturating_sub(self.last_count);
+        self.last_count = count;
+    }
+}
+
 /// The wait of a new flow for its first order.
 #[derive(Debug, Clone, Copy)]
 struct FirstWait {
     /// The wait ends with the first order that names the flow, or at this time.
     end: Duration,
-    /// The rate of the socket meanwhile, unless its program waits.
+    /// The rate of the socket meanwhile, unless the flow can be paused.
     rate: u64,
 }
 
@@ -143,7 +167,7 @@ pub struct HandedOver {
 #[derive(Default)]
 pub struct Flows {
     open_flows: BTreeMap<FlowKey, Flow>,
-    /// What the senders of gated flows may do.
+    /// What the senders of flows may do that their programs pause.
     pub gates: Gates,
     /// The reported state of open and ended flows.
     pub report_delta: ReportDelta,
@@ -172,7 +196,8 @@ impl Flow {
         let rate = match limit {
             FlowLimit::Unlimited => None,
             FlowLimit::Rate(rate) | FlowLimit::Reserve(rate) => Some(rate),
-            FlowLimit::Paused => Some(MIN_RATE),
+            // The coordinator does not know yet that the flow can no longer be paused.
+            FlowLimit::Paused => Some(self.first_wait.rate),
         };
         self.lowest_rates[0] = self.lowest_rates[0].min(rate.unwrap_or(u64::MAX));
         self.set_rate(rate, leases);
@@ -182,7 +207,7 @@ impl Flow {
         matches!(self.transport, Transport::Tcp { .. })
     }
 
-    /// Applies the limit of the last order, and lets the sender of a gated flow know.
+    /// Applies the limit of the last order: lets the sender of a gated flow know, or pauses the socket, if that is possible.
     fn apply(
         &mut self,
         key: &FlowKey,
@@ -202,16 +227,19 @@ impl Flow {
         };
         let permission = gate.permission(limit, is_named, is_waiting, lease.is_lease_valid(now));
         let former = gate.permission.replace(permission);
-        let is_resumed = former == Some(Permission::Pause) && permission != Permission::Pause;
-        match gate.keeper {
-            Keeper::Program if former != Some(permission) => {
-                gates.set(self.program_id, &key.coflow, key.flow, permission)
+        if former != Some(permission) {
+            match (gate.paused_by, permission) {
+                (PausedBy::Program, _) => gates.set(self.program_id, &key.coflow, key.flow, permission),
+                (PausedBy::Kernel, Permission::Pause) => {
+                    let pause = |leases: &mut &mut SocketLeases| leases.pause(&self.socket).is_ok();
+                    if !socket::may_wait_unsent(&self.socket) || !leases.as_mut().is_some_and(pause) {
+                        // From now on a low rate limits the flow.
+                        self.gate = None;
+                        return self.set_limit(limit, leases);
+                    }
+                }
+                (PausedBy::Kernel, _) => {}
             }
-            Keeper::Kernel if former != Some(permission) && permission == Permission::Pause => {
-                // A socket that refuses the pause has closed; the next measurement finds this.
-                leases.as_deref_mut().map(|leases| leases.pause(&self.socket));
-            }
-            _ => {}
         }
         // While the flow is paused, the rest of its data in the network leaves at the former rate. A low rate would arm a timer that
         // delays the packets after the pause.
@@ -219,25 +247,29 @@ impl Flow {
             self.limit = limit;
             return;
         }
-        if is_resumed {
+        if former == Some(Permission::Pause) && gate.has_data {
             self.expect_data();
         }
         self.set_limit(limit, leases.as_deref_mut());
-        if is_resumed {
+        if former == Some(Permission::Pause) {
             self.resume(leases);
         }
     }
 
     /// Ends a pause by the kernel.
     fn resume(&mut self, leases: Option<&mut SocketLeases>) {
-        if self.is_gated_by(Keeper::Kernel) {
+        if self.can_be_paused_by(PausedBy::Kernel) {
             leases.into_iter().for_each(|leases| leases.resume(&self.socket));
             socket::push(&self.socket);
         }
     }
 
-    fn is_gated_by(&self, keeper: Keeper) -> bool {
-        self.gate.is_some_and(|gate| gate.keeper == keeper)
+    fn is_paused(&self) -> bool {
+        self.gate.is_some_and(|gate| gate.permission == Some(Permission::Pause))
+    }
+
+    fn can_be_paused_by(&self, paused_by: PausedBy) -> bool {
+        self.gate.is_some_and(|gate| gate.paused_by == paused_by)
     }
 
     /// Sets a rate, unless it is set already. It ends with the lease if the kernel has a record.
@@ -291,8 +323,10 @@ impl Flow {
     /// The state of the flow. The kernel may have no data of a sender that waits.
     fn state(&self) -> SenderState {
         match self.gate {
-            Some(Gate { has_data: true, permission: Some(Permission::Pause), .. }) => SenderState::Ready,
-            Some(Gate { has_data: false, keeper: Keeper::Program, .. }) if self.was_drained => {
+            Some(Gate { has_data: true, permission: Some(Permission::Pause), .. }) if !self.is_stuck => {
+                SenderState::Ready
+            }
+            Some(Gate { has_data: false, paused_by: PausedBy::Program, .. }) if self.was_drained => {
                 SenderState::Idle
             }
             _ => self.state,
@@ -301,6 +335,7 @@ impl Flow {
 
     /// Counts the flow as one with data until measurements show the contrary.
     fn expect_data(&mut self) {
+        self.is_stuck = false;
         (self.state, self.was_drained, self.active_at) = (SenderState::Ready, false, Instant::now());
     }
 
@@ -309,6 +344,7 @@ impl Flow {
     fn update_state(&mut self, is_drained: bool, has_sent: bool, now: Instant) {
         let was_drained = std::mem::replace(&mut self.was_drained, is_drained);
         if has_sent || was_drained && !is_drained {
+            self.is_stuck = false;
             self.active_at = now;
             self.lowest_rates = [self.rate.unwrap_or(u64::MAX), self.lowest_rates[0]];
             self.state = SenderState::Ready;
@@ -317,8 +353,10 @@ impl Flow {
         let lowest_rate = self.lowest_rates[0].min(self.lowest_rates[1]);
         let is_empty = is_drained && was_drained && !has_sent;
         let is_stuck = !is_drained
+            && !self.is_paused()
             && inactive_time >= STUCK_TIME
             && estimate_sent_bytes(lowest_rate, inactive_time.as_secs_f64()) > STUCK_BYTES;
+        self.is_stuck |= is_stuck;
         if is_empty || is_stuck {
             self.state = SenderState::Idle;
         }
@@ -326,15 +364,17 @@ impl Flow {
 
     /// Reads the bytes sent. Returns the last state of a flow that has ended: completed or lost.
     fn measure(&mut self, leases: Option<&SocketLeases>) -> Option<SenderState> {
+        if let Some(leases) = leases.filter(|_| self.can_be_paused_by(PausedBy::Kernel)) {
+            // Read first: bytes that are held later must not count as acknowledged.
+            self.held.add_count(leases.held_bytes(&self.socket));
+        }
         let Transport::Tcp { initial_acked_bytes, syn_bytes, pacing_rate, own_rate } = &mut self.transport
         else {
             self.update_estimate(Instant::now());
             return (self.program != ProgramState::Writes).then_some(SenderState::Completed);
         };
-        // Read first: bytes that are held later must not count as acknowledged.
-        let held_bytes = leases.map_or(0, |leases| leases.held_bytes(&self.socket));
         let Ok(mut info) = socket::read_info(&self.socket) else { return Some(SenderState::Lost) };
-        info.sent_bytes = info.sent_bytes.saturating_sub(held_bytes);
+        info.sent_bytes = info.sent_bytes.saturating_sub(self.held.total);
         // If another process has raised the rate, such as the watchdog of an earlier agent, the next call of `set_rate` sets it again. A
         // program may set a lower rate.
         if self.rate.is_some() && pacing_rate.is_some_and(|rate| info.max_pacing_rate > rate) {
@@ -358,13 +398,13 @@ impl Flow {
             rate: self.rate,
             time: monotonic_now(),
         });
-        if let Some(gate) = self.gate.as_mut().filter(|gate| gate.keeper == Keeper::Kernel) {
+        if let Some(gate) = self.gate.as_mut().filter(|gate| gate.paused_by == PausedBy::Kernel) {
             gate.has_data = info.unsent_bytes > 0;
         }
         self.sent_bytes = self.sent_bytes.max(sent_bytes);
         self.outstanding_bytes = info.outstanding_bytes();
         // The library's sender continues over another connection unless it has said that it is done.
-        let continues = self.is_gated_by(Keeper::Program);
+        let continues = self.can_be_paused_by(PausedBy::Program);
         if info.is_shut_down && !continues && self.program == ProgramState::Writes {
             self.program = ProgramState::Done;
         }
@@ -421,7 +461,7 @@ impl Flows {
     /// # Errors
     /// If the kernel refuses.
     pub fn stop_leases(&mut self) -> Result<(), TrafficError> {
-        for flow in self.open_flows.values_mut().filter(|flow| flow.is_gated_by(Keeper::Kernel)) {
+        for flow in self.open_flows.values_mut().filter(|flow| flow.can_be_paused_by(PausedBy::Kernel)) {
             flow.resume(self.leases.as_mut());
             flow.gate = None;
         }
@@ -448,7 +488,8 @@ impl Flows {
             let is_closing = || socket::read_info(&flow.socket).is_ok_and(|info| !info.is_open);
             let is_replaced = || {
                 flow.program == ProgramState::Exited
-                    || flow.program_id == program_id && (flow.is_gated_by(Keeper::Program) || is_closing())
+                    || flow.program_id == program_id
+                        && (flow.can_be_paused_by(PausedBy::Program) || is_closing())
             };
             let Some(end) = end.or_else(|| is_replaced().then_some(SenderState::Lost)) else {
                 return Err(SocketRefusal::Duplicate);
@@ -475,6 +516,7 @@ impl Flows {
             limit: FlowLimit::Unlimited,
             rate: None,
             gate: None,
+            held: HeldBytes::default(),
             first_wait,
             earlier_bytes,
             sent_bytes: earlier_bytes,
@@ -484,11 +526,18 @@ impl Flows {
             active_at: Instant::now(),
             lowest_rates: [u64::MAX; 2],
             state: SenderState::Ready,
+            is_stuck: false,
             demand: ProgramDemand::default(),
         };
-        let can_hold = self.leases.is_some() && socket::may_wait_unsent(&flow.socket);
-        let keeper = if is_gated { Some(Keeper::Program) } else { can_hold.then_some(Keeper::Kernel) };
-        flow.gate = keeper.filter(|_| flow.is_tcp()).map(Gate::new);
+        let kernel = self.leases.as_mut().filter(|leases| leases.can_pause() && flow.is_tcp());
+        if is_gated && flow.is_tcp() {
+            flow.gate = Some(Gate::new(PausedBy::Program));
+        } else if let Some(leases) = kernel {
+            flow.gate = Some(Gate::new(PausedBy::Kernel));
+            // An earlier agent may have paused the socket.
+            leases.resume(&flow.socket);
+            flow.held = HeldBytes::new(&flow.socket, leases);
+        }
         flow.apply(&key, lease, now, &mut self.gates, self.leases.as_mut());
         if flow.is_tcp() {
             if let Some(end_events) = &self.end_events {
@@ -598,7 +647,7 @@ impl Flows {
     pub fn set_data(&mut self, coflow: &Arc<str>, flow: u32, program_id: u64, has_data: bool) -> bool {
         let Some(flow) = self.find_mut(coflow, flow, program_id) else { return false };
         let former = flow.state();
-        let Some(gate) = flow.gate.as_mut().filter(|gate| gate.keeper == Keeper::Program) else {
+        let Some(gate) = flow.gate.as_mut().filter(|gate| gate.paused_by == PausedBy::Program) else {
             return false;
         };
         gate.has_data = has_data;
@@ -666,7 +715,9 @@ impl Flows {
 
     /// The estimated time until the first end of a flow whose program has written all data, at least [`MIN_END_WAIT`].
     pub fn next_end(&self) -> Option<Duration> {
-        let is_ending = |flow: &&Flow| flow.program == ProgramState::Done && flow.state == SenderState::Ready;
+        let is_ending = |flow: &&Flow| {
+            flow.program == ProgramState::Done && flow.state == SenderState::Ready && !flow.is_paused()
+        };
         let ending = self.open_flows.values().filter(is_ending);
         let remaining = |flow: &Flow| flow.outstanding_bytes as f64 / flow.rate.unwrap_or(u64::MAX) as f64;
         let first = ending.map(remaining).reduce(f64::min)?;
@@ -677,7 +728,9 @@ impl Flows {
     fn end_flow(&mut self, key: FlowKey, mut flow: Flow, state: SenderState) {
         // The program may still use the socket, so the rate is removed.
         flow.set_rate(None, None);
-        flow.resume(self.leases.as_mut());
+        if flow.is_paused() {
+            flow.resume(self.leases.as_mut());
+        }
         if flow.is_tcp() {
             if let Some(end_events) = &self.end_events {
                 end_events.remove(flow.socket.as_fd());
@@ -687,7 +740,7 @@ impl Flows {
             }
             self.pending_handovers.push_back(Handover::Release(flow.socket_id));
         }
-        if flow.is_gated_by(Keeper::Program) {
+        if flow.can_be_paused_by(PausedBy::Program) {
             self.gates.remove(flow.program_id, &key.coflow, key.flow);
         }
         self.report_delta.end_flow(key, flow.sent_bytes, state);
@@ -728,7 +781,7 @@ impl Flows {
             sockets.map(|(key, flow)| Handover::Hold(key.clone(), flow.socket_id)).collect();
     }
 
-    /// Records why the coordinator does not schedule gated flows.
+    /// Records why the coordinator does not schedule flows that can be paused.
     pub fn set_unscheduled(&mut self, unscheduled: Vec<(FlowKey, UnscheduledReason)>) {
         for (key, reason) in unscheduled {
             if let Some(gate) = self.open_flows.get_mut(&key).and_then(|flow| flow.gate.as_mut()) {

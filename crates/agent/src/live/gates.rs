@@ -1,4 +1,4 @@
-//! Pushes to each program what the senders of its gated flows may do.
+//! Decides what flows that can be paused may do, and pushes it to the programs that pause their own flows.
 //!
 //! Only the newest permission of a flow waits for its program, so a program that does not read takes bounded memory. All pauses of a
 //! program have one lease, that of the coordinator's orders: one message renews it.
@@ -13,7 +13,7 @@ use weir_proto::UnscheduledReason;
 
 use crate::lease::FlowLimit;
 
-/// Why the sender of a flow writes without a rate although the flow is not scheduled.
+/// Why a flow sends without a rate although it is not scheduled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unscheduled {
     /// The agent has no valid order.
@@ -57,7 +57,7 @@ impl fmt::Display for Unscheduled {
     }
 }
 
-/// What the sender of a gated flow may do.
+/// What the sender of a flow may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permission {
     /// Write nothing while the lease holds.
@@ -70,7 +70,7 @@ pub enum Permission {
 
 /// What pauses a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keeper {
+pub enum PausedBy {
     /// Its program, which writes only while it may.
     Program,
     /// The kernel, which keeps new data in the socket's queue.
@@ -80,7 +80,7 @@ pub enum Keeper {
 /// What the agent knows of a flow that can be paused.
 #[derive(Debug, Clone, Copy)]
 pub struct Gate {
-    pub keeper: Keeper,
+    pub paused_by: PausedBy,
     /// Whether data waits: in the program, or in the socket if the kernel pauses the flow.
     pub has_data: bool,
     /// Why the flow is not scheduled, if no order names it.
@@ -91,8 +91,8 @@ pub struct Gate {
 
 impl Gate {
     /// A gate before the first decision.
-    pub fn new(keeper: Keeper) -> Gate {
-        Gate { keeper, has_data: true, unscheduled: Unscheduled::Unanswered, permission: None }
+    pub fn new(paused_by: PausedBy) -> Gate {
+        Gate { paused_by, has_data: true, unscheduled: Unscheduled::Unanswered, permission: None }
     }
 
     /// What the sender may do by the limit of the last order: whether orders name the flow, whether a new flow waits for its first order,
@@ -128,7 +128,7 @@ impl Gate {
     /// has some, too.
     pub fn has_more(&self, unsent_bytes: u32) -> bool {
         let is_paused = self.permission == Some(Permission::Pause);
-        self.has_data && (is_paused || self.keeper == Keeper::Program && unsent_bytes > 0)
+        self.has_data && (is_paused || self.paused_by == PausedBy::Program && unsent_bytes > 0)
     }
 }
 

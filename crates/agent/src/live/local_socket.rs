@@ -18,7 +18,7 @@
 //! | `go COFLOW FLOW RATE` | Write, at RATE bytes of packets per second |
 //! | `go COFLOW FLOW free` | Write, without a rate. A reason follows if the flow is not scheduled |
 //!
-//! When a program closes the connection, all its flows are done.
+//! When a program closes the connection, its flows that have not ended are lost once their written data has arrived.
 //! Coflows and flows have the names of the coflow's registration. A socket belongs to the newest registration that orders name when
 //! it is handed over, or to the next one that an order names, and stays with it: if the coflow is removed and registered again, the
 //! socket does not count for the new registration.

@@ -127,13 +127,9 @@ pub fn udp_ends(socket: &OwnedFd) -> Option<(SocketAddrV4, SocketAddrV4)> {
     Some((ipv4(socket.local_addr().ok()?)?, ipv4(socket.peer_addr().ok()?)?))
 }
 
-/// The shortest time after which the kernel may close a connection whose data waits unsent (TCP_USER_TIMEOUT), in milliseconds. A paused
-/// connection sends a packet every three seconds.
-const MIN_USER_TIMEOUT_MS: u32 = 10_000;
-
-/// Whether data of a TCP socket may wait unsent for seconds.
+/// Whether the kernel keeps a TCP connection whose data waits unsent (no TCP_USER_TIMEOUT).
 pub fn may_wait_unsent(socket: &impl AsFd) -> bool {
-    sockopt::tcp_user_timeout(socket).is_ok_and(|timeout| timeout == 0 || timeout >= MIN_USER_TIMEOUT_MS)
+    sockopt::tcp_user_timeout(socket).is_ok_and(|timeout| timeout == 0)
 }
 
 /// Lets the kernel try at once to send the data of a TCP socket.

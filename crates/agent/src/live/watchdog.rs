@@ -157,12 +157,13 @@ impl Watchdog {
         self.send(Message::Release(socket_id), &[])
     }
 
-    /// Renews the time until which orders hold. Skips renewals by less than an eighth of the lease.
+    /// Renews the time until which orders hold. Skips renewals by less than an eighth of the lease, so the watchdog waits for another
+    /// eighth: until then, the kernel may pause sockets.
     pub fn renew_lease(&mut self, lease_end: Duration, lease: Duration) {
-        let is_near = self.lease_end.is_some_and(|last| last <= lease_end && lease_end - last < lease / 8);
-        if !is_near
-            && self.send(Message::LeaseEnd(u64::try_from(lease_end.as_nanos()).unwrap_or(u64::MAX)), &[])
-        {
+        let margin = lease / 8;
+        let is_near = self.lease_end.is_some_and(|last| last <= lease_end && lease_end - last < margin);
+        let message = Message::LeaseEnd(u64::try_from((lease_end + margin).as_nanos()).unwrap_or(u64::MAX));
+        if !is_near && self.send(message, &[]) {
             self.lease_end = Some(lease_end);
         }
     }

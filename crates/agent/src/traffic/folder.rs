@@ -19,7 +19,7 @@ const FOLDER_NAME: &str = "weir";
 pub(super) enum FolderKind {
     /// The maps of `bpf/application.c`, and programs.
     Applications,
-    /// The maps of `bpf/lease.c`, and its program.
+    /// The maps of `bpf/lease.c`, and its programs.
     Leases,
 }
 

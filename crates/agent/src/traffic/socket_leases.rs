@@ -6,7 +6,7 @@
 //! for new records, and ends the rates of idle sockets. Only sockets with a record are touched.
 //!
 //! A socket can also be paused while the lease lasts: a program at the root cgroup refuses its new data, so the data waits in the socket's
-//! queue, and leaves as soon as the pause ends. The kernel's pacing would set the time of the next packet by the low rate of a waiting flow.
+//! queue, and leaves as soon as the pause ends. Pacing would set the time of the next packet by the low rate of a waiting flow.
 //!
 //! The next agent has another lease. It takes over the sockets that programs hand to it; for others the earlier lease ends.
 
@@ -39,8 +39,8 @@ const SWEEP: &str = "sweep";
 /// `struct lease_record` of `bpf/lease.c`: the lease, the program's own rate, and whether the kernel calls `expire`.
 type Record = [u8; 16];
 
-/// `struct held_data` of `bpf/lease.c`: the bytes of refused packets, and when a packet passed last.
-type HeldData = [u64; 2];
+/// `struct held_data` of `bpf/lease.c`, which begins with the bytes of refused packets.
+type HeldData = [u64; 3];
 
 /// The maps of `bpf/lease.c`: records by the cookies of sockets, the ends of leases, the leases of paused sockets, and their held data.
 struct Maps {
@@ -59,6 +59,7 @@ pub struct SocketLeases {
     has_new_records: bool,
     sweep: Sweep,
     folder: PinFolder,
+    can_pause: bool,
     _programs: [Attachment; 2],
 }
 
@@ -93,7 +94,13 @@ impl SocketLeases {
             sweep: Sweep::load(bpf, SWEEP)?,
             _programs: [expire, hold],
             folder,
+            can_pause: allows_pauses(),
         })
+    }
+
+    /// Whether this network namespace lets connections wait for long enough.
+    pub fn can_pause(&self) -> bool {
+        self.can_pause
     }
 
     /// Records a socket, before it gets a rate. Returns the program's own rate, in bytes per second: that of an earlier record, or
@@ -121,8 +128,8 @@ impl SocketLeases {
         }
     }
 
-    /// Pauses a socket while the lease lasts: only acknowledgements and lost packets leave, and one packet every few seconds, which keeps
-    /// the connection alive.
+    /// Pauses a socket while the lease lasts: only acknowledgements and lost packets leave, and a packet of new data every 3 to 4.5 s,
+    /// which keeps the connection alive.
     ///
     /// # Errors
     /// If this is not a socket, or the kernel has no memory.
@@ -139,7 +146,7 @@ impl SocketLeases {
 
     /// The bytes that the kernel counts as sent by a socket, although a pause held them back.
     pub fn held_bytes(&self, socket: &OwnedFd) -> u64 {
-        self.maps.held.get(socket, 0).map_or(0, |[bytes, _]| bytes)
+        self.maps.held.get(socket, 0).map_or(0, |[bytes, ..]| bytes)
     }
 
     /// Renews the lease, until a time of the monotonic clock.
@@ -181,10 +188,10 @@ impl SocketLeases {
         let had_any = !folders.is_empty();
         for folder in folders {
             // Another version's records are not known. Its program ends their rates until its folder is removed.
-            if folder.is_current(FolderKind::Leases)
-                && let Ok(mut maps) = Maps::open(&folder)
-            {
-                maps.end_leases(&Sweep::load(load(&folder)?, SWEEP)?)?;
+            if folder.is_current(FolderKind::Leases) {
+                // Creates the maps that are missing.
+                let sweep = Sweep::load(load(&folder)?, SWEEP)?;
+                Maps::open(&folder)?.end_leases(&sweep)?;
             }
             folder.remove()?;
         }
@@ -222,6 +229,13 @@ impl Maps {
             None => Ok(()),
         }
     }
+}
+
+/// Whether the kernel lets data of a connection wait unsent for several attempts, as RFC 1122 demands of it (4.2.3.5).
+fn allows_pauses() -> bool {
+    const MIN_ATTEMPTS: u32 = 8;
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_retries2");
+    text.is_ok_and(|text| text.trim().parse().is_ok_and(|attempts: u32| attempts >= MIN_ATTEMPTS))
 }
 
 fn nanoseconds(time: Duration) -> u64 {

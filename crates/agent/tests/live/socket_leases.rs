@@ -1,8 +1,8 @@
 //! Tests that the kernel ends the rates of sockets after their lease, without a process. Without the privileges or the compiler, these
 //! tests print that and skip.
 
-use std::io::Write;
-use std::net::{Shutdown, TcpStream};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -152,12 +152,31 @@ fn paused_sockets_hold_their_data_until_they_resume_or_the_lease_ends() {
         assert!(acked_bytes(&paused) - before < 2000);
         leases.renew(monotonic_now() + LEASE).unwrap();
         let renewed = Instant::now();
-        // Nobody wakes the socket.
+        // No process wakes the socket.
         wait_for("data after the lease", || acked_bytes(&paused) > before + 100_000);
         assert!(renewed.elapsed() > LEASE);
         assert!(renewed.elapsed() < LEASE + Duration::from_secs(4), "{:?}", renewed.elapsed());
         [paused, free].iter().for_each(|stream| stream.shutdown(Shutdown::Both).unwrap());
     }
+}
+
+/// Data that arrives at a paused socket is acknowledged.
+#[test]
+fn paused_sockets_acknowledge_what_they_receive() {
+    let Some((pair, mut leases)) = start_leases("leaseack") else { return };
+    let listener = pair.run_at_peer(|| TcpListener::bind("10.9.0.2:0").unwrap()).join().unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut server = listener.accept().unwrap().0;
+    leases.renew(monotonic_now() + Duration::from_secs(60)).unwrap();
+    leases.pause(&client.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    keep_sending(&client);
+    let sent = Instant::now();
+    server.write_all(&[0; 100_000]).unwrap();
+    client.read_exact(&mut [0; 100_000]).unwrap();
+    wait_for("acknowledgements", || acked_bytes(&server) >= 100_000);
+    eprintln!("all data is acknowledged after {:?}", sent.elapsed());
+    assert!(acked_bytes(&client) < 100_000, "the client is not paused");
+    client.shutdown(Shutdown::Both).unwrap();
 }
 
 /// An observed connection whose program writes nothing more, so that its peer acknowledges nothing more.

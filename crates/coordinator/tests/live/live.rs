@@ -729,7 +729,7 @@ fn paused_sockets_send_as_soon_as_their_turn_comes() {
         (&idle.stream).write_all(&[0; 400_000]).unwrap();
         let written = (round + 1) * 400_000;
         wait_for("the turn of the idle program", || idle.received_bytes() > written - 350_000);
-        // What it sends at its rate takes 12.5 ms.
+        // At its rate, these bytes take 12.5 ms.
         waits[0].push(wrote.elapsed());
         let before = acked_bytes(&busy.stream);
         wait_for("its data", || idle.received_bytes() >= written - 50_000);
@@ -758,6 +758,36 @@ fn paused_sockets_send_as_soon_as_their_turn_comes() {
     // An agent that stops ends pauses.
     drop(running);
     wait_for("an unpaced flow", || busy.measure_rate(Duration::from_millis(100)).min > 5.0 * LINK_RATE);
+}
+
+/// As `receiver_that_does_not_read_leaves_the_link_to_others`, with sockets that the kernel pauses.
+#[test]
+fn receiver_of_a_paused_socket_that_does_not_read_leaves_the_link_to_others() {
+    let _turn = lock_tests();
+    if !enter_namespace_with_socket_programs() {
+        return;
+    }
+    let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    coordinator.register("stuck", &[(0, 1, 1e12)]);
+    coordinator.register("busy", &[(0, 1, 1e12)]);
+    let running = RunningAgent::start_with(address, 0, LINK_RATE, true);
+    wait_for("the host", || coordinator.present_host_count() == 1);
+    let agent = Agent::connect(running.local_socket()).unwrap();
+    let (stuck, mut receiver) = connect();
+    let (busy, connection) = (MeasuredConnection::new(), Arc::default());
+    send_continuously(&stuck, &connection);
+    busy.send_continuously();
+    agent.hand_over("stuck", 0, &stuck).unwrap();
+    agent.hand_over("busy", 0, &busy.stream).unwrap();
+    let has_link = || busy.measure_rate(Duration::from_secs(3)).min > 0.9 * full_payload_rate();
+    wait_for("the link for the busy program", has_link);
+    assert!(has_link(), "the program whose receiver does not read has the link again");
+    // It gets the link again when its receiver reads.
+    let acked = acked_bytes(&stuck);
+    thread::spawn(move || std::io::copy(&mut receiver, &mut std::io::sink()));
+    wait_for("the link for the program whose receiver reads", || {
+        acked_bytes(&stuck) > acked + 2 * LINK_RATE as u64
+    });
 }
 
 /// Moves the calling thread, and those that it starts, to a network namespace whose loopback carries 10 Gbit/s. Needs root.

@@ -146,7 +146,8 @@ pub struct Report {
     /// The indices into `flows` of the flows that have lost their connection, rising. Their next connection continues them.
     #[prost(uint32, repeated, tag = "17")]
     pub lost_flows: ::prost::alloc::vec::Vec<u32>,
-    /// The indices into `flows` of the flows whose programs write only while the agent allows it, rising.
+    /// The indices into `flows` of the flows that an order can pause, rising: their programs write only while they may, or the kernel keeps
+    /// their data in their sockets.
     #[prost(uint32, repeated, tag = "18")]
     pub gated_flows: ::prost::alloc::vec::Vec<u32>,
     /// The indices into `flows` of the flows over UDP, rising. Their progress is estimated from their rate.
@@ -296,8 +297,8 @@ pub struct Order {
     /// Whether the order follows a schedule between two intervals, which a change of flows caused. Agents report by the times of other orders.
     #[prost(bool, tag = "23")]
     pub is_early: bool,
-    /// The indices into `flows` of the flows whose rate is a share of the reserve, rising: they wait for a rate in the schedule. The sender
-    /// of a gated flow is paused instead.
+    /// The indices into `flows` of the flows whose rate is a share of the reserve, rising: they wait for a rate in the schedule. A gated
+    /// flow is paused instead.
     #[prost(uint32, repeated, tag = "24")]
     pub reserve_flows: ::prost::alloc::vec::Vec<u32>,
     /// The gated flows of the last reports that the coordinator does not schedule. Generations are those of the reports.
