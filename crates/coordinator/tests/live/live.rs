@@ -831,7 +831,7 @@ fn scheduling_costs_nothing_where_no_flow_waits() {
     }
     let link_rate = 1.25e9;
     let (coordinator, address) = Coordinator::start_with_links("127.0.0.1:0".parse().unwrap(), 1, link_rate);
-    let running = RunningAgent::start_with_link(address, 0, link_rate);
+    let running = RunningAgent::start_with(address, 0, link_rate, true);
     wait_for("the host", || coordinator.present_host_count() == 1);
     let agent = Agent::connect(running.local_socket()).unwrap();
     let mut ratios = Vec::new();
