@@ -21,6 +21,7 @@
 //! - *Links between switches.* With a topology, policies decide over trunks as in the simulator. The hash by which switches
 //!   select paths is unknown, so each flow counts as divided evenly among its shortest paths ([`Trunks::even_split`]).
 //! - *No zero rate.* A flow without a rate in the schedule, or with a very low one, gets its share of [`Settings::reserve`] of its links.
+//!   Flows without a connection do not count.
 //!   The engine does not schedule this reserve, so connections stay alive and no link exceeds its capacity. A gated flow is paused
 //!   instead: its program writes only while it may (the paper's `datasend()`), or the kernel keeps its data in its socket.
 //! - *No limit without competition.* A TCP flow that competes with no other coflow and no service is unlimited, whatever the policy
@@ -301,6 +302,14 @@ impl Flow {
         match self.grace_end {
             Some(end) => now <= end,
             None => self.state == SenderState::Ready && now >= self.stuck_until,
+        }
+    }
+
+    /// Whether the flow has a connection, or a program may still hand one over in the grace period.
+    fn may_send(&self, now: f64) -> bool {
+        match self.grace_end {
+            Some(end) => now <= end,
+            None => matches!(self.state, SenderState::Ready | SenderState::Idle),
         }
     }
 

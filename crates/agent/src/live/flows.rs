@@ -15,18 +15,22 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::socket_cookie;
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, FlowProgress, SenderState, UnscheduledReason, estimate_sent_bytes};
+use weir_proto::{FlowKey, FlowProgress, SenderState, UnscheduledReason};
 
 use super::end_events::EndEvents;
-use super::gates::{Gate, Gates, PausedBy, Permission, Unscheduled};
-use super::program_demand::{Measurement, ProgramDemand};
+use super::gates::{Gates, PausedBy, Unscheduled};
 use super::socket;
 use super::watchdog::Watchdog;
 use crate::lease::{FlowLimit, LeaseState};
 use crate::queues::{LimitedFlow, ids};
-use crate::report_delta::{OpenFlow, ReportDelta};
-use crate::traffic::{SocketLeases, Sweep, TrafficError, monotonic_now};
+use crate::report_delta::ReportDelta;
+use crate::traffic::{SocketLeases, Sweep, TrafficError};
+
+mod flow;
+
+use flow::{FirstWait, Flow, ProgramState, Transport};
 
 /// The maximum number of open sockets.
 pub const MAX_SOCKETS: usize = 4096;
@@ -37,15 +41,8 @@ const MAX_FIRST_WAIT: Duration = Duration::from_millis(50);
 /// The part of the link that the sockets of such flows share: the default reserve of a coordinator.
 const FIRST_RATE_FRACTION: f64 = 0.01;
 
-/// A flow with data that has sent nothing for this time is idle, if its rate allows [`STUCK_BYTES`] in this time: its receiver does not
-/// read. The time is longer than the shortest one after which TCP sends a lost packet again (200 ms).
-const STUCK_TIME: Duration = Duration::from_millis(300);
-
 /// The shortest time between two measurements of flows whose programs have written all data.
 const MIN_END_WAIT: Duration = Duration::from_millis(1);
-
-/// Two of the largest packets (GSO).
-const STUCK_BYTES: f64 = 131_072.0;
 
 /// Why a socket is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +53,9 @@ pub enum SocketRefusal {
     /// The flow has a socket already.
     #[error("the flow already has a socket; expected one socket per flow")]
     Duplicate,
+    /// The socket is that of another flow whose program still writes.
+    #[error("the socket is that of another flow; expected `done` for that flow first")]
+    OtherFlow,
     /// The program has not handed over a socket of the flow.
     #[error("the flow has no socket of this program")]
     UnknownFlow,
@@ -65,94 +65,6 @@ pub enum SocketRefusal {
     /// The socket is not connected, or neither TCP nor UDP over IPv4.
     #[error("unsupported socket; expected a connected socket of TCP, or of UDP over IPv4")]
     UnsupportedSocket,
-}
-
-/// The transport of a flow.
-#[derive(Debug, Clone, Copy)]
-enum Transport {
-    /// `initial_acked_bytes` were acknowledged when the socket was handed over. `syn_bytes` is 1 if the kernel counts the SYN as
-    /// acknowledged, else 0. `pacing_rate` is the last pacing rate set, if any; `own_rate` is that of the program, `u64::MAX` without one.
-    Tcp { initial_acked_bytes: u64, syn_bytes: u64, pacing_rate: Option<u64>, own_rate: u64 },
-    /// The ends, the number of the class, and the estimated bytes sent over this socket up to the time `estimated_at`.
-    Udp { ends: (SocketAddrV4, SocketAddrV4), class: u16, estimated_bytes: f64, estimated_at: Instant },
-}
-
-#[derive(Debug)]
-struct Flow {
-    /// The number by which the watchdog identifies the socket.
-    socket_id: u64,
-    program_id: u64,
-    socket: OwnedFd,
-    transport: Transport,
-    /// The ordered limit.
-    limit: FlowLimit,
-    /// The rate set on the socket or class.
-    rate: Option<u64>,
-    /// What pauses the flow; none if only a low rate can.
-    gate: Option<Gate>,
-    held: HeldBytes,
-    first_wait: FirstWait,
-    /// The bytes that the flow had sent over earlier sockets.
-    earlier_bytes: u64,
-    sent_bytes: u64,
-    program: ProgramState,
-    /// Written bytes that the receiver had not acknowledged at the last measurement.
-    outstanding_bytes: u64,
-    /// Whether the last measurement found no data to send.
-    was_drained: bool,
-    /// The last measurement at which the connection had sent bytes, or had new data to send.
-    active_at: Instant,
-    /// The lowest rate since then, and that between the last two such measurements: the kernel sets the times of the next two packets by
-    /// the rates before a change.
-    lowest_rates: [u64; 2],
-    state: SenderState,
-    /// Whether the receiver has not read since its flow could send.
-    is_stuck: bool,
-    demand: ProgramDemand,
-}
-
-/// What the program of a flow still does with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ProgramState {
-    /// It may write.
-    Writes,
-    /// It has said that it writes no more, or has shut its socket down for writing.
-    Done,
-    /// It has exited.
-    Exited,
-}
-
-/// The bytes that the kernel counts as sent although pauses held them back.
-#[derive(Debug, Clone, Copy, Default)]
-struct HeldBytes {
-    total: u64,
-    /// The last count of the program that holds them.
-    last_count: u64,
-}
-
-impl HeldBytes {
-    /// Those of a socket that an earlier agent may have paused.
-    fn new(socket: &OwnedFd, leases: &SocketLeases) -> HeldBytes {
-        let last_count = leases.held_bytes(socket);
-        // The count starts again with an agent that finds no maps.
-        let info = socket::read_info(socket).ok().filter(|info| info.unacked_packets == 0);
-        let total = info.map_or(last_count, |info| info.sent_bytes.saturating_sub(info.acked_bytes));
-        HeldBytes { total, last_count }
-    }
-
-    fn add_count(&mut self, count: u64) {
-        self.total += count.saturating_sub(self.last_count);
-        self.last_count = count;
-    }
-}
-
-/// The wait of a new flow for its first order.
-#[derive(Debug, Clone, Copy)]
-struct FirstWait {
-    /// The wait ends with the first order that names the flow, or at this time.
-    end: Duration,
-    /// The rate of the socket meanwhile, unless the flow can be paused.
-    rate: u64,
 }
 
 /// A socket that a program hands over.
@@ -187,244 +99,6 @@ enum Handover {
     Hold(FlowKey, u64),
     /// The socket of this number was closed.
     Release(u64),
-}
-
-impl Flow {
-    /// Applies a limit.
-    fn set_limit(&mut self, limit: FlowLimit, leases: Option<&mut SocketLeases>) {
-        self.limit = limit;
-        let rate = match limit {
-            FlowLimit::Unlimited => None,
-            FlowLimit::Rate(rate) | FlowLimit::Reserve(rate) => Some(rate),
-            // The coordinator does not know yet that the flow can no longer be paused.
-            FlowLimit::Paused => Some(self.first_wait.rate),
-        };
-        self.lowest_rates[0] = self.lowest_rates[0].min(rate.unwrap_or(u64::MAX));
-        self.set_rate(rate, leases);
-    }
-
-    fn is_tcp(&self) -> bool {
-        matches!(self.transport, Transport::Tcp { .. })
-    }
-
-    /// Applies the limit of the last order: lets the sender of a gated flow know, or pauses the socket, if that is possible.
-    fn apply(
-        &mut self,
-        key: &FlowKey,
-        lease: &LeaseState,
-        now: Duration,
-        gates: &mut Gates,
-        mut leases: Option<&mut SocketLeases>,
-    ) {
-        let limit = lease.flow_limit(key, now);
-        let is_named = lease.names_flow(key);
-        let is_waiting = now < self.first_wait.end && !is_named;
-        let Some(gate) = &mut self.gate else {
-            let is_limited_at_first =
-                is_waiting && limit == FlowLimit::Unlimited && self.is_tcp() && lease.is_lease_valid(now);
-            let first_limit = FlowLimit::Rate(self.first_wait.rate);
-            return self.set_limit(if is_limited_at_first { first_limit } else { limit }, leases);
-        };
-        let permission = gate.permission(limit, is_named, is_waiting, lease.is_lease_valid(now));
-        let former = gate.permission.replace(permission);
-        if former != Some(permission) {
-            match (gate.paused_by, permission) {
-                (PausedBy::Program, _) => gates.set(self.program_id, &key.coflow, key.flow, permission),
-                (PausedBy::Kernel, Permission::Pause) => {
-                    let pause = |leases: &mut &mut SocketLeases| leases.pause(&self.socket).is_ok();
-                    if !socket::may_wait_unsent(&self.socket) || !leases.as_mut().is_some_and(pause) {
-                        // From now on a low rate limits the flow.
-                        self.gate = None;
-                        return self.set_limit(limit, leases);
-                    }
-                }
-                (PausedBy::Kernel, _) => {}
-            }
-        }
-        // While the flow is paused, the rest of its data in the network leaves at the former rate. A low rate would arm a timer that
-        // delays the packets after the pause.
-        if permission == Permission::Pause {
-            self.limit = limit;
-            return;
-        }
-        if former == Some(Permission::Pause) && gate.has_data {
-            self.expect_data();
-        }
-        self.set_limit(limit, leases.as_deref_mut());
-        if former == Some(Permission::Pause) {
-            self.resume(leases);
-        }
-    }
-
-    /// Ends a pause by the kernel.
-    fn resume(&mut self, leases: Option<&mut SocketLeases>) {
-        if self.can_be_paused_by(PausedBy::Kernel) {
-            leases.into_iter().for_each(|leases| leases.resume(&self.socket));
-            socket::push(&self.socket);
-        }
-    }
-
-    fn is_paused(&self) -> bool {
-        self.gate.is_some_and(|gate| gate.permission == Some(Permission::Pause))
-    }
-
-    fn can_be_paused_by(&self, paused_by: PausedBy) -> bool {
-        self.gate.is_some_and(|gate| gate.paused_by == paused_by)
-    }
-
-    /// Sets a rate, unless it is set already. It ends with the lease if the kernel has a record.
-    fn set_rate(&mut self, rate: Option<u64>, leases: Option<&mut SocketLeases>) {
-        if rate == self.rate {
-            return;
-        }
-        match &mut self.transport {
-            // A socket that refuses a rate has closed; the next measurement finds this.
-            Transport::Tcp { pacing_rate, own_rate, .. } => {
-                // The kernel removes the record when it ends a rate.
-                if let Some(leases) = leases
-                    && self.rate.is_none()
-                    && let Ok(recorded_rate) = leases.add(self.socket.as_fd(), *own_rate)
-                {
-                    *own_rate = recorded_rate;
-                }
-                if let Ok(new_pacing_rate) = socket::set_pacing_rate(&self.socket, rate, *own_rate) {
-                    (self.rate, *pacing_rate) = (rate, Some(new_pacing_rate));
-                }
-            }
-            Transport::Udp { .. } => {
-                self.update_estimate(Instant::now());
-                self.rate = rate;
-            }
-        }
-    }
-
-    /// Adds the estimated bytes of a UDP flow since the last call. Without a rate there is no estimate.
-    fn update_estimate(&mut self, now: Instant) {
-        let Transport::Udp { estimated_bytes, estimated_at, .. } = &mut self.transport else {
-            return;
-        };
-        let elapsed_secs = now.saturating_duration_since(std::mem::replace(estimated_at, now)).as_secs_f64();
-        *estimated_bytes += self.rate.map_or(0.0, |rate| estimate_sent_bytes(rate, elapsed_secs));
-        self.sent_bytes = self.earlier_bytes + *estimated_bytes as u64;
-    }
-
-    /// The flow at its last measurement.
-    fn open_flow(&self) -> OpenFlow {
-        OpenFlow {
-            sent: self.sent_bytes,
-            limit: self.limit,
-            state: self.state(),
-            is_gated: self.gate.is_some(),
-            is_udp: !self.is_tcp(),
-            demand: self.demand.get(),
-        }
-    }
-
-    /// The state of the flow. The kernel may have no data of a sender that waits.
-    fn state(&self) -> SenderState {
-        match self.gate {
-            Some(Gate { has_data: true, permission: Some(Permission::Pause), .. }) if !self.is_stuck => {
-                SenderState::Ready
-            }
-            Some(Gate { has_data: false, paused_by: PausedBy::Program, .. }) if self.was_drained => {
-                SenderState::Idle
-            }
-            _ => self.state,
-        }
-    }
-
-    /// Counts the flow as one with data until measurements show the contrary.
-    fn expect_data(&mut self) {
-        self.is_stuck = false;
-        (self.state, self.was_drained, self.active_at) = (SenderState::Ready, false, Instant::now());
-    }
-
-    /// Decides whether the flow has data that it can send. The socket of a program that writes less than its rate is often empty, so a
-    /// flow is idle only if it has neither data nor sent bytes at two measurements.
-    fn update_state(&mut self, is_drained: bool, has_sent: bool, now: Instant) {
-        let was_drained = std::mem::replace(&mut self.was_drained, is_drained);
-        if has_sent || was_drained && !is_drained {
-            self.is_stuck = false;
-            self.active_at = now;
-            self.lowest_rates = [self.rate.unwrap_or(u64::MAX), self.lowest_rates[0]];
-            self.state = SenderState::Ready;
-        }
-        let inactive_time = now.saturating_duration_since(self.active_at);
-        let lowest_rate = self.lowest_rates[0].min(self.lowest_rates[1]);
-        let is_empty = is_drained && was_drained && !has_sent;
-        let is_stuck = !is_drained
-            && !self.is_paused()
-            && inactive_time >= STUCK_TIME
-            && estimate_sent_bytes(lowest_rate, inactive_time.as_secs_f64()) > STUCK_BYTES;
-        self.is_stuck |= is_stuck;
-        if is_empty || is_stuck {
-            self.state = SenderState::Idle;
-        }
-    }
-
-    /// Reads the bytes sent. Returns the last state of a flow that has ended: completed or lost.
-    fn measure(&mut self, leases: Option<&SocketLeases>) -> Option<SenderState> {
-        if let Some(leases) = leases.filter(|_| self.can_be_paused_by(PausedBy::Kernel)) {
-            // Read first: bytes that are held later must not count as acknowledged.
-            self.held.add_count(leases.held_bytes(&self.socket));
-        }
-        let Transport::Tcp { initial_acked_bytes, syn_bytes, pacing_rate, own_rate } = &mut self.transport
-        else {
-            self.update_estimate(Instant::now());
-            return (self.program != ProgramState::Writes).then_some(SenderState::Completed);
-        };
-        let Ok(mut info) = socket::read_info(&self.socket) else { return Some(SenderState::Lost) };
-        info.sent_bytes = info.sent_bytes.saturating_sub(self.held.total);
-        // If another process has raised the rate, such as the watchdog of an earlier agent, the next call of `set_rate` sets it again. A
-        // program may set a lower rate.
-        if self.rate.is_some() && pacing_rate.is_some_and(|rate| info.max_pacing_rate > rate) {
-            self.rate = None;
-            *own_rate = info.max_pacing_rate.max(*own_rate);
-        }
-        if info.is_open && info.unacked_packets == 0 {
-            *syn_bytes = info.acked_bytes.saturating_sub(info.sent_bytes);
-        }
-        let acked_bytes = info.acked_bytes.saturating_sub(*syn_bytes);
-        // The kernel counts the FIN as a byte.
-        let is_fin_acked = info.is_write_closed || info.is_closed && acked_bytes > info.sent_bytes;
-        let socket_bytes =
-            info.acked_bytes.saturating_sub(*initial_acked_bytes).saturating_sub(u64::from(is_fin_acked));
-        let sent_bytes = self.earlier_bytes + socket_bytes;
-        self.update_state(info.is_drained(), sent_bytes > self.sent_bytes, Instant::now());
-        self.demand.add(&Measurement {
-            written_bytes: info.sent_bytes + u64::from(info.unsent_bytes),
-            unsent_bytes: info.unsent_bytes,
-            has_more: self.gate.is_some_and(|gate| gate.has_more(info.unsent_bytes)),
-            rate: self.rate,
-            time: monotonic_now(),
-        });
-        if let Some(gate) = self.gate.as_mut().filter(|gate| gate.paused_by == PausedBy::Kernel) {
-            gate.has_data = info.unsent_bytes > 0;
-        }
-        self.sent_bytes = self.sent_bytes.max(sent_bytes);
-        self.outstanding_bytes = info.outstanding_bytes();
-        // The library's sender continues over another connection unless it has said that it is done.
-        let continues = self.can_be_paused_by(PausedBy::Program);
-        if info.is_shut_down && !continues && self.program == ProgramState::Writes {
-            self.program = ProgramState::Done;
-        }
-        // The acknowledgement of a FIN may be late (40 ms).
-        let may_wait_for_fin = info.is_closed || info.is_shut_down && info.unacked_packets == 1;
-        let is_acked = if may_wait_for_fin {
-            info.unsent_bytes == 0 && acked_bytes >= info.sent_bytes
-        } else {
-            info.is_drained()
-        };
-        match self.program {
-            _ if is_fin_acked && (!continues || self.program == ProgramState::Done) => {
-                Some(SenderState::Completed)
-            }
-            ProgramState::Done if is_acked => Some(SenderState::Completed),
-            // The agent's duplicate keeps the connection of an exited program open.
-            ProgramState::Exited if is_acked => Some(SenderState::Lost),
-            _ => (info.is_closed || is_fin_acked).then_some(SenderState::Lost),
-        }
-    }
 }
 
 impl Flows {
@@ -501,43 +175,17 @@ impl Flows {
         if self.open_flows.len() == MAX_SOCKETS {
             return Err(SocketRefusal::TooManySockets);
         }
-        let is_drained = socket::read_info(&socket).is_ok_and(|info| info.is_drained());
         let transport = self.transport(&socket, has_classes)?;
+        if self.is_of_other_flow(&socket, &key) {
+            return Err(SocketRefusal::OtherFlow);
+        }
         // A flow that continues over another socket keeps its bytes.
         let earlier_bytes = self.report_delta.open_flow(key.clone());
         let socket_id = self.next_socket_id;
         self.next_socket_id += 1;
         let first_wait = self.first_wait(lease, now);
-        let mut flow = Flow {
-            socket_id,
-            program_id,
-            socket,
-            transport,
-            limit: FlowLimit::Unlimited,
-            rate: None,
-            gate: None,
-            held: HeldBytes::default(),
-            first_wait,
-            earlier_bytes,
-            sent_bytes: earlier_bytes,
-            program: ProgramState::Writes,
-            outstanding_bytes: 0,
-            was_drained: is_drained,
-            active_at: Instant::now(),
-            lowest_rates: [u64::MAX; 2],
-            state: SenderState::Ready,
-            is_stuck: false,
-            demand: ProgramDemand::default(),
-        };
-        let kernel = self.leases.as_mut().filter(|leases| leases.can_pause() && flow.is_tcp());
-        if is_gated && flow.is_tcp() {
-            flow.gate = Some(Gate::new(PausedBy::Program));
-        } else if let Some(leases) = kernel {
-            flow.gate = Some(Gate::new(PausedBy::Kernel));
-            // An earlier agent may have paused the socket.
-            leases.resume(&flow.socket);
-            flow.held = HeldBytes::new(&flow.socket, leases);
-        }
+        let mut flow = Flow::new(socket_id, program_id, socket, transport, first_wait, earlier_bytes);
+        flow.choose_gate(is_gated, self.leases.as_mut());
         flow.apply(&key, lease, now, &mut self.gates, self.leases.as_mut());
         if flow.is_tcp() {
             if let Some(end_events) = &self.end_events {
@@ -547,6 +195,15 @@ impl Flows {
         }
         self.open_flows.insert(key, flow);
         Ok(())
+    }
+
+    /// Whether a socket is that of another flow whose program still writes: its bytes would count for both. O(sockets).
+    fn is_of_other_flow(&self, socket: &OwnedFd, key: &FlowKey) -> bool {
+        let Ok(cookie) = socket_cookie(socket) else { return false };
+        let is_other = |other: &FlowKey| (&other.coflow, other.flow) != (&key.coflow, key.flow);
+        let writing = self.open_flows.iter().filter(|(_, flow)| flow.program == ProgramState::Writes);
+        let mut others = writing.filter(|(other, _)| is_other(other));
+        others.any(|(_, flow)| flow.cookie == Some(cookie))
     }
 
     /// The wait of a new flow for its first order.

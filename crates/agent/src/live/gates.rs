@@ -87,12 +87,35 @@ pub struct Gate {
     pub unscheduled: Unscheduled,
     /// What the sender may do; none before the first decision.
     pub permission: Option<Permission>,
+    /// The bytes that had arrived at the socket before its pause.
+    received_before_pause: u64,
+    /// Whether more data arrives during a pause than may wait for acknowledgements.
+    pub is_receiving: bool,
 }
+
+/// The bytes that may arrive at a paused socket. A sender begins with about ten packets, and the kernel acknowledges more of them late.
+const MAX_RECEIVED_IN_PAUSE: u64 = 10_000;
 
 impl Gate {
     /// A gate before the first decision.
     pub fn new(paused_by: PausedBy) -> Gate {
-        Gate { paused_by, has_data: true, unscheduled: Unscheduled::Unanswered, permission: None }
+        Gate {
+            paused_by,
+            has_data: true,
+            unscheduled: Unscheduled::Unanswered,
+            permission: None,
+            received_before_pause: 0,
+            is_receiving: false,
+        }
+    }
+
+    /// Records a measurement of a socket that the kernel can pause: its unsent bytes, and those that have arrived so far.
+    pub fn measure_socket(&mut self, unsent_bytes: u32, received_bytes: u64) {
+        self.has_data = unsent_bytes > 0;
+        if self.permission != Some(Permission::Pause) {
+            self.received_before_pause = received_bytes;
+        }
+        self.is_receiving |= received_bytes > self.received_before_pause + MAX_RECEIVED_IN_PAUSE;
     }
 
     /// What the sender may do by the limit of the last order: whether orders name the flow, whether a new flow waits for its first order,

@@ -33,6 +33,8 @@ nix::getsockopt_impl!(TcpInfo, libc::IPPROTO_TCP, libc::TCP_INFO, TcpInfoBytes, 
 pub struct ConnectionInfo {
     /// Bytes that the peer has acknowledged. The kernel counts the SYN and the FIN as a byte each.
     pub acked_bytes: u64,
+    /// Bytes of data that have arrived.
+    pub received_bytes: u64,
     /// Bytes of data that were sent, each counted once.
     pub sent_bytes: u64,
     /// The number of packets that wait for an acknowledgement; 0 for a closed connection.
@@ -103,6 +105,7 @@ pub fn read_info(socket: &impl AsFd) -> io::Result<ConnectionInfo> {
     Ok(ConnectionInfo {
         acked_bytes: u64_at(120),
         max_pacing_rate: u64_at(112),
+        received_bytes: u64_at(128),
         sent_bytes: u64_at(200).saturating_sub(u64_at(208)),
         unacked_packets: u32_at(24),
         unsent_bytes: u32_at(144),

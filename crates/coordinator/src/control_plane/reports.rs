@@ -125,7 +125,9 @@ impl ControlPlane {
         // may be faster than configured.
         let has_progress = flow.last_report.is_none() || progress.sent > flow.reported_bytes;
         flow.reported_bytes = progress.sent;
-        if sent > max_sent {
+        // Its registered size limits the bytes of a flow that has completed.
+        let is_limited = progress.state == SenderState::Completed && flow.transfer.bytes.is_some();
+        if sent > max_sent && !is_limited {
             self.rejected_entries.above_link_rate += 1;
             flow.last_report = Some((last_sent, sends_since));
         } else if sent < last_sent {

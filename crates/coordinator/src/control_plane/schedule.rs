@@ -242,8 +242,9 @@ impl ControlPlane {
             rate < 1.0 || rate < MIN_RATE_FRACTION * reserve * slowest
         };
         let mut slow_flow_counts = vec![0u32; capacities.len()];
-        let shares_reserve =
-            |&((slot, flow), &rate): &((Slot, &Flow), &f64)| !flow.is_gated && is_slow((slot, flow), rate);
+        let shares_reserve = |&((slot, flow), &rate): &((Slot, &Flow), &f64)| {
+            !flow.is_gated && flow.may_send(self.now) && is_slow((slot, flow), rate)
+        };
         for ((slot, flow), _) in flows().zip(&scheduled_rates).filter(shares_reserve) {
             self.flow_links(slot, flow).for_each(|link| slow_flow_counts[link] += 1);
         }

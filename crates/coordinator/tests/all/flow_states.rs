@@ -129,6 +129,27 @@ fn gated_flows_are_paused_instead_of_sharing_the_reserve() {
 }
 
 /// Saath, 4.3: a flow without data leaves its ports to others, and gets them back with new data.
+/// Flows that cannot send do not reduce the share of those that can.
+#[test]
+fn flows_without_a_connection_share_no_reserve() {
+    let mut plane = plane_with_coflows(&["busy", "waiting", "lost"], 1e6);
+    let ids: Vec<String> = (0..20).map(|number| format!("absent{number}")).collect();
+    ids.iter().for_each(|id| assert!(plane.register(id, registration(&[(0, 1, 1e6)]), 0.0).unwrap()));
+    plane.tick(0.0);
+    let shared_with_all = ordered_rates(&plane, ["waiting"])[0];
+    // The grace period is one lease.
+    let now = 1.0;
+    report(&mut plane, 0, "busy", 0, SenderState::Ready, false, now);
+    report(&mut plane, 0, "waiting", 0, SenderState::Ready, false, now);
+    report(&mut plane, 0, "lost", 0, SenderState::Lost, false, now);
+    for host in 0..HOSTS {
+        plane.report(host, &Report::default(), now);
+    }
+    plane.tick(now);
+    let shared = ordered_rates(&plane, ["waiting"])[0];
+    assert_eq!((shared_with_all, shared), (Some(OrderedRate::Reserve(403)), Some(RESERVE_RATE)));
+}
+
 #[test]
 fn idle_flow_leaves_its_ports_to_others_until_it_has_data() {
     let mut plane = plane_with_coflows(&["a", "b"], 1e9);

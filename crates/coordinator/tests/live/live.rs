@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 
 use crate::kernel::{CounterReading, RateBounds, acked_bytes, pacing_rate};
 use crate::wait::wait_for;
-use nix::sys::socket::{setsockopt, sockopt::TcpMaxSeg};
+use nix::sys::socket::{
+    setsockopt,
+    sockopt::{TcpMaxSeg, TcpUserTimeout},
+};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -760,6 +763,43 @@ fn paused_sockets_send_as_soon_as_their_turn_comes() {
     wait_for("an unpaced flow", || busy.measure_rate(Duration::from_millis(100)).min > 5.0 * LINK_RATE);
 }
 
+/// A socket that may not wait for seconds is not paused: one with a user timeout, and one to which much data arrives.
+#[test]
+fn sockets_that_may_not_wait_have_a_low_rate() {
+    let _turn = lock_tests();
+    if !enter_namespace_with_socket_programs() {
+        return;
+    }
+    let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
+    coordinator.register("busy", &[(0, 1, 1e12)]);
+    coordinator.register("waiting", &[(0, 1, 1e12), (0, 1, 1e12)]);
+    let running = RunningAgent::start_with(address, 0, LINK_RATE, true);
+    wait_for("the host", || coordinator.present_host_count() == 1);
+    let agent = Agent::connect(running.local_socket()).unwrap();
+    let (busy, connection) = (MeasuredConnection::new(), Arc::default());
+    busy.send_continuously();
+    agent.hand_over("busy", 0, &busy.stream).unwrap();
+    let (with_timeout, _timeout_receiver) = connect();
+    let (receiving, mut peer) = connect();
+    for (flow, stream) in [(0, &with_timeout), (1, &receiving)] {
+        agent.hand_over("waiting", flow, stream).unwrap();
+        send_continuously(stream, &connection);
+    }
+    thread::sleep(Duration::from_millis(500));
+    assert!(pacing_rate(&with_timeout).is_none() && pacing_rate(&receiving).is_none());
+    setsockopt(&with_timeout, TcpUserTimeout, &700).unwrap();
+    wait_for("a low rate instead of a pause", || pacing_rate(&with_timeout).is_some());
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!(with_timeout.take_error().unwrap().map(|error| error.to_string()), None);
+    let mut receiver = receiving.try_clone().unwrap();
+    let receiver = thread::spawn(move || receiver.read_exact(&mut vec![0; 5_000_000]));
+    let began = Instant::now();
+    peer.write_all(&vec![0; 5_000_000]).unwrap();
+    receiver.join().unwrap().unwrap();
+    eprintln!("5 MB arrive at a waiting socket within {:?}", began.elapsed());
+    assert!(pacing_rate(&receiving).is_some());
+}
+
 /// As `receiver_that_does_not_read_leaves_the_link_to_others`, with sockets that the kernel pauses.
 #[test]
 fn receiver_of_a_paused_socket_that_does_not_read_leaves_the_link_to_others() {
@@ -985,6 +1025,9 @@ fn invalid_sockets_and_ids_are_refused() {
     );
     assert_refused(agent.mark_done("a", 0), "no socket of this program");
     agent.hand_over("a", 0, &wire.stream).unwrap();
+    assert_refused(agent.hand_over("b", 0, &wire.stream), "the socket is that of another flow");
+    agent.mark_done("a", 0).unwrap();
+    agent.hand_over("b", 0, &wire.stream).unwrap();
     // A second agent cannot use the same local socket.
     let settings = AgentSettings {
         watchdog: None,

@@ -66,8 +66,8 @@ pub fn method_text() -> String {
 }
 
 /// The text before [`ratios_table`].
-pub const RATIOS_TEXT: &str = "Ratios: measured to simulated CCTs and speedups, the measured mean to that of plain TCP, and simulated \
-                               CCTs with 2 % less capacity to those with all of it, which shows how sensitive the workload is. A \
+pub const RATIOS_TEXT: &str = "Ratios: measured to simulated CCTs and speedups, and the measured mean to that of plain TCP. The ratios of \
+                               simulated CCTs with 2 % less capacity to those with all of it show how sensitive the workload is. A \
                                flow is unscheduled if its agent has no valid order when it ends.";
 
 /// What senders use under a coordinator.
