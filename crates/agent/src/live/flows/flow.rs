@@ -293,7 +293,7 @@ impl Flow {
 
     /// The flow at its last measurement.
     pub fn open_flow(&self) -> OpenFlow {
-        // A rate that the program has set itself limits what it sends.
+        // The program may have set a lower rate itself.
         let own_rate = match self.transport {
             Transport::Tcp { own_rate, .. } => Some(own_rate.max(1)).filter(|&rate| rate < u64::MAX),
             Transport::Udp { .. } => None,
