@@ -104,11 +104,6 @@ static bool has_ended(__u64 lease)
 	return !end || bpf_ktime_get_ns() >= *end;
 }
 
-static bool has_expired(const struct lease_record *record)
-{
-	return has_ended(record->lease);
-}
-
 // The TCP header and the bytes of payload of a packet, whose data begins with the IP header.
 static bool read_tcp(struct __sk_buff *skb, struct tcphdr *tcp, __u32 *payload)
 {
@@ -199,7 +194,7 @@ int expire(struct bpf_sock_ops *ops)
 		bpf_map_delete_elem(&records, &cookie);
 		return 1;
 	}
-	if (!has_expired(record))
+	if (!has_ended(record->lease))
 		return 1;
 	own_rate = record->own_rate;
 	if (bpf_setsockopt(ops, SOL_SOCKET, SO_MAX_PACING_RATE, &own_rate, sizeof(own_rate)) == 0)
@@ -225,7 +220,7 @@ int sweep(struct bpf_iter__tcp *context)
 	record = bpf_map_lookup_elem(&records, &cookie);
 	if (!record)
 		return 0;
-	if (has_expired(record)) {
+	if (has_ended(record->lease)) {
 		own_rate = record->own_rate;
 		if (bpf_setsockopt(tcp, SOL_SOCKET, SO_MAX_PACING_RATE, &own_rate, sizeof(own_rate)) == 0)
 			bpf_map_delete_elem(&records, &cookie);

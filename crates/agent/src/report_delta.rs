@@ -32,7 +32,7 @@ pub struct OpenFlow {
     pub is_gated: bool,
     /// Whether it uses UDP.
     pub is_udp: bool,
-    /// What its program writes, in bytes per second, if that is less than the rate of the flow.
+    /// What its program writes, in bytes per second, if that is less than the rate of the flow, or a rate that the program has set.
     pub demand: Option<u64>,
 }
 

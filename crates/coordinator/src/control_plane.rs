@@ -20,10 +20,10 @@
 //!   include headers.
 //! - *Links between switches.* With a topology, policies decide over trunks as in the simulator. The hash by which switches
 //!   select paths is unknown, so each flow counts as divided evenly among its shortest paths ([`Trunks::even_split`]).
-//! - *No zero rate.* A flow without a rate in the schedule, or with a very low one, gets its share of [`Settings::reserve`] of its links.
-//!   Flows without a connection do not count.
-//!   The engine does not schedule this reserve, so connections stay alive and no link exceeds its capacity. A gated flow is paused
-//!   instead: its program writes only while it may (the paper's `datasend()`), or the kernel keeps its data in its socket.
+//! - *No zero rate.* A flow without a rate in the schedule, or with a very low one, gets its share of [`Settings::reserve`] of its links,
+//!   which only flows with a connection divide. The engine does not schedule this reserve, so connections stay alive and no link exceeds
+//!   its capacity. A gated flow is paused instead: its program writes only while it may (the paper's `datasend()`), or the kernel keeps its
+//!   data in its socket.
 //! - *No limit without competition.* A TCP flow that competes with no other coflow and no service is unlimited, whatever the policy
 //!   decides: a limit would delay it, and no flow waits for the unused bandwidth. UDP flows keep their rates, from which their progress is
 //!   estimated.

@@ -185,6 +185,7 @@ impl Flows {
         self.next_socket_id += 1;
         let first_wait = self.first_wait(lease, now);
         let mut flow = Flow::new(socket_id, program_id, socket, transport, first_wait, earlier_bytes);
+        flow.record_own_rate(self.leases.as_mut());
         flow.choose_gate(is_gated, self.leases.as_mut());
         flow.apply(&key, lease, now, &mut self.gates, self.leases.as_mut());
         if flow.is_tcp() {

@@ -20,7 +20,9 @@ impl Flow {
         // A flow with a lower rate shares the reserve, or is paused.
         let slow_fraction = MIN_RATE_FRACTION * settings.budget.reserve_fraction(settings.reserve);
         let min_growth = slowest * MIN_GROWTH.max(2.0 * slow_fraction);
-        Some(demand + (GROWTH_FRACTION * demand).max(min_growth))
+        let max_rate = demand + (GROWTH_FRACTION * demand).max(min_growth);
+        // A higher one limits nothing, and would make schedules slower.
+        (max_rate < slowest).then_some(max_rate)
     }
 }
 

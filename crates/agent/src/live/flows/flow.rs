@@ -147,8 +147,7 @@ impl Flow {
     }
 
     /// Decides what can pause the flow: its program, or the kernel.
-    pub fn choose_gate(&mut self, is_gated: bool, mut leases: Option<&mut SocketLeases>) {
-        self.record_own_rate(leases.as_deref_mut());
+    pub fn choose_gate(&mut self, is_gated: bool, leases: Option<&mut SocketLeases>) {
         if !self.is_tcp() {
             return;
         }
