@@ -53,7 +53,7 @@ pub use replay::{Compare, DetailFiles, Experiment, Explain, NetworkOptions, Repl
 #[cfg(all(feature = "papers", feature = "live", target_os = "linux"))]
 pub use reproduce::LiveReproduction;
 #[cfg(feature = "papers")]
-pub use reproduce::{PageOptions, Reproduce};
+pub use reproduce::{PageOptions, Reproduce, WeirReproduction};
 pub use saba::{Saba, SabaProfile, SabaWeightOptions, SabaWeights};
 pub use share::Share;
 #[cfg(all(feature = "live", target_os = "linux"))]

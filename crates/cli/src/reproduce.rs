@@ -56,15 +56,7 @@ pub fn reproduce(args: &args::Reproduce) -> Result<(), Failure> {
         args::Reproduce::Fabrics(args) => {
             write_page(&args.page_options, |run_context| fabrics::page(args.seeds, run_context))
         }
-        args::Reproduce::Weir(args) if args.priors => {
-            write_page(&args.page_options, |run_context| own_policy::priors_page(args.seeds, run_context))
-        }
-        args::Reproduce::Weir(args) => {
-            let trace = args.trace.as_ref().expect("the command line requires a trace without `--priors`");
-            write_replay_page(trace, &args.read_options, &args.page_options, |trace, run_context| {
-                own_policy::page(trace, args.seeds, run_context)
-            })
-        }
+        args::Reproduce::Weir(args) => write_weir_page(args),
         #[cfg(all(feature = "live", target_os = "linux"))]
         args::Reproduce::Live(args) => write_live_page(args),
     }
@@ -106,6 +98,20 @@ fn write_pictures(path: &Path, page: &Page) -> Result<(), Failure> {
         OutputFile::create(&folder.join(&picture.file_name))?.write_and_finish(&picture.svg)?;
     }
     Ok(())
+}
+
+/// Writes the page of Weir's own policy. The trace is optional, since parts of the page need none.
+fn write_weir_page(args: &args::WeirReproduction) -> Result<(), Failure> {
+    let options =
+        own_policy::Options { seeds: args.seeds, first_seed: args.first_seed, only: args.only.clone() };
+    let page = &args.page_options;
+    match &args.trace {
+        _ if args.priors => write_page(page, |run_context| own_policy::priors_page(&options, run_context)),
+        None => write_page(page, |run_context| own_policy::page(&options, None, run_context)),
+        Some(trace) => write_replay_page(trace, &args.read_options, page, |trace, run_context| {
+            own_policy::page(&options, Some(trace), run_context)
+        }),
+    }
 }
 
 /// Writes the page of an evaluation that replays a trace.

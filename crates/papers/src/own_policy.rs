@@ -9,6 +9,8 @@ mod families;
 mod figures;
 mod shortfalls;
 
+use std::ops::Range;
+
 use weir_console::chart::{Dot, DotPlot, DotRow, DotSeries, Scale};
 use weir_console::confidence_interval::ConfidenceInterval;
 use weir_console::failure::Failure;
@@ -20,12 +22,48 @@ use weir_sim::replay;
 
 use crate::picture::Pictures;
 use crate::{Page, RunContext, Trace, markdown};
-use families::{Case, Family};
+use families::{Case, Family, Timed};
 use figures::{Figures, Statistic, Times};
 use shortfalls::Shortfalls;
 
 /// The default number of generated workloads of each family.
 pub const DEFAULT_SEEDS: u64 = 10;
+
+/// The default first seed. Constants of the policy were chosen with smaller seeds.
+pub const DEFAULT_FIRST_SEED: u64 = 1001;
+
+/// Options of the page.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The number of generated workloads of each family.
+    pub seeds: u64,
+    /// The seed of the first of them.
+    pub first_seed: u64,
+    /// Parts of names of families, in any case. If there are any, the page has these families only, and no sections about variants, priors
+    /// and constants.
+    pub only: Vec<String>,
+}
+
+impl Options {
+    fn seeds(&self) -> Range<u64> {
+        self.first_seed..self.first_seed + self.seeds
+    }
+
+    /// The options that differ from the default ones.
+    fn arguments(&self) -> String {
+        let mut arguments = String::new();
+        for text in &self.only {
+            arguments += &format!(" --only \"{text}\"");
+        }
+        if self.seeds != DEFAULT_SEEDS {
+            arguments += &format!(" --seeds {}", self.seeds);
+        }
+        if self.first_seed != DEFAULT_FIRST_SEED {
+            arguments += &format!(" --first-seed {}", self.first_seed);
+        }
+        arguments
+    }
+}
 
 /// Saath.
 const SAATH: &str = "saath";
@@ -37,7 +75,8 @@ const SAATH_WITH_ESTIMATES: &str = "saath:requeue=on";
 const KNOWN_POLICIES: [&str; 3] = ["varys", "sincronia", "weir:sizes=known"];
 
 /// The other compared policies, without `weir`.
-const RIVALS: [&str; 6] = ["philae", "gittins", "gittins:index=las", SAATH, SAATH_WITH_ESTIMATES, "aalo"];
+const RIVALS: [&str; 7] =
+    ["philae", "gittins", "gittins:index=las", SAATH, SAATH_WITH_ESTIMATES, "aalo", "fair"];
 
 /// `weir` without some of its ideas.
 const VARIANTS: [&str; 4] = ["weir:turns=0", "weir:turns=0.05", "weir:pilots=1h", "weir:pilots=0s"];
@@ -61,14 +100,14 @@ impl Contender {
         }
     }
 
-    fn replay(&self, case: &Case, run_context: &RunContext<'_>) -> Result<Times, Failure> {
+    fn replay(&self, case: &Case, timed: Timed, run_context: &RunContext<'_>) -> Result<Times, Failure> {
         let policy = match self {
             Contender::Named(name) => build_policy(name, Some(&case.workload.names), &[])?,
             Contender::Weir(_, constants) => weir_with(*constants),
         };
         let mut watch = run_context.progress.add_replay_bar(self.name(), case.workload.coflows.len());
         let outcome = replay(&case.workload, policy, &case.options, &mut watch);
-        Ok(Times::new(&outcome.map_err(|error| Failure::from_replay_error(self.name(), &error))?))
+        Ok(Times::new(&outcome.map_err(|error| Failure::from_replay_error(self.name(), &error))?, timed))
     }
 }
 
@@ -76,45 +115,33 @@ fn named(names: &[&'static str]) -> Vec<Contender> {
     names.iter().map(|name| Contender::Named(name)).collect()
 }
 
-/// The page: the trace and its faster copies, and `seeds` workloads of each generated family.
+/// The page: the trace and its faster copies, and workloads of each generated family. A trace is not needed if the options select none of
+/// its families.
 ///
 /// # Errors
-/// If a replay fails, or a signal stops the work.
-pub fn page(trace: &Trace, seeds: u64, run_context: &RunContext<'_>) -> Result<Page, Failure> {
+/// If a replay fails, a text of the options selects no family, the trace is missing, or a signal stops the work.
+pub fn page(options: &Options, trace: Option<&Trace>, run_context: &RunContext<'_>) -> Result<Page, Failure> {
+    let families = families::select(families::all(trace), &options.only)?;
     let policies: Vec<&str> = [&KNOWN_POLICIES[..], &["weir"], &RIVALS].concat();
     // A wrong name fails before the first replay, not after minutes.
     policies.iter().chain(&VARIANTS).try_for_each(|policy| build_policy(policy, None, &[]).map(drop))?;
     let (mut goals, mut goal_rows, mut tables) = (Vec::new(), Vec::new(), String::new());
     let mut shortfalls = Shortfalls::default();
-    for family in &families::all(trace, seeds)? {
-        let figures = measure(family, &named(&policies), run_context)?;
+    for family in &families {
+        let figures = measure(family, &options.seeds(), &named(&policies), run_context)?;
         shortfalls.add_family(family, &figures);
         goals.extend(goal_lines(family, &figures));
         goal_rows.extend(self::goal_rows(family, &figures));
         tables += &format!("\n### {}\n\n{}\n", family.name, family.description);
         tables += &policies_table(&policies, &figures);
     }
-    let mut variants = String::new();
-    let (mut sensitivity_head, mut sensitivity) = (Vec::new(), constant_names());
-    for family in &families::for_variants(seeds)? {
-        let compared: Vec<&str> = [&["varys", SAATH, SAATH_WITH_ESTIMATES, "weir"][..], &VARIANTS].concat();
-        let (halves, doubles) = (scaled_constants("half", 0.5), scaled_constants("double", 2.0));
-        let contenders: Vec<Contender> = named(&compared).into_iter().chain(halves).chain(doubles).collect();
-        let figures = measure(family, &contenders, run_context)?;
-        shortfalls.add_variants(family, &figures, contenders.iter().map(Contender::name));
-        variants += &format!("\n### Variants: {}\n\n{}\n", family.name, family.description);
-        variants += &policies_table(&compared, &figures);
-        sensitivity_head.extend([format!("{}: half", family.name), "double".to_owned()]);
-        for line in &mut sensitivity {
-            for scale in ["half", "double"] {
-                let ratio = figures.ratio(&scaled_name(scale, &line[0]), "weir", Statistic::Mean);
-                line.push(format!("{ratio:.3}"));
-            }
-        }
-    }
-    let mut out = head(trace, seeds);
+    let last_sections = match options.only.is_empty() {
+        true => last_sections(&options.seeds(), &mut shortfalls, run_context)?,
+        false => String::new(),
+    };
+    let mut out = head(trace, options);
     out += &shortfalls.summary();
-    out += &conditions(seeds);
+    out += &conditions(options);
     out += &shortfalls.section();
     out += "## Goals\n\nThe mean completion time of `weir` divided by that of the other policy: the mean over workloads, with its 95 % \
             confidence interval, and the maximum.\n";
@@ -128,8 +155,37 @@ pub fn page(trace: &Trace, seeds: u64, run_context: &RunContext<'_>) -> Result<P
     );
     out += TABLES_HEAD;
     out += &tables;
-    out += "## Variants of `weir`\n\n`turns=0` has no bound on the time of a coflow; `pilots=1h` serves no pilots, and `pilots=0s` serves \
-            pilots of all coflows.\n";
+    out += &last_sections;
+    Ok(pictures.finish(markdown::collapse_blank_lines(out)))
+}
+
+/// The sections about variants of `weir`, priors and constants.
+fn last_sections(
+    seeds: &Range<u64>,
+    shortfalls: &mut Shortfalls,
+    run_context: &RunContext<'_>,
+) -> Result<String, Failure> {
+    let mut variants = String::new();
+    let (mut sensitivity_head, mut sensitivity) = (Vec::new(), constant_names());
+    for family in &families::for_variants() {
+        let compared: Vec<&str> = [&["varys", SAATH, SAATH_WITH_ESTIMATES, "weir"][..], &VARIANTS].concat();
+        let (halves, doubles) = (scaled_constants("half", 0.5), scaled_constants("double", 2.0));
+        let contenders: Vec<Contender> = named(&compared).into_iter().chain(halves).chain(doubles).collect();
+        let figures = measure(family, seeds, &contenders, run_context)?;
+        shortfalls.add_variants(family, &figures, contenders.iter().map(Contender::name));
+        variants += &format!("\n### Variants: {}\n\n{}\n", family.name, family.description);
+        variants += &policies_table(&compared, &figures);
+        sensitivity_head.extend([format!("{}: half", family.name), "double".to_owned()]);
+        for line in &mut sensitivity {
+            for scale in ["half", "double"] {
+                let ratio = figures.ratio(&scaled_name(scale, &line[0]), "weir", Statistic::Mean);
+                line.push(format!("{ratio:.3}"));
+            }
+        }
+    }
+    let mut out = "## Variants of `weir`\n\n`turns=0` has no bound on the time of a coflow; `pilots=1h` serves no pilots, and `pilots=0s` \
+                   serves pilots of all coflows.\n"
+        .to_owned();
     out += &variants;
     out += &priors_section(seeds, run_context)?;
     out += "## Constants of `weir`\n\nThe mean completion time with one constant at half or double, divided by that with the default: mean \
@@ -137,24 +193,24 @@ pub fn page(trace: &Trace, seeds: u64, run_context: &RunContext<'_>) -> Result<P
     let columns: Vec<&str> =
         ["constant", "default"].into_iter().chain(sensitivity_head.iter().map(String::as_str)).collect();
     out += &markdown::table(&columns, 1, &with_defaults(sensitivity));
-    Ok(pictures.finish(markdown::collapse_blank_lines(out)))
+    Ok(out)
 }
 
 /// A page of the section about priors alone.
 ///
 /// # Errors
 /// If a replay fails, or a signal stops the work.
-pub fn priors_page(seeds: u64, run_context: &RunContext<'_>) -> Result<Page, Failure> {
-    Ok(Pictures::new("weir").finish(priors_section(seeds, run_context)?))
+pub fn priors_page(options: &Options, run_context: &RunContext<'_>) -> Result<Page, Failure> {
+    Ok(Pictures::new("weir").finish(priors_section(&options.seeds(), run_context)?))
 }
 
 /// The section about priors: applications that recur, and two guards against wrong priors.
-fn priors_section(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
+fn priors_section(seeds: &Range<u64>, run_context: &RunContext<'_>) -> Result<String, Failure> {
     let policies = ["varys", SAATH, SAATH_WITH_ESTIMATES, "weir", "weir:prior=on"];
     let mut lines = Vec::new();
     let mut tables = String::new();
-    for family in &families::recurring(seeds)? {
-        let figures = measure(family, &named(&policies), run_context)?;
+    for family in &families::recurring() {
+        let figures = measure(family, seeds, &named(&policies), run_context)?;
         let ratios = |policy, other| figures.ratios(policy, other, Statistic::Mean);
         let over_weir = ratios("weir:prior=on", "weir");
         lines.push(vec![
@@ -182,14 +238,16 @@ const TABLES_HEAD: &str = "## Policies\n\nThe mean over `varys`, and the median,
 
 /// The times of each policy over the workloads of a family.
 fn measure(
-    family: &Family,
+    family: &Family<'_>,
+    seeds: &Range<u64>,
     contenders: &[Contender],
     run_context: &RunContext<'_>,
 ) -> Result<Figures, Failure> {
-    let cases = family.cases.len();
+    let workloads = family.cases(seeds)?;
+    let (cases, timed) = (workloads.len(), family.timed);
     let bar = run_context.progress.add_step_bar(&family.name, cases * contenders.len());
     let mut times = run_concurrently(cases * contenders.len(), run_context.jobs, |at| {
-        let times = contenders[at / cases].replay(&family.cases[at % cases], run_context)?;
+        let times = contenders[at / cases].replay(&workloads[at % cases], timed, run_context)?;
         bar.inc(1);
         Ok(times)
     })?
@@ -198,9 +256,9 @@ fn measure(
     let bound = |case: &Case| {
         let bounds = LowerBounds::new(&case.workload, &case.options);
         // The bound is one of coflows, not of jobs.
-        case.workload.coflows.iter().all(|coflow| coflow.job.is_none()).then_some(bounds.min_mean_cct)
+        (timed == Timed::Coflows).then_some(bounds.min_mean_cct)
     };
-    let bounds: Option<Vec<f64>> = family.cases.iter().map(bound).collect();
+    let bounds: Option<Vec<f64>> = workloads.iter().map(bound).collect();
     let mut figures = Figures::new(bounds.unwrap_or_default());
     for contender in contenders {
         figures.add(contender.name(), times.by_ref().take(cases).collect());
@@ -208,12 +266,13 @@ fn measure(
     Ok(figures)
 }
 
-fn goal_lines(family: &Family, figures: &Figures) -> Vec<Vec<String>> {
+fn goal_lines(family: &Family<'_>, figures: &Figures) -> Vec<Vec<String>> {
     let line = |goal: &families::Goal| {
-        let ratios = figures.ratios("weir", goal.against, Statistic::Mean);
+        let other = figures.yardstick(goal.against);
+        let ratios = figures.ratios("weir", other, Statistic::Mean);
         vec![
             family.name.clone(),
-            format!("`{}`", goal.against),
+            goal.against.describe(other),
             figures::interval(&ratios),
             goal.max_mean.to_string(),
             format!("{:.3}", ratios.iter().copied().fold(0.0, f64::max)),
@@ -225,14 +284,15 @@ fn goal_lines(family: &Family, figures: &Figures) -> Vec<Vec<String>> {
 }
 
 /// Rows of the plot of goals, below the name of the family.
-fn goal_rows(family: &Family, figures: &Figures) -> Vec<DotRow> {
+fn goal_rows(family: &Family<'_>, figures: &Figures) -> Vec<DotRow> {
     let row = |goal: &families::Goal| {
-        let ratios = figures.ratios("weir", goal.against, Statistic::Mean);
+        let other = figures.yardstick(goal.against);
+        let ratios = figures.ratios("weir", other, Statistic::Mean);
         let interval = ConfidenceInterval::from_values(&ratios);
         // A single workload has no interval.
         let half_width = if ratios.len() > 1 { interval.half_width } else { 0.0 };
         let dots = vec![Some(goal.max_mean.into()), Some(Dot { value: interval.mean, half_width })];
-        DotRow { name: format!("/ {}", goal.against), dots }
+        DotRow { name: format!("/ {other}"), dots }
     };
     let heading = (!family.goals.is_empty()).then(|| DotRow::heading(family.name.as_str()));
     heading.into_iter().chain(family.goals.iter().map(row)).collect()
@@ -296,19 +356,25 @@ fn scaled_constants(scale: &'static str, factor: f64) -> impl Iterator<Item = Co
     })
 }
 
-fn head(trace: &Trace, seeds: u64) -> String {
-    let option = if seeds == DEFAULT_SEEDS { String::new() } else { format!(" --seeds {seeds}") };
+fn head(trace: Option<&Trace>, options: &Options) -> String {
+    let trace = trace.map_or_else(String::new, |trace| format!(" {}", trace.options()));
     format!(
-        "# Weir's own policy\n\nMade by `weir reproduce weir {}{option} --out docs/results/weir.md`.\n\n\
+        "# Weir's own policy\n\nMade by `weir reproduce weir{trace}{} --out docs/results/weir.md`.\n\n\
          `weir` orders coflows by their estimated remaining time. It knows no sizes: completed flows of a coflow estimate those of its \
          other flows. `crates/core/src/policy/weir.rs` describes and bounds it. `varys` and `sincronia` know all sizes; `philae`, \
-         `gittins`, `saath` and `aalo` know none.\n\n",
-        trace.options(),
+         `gittins`, `saath`, `aalo` and `fair` (TCP) know none. Without deadlines, `varys` gives the same schedules as `srtf`: shortest \
+         remaining time first.\n\n",
+        options.arguments(),
     )
 }
 
-fn conditions(seeds: u64) -> String {
+fn conditions(options: &Options) -> String {
+    let seeds = options.seeds();
     format!(
-        "Ports have 1 Gbit/s, and policies decide at multiples of 8 ms unless stated. Each generated family has {seeds} workloads.\n\n"
+        "Ports have 1 Gbit/s, and policies decide at multiples of 8 ms unless stated. Each generated family has {} workloads, with the \
+         seeds {} to {}.\n\n",
+        options.seeds,
+        seeds.start,
+        seeds.end - 1,
     )
 }

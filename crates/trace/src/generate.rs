@@ -10,6 +10,7 @@
 //! nor the order of a hash map affects the result.
 
 mod distribution;
+mod flow_sizes;
 mod preset;
 mod resolution;
 
@@ -25,6 +26,7 @@ use crate::coflow_benchmark::TraceUnit;
 use crate::shuffle;
 
 pub use distribution::{ArrivalProcess, Distribution, Skew};
+pub use flow_sizes::FlowSizes;
 pub use preset::Preset;
 pub use resolution::Resolution;
 

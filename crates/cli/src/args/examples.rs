@@ -138,8 +138,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "weir reproduce weir",
         &[
-            "weir reproduce weir --trace FB2010-1Hr-150-0.txt",
             "weir reproduce weir --trace FB2010-1Hr-150-0.txt --out docs/results/weir.md --jobs 2",
+            "weir reproduce weir --only \"single flows\" --only shifted --seeds 4",
             "weir reproduce weir --priors --seeds 4",
         ],
     ),

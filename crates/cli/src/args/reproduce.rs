@@ -153,8 +153,8 @@ pub struct FabricsReproduction {
 /// Arguments of `weir reproduce weir`.
 #[derive(Debug, Args)]
 pub struct WeirReproduction {
-    /// The trace, in the coflow-benchmark format or in Weir's own
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = INPUT_HEADING, required_unless_present = "priors")]
+    /// The trace, in the coflow-benchmark format or in Weir's own; not needed with --priors, or with --only for generated families
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = INPUT_HEADING, required_unless_present_any = ["priors", "only"])]
     pub trace: Option<PathBuf>,
 
     #[command(flatten)]
@@ -164,8 +164,17 @@ pub struct WeirReproduction {
     #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = own_policy::DEFAULT_SEEDS, value_parser = clap::value_parser!(u64).range(2..=1000))]
     pub seeds: u64,
 
+    /// The seed of the first generated workload; the others have the next seeds
+    #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = own_policy::DEFAULT_FIRST_SEED, value_parser = clap::value_parser!(u64).range(..1_000_000_000))]
+    pub first_seed: u64,
+
+    /// Write only the families of workloads whose names contain this text, in any case, and no sections about variants, priors and
+    /// constants; can be repeated
+    #[arg(long, help_heading = EVALUATION_HEADING, value_name = "FAMILY")]
+    pub only: Vec<String>,
+
     /// Write only the section about priors, which needs no trace and takes half a minute of processor time
-    #[arg(long, help_heading = EVALUATION_HEADING, conflicts_with = "trace")]
+    #[arg(long, help_heading = EVALUATION_HEADING, conflicts_with_all = ["trace", "only"])]
     pub priors: bool,
 
     #[command(flatten)]

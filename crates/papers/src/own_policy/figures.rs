@@ -4,6 +4,9 @@ use weir_console::confidence_interval::ConfidenceInterval;
 use weir_sim::Outcome;
 use weir_sim::outcome::{mean, percentile};
 
+use super::RIVALS;
+use super::families::{Timed, Yardstick};
+
 /// The times of one replay, in seconds.
 #[derive(Debug, Clone, Default)]
 pub struct Times {
@@ -14,11 +17,11 @@ pub struct Times {
 }
 
 impl Times {
-    /// The times of coflows, or of jobs if there are any.
-    pub fn new(outcome: &Outcome) -> Times {
-        let times = match &outcome.jobs[..] {
-            [] => outcome.ccts(),
-            jobs => jobs.iter().map(|job| job.end - job.arrival).collect(),
+    /// The times of coflows or of jobs.
+    pub fn new(outcome: &Outcome, timed: Timed) -> Times {
+        let times = match timed {
+            Timed::Coflows => outcome.ccts(),
+            Timed::Jobs => outcome.jobs.iter().map(|job| job.end - job.arrival).collect(),
         };
         let deadlines: Vec<f64> = outcome
             .coflows
@@ -86,6 +89,18 @@ impl Figures {
         mean(&self.ratios(policy, other, statistic))
     }
 
+    /// The policy that a goal compares with. The best rival has the lowest mean next to that of `weir`.
+    pub fn yardstick(&self, against: Yardstick) -> &'static str {
+        match against {
+            Yardstick::Policy(name) => name,
+            Yardstick::BestRival => {
+                let ratio = |rival| self.ratio("weir", rival, Statistic::Mean);
+                let best = RIVALS.into_iter().max_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+                best.expect("there are rivals")
+            }
+        }
+    }
+
     /// The share of coflows that take more than twice as long as under `other`.
     pub fn late_share(&self, policy: &str, other: &str) -> f64 {
         let shares: Vec<f64> = self
@@ -151,6 +166,17 @@ mod tests {
         // The second coflow takes more than twice as long.
         assert_eq!(figures.late_share("own", "other"), 0.5);
         assert_eq!(figures.met_share("own"), None);
+    }
+
+    #[test]
+    fn best_rival_has_the_lowest_mean() {
+        let mut figures = Figures::default();
+        figures.add("weir", times(&[2.0]));
+        for rival in RIVALS {
+            figures.add(rival, times(&[if rival == "aalo" { 1.0 } else { 3.0 }]));
+        }
+        assert_eq!(figures.yardstick(Yardstick::BestRival), "aalo");
+        assert_eq!(figures.yardstick(Yardstick::Policy("varys")), "varys");
     }
 
     #[test]

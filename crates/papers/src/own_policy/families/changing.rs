@@ -1,13 +1,13 @@
 //! Families with deadlines, jobs, late data, and changes of ports and flows, all of the preset `small`.
 
-use weir_console::failure::Failure;
 use weir_core::model::{PortSide, TimedEvent, Workload, WorkloadChange};
-use weir_core::units::Time;
 use weir_sim::ReplayOptions;
 use weir_sim::lower_bound::LowerBounds;
 use weir_trace::generate::Preset;
 
-use super::{Family, Random, case, generate_workload, generated, no_worse_than_saath};
+use super::presets::generate_workload;
+use super::random::Random;
+use super::{Case, Family, no_worse_than_saath, seconds};
 
 /// Coflows of a job.
 const JOB_COFLOWS: usize = 4;
@@ -20,7 +20,7 @@ const FAILED_PORTS: usize = 3;
 type Change = fn(&mut Workload, &mut Random);
 
 /// All of these families.
-pub fn families(seeds: u64) -> Result<Vec<Family>, Failure> {
+pub fn families<'a>() -> Vec<Family<'a>> {
     let kinds: [(&str, &str, Change); 5] = [
         (
             "Deadlines",
@@ -50,17 +50,15 @@ pub fn families(seeds: u64) -> Result<Vec<Family>, Failure> {
     ];
     let build = |(name, description, change): (&str, &str, Change)| {
         let description = format!("Workloads of the preset `small`. {description}");
-        generated(name, &description, no_worse_than_saath(), seeds, &|seed| {
+        let family = Family::generated(name, description, move |seed| {
             let mut workload = generate_workload(&Preset::Small.spec(seed))?;
             change(&mut workload, &mut Random::new(seed));
-            Ok(case(workload))
-        })
+            Ok(Case::from(workload))
+        });
+        family.with_goals(no_worse_than_saath())
     };
-    kinds.into_iter().map(build).collect()
-}
-
-fn seconds(seconds: f64) -> Time {
-    Time::new(seconds).expect("all random times are finite and not negative")
+    let [deadlines, jobs, others @ ..] = kinds.map(build);
+    [deadlines, jobs.of_jobs()].into_iter().chain(others).collect()
 }
 
 fn set_deadlines(workload: &mut Workload, random: &mut Random) {
@@ -88,7 +86,7 @@ fn set_jobs(workload: &mut Workload, _: &mut Random) {
 fn delay_data(workload: &mut Workload, random: &mut Random) {
     let ports = workload.ports as usize;
     for coflow in workload.coflows.iter_mut().step_by(2) {
-        let delays: Vec<Time> = (0..ports).map(|_| seconds(random.between(0.0, 2.0))).collect();
+        let delays: Vec<_> = (0..ports).map(|_| seconds(random.between(0.0, 2.0))).collect();
         coflow.flows.iter_mut().for_each(|flow| flow.data_delay = delays[flow.src as usize]);
     }
 }
@@ -136,17 +134,20 @@ fn add_failures(workload: &mut Workload, random: &mut Random) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Timed;
     use super::*;
 
     #[test]
     fn changed_workloads_are_valid_and_differ_from_the_preset() {
-        let preset = generate_workload(&Preset::Small.spec(super::super::FIRST_SEED)).unwrap();
-        let families = families(1).unwrap();
+        let preset = generate_workload(&Preset::Small.spec(1)).unwrap();
+        let families = families();
         assert_eq!(families.len(), 5);
         for family in families {
-            let workload = &family.cases[0].workload;
+            let workload = &family.cases(&(1..2)).unwrap()[0].workload;
             assert_eq!(workload.check(), Ok(()), "{}", family.name);
             assert_ne!(*workload, preset, "{}", family.name);
+            let has_jobs = workload.coflows.iter().any(|coflow| coflow.job.is_some());
+            assert_eq!(has_jobs, family.timed == Timed::Jobs, "{}", family.name);
         }
     }
 

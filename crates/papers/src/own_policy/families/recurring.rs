@@ -1,11 +1,12 @@
 //! Families of applications that recur, for priors (`weir:prior=on`): with sizes that priors predict, and with sizes that they do not.
 
-use weir_console::failure::Failure;
 use weir_core::model::{CoflowSpec, ServiceNames, Workload};
 use weir_core::units::Bytes;
 use weir_trace::generate::{Preset, WorkloadSpec};
 
-use super::{Family, Random, case, generate_workload, generated, narrow};
+use super::presets::{generate_workload, narrow};
+use super::random::Random;
+use super::{Case, Family};
 
 /// Coflows of an application, and of a workload of the preset.
 const RUNS: usize = 20;
@@ -31,10 +32,7 @@ type Spec = fn(u64) -> WorkloadSpec;
 type Change = fn(&mut Workload, &mut Random);
 
 /// All of these families.
-///
-/// # Errors
-/// If a workload cannot be built.
-pub fn families(seeds: u64) -> Result<Vec<Family>, Failure> {
+pub fn families<'a>() -> Vec<Family<'a>> {
     let kinds: [(&str, &str, &str, Spec, Change); 7] = [
         ("Recurring applications", SMALL, "", small, |_, _| {}),
         ("Recurring narrow coflows", NARROW, "", narrow, |_, _| {}),
@@ -52,12 +50,12 @@ pub fn families(seeds: u64) -> Result<Vec<Family>, Failure> {
     ];
     let build = |(name, description, detail, spec, change): (&str, &str, &str, Spec, Change)| {
         let description = format!("{description} {RECURRENCE}{detail}");
-        generated(name, &description, Vec::new(), seeds, &|seed| {
+        Family::generated(name, description, move |seed| {
             let mut workload = generate_workload(&spec(seed))?;
             let mut random = Random::new(seed);
             set_applications(&mut workload, &mut random);
             change(&mut workload, &mut random);
-            Ok(case(workload))
+            Ok(Case::from(workload))
         })
     };
     kinds.into_iter().map(build).collect()
@@ -121,13 +119,14 @@ fn merge_applications(workload: &mut Workload, _: &mut Random) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::FIRST_SEED;
     use super::*;
+
+    const SEED: u64 = 1;
 
     #[test]
     fn all_recurring_workloads_are_valid_and_name_applications() {
-        for family in families(1).unwrap() {
-            let workload = &family.cases[0].workload;
+        for family in families() {
+            let workload = &family.cases(&(SEED..SEED + 1)).unwrap()[0].workload;
             assert_eq!(workload.check(), Ok(()), "{}", family.name);
             assert!(workload.coflows.iter().all(|coflow| coflow.application > 0), "{}", family.name);
         }
@@ -135,12 +134,12 @@ mod tests {
 
     #[test]
     fn exchange_changes_applications_of_the_second_half_only() {
-        let mut workload = generate_workload(&Preset::Small.spec(FIRST_SEED)).unwrap();
-        set_applications(&mut workload, &mut Random::new(FIRST_SEED));
+        let mut workload = generate_workload(&Preset::Small.spec(SEED)).unwrap();
+        set_applications(&mut workload, &mut Random::new(SEED));
         let applications =
             |workload: &Workload| workload.coflows.iter().map(|c| c.application).collect::<Vec<u32>>();
         let before = applications(&workload);
-        exchange_applications(&mut workload, &mut Random::new(FIRST_SEED));
+        exchange_applications(&mut workload, &mut Random::new(SEED));
         let (after, half) = (applications(&workload), before.len() / 2);
         assert_eq!(before[..half], after[..half]);
         assert_ne!(before[half..], after[half..]);
@@ -148,8 +147,8 @@ mod tests {
 
     #[test]
     fn coflows_of_an_application_have_similar_mean_sizes() {
-        let mut workload = generate_workload(&Preset::Small.spec(FIRST_SEED)).unwrap();
-        set_applications(&mut workload, &mut Random::new(FIRST_SEED));
+        let mut workload = generate_workload(&Preset::Small.spec(SEED)).unwrap();
+        set_applications(&mut workload, &mut Random::new(SEED));
         let mut sizes = vec![Vec::new(); workload.names.application_count()];
         workload.coflows.iter().for_each(|c| sizes[c.application as usize].push(mean_size(c)));
         for sizes in sizes.iter().filter(|sizes| !sizes.is_empty()) {
