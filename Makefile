@@ -90,7 +90,7 @@ results: ## Make the pages of results that follow from code and inputs again, wi
 	@for page in $(or $(PAGES),$(FAST) $(SLOW)); do \
 		case $$page in \
 			live | bench | allocator | siphon-live) echo "$$page: a page of measurements; expected one of $(FAST) $(SLOW)"; exit 2 ;; \
-			saath | siphon | django) trace='--trace $(TRACE)' ;; \
+			saath | siphon | django | weir) trace='--trace $(TRACE)' ;; \
 			*) trace= ;; \
 		esac; \
 		$(WEIR) reproduce $$page $$trace --out docs/results/$$page.md --jobs 2 || exit 1; done

@@ -166,3 +166,46 @@ fn fabrics_page_compares_links_with_ports() {
         |cell: usize| row.split('|').nth(cell).unwrap().split('±').next().unwrap().trim().parse::<f64>();
     assert!(mean(4).unwrap() > 1.2 && mean(5).unwrap() > mean(2).unwrap(), "{row}");
 }
+
+#[test]
+fn weir_page_can_be_made_of_some_families_and_other_workloads() {
+    let dir = test_dir_with_trace();
+    let command = "reproduce weir --only SHIFTED --seeds 2 --first-seed 7";
+    let text = dir.stdout_of(command);
+    let sections: Vec<&str> = text.lines().filter(|line| line.starts_with('#')).collect();
+    assert_eq!(
+        sections,
+        [
+            "# Weir's own policy",
+            "## Summary",
+            "## Where `weir` is worse",
+            "## Goals",
+            "## Policies",
+            "### Shifted jobs, interval 0",
+            "### Shifted jobs, interval 10 us",
+            "### Shifted jobs, interval 8 ms",
+        ]
+    );
+    assert!(text.contains("--only \"SHIFTED\" --seeds 2 --first-seed 7"), "{text}");
+    assert!(text.contains("the seeds 7 to 8."), "{text}");
+    assert_eq!(dir.stdout_of(&format!("{command} --jobs 3")), text);
+    let tables = |text: &str| text[text.find("## Policies").unwrap()..].to_owned();
+    assert_ne!(tables(&dir.stdout_of(&command.replace(" 7", " 8"))), tables(&text));
+}
+
+#[test]
+fn weir_page_of_the_trace_needs_a_trace_and_other_families_need_none() {
+    let dir = test_dir_with_trace();
+    let without = dir.run("reproduce weir --only arrivals --seeds 2");
+    assert_eq!((without.code, without.stdout.as_str()), (Some(2), ""));
+    assert!(without.stderr.contains("`Trace, arrivals x1` needs a trace"), "{}", without.stderr);
+    let text = dir.stdout_of("reproduce weir --only x2 --trace made.txt --seeds 2");
+    assert!(text.contains("Coflows of made.txt arrive 2 times as fast."), "{text}");
+    let unknown = dir.run("reproduce weir --only none --seeds 2");
+    assert_eq!(unknown.code, Some(2));
+    assert!(
+        unknown.stderr.contains("`none`") && unknown.stderr.contains("; Narrow coflows; "),
+        "{}",
+        unknown.stderr
+    );
+}

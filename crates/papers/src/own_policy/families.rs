@@ -18,6 +18,7 @@ use weir_sim::ReplayOptions;
 pub use presets::for_variants;
 pub use recurring::families as recurring;
 
+use super::goals::Goal;
 use super::{SAATH, SAATH_WITH_ESTIMATES};
 use crate::Trace;
 
@@ -112,43 +113,6 @@ impl<'a> Family<'a> {
     }
 }
 
-/// A goal for the mean of `weir`.
-#[derive(Debug, Clone, Copy)]
-pub struct Goal {
-    /// The policy that it is compared with.
-    pub against: Yardstick,
-    /// The maximum of the mean ratio over all workloads.
-    pub max_mean: f64,
-    /// The maximum of the ratio of each workload, if there is one.
-    pub max_each: Option<f64>,
-}
-
-/// What `weir` is compared with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Yardstick {
-    /// A policy.
-    Policy(&'static str),
-    /// The best policy that knows no sizes.
-    BestRival,
-}
-
-impl Yardstick {
-    /// Its name on the page. `policy` is the policy that it stands for.
-    pub fn describe(self, policy: &str) -> String {
-        match self {
-            Yardstick::Policy(_) => format!("`{policy}`"),
-            Yardstick::BestRival => format!("the best without sizes, `{policy}`"),
-        }
-    }
-}
-
-impl Goal {
-    /// A goal against a policy.
-    fn over(policy: &'static str, max_mean: f64) -> Goal {
-        Goal { against: Yardstick::Policy(policy), max_mean, max_each: None }
-    }
-}
-
 /// Goals against `varys` and against Saath.
 fn goals(varys: f64, saath: f64) -> Vec<Goal> {
     vec![Goal::over("varys", varys), Goal::over(SAATH, saath)]
@@ -235,8 +199,8 @@ mod tests {
             Ok(select(all(None), &texts)?.into_iter().map(|family| family.name).collect())
         };
         assert_eq!(
-            names(&["SMALL`, interval 8 ms", "trace, arrivals x2"]).unwrap(),
-            ["Trace, arrivals x2", "Preset `small`, interval 8 ms"]
+            names(&["SMALL, interval 8 ms", "trace, arrivals x2"]).unwrap(),
+            ["Trace, arrivals x2", "Preset small, interval 8 ms"]
         );
         assert_eq!(names(&["narrow"]).unwrap(), ["Narrow coflows"]);
         assert_eq!(names(&[]).unwrap().len(), all(None).len());

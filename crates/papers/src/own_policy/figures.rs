@@ -5,7 +5,8 @@ use weir_sim::Outcome;
 use weir_sim::outcome::{mean, percentile};
 
 use super::RIVALS;
-use super::families::{Timed, Yardstick};
+use super::families::Timed;
+use super::goals::Yardstick;
 
 /// The times of one replay, in seconds.
 #[derive(Debug, Clone, Default)]

@@ -4,10 +4,13 @@ use weir_core::model::{CoflowSpec, FlowSpec};
 use weir_core::units::Bytes;
 use weir_trace::generate::FlowSizes;
 
+use super::super::goals::Yardstick;
 use super::periodic::{Pattern, PeriodicJob, job_coflows};
 use super::random::Random;
-use super::single_flows::{self, Length, PORT_GBIT, PORTS, SHORT_INTERVALS, fast_ports_case, port_rate};
-use super::{Family, Goal, Yardstick, describe_interval, format_interval, seconds};
+use super::single_flows::{
+    self, Length, PORT_GBIT, PORTS, SHORT_INTERVALS, describe_sizes, fast_ports_case, port_rate,
+};
+use super::{Family, Goal, describe_interval, format_interval, seconds};
 
 /// The share of a port's capacity of each kind.
 const LOAD: f64 = 0.25;
@@ -37,12 +40,13 @@ fn family<'a>(interval: f64) -> Family<'a> {
     let description = format!(
         "Three kinds of coflows on {PORTS} ports of {PORT_GBIT} Gbit/s in {:.0} ms, each with about a quarter of a port's capacity: single \
          flows with the sizes of web search; a ring and an all-to-all of all ports that send {:.0} ms in each period of {:.0} ms; and \
-         shuffles between {MIN_WIDTH} to {PORTS} mappers and reducers with lognormal sizes of mean {:.0} MB by reducer. Times are those of \
-         all coflows. {}",
+         shuffles between {MIN_WIDTH} to {PORTS} mappers and reducers with lognormal sizes of mean {:.0} MB by reducer. {} \
+         Times are those of all coflows. {}",
         1e3 * SECONDS,
         1e3 * PERIOD * LOAD / JOBS as f64,
         1e3 * PERIOD,
         MEAN_REDUCER / 1e6,
+        describe_sizes(FlowSizes::WebSearch),
         describe_interval(interval),
     );
     let goal = Goal { against: Yardstick::BestRival, max_mean: 1.0, max_each: None };

@@ -1,5 +1,6 @@
 //! Families of training jobs, which compute and then send to each other, round after round.
 
+use weir_console::failure::Failure;
 use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, TopologyTemplate, Workload};
 use weir_core::units::Bytes;
 use weir_sim::ReplayOptions;
@@ -70,38 +71,35 @@ pub struct PeriodicJob {
     pub start: f64,
 }
 
+/// Builds the workload of a seed at an interval.
+type BuildSetup = fn(u64, f64) -> Result<Case, Failure>;
+
 /// All of these families.
 pub fn families<'a>() -> Vec<Family<'a>> {
-    let mut families = Vec::new();
-    let random = format!(
-        "Two to eight jobs with {ROUNDS} rounds of computing and a transfer of 20 to 200 ms. A ring or all-to-all at random; all have the \
-         same period, and start within the first one. Transfers use 0.5 to 1 of the shared links' time. Times are those of jobs."
+    let switch = [0.0, 10e-6, 8e-3].map(|interval| {
+        let hosts = "All jobs use the same four hosts on one switch.";
+        periodic_jobs("one switch", hosts, interval, switch_case)
+    });
+    let leaves = [0.0, 8e-3].map(|interval| {
+        let hosts = "Two leaves and one spine with 2:1; each job has two hosts of its own on both leaves, so jobs share links between \
+                     switches only.";
+        periodic_jobs("two leaves", hosts, interval, leaves_case)
+    });
+    let shifted = [0.0, 10e-6, 8e-3].map(shifted_jobs);
+    switch.into_iter().chain(leaves).chain(shifted).collect()
+}
+
+fn periodic_jobs<'a>(place: &str, hosts: &str, interval: f64, build: BuildSetup) -> Family<'a> {
+    let name = format!("Periodic jobs, {place}, interval {}", format_interval(interval));
+    let description = format!(
+        "Two to eight jobs with {ROUNDS} rounds of computing and a transfer of 20 to 200 ms: a ring or all-to-all at random. All have the \
+         same period, and start within the first one. Transfers use 0.5 to 1 of the shared links' time. {hosts} Hosts have {PORT_GBIT} \
+         Gbit/s. Times are those of jobs. {}",
+        describe_interval(interval)
     );
-    let setups: [(&str, &str, fn(&mut Random, u64, f64) -> _, &[f64]); 2] = [
-        ("one switch", "All jobs use the same four hosts on one switch.", switch_case, &[0.0, 10e-6, 8e-3]),
-        (
-            "two leaves",
-            "Two leaves and one spine with 2:1; each job has two hosts of its own on both leaves, so jobs share links between switches \
-             only.",
-            leaves_case,
-            &[0.0, 8e-3],
-        ),
-    ];
-    for (place, description, build, intervals) in setups {
-        for &interval in intervals {
-            let name = format!("Periodic jobs, {place}, interval {}", format_interval(interval));
-            let description = format!(
-                "{random} {description} Hosts have {PORT_GBIT} Gbit/s. {}",
-                describe_interval(interval)
-            );
-            let family = Family::generated(name, description, move |seed| {
-                build(&mut Random::new(seed), seed, interval)
-            });
-            families.push(family.of_jobs().with_goals(vec![Goal::over("varys", GOAL)]));
-        }
-    }
-    families.extend([0.0, 10e-6, 8e-3].map(shifted_jobs));
-    families
+    Family::generated(name, description, move |seed| build(seed, interval))
+        .of_jobs()
+        .with_goals(vec![Goal::over("varys", GOAL)])
 }
 
 fn shifted_jobs<'a>(interval: f64) -> Family<'a> {
@@ -162,8 +160,8 @@ fn switch_jobs(random: &mut Random) -> Vec<PeriodicJob> {
     random_jobs(&hosts, |_| 1.0, random)
 }
 
-fn switch_case(random: &mut Random, _: u64, interval: f64) -> Result<Case, weir_console::failure::Failure> {
-    Ok(fast_ports_case(job_coflows(&switch_jobs(random), ROUNDS), interval))
+fn switch_case(seed: u64, interval: f64) -> Result<Case, Failure> {
+    Ok(fast_ports_case(job_coflows(&switch_jobs(&mut Random::new(seed)), ROUNDS), interval))
 }
 
 /// Jobs on two leaves. The hosts of the first leaf come first.
@@ -184,12 +182,8 @@ fn leaves_jobs(random: &mut Random) -> Vec<PeriodicJob> {
     random_jobs(&hosts, |pattern| crossing(pattern) / link, random)
 }
 
-fn leaves_case(
-    random: &mut Random,
-    seed: u64,
-    interval: f64,
-) -> Result<Case, weir_console::failure::Failure> {
-    let jobs = leaves_jobs(random);
+fn leaves_case(seed: u64, interval: f64) -> Result<Case, Failure> {
+    let jobs = leaves_jobs(&mut Random::new(seed));
     let hosts = jobs.len() as u32 * HOSTS / 2;
     let template =
         TopologyTemplate::LeafSpine { spines: 1, leaves: 2, hosts, rate: port_rate(), oversubscription: 2.0 };

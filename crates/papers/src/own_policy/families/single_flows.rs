@@ -43,9 +43,8 @@ fn family<'a>(sizes: FlowSizes, load: f64, interval: f64) -> Family<'a> {
     let name = format!("Single flows, {}, load {load}, interval {}", sizes.name(), format_interval(interval));
     let mut description = format!(
         "{FLOWS} coflows of one flow each between two of {PORTS} ports of {PORT_GBIT} Gbit/s. Arrivals are a Poisson process; the mean \
-         load of a port is {load}. Sizes: {}; the mean is {:.3} MB. {}",
-        sizes.source(),
-        sizes.mean() / 1e6,
+         load of a port is {load}. {} {}",
+        describe_sizes(sizes),
         describe_interval(interval)
     );
     if interval == LONG_INTERVAL {
@@ -55,6 +54,12 @@ fn family<'a>(sizes: FlowSizes, load: f64, interval: f64) -> Family<'a> {
         let coflows = coflows(sizes, load, Length::Count(FLOWS), &mut Random::new(seed));
         Ok(fast_ports_case(coflows, interval))
     })
+}
+
+/// The source and the mean of a distribution, as a part of a family's description.
+pub fn describe_sizes(sizes: FlowSizes) -> String {
+    let mean = sizes.mean() / 1e6;
+    format!("Sizes of {} have a mean of {mean:.3} MB: {}.", sizes.name(), sizes.source())
 }
 
 /// The end of a sequence of arrivals.
