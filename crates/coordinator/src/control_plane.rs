@@ -892,6 +892,7 @@ fn build_engine(
     );
     let trunks = links.trunks.clone().map(|trunks| trunks.scaled(usable_fraction));
     let mut engine = Engine::new(Links { trunks, ..Links::one_switch(fabric) }, policy, names)?;
+    engine.set_interval(settings.interval);
     for (port, link) in links.hosts.iter().enumerate() {
         for (side, rate) in [(PortSide::Send, link.send), (PortSide::Receive, link.recv)] {
             let factor = rate.get() * usable_fraction / nominal_rate;

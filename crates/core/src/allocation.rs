@@ -243,6 +243,13 @@ impl Allocation {
         self.flow_rates.retain(|rated| is_live(rated.slot, rated.flow));
     }
 
+    /// Makes room for `slot_count` coflow slots, and forgets the decisions about `slots`, whose flows have no own rates.
+    pub(crate) fn forget_decisions(&mut self, slot_count: usize, slots: &[Slot]) {
+        self.decisions.resize(slot_count, CoflowDecision::default());
+        slots.iter().for_each(|&slot| self.decisions[slot as usize] = CoflowDecision::default());
+        self.kept_flow_count = 0;
+    }
+
     /// Drops the flows of a coflow that has completed.
     pub(crate) fn drop_flow_rates(&mut self, slot: Slot) {
         self.flow_rates.retain(|rated| rated.slot != slot);

@@ -12,6 +12,7 @@ use crate::model::{
     CoflowSpec, CommonRateKind, CompletedFlow, Fabric, FlowState, Goodput, LinkId, Network, PortSide,
     ServiceNames, SizesEstimated, SizesKnown, SizesUnknown, Slot, Trunks, View,
 };
+use crate::new_coflows::NewCoflows;
 use crate::policy::{AnyPolicy, DecidedBy, Event, Policy, PolicyError, Timing, TrunkSupport};
 use crate::tree::{PolicyTree, TreeError};
 
@@ -67,6 +68,9 @@ pub struct Engine {
     regions: Option<Vec<u32>>,
     /// Whether an event has occurred since the last schedule.
     has_new_events: bool,
+    /// The time of the last decision.
+    decided_at: f64,
+    new_coflows: NewCoflows,
 }
 
 impl Engine {
@@ -121,7 +125,15 @@ impl Engine {
             capacity_limiters,
             regions,
             has_new_events: false,
+            decided_at: 0.0,
+            new_coflows: NewCoflows::default(),
         })
+    }
+
+    /// Tells policies the minimum time between schedules, in seconds; 0 without this call: a schedule at every change. To be called
+    /// before the first coflow.
+    pub fn set_interval(&mut self, seconds: f64) {
+        self.network.set_interval(seconds);
     }
 
     /// The network as the engine knows it.
@@ -522,6 +534,9 @@ impl Engine {
     pub fn schedule(&mut self, now: f64) -> Result<(), PolicyError> {
         self.has_new_events = false;
         self.decide(DecidedBy::Coordinator, now);
+        if self.timing().hosts_serve_new_coflows() {
+            self.new_coflows.on_schedule(&self.allocation, &self.network);
+        }
         self.check_policy()
     }
 
@@ -530,8 +545,29 @@ impl Engine {
     /// # Errors
     /// As [`Engine::schedule`].
     pub fn reassign(&mut self, now: f64) -> Result<(), PolicyError> {
-        self.decide(DecidedBy::Hosts, now);
+        if self.timing().hosts_serve_new_coflows() {
+            self.serve_new_coflows(now);
+        } else {
+            self.decide(DecidedBy::Hosts, now);
+        }
         self.check_policy()
+    }
+
+    /// Whether the completions of a coflow's flows take effect at once because it is new; see [`Timing`].
+    pub fn is_new(&self, slot: Slot) -> bool {
+        self.new_coflows.contains(self.network.coflow(slot))
+    }
+
+    /// The time at which the next flow of such a coflow completes.
+    pub fn next_new_completion(&mut self) -> f64 {
+        self.new_coflows.next_completion(&mut self.network)
+    }
+
+    /// Continues the last schedule, and lets hosts serve new coflows over the capacity that it leaves.
+    fn serve_new_coflows(&mut self, now: f64) {
+        self.network.update_progress(now);
+        self.new_coflows.serve(&mut self.allocation, now - self.decided_at, &self.network, now);
+        self.apply_decision(now);
     }
 
     /// Returns the first invalid decision of a policy that is checked.
@@ -567,14 +603,21 @@ impl Engine {
         }
         out.drop_unkept_flows();
         debug_assert_eq!(out.vacant_slot(), None, "a policy decides about active coflows");
+        self.apply_decision(now);
+        if let RootPolicy::Tree(tree) = &mut self.root {
+            tree.record_changed_flows(&self.network);
+        }
+    }
+
+    /// Applies the decided rates, up to the maximum rates of flows and the limits of links that the policy does not decide over.
+    fn apply_decision(&mut self, now: f64) {
+        self.decided_at = now;
+        let out = &self.allocation;
         let mut enforced = self.demand_limiter.limit_rates(out, &self.network, now);
         for limiter in &mut self.capacity_limiters {
             enforced = limiter.limit_rates(enforced, &self.network, now);
         }
         self.network.apply_rates(enforced, now);
-        if let RootPolicy::Tree(tree) = &mut self.root {
-            tree.record_changed_flows(&self.network);
-        }
     }
 
     /// The time of the next schedule if no event occurs before; infinite if none is needed.

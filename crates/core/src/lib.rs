@@ -9,6 +9,7 @@ mod capacity_limit;
 pub mod engine;
 pub mod model;
 pub mod netshare;
+mod new_coflows;
 pub mod ordered_f64;
 pub mod policy;
 pub mod saba;

@@ -15,6 +15,7 @@ mod error;
 mod fair;
 mod fifo;
 mod gittins;
+mod index_table;
 pub(crate) mod interface;
 mod lcf;
 mod lwtf;
@@ -332,15 +333,7 @@ pub const POLICIES: &[PolicyEntry] = &[
         description: "highest Gittins index of the attained service first, by a learned distribution of sizes; sizes unknown",
         params: &[
             ("index=gittins", "`gittins`, or `las`: least attained service, without a distribution"),
-            (
-                "median=200ms",
-                "median of a lognormal distribution of sizes, as time on a coflow's busiest link",
-            ),
-            ("sigma=2.5", "standard deviation of the logarithm of these sizes"),
-            (
-                "prior=100",
-                "number of completed coflows that the lognormal distribution counts as; `inf`: do not learn",
-            ),
+            ("prior=1", "number of coflows that the distribution before the first sizes counts as"),
         ],
         build: |p| gittins::Gittins::from_params(p).map(box_sizes_unknown),
     },
@@ -353,8 +346,8 @@ pub const POLICIES: &[PolicyEntry] = &[
                 "sizes of flows: `estimated` from completed flows, or `known`, for comparison",
             ),
             (
-                "pilots=300ms",
-                "time that a coflow has used, or is estimated to need, from which on it serves pilots",
+                "pilots=median",
+                "time that a coflow has used, or is estimated to need, from which on it serves pilots; `median`: that of earlier coflows",
             ),
             (
                 "turns=0.01",
@@ -424,6 +417,11 @@ pub const POLICIES: &[PolicyEntry] = &[
         build: |p| ServedInOrder::from_params(Mrtf, p).map(box_sizes_known),
     },
 ];
+
+/// The policy `gittins` with the distribution of these sizes, in seconds on the busiest link. It learns no others.
+pub fn gittins_with(sizes: &[f64]) -> AnyPolicy {
+    box_sizes_unknown(gittins::Gittins::with_sizes(sizes))
+}
 
 /// The policy `weir` with other constants than the default ones.
 pub fn weir_with(constants: WeirConstants) -> AnyPolicy {

@@ -104,6 +104,8 @@ struct Replay<'a> {
     /// What happens at once, and what waits for the next multiple of the interval.
     timing: Timing,
     effects: Effects,
+    /// Whether only hosts react to the completions of a step.
+    is_between_schedules: bool,
     /// Times of the remaining events of the workload, the next one last.
     event_times: Vec<f64>,
     /// The latest ends of the flows of released coflows.
@@ -215,6 +217,7 @@ impl<'a> Replay<'a> {
         let decides_over = options.network.decides_over;
         let links = Links { fabric, trunks, goodput: goodput.clone(), decides_over };
         let mut engine = Engine::new(links, policy, &workload.names)?;
+        engine.set_interval(options.interval.get());
         let timing = engine.timing();
         let nominal_rates: Vec<f64> = all_capacities(&engine).collect();
         if let Some(bandwidth) = &bandwidth {
@@ -240,6 +243,7 @@ impl<'a> Replay<'a> {
             release_times: BTreeSet::new(),
             timing,
             effects: Effects::default(),
+            is_between_schedules: false,
             event_times: Vec::new(),
             transfer_limits: BinaryHeap::new(),
             progress: vec![CoflowProgress::default(); count],
@@ -355,7 +359,8 @@ impl Replay<'_> {
             self.drop_stale_events();
             let next_queued =
                 self.event_queue.peek().map_or(f64::INFINITY, |Reverse((OrderedF64(due), ..))| *due);
-            let next_completion = self.next_completion();
+            let next_scheduled_completion = self.next_completion();
+            let next_completion = next_scheduled_completion.min(self.next_new_completion());
             // Changes of links and events of the workload do not wait for the next multiple of the interval.
             let next_change = self.bandwidth.as_ref().map_or(f64::INFINITY, Bandwidth::next_change);
             let next_cable_event = self.cable_events.first().map_or(f64::INFINITY, |event| event.time.get());
@@ -377,6 +382,9 @@ impl Replay<'_> {
             let has_schedule = self.next_schedule_time(next_schedule) <= due_until;
             self.effects =
                 Effects { by_coordinator: next_event <= due_until || has_schedule, by_hosts: false };
+            self.is_between_schedules = self.hosts_serve_new_coflows()
+                && !self.effects.by_coordinator
+                && next_scheduled_completion > due_until;
             now = self.complete_flows_until(due_until, now, observer);
             if next_limit <= due_until {
                 now = now.max(next_limit);
@@ -425,6 +433,15 @@ impl Replay<'_> {
         }
     }
 
+    /// When the next flow of a new coflow completes, if hosts serve new coflows.
+    fn next_new_completion(&mut self) -> f64 {
+        if self.hosts_serve_new_coflows() { self.engine.next_new_completion() } else { f64::INFINITY }
+    }
+
+    fn hosts_serve_new_coflows(&self) -> bool {
+        self.timing.hosts_serve_new_coflows() && self.options.interval.get() > 0.0
+    }
+
     /// Lets the coordinator, or hosts and switches alone, react to the events at `now`. Returns the time of the coordinator's next
     /// decision if no event comes before; `next_schedule` is the time before.
     fn decide(&mut self, by_coordinator: bool, now: f64, next_schedule: f64) -> Result<f64, PolicyError> {
@@ -440,7 +457,11 @@ impl Replay<'_> {
         self.update_transport(now);
         self.report_progress();
         let started = Instant::now();
-        let mut next_wakeup = self.engine.next_wakeup(now)?;
+        // Hosts that only serve new coflows change nothing about the coordinator's next schedule.
+        let mut next_wakeup = match by_coordinator || !self.timing.hosts_serve_new_coflows() {
+            true => self.engine.next_wakeup(now)?,
+            false => f64::INFINITY,
+        };
         elapsed += started.elapsed();
         self.schedule_ns.push(elapsed.as_nanos().min(u32::MAX.into()) as u32);
         if self.next_schedule_time(next_wakeup) <= now {
@@ -623,7 +644,10 @@ impl Replay<'_> {
             let spec_index = self.engine.network().coflow(slot).spec_index(flow);
             // If only a part of a tree reacts at once, the others learn of the completion with the next schedule.
             let reaction = self.timing_of(index).completion;
-            if reaction == Reaction::AtOnce || self.timing.completion == Reaction::AtInterval {
+            if self.is_between_schedules {
+                // The coordinator learns of completions with its next schedule. Hosts serve its coflows as before.
+                self.effects.by_hosts |= self.engine.is_new(slot);
+            } else if reaction == Reaction::AtOnce || self.timing.completion == Reaction::AtInterval {
                 self.effects.add(reaction);
             }
             self.progress[index].flow_ends[spec_index as usize] = at;

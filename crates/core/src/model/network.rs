@@ -66,6 +66,8 @@ impl LeafScope {
 #[derive(Debug)]
 pub struct Network {
     fabric: Fabric,
+    /// The minimum time between schedules, in seconds.
+    interval: f64,
     /// The paths of flows over trunks; none if no flow crosses a trunk.
     routes: Option<Trunks>,
     link_history: LinkHistory,
@@ -114,6 +116,7 @@ impl Network {
             link_history: measured.unwrap_or_else(constant),
             link_fractions: Vec::new(),
             fabric,
+            interval: 0.0,
             routes,
             common_rate_kind: sharing,
             slots: Vec::new(),
@@ -134,6 +137,15 @@ impl Network {
             common_changed_under_own: false,
             progress_time: 0.0,
         }
+    }
+
+    /// The minimum time between schedules, in seconds; 0: a schedule at every change.
+    pub(crate) fn interval(&self) -> f64 {
+        self.interval
+    }
+
+    pub(crate) fn set_interval(&mut self, seconds: f64) {
+        self.interval = seconds;
     }
 
     /// The links and their capacities.
@@ -643,6 +655,30 @@ impl Network {
             next = next.min(self.coflow_mut(slot).next_completion());
         }
         next.min(self.next_own_completion)
+    }
+
+    /// Number of coflows that were released so far; the next one has it as its number.
+    pub(crate) fn released_count(&self) -> u64 {
+        self.released_count
+    }
+
+    /// The active coflows from number `seq` on, in the order of release.
+    pub(crate) fn coflows_since(&self, seq: u64) -> &[Slot] {
+        let first = self.active_coflows.iter().rposition(|&slot| self.coflow(slot).seq < seq);
+        &self.active_coflows[first.map_or(0, |at| at + 1)..]
+    }
+
+    /// Whether flows of a coflow have own rates.
+    pub(crate) fn has_own_rates(&self, slot: Slot) -> bool {
+        self.own_rate_counts.get(slot as usize).is_some_and(|&count| count > 0)
+    }
+
+    /// The time of the next completion of a flow of one coflow. O(flows).
+    pub(crate) fn next_completion_of(&mut self, slot: Slot) -> f64 {
+        let next = self.coflow_mut(slot).next_completion();
+        let entries = self.coflow(slot).flows.iter().map(|flow| flow.own_rate_index);
+        let ends = entries.filter(|&entry| entry != NO_INDEX).map(|at| self.own_completions[at as usize]);
+        ends.fold(next, f64::min)
     }
 
     /// Completes the flows that the applied rates complete by `until`, and appends them to `completed` in order of time.

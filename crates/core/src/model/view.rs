@@ -71,6 +71,11 @@ impl<'a, K: Knowledge> View<'a, K> {
         self.now
     }
 
+    /// The minimum time between schedules, in seconds; 0: a schedule at every change.
+    pub fn interval(&self) -> f64 {
+        self.network.interval()
+    }
+
     /// The ports and their capacities.
     pub fn fabric(&self) -> &Fabric {
         self.network.fabric()

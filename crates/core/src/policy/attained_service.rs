@@ -3,9 +3,18 @@
 //!
 //! Policies order coflows by *levels* of attained service, so that coflows with nearly equal service do not take turns at each schedule.
 
+use crate::model::{Knowledge, View};
+
+/// The bytes of the first level on the fastest link, unless the interval is longer: about the ten packets that TCP sends at once
+/// (RFC 6928). Nothing is decided inside a level, so these bytes are sent in the order of release.
+pub(super) const FIRST_LEVEL_BYTES: f64 = 16e3;
+
+/// The growth from the start of a level to its end.
+pub(super) const LEVEL_GROWTH: f64 = 0.25;
+
 /// The levels: the first one starts at 0, the second one at `first_seconds`, and each later one at (1 + `growth`) times the start of the
 /// level before it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Levels {
     pub first_seconds: f64,
     pub growth: f64,
@@ -14,12 +23,21 @@ pub(super) struct Levels {
     pub min_wait: f64,
 }
 
+impl Levels {
+    /// The levels of a network. The first one is an interval long, since nothing is decided inside an interval, or the time of
+    /// `first_bytes` on the fastest link.
+    pub fn new<K: Knowledge>(view: &View<'_, K>, first_bytes: f64, growth: f64) -> Levels {
+        let first_seconds = view.interval().max(first_bytes / view.fabric().nominal_rate());
+        Levels { first_seconds, growth, min_wait: 0.02 }
+    }
+}
+
 /// The attained service of one coflow, which never decreases.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct AttainedService {
     seconds: f64,
-    /// The level: from `level_seconds`, 0 for the first level, to `next_level_seconds`.
-    level_seconds: f64,
+    /// The number of the level, 0 for the first one, and its end.
+    level: usize,
     next_level_seconds: f64,
 }
 
@@ -32,16 +50,16 @@ impl AttainedService {
         self.seconds
     }
 
-    /// The start of the level, in seconds.
-    pub fn level_seconds(&self) -> f64 {
-        self.level_seconds
+    /// The number of the level, from 0.
+    pub fn level(&self) -> usize {
+        self.level
     }
 
     /// Records the attained service.
     pub fn raise(&mut self, seconds: f64, levels: Levels) {
         self.seconds = self.seconds.max(seconds);
         while self.is_next_level(self.seconds) {
-            self.level_seconds = self.next_level_seconds;
+            self.level += 1;
             self.next_level_seconds *= 1.0 + levels.growth;
         }
     }
@@ -74,11 +92,11 @@ mod tests {
         let levels = Levels { first_seconds: 0.008, growth: 0.25, min_wait: 0.02 };
         let mut attained = AttainedService::new(levels);
         attained.raise(0.007, levels);
-        assert_eq!(attained.level_seconds(), 0.0);
+        assert_eq!(attained.level(), 0);
         attained.raise(0.009, levels);
-        assert_eq!(attained.level_seconds(), 0.008);
-        // The next level starts at 0.008 * 1.25^2 = 0.0125.
+        assert_eq!(attained.level(), 1);
+        // The third and the fourth level start at 0.008 * 1.25 = 0.01 and 0.008 * 1.25^2 = 0.0125.
         attained.raise(0.0126, levels);
-        assert_eq!(attained.level_seconds(), 0.0125);
+        assert_eq!(attained.level(), 3);
     }
 }

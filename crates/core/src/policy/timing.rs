@@ -14,6 +14,10 @@ pub enum Reaction {
 }
 
 /// When a policy reacts to events. Changes of links are always known at once.
+///
+/// If flows start at once but completions wait, hosts serve the coflows that the coordinator has not scheduled yet: they share the
+/// capacity that its last schedule leaves, as TCP does, and their completions take effect at once. Other flows keep their rates. See
+/// `new_coflows.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     /// A flow starts: its coflow is released, or its data becomes available.
@@ -36,6 +40,11 @@ impl Timing {
     /// Hosts and switches decide everything. `source` says where.
     pub const fn local(source: &'static str) -> Timing {
         Timing { start: Reaction::AtOnce, completion: Reaction::AtOnce, at_interval: "", source }
+    }
+
+    /// Whether hosts serve the coflows that the coordinator has not scheduled yet.
+    pub fn hosts_serve_new_coflows(&self) -> bool {
+        self.start == Reaction::AtOnce && self.completion == Reaction::AtInterval
     }
 
     /// Whether hosts and switches decide everything.

@@ -78,164 +78,33 @@
 //! - Flows that are long outliers of their receiver delay their coflow, as the estimate of Γ is then too low.
 //! - Waves of flows, of which the first have other sizes than the later ones, mislead the estimate.
 
+mod constants;
 mod estimate;
 mod known;
 mod pilots;
 mod prior;
+mod sizes;
+mod turns;
 
 use super::attained_service::{AttainedService, Levels};
 use super::coflow_order::{SortedCoflows, assign_madd_or_backfill};
 use super::interface::MIN_WAKEUP_SECONDS;
-use super::{Event, Params, ParamsError, Policy};
-use crate::allocation::{Allocation, CommonRate, OrderCriterion, Rule};
-use crate::model::{CoflowKey, LinkLoad, SizesEstimated, SizesOrEstimates, Slot, View};
+use super::{Event, Params, ParamsError, Policy, Reaction, Timing};
+use crate::allocation::{Allocation, CommonRate, OrderCriterion};
+use crate::model::{CoflowKey, LinkLoad, SizesEstimated, Slot, View};
 use crate::solve::ResidualCapacity;
-use crate::units::Time;
+pub use constants::Constants;
 use estimate::{ReceiverEstimates, Samples, expected_size};
 pub(super) use known::WeirKnown;
-use pilots::{Pilots, required_samples};
+use pilots::{PilotTime, Pilots, required_samples};
 use prior::{Prior, Priors};
-
-/// The constants of the policy. The evaluation halves and doubles each of them (docs/results/weir.md).
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Constants {
-    /// The time of a coflow from which on it serves pilots, in seconds.
-    pub pilot_seconds: f64,
-    /// The relative variance inside receivers above which one completed flow does not stand for the others.
-    pub low_variance: f64,
-    /// The relative variance of the mean of a receiver's completed flows that is low enough.
-    pub target_variance: f64,
-    /// The maximum number of completed flows that a receiver needs.
-    pub max_samples: f64,
-    /// The same, as a share of the flows to the receiver.
-    pub max_sampled_share: f64,
-    /// Degrees of freedom from which on the variance inside receivers is trusted.
-    pub trusted_degrees: f64,
-    /// A flow that lacks only this part of its estimated size has no useful estimate.
-    pub credible_remainder: f64,
-    /// The part by which the estimate of such a flow exceeds the bytes that it has sent.
-    pub exceeded_growth: f64,
-    /// The estimated remainder of a flow that has sent more than the mean, as a multiple of the excess.
-    pub outlier_growth: f64,
-    /// The growth of the number of completed flows after which estimates are refreshed.
-    pub refresh_growth: f64,
-    /// The upper limit of the first level of attained service, in seconds.
-    pub first_level_seconds: f64,
-    /// The growth from each limit to the next.
-    pub level_growth: f64,
-    /// The fraction of the time in turns.
-    pub turn_fraction: f64,
-    /// The time of a turn and of the rest of its period, in seconds.
-    pub turn_period_seconds: f64,
-}
-
-impl Default for Constants {
-    fn default() -> Constants {
-        Constants {
-            pilot_seconds: 0.3,
-            low_variance: 0.01,
-            target_variance: 0.04,
-            max_samples: 10.0,
-            max_sampled_share: 1.0 / 3.0,
-            trusted_degrees: 8.0,
-            credible_remainder: 0.02,
-            exceeded_growth: 0.1,
-            outlier_growth: 1.0,
-            refresh_growth: 0.05,
-            first_level_seconds: 0.008,
-            level_growth: 0.25,
-            turn_fraction: 0.01,
-            turn_period_seconds: 2.0,
-        }
-    }
-}
-
-impl Constants {
-    /// All constants with their names.
-    pub fn by_name(&mut self) -> [(&'static str, &mut f64); 14] {
-        [
-            ("pilot_seconds", &mut self.pilot_seconds),
-            ("low_variance", &mut self.low_variance),
-            ("target_variance", &mut self.target_variance),
-            ("max_samples", &mut self.max_samples),
-            ("max_sampled_share", &mut self.max_sampled_share),
-            ("trusted_degrees", &mut self.trusted_degrees),
-            ("credible_remainder", &mut self.credible_remainder),
-            ("exceeded_growth", &mut self.exceeded_growth),
-            ("outlier_growth", &mut self.outlier_growth),
-            ("refresh_growth", &mut self.refresh_growth),
-            ("first_level_seconds", &mut self.first_level_seconds),
-            ("level_growth", &mut self.level_growth),
-            ("turn_fraction", &mut self.turn_fraction),
-            ("turn_period_seconds", &mut self.turn_period_seconds),
-        ]
-    }
-
-    fn levels(&self) -> Levels {
-        Levels {
-            first_seconds: self.first_level_seconds,
-            growth: self.level_growth,
-            min_wait: MIN_LEVEL_WAIT,
-        }
-    }
-
-    fn turns(&self) -> Turns {
-        Turns { fraction: self.turn_fraction, period_seconds: self.turn_period_seconds }
-    }
-}
-
-/// The minimum time between schedules for one level of attained service, as a part of the level.
-const MIN_LEVEL_WAIT: f64 = 0.02;
-
-/// The periods in which coflows are served in the order of release.
-#[derive(Debug, Clone, Copy)]
-struct Turns {
-    /// The fraction of each period.
-    fraction: f64,
-    period_seconds: f64,
-}
-
-impl Turns {
-    fn from_params(params: &mut Params) -> Result<Turns, ParamsError> {
-        let is_valid = |fraction: &f64| (0.0..1.0).contains(fraction);
-        let default = Constants::default().turns();
-        let fraction =
-            params.take_value("turns", default.fraction, is_valid, "a number from 0 to below 1")?;
-        Ok(Turns { fraction, ..default })
-    }
-
-    /// Whether `now` is in a turn.
-    fn is_turn(self, now: f64) -> bool {
-        (now / self.period_seconds).fract() < self.fraction
-    }
-
-    /// The end of the turn at `now`, or the start of the next turn; infinite without turns.
-    fn next_change(self, now: f64) -> f64 {
-        if self.fraction == 0.0 {
-            return f64::INFINITY;
-        }
-        let periods = now / self.period_seconds;
-        let phase = if periods.fract() < self.fraction { self.fraction } else { 1.0 };
-        // By rounding, the change can be at `now` although it is not in effect.
-        ((periods.floor() + phase) * self.period_seconds).max(now + MIN_WAKEUP_SECONDS)
-    }
-}
-
-/// Serves a turn: coflows in the order of release, flow by flow.
-fn serve_turn<K: SizesOrEstimates>(
-    order: &mut SortedCoflows,
-    residual: &mut ResidualCapacity,
-    view: &View<'_, K>,
-    out: &mut Allocation,
-) {
-    order.sort(view, out, |_| 0.0);
-    order.slots().for_each(|slot| out.set_rule(slot, Rule::InOrder));
-    order.backfill(residual, view, out);
-}
+use sizes::Sizes;
+use turns::{Turns, serve_turn, take_turn_fraction};
 
 /// State of one coflow.
 #[derive(Debug, Default)]
 struct CoflowState {
+    width: usize,
     samples: Samples,
     estimates: ReceiverEstimates,
     /// Sizes by earlier coflows of the application. None once a flow with bytes has completed, or has contradicted them.
@@ -262,6 +131,7 @@ impl CoflowState {
     fn new(slot: Slot, levels: Levels, prior: Option<Prior>, view: &View<'_, SizesEstimated>) -> CoflowState {
         let coflow = view.coflow(slot);
         let mut state = CoflowState {
+            width: coflow.width(),
             is_changed: true,
             has_new_receiver: prior.is_some(),
             samples: Samples::new(coflow.receivers().len()),
@@ -282,14 +152,14 @@ impl CoflowState {
         !self.samples.is_empty() || self.prior.is_some()
     }
 
-    fn key(&self) -> f64 {
-        if self.is_known() { self.known_seconds } else { self.attained.level_seconds() }
+    fn key(&self, sizes: &Sizes) -> f64 {
+        if self.is_known() { self.known_seconds } else { sizes.key(self.width, self.attained.level()) }
     }
 
     /// The key as an explanation.
-    fn order_criterion(&self) -> OrderCriterion {
+    fn order_criterion(&self, sizes: &Sizes) -> OrderCriterion {
         // A cast of an infinite number gives the maximum.
-        let key_us = (self.key() * 1e6).round() as u64;
+        let key_us = (self.key(sizes) * 1e6).round() as u64;
         if self.is_known() {
             let completed_flows = if self.prior.is_some() { 0 } else { self.samples.total() };
             OrderCriterion::EstimatedTime { needed_us: key_us, completed_flows }
@@ -339,7 +209,9 @@ impl CoflowState {
 /// Weir's own policy, without knowledge of sizes.
 pub struct Weir {
     constants: Constants,
-    turns: Turns,
+    pilot_time: PilotTime,
+    /// The order of unknown coflows. Empty before the first coflow.
+    sizes: Sizes,
     states: Vec<CoflowState>,
     order: SortedCoflows,
     residual: ResidualCapacity,
@@ -347,6 +219,8 @@ pub struct Weir {
     capacity_changed: bool,
     /// By slot: total of the own rates of flows, in bytes per second.
     own_rates: Vec<f64>,
+    /// By link: bytes carried for one coflow.
+    carried_bytes: Vec<f64>,
     /// Sizes of earlier coflows, if they are used.
     priors: Option<Priors>,
     /// By receiver of one coflow: the bytes that the last flow has sent, and its estimated size.
@@ -355,25 +229,25 @@ pub struct Weir {
 
 impl Weir {
     pub(super) fn from_params(params: &mut Params) -> Result<Weir, ParamsError> {
-        let mut constants = Constants::default();
-        let pilot_time = Time::new(constants.pilot_seconds).expect("the default is a valid time");
-        constants.pilot_seconds =
-            params.take_value("pilots", pilot_time, |_| true, "a time such as 300ms")?.get();
-        constants.turn_fraction = Turns::from_params(params)?.fraction;
+        let expected = "`median`, or a time such as 300ms";
+        let pilot_time = params.take_value("pilots", PilotTime::Median, |_| true, expected)?;
+        let constants = Constants { turn_fraction: take_turn_fraction(params)?, ..Constants::default() };
         let priors = params.take_switch("prior", false)?.then(Priors::default);
-        Ok(Weir { priors, ..Weir::new(constants) })
+        Ok(Weir { pilot_time, priors, ..Weir::new(constants) })
     }
 
     pub(super) fn new(constants: Constants) -> Weir {
         Weir {
             constants,
-            turns: constants.turns(),
+            pilot_time: PilotTime::Median,
+            sizes: Sizes::default(),
             states: Vec::new(),
             order: SortedCoflows::default(),
             residual: ResidualCapacity::default(),
             pilot_rates: pilots::PilotRates::default(),
             capacity_changed: false,
             own_rates: Vec::new(),
+            carried_bytes: Vec::new(),
             priors: None,
             last_sizes: Vec::new(),
         }
@@ -444,14 +318,35 @@ impl Weir {
         if state.is_known() {
             state.known_seconds = view.effective_bottleneck(slot);
         } else {
-            state.attained.raise(attained_seconds(slot, view), self.constants.levels());
+            let from = state.attained.level();
+            state.attained.raise(attained_seconds(slot, view), levels(&self.constants, view));
+            self.sizes.add_passed(state.width, from, state.attained.level());
         }
+    }
+
+    /// The attained service of a completed coflow. O(links of all flows).
+    fn size_seconds(&mut self, slot: Slot, view: &View<'_, SizesEstimated>) -> f64 {
+        let (coflow, fabric) = (view.coflow(slot), view.fabric());
+        self.carried_bytes.clear();
+        self.carried_bytes.resize(fabric.links(), 0.0);
+        for flow in 0..coflow.width() as u32 {
+            let bytes = view.sent_bytes(slot, flow);
+            coflow.flow_links(flow, fabric.ports()).for_each(|link| self.carried_bytes[link] += bytes);
+        }
+        let seconds =
+            self.carried_bytes.iter().zip(fabric.link_capacities()).map(|(bytes, rate)| bytes / rate);
+        seconds.filter(|seconds| seconds.is_finite()).fold(0.0, f64::max)
     }
 
     /// Steps 3 and 4 for one coflow.
     fn assign_rates(&mut self, slot: Slot, view: &View<'_, SizesEstimated>, out: &mut Allocation) {
         let state = &mut self.states[slot as usize];
-        if state.prior.is_none() && state.seconds() >= self.constants.pilot_seconds {
+        let pilot_seconds = match self.pilot_time {
+            PilotTime::Median => self.constants.pilot_medians * self.sizes.median_seconds(),
+            PilotTime::Fixed(time) => time.get(),
+        };
+        let is_wide = state.width as f64 >= self.constants.pilot_flows;
+        if state.prior.is_none() && is_wide && state.seconds() >= pilot_seconds {
             let Weir { residual, pilot_rates, constants, .. } = self;
             let CoflowState { pilots, samples, estimates, .. } = state;
             let spread = estimates.spread();
@@ -461,6 +356,11 @@ impl Weir {
         }
         assign_madd_or_backfill(slot, &mut self.residual, view, out);
     }
+}
+
+/// The levels of attained service.
+fn levels(constants: &Constants, view: &View<'_, SizesEstimated>) -> Levels {
+    Levels::new(view, constants.first_level_bytes, constants.level_growth)
 }
 
 /// The attained service of a coflow without completed flows: the maximum over its links of the time that the bytes which live flows
@@ -483,6 +383,11 @@ fn attained_seconds(slot: Slot, view: &View<'_, SizesEstimated>) -> f64 {
 impl Policy for Weir {
     type Knowledge = SizesEstimated;
 
+    fn timing(&self) -> Timing {
+        let source = "as in Aalo, hosts do not wait for the coordinator to start a coflow";
+        Timing { start: Reaction::AtOnce, ..Timing::central(source) }
+    }
+
     fn uses(&self, key: CoflowKey) -> bool {
         // Applications of equal names are distinguished by service.
         self.priors.is_some() && matches!(key, CoflowKey::Service | CoflowKey::Application)
@@ -491,10 +396,14 @@ impl Policy for Weir {
     fn on_event(&mut self, event: Event, view: &mut View<'_, SizesEstimated>) {
         match event {
             Event::CoflowReleased(slot) => {
+                let levels = levels(&self.constants, view);
+                if self.sizes.is_empty() {
+                    self.sizes = Sizes::new(levels, &self.constants);
+                }
                 self.states.resize_with(view.slots(), CoflowState::default);
                 let application = view.coflow(slot).application;
                 let prior = self.priors.as_ref().and_then(|priors| priors.find(application));
-                self.states[slot as usize] = CoflowState::new(slot, self.constants.levels(), prior, view);
+                self.states[slot as usize] = CoflowState::new(slot, levels, prior, view);
             }
             Event::FlowLive(slot, _) | Event::FlowInterrupted(slot, _) => {
                 let state = &mut self.states[slot as usize];
@@ -512,6 +421,10 @@ impl Policy for Weir {
                 if let Some(priors) = self.priors.as_mut().filter(|_| is_complete) {
                     priors.learn(coflow.application, &state.samples.summarize());
                 }
+                if is_complete {
+                    let seconds = self.size_seconds(slot, view);
+                    self.sizes.learn(state.width, state.attained.level(), seconds);
+                }
             }
             Event::CapacityChanged => self.capacity_changed = true,
         }
@@ -528,15 +441,16 @@ impl Policy for Weir {
         }
         self.capacity_changed = false;
         self.residual.reset(view.fabric());
-        if self.turns.is_turn(view.now()) {
+        if Turns::new(&self.constants, view).is_turn(view.now()) {
             serve_turn(&mut self.order, &mut self.residual, view, out);
             return;
         }
-        let states = &self.states;
-        self.order.sort(view, out, |slot| states[slot as usize].key());
+        self.sizes.update();
+        let (states, sizes) = (&self.states, &self.sizes);
+        self.order.sort(view, out, |slot| states[slot as usize].key(sizes));
         for i in 0..self.order.len() {
             let slot = self.order.slot(i);
-            out.set_order_criterion(slot, self.states[slot as usize].order_criterion());
+            out.set_order_criterion(slot, self.states[slot as usize].order_criterion(&self.sizes));
             self.assign_rates(slot, view, out);
         }
         self.order.backfill(&mut self.residual, view, out);
@@ -545,7 +459,8 @@ impl Policy for Weir {
     /// The next level or outgrown estimate, or the next start or end of a turn.
     fn next_wakeup(&mut self, view: &mut View<'_, SizesEstimated>, allocation: &Allocation) -> f64 {
         let now = view.now();
-        let mut next = if self.order.len() > 1 { self.turns.next_change(now) } else { f64::INFINITY };
+        let (turns, levels) = (Turns::new(&self.constants, view), levels(&self.constants, view));
+        let mut next = if self.order.len() > 1 { turns.next_change(now) } else { f64::INFINITY };
         self.own_rates.clear();
         self.own_rates.resize(view.slots(), 0.0);
         for flows in allocation.flow_rates().chunk_by(|a, b| a.slot == b.slot) {
@@ -567,7 +482,7 @@ impl Policy for Weir {
                 if let CommonRate::CompleteTogether(seconds) = common {
                     growth += view.effective_bottleneck(slot) / seconds;
                 }
-                let (attained, levels) = (&state.attained, self.constants.levels());
+                let attained = &state.attained;
                 next = next.min(now + attained.time_to_next_level(attained.seconds(), growth, levels));
             }
         }

@@ -111,12 +111,15 @@ impl Leaf {
     }
 
     pub(super) fn timing(&self) -> Timing {
-        match &self.algorithm {
+        let timing = match &self.algorithm {
             LeafAlgorithm::SizesUnknown(policy) => policy.timing(),
             LeafAlgorithm::SizesEstimated(policy) => policy.timing(),
             LeafAlgorithm::SizesKnown(policy) => policy.timing(),
             LeafAlgorithm::MaxMin(_) => Timing::local("TCP has no coordinator"),
-        }
+        };
+        // Hosts do not know the slices of a leaf, so its new coflows wait for the coordinator.
+        let start = if timing.hosts_serve_new_coflows() { Reaction::AtInterval } else { timing.start };
+        Timing { start, ..timing }
     }
 
     /// The first invalid decision of the leaf's policy.

@@ -5,14 +5,15 @@
 use super::super::coflow_order::{SortedCoflows, assign_madd_or_backfill};
 use super::super::sincronia::compute_order;
 use super::super::{Event, Params, ParamsError, Policy};
-use super::{Turns, serve_turn};
+use super::Constants;
+use super::turns::{Turns, serve_turn, take_turn_fraction};
 use crate::allocation::Allocation;
 use crate::model::{SizesKnown, Slot, View};
 use crate::solve::ResidualCapacity;
 
 /// Weir's own policy with knowledge of sizes.
 pub struct WeirKnown {
-    turns: Turns,
+    constants: Constants,
     order: SortedCoflows,
     residual: ResidualCapacity,
     order_valid: bool,
@@ -24,7 +25,7 @@ impl WeirKnown {
     pub(in super::super) fn from_params(params: &mut Params) -> Result<WeirKnown, ParamsError> {
         let (order, residual) = (SortedCoflows::default(), ResidualCapacity::default());
         Ok(WeirKnown {
-            turns: Turns::from_params(params)?,
+            constants: Constants { turn_fraction: take_turn_fraction(params)?, ..Constants::default() },
             order,
             residual,
             order_valid: false,
@@ -53,7 +54,7 @@ impl Policy for WeirKnown {
             self.rank_coflows(view);
         }
         self.residual.reset(view.fabric());
-        if self.turns.is_turn(view.now()) {
+        if Turns::new(&self.constants, view).is_turn(view.now()) {
             serve_turn(&mut self.order, &mut self.residual, view, out);
             return;
         }
@@ -66,6 +67,10 @@ impl Policy for WeirKnown {
     }
 
     fn next_wakeup(&mut self, view: &mut View<'_, SizesKnown>, _: &Allocation) -> f64 {
-        if self.order.len() > 1 { self.turns.next_change(view.now()) } else { f64::INFINITY }
+        if self.order.len() > 1 {
+            Turns::new(&self.constants, view).next_change(view.now())
+        } else {
+            f64::INFINITY
+        }
     }
 }

@@ -1,10 +1,40 @@
 //! Pilots: flows that complete early, so that their sizes estimate those of other flows.
 
+use std::fmt;
+use std::str::FromStr;
+
 use super::Constants;
 use super::estimate::Samples;
 use crate::allocation::Allocation;
 use crate::model::{Coflow, FlowState, SizesEstimated, Slot, View};
 use crate::solve::ResidualCapacity;
+use crate::units::Time;
+
+/// The time from which on a coflow serves pilots.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum PilotTime {
+    /// A multiple of the median of earlier coflows.
+    Median,
+    /// A time.
+    Fixed(Time),
+}
+
+impl fmt::Display for PilotTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PilotTime::Median => f.write_str("median"),
+            PilotTime::Fixed(time) => time.fmt(f),
+        }
+    }
+}
+
+impl FromStr for PilotTime {
+    type Err = <Time as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<PilotTime, Self::Err> {
+        if text == "median" { Ok(PilotTime::Median) } else { text.parse().map(PilotTime::Fixed) }
+    }
+}
 
 /// No flow.
 const NO_FLOW: u32 = u32::MAX;

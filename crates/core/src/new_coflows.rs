@@ -1,0 +1,98 @@
+//! Serves new coflows between two schedules, as hosts do without the coordinator.
+//!
+//! A policy whose flows start at once, but whose completions wait for the coordinator, leaves its new coflows to the hosts: see
+//! [`Timing`](crate::policy::Timing). The hosts know the rates of the last schedule. All live flows that they serve share the capacity
+//! which these rates leave, as under TCP. A coflow is new until the second schedule after its release; from the first one on, the hosts
+//! serve it only if that schedule gave it no rates. Otherwise, coflows that need less than an interval would wait for one another at a
+//! rate of one for each interval and link. Coflows of many flows wait for the coordinator: an interval is short next to the time that
+//! they take.
+
+use crate::allocation::{Allocation, CommonRate, Rule};
+use crate::model::{Coflow, FlowState, Network, Slot};
+use crate::solve::{FlowClass, max_min};
+
+/// The maximum number of flows of a coflow that hosts serve.
+const MAX_WIDTH: usize = 64;
+
+/// The coflows that hosts serve.
+#[derive(Debug, Default)]
+pub(crate) struct NewCoflows {
+    /// The number of the first coflow that was released after the last schedule but one.
+    first: u64,
+    /// The number of the first coflow that was released after the last schedule.
+    first_unscheduled: u64,
+    /// The new coflows to which the last schedule gave no rates, by number.
+    waiting: Vec<u64>,
+}
+
+impl NewCoflows {
+    /// Records a schedule, whose rates apply. O(new coflows).
+    pub fn on_schedule(&mut self, allocation: &Allocation, network: &Network) {
+        self.first = self.first_unscheduled;
+        self.first_unscheduled = network.released_count();
+        let is_waiting =
+            |slot: &&Slot| allocation.common(**slot) == CommonRate::None && !network.has_own_rates(**slot);
+        let waiting = network.coflows_since(self.first).iter().filter(is_waiting);
+        self.waiting.clear();
+        self.waiting.extend(waiting.map(|&slot| network.coflow(slot).seq));
+    }
+
+    /// Whether the completions of a coflow's flows take effect at once.
+    pub fn contains(&self, coflow: &Coflow) -> bool {
+        coflow.seq >= self.first && coflow.width() <= MAX_WIDTH
+    }
+
+    /// The time at which the next flow of these coflows completes. O(their flows).
+    pub fn next_completion(&self, network: &mut Network) -> f64 {
+        let mut next = f64::INFINITY;
+        let mut at = network.active_coflows().len() - network.coflows_since(self.first).len();
+        while let Some(&slot) = network.active_coflows().get(at) {
+            if self.contains(network.coflow(slot)) {
+                next = next.min(network.next_completion_of(slot));
+            }
+            at += 1;
+        }
+        next
+    }
+
+    /// Continues the decision of `seconds` ago, and shares the capacity that it leaves between the flows that hosts serve. O(links of
+    /// all coflows + flows with own rates + flows of the new coflows).
+    pub fn serve(&self, allocation: &mut Allocation, seconds: f64, network: &Network, now: f64) {
+        let is_served = |seq: u64| seq >= self.first_unscheduled || self.waiting.binary_search(&seq).is_ok();
+        let is_scheduled = |slot, flow| {
+            network
+                .get(slot)
+                .is_some_and(|coflow| !is_served(coflow.seq) && coflow.flow_state(flow) == FlowState::Live)
+        };
+        allocation.continue_decision(seconds, is_scheduled);
+        let mut served = network.coflows_since(self.first).to_vec();
+        served.retain(|&slot| is_served(network.coflow(slot).seq));
+        allocation.forget_decisions(network.slots(), &served);
+        let mut residuals: Vec<f64> = network.fabric().link_capacities().collect();
+        let subtract = |_, link: usize, rate: f64| residuals[link] = (residuals[link] - rate).max(0.0);
+        allocation.visit_link_rates(network.active_coflows(), network, now, subtract);
+        served.retain(|&slot| self.contains(network.coflow(slot)));
+        share_as_tcp(&served, &residuals, network, allocation);
+    }
+}
+
+/// Gives the live flows of coflows max-min fair rates over links with these residual capacities.
+fn share_as_tcp(slots: &[Slot], residuals: &[f64], network: &Network, out: &mut Allocation) {
+    let (mut flows, mut links, mut starts) = (Vec::new(), Vec::new(), vec![0]);
+    for &slot in slots {
+        let coflow = network.coflow(slot);
+        out.set_rule(slot, if coflow.live_count() > 0 { Rule::Transport } else { Rule::WaitingForData });
+        for flow in coflow.live_flows() {
+            flows.push((slot, flow));
+            links.extend(coflow.flow_links(flow, network.fabric().ports()).map(|link| link as u32));
+            starts.push(links.len());
+        }
+    }
+    let class = |range: &[usize]| FlowClass { links: &links[range[0]..range[1]], flows: 1.0 };
+    let rates = max_min(residuals, &starts.windows(2).map(class).collect::<Vec<_>>());
+    for ((slot, flow), rate) in flows.into_iter().zip(rates) {
+        if rate.is_finite() && rate > network.fabric().rounding_tolerance() {
+            out.add_flow_rate(slot, flow, rate);
+        }
+    }
+}
