@@ -199,3 +199,105 @@ impl IndexTable {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assert_near(found: f64, expected: f64) {
+        assert!((found - expected).abs() <= 1e-9 * expected, "{found} instead of {expected}");
+    }
+
+    /// Levels that start at 0, 1, 2, 4, ..., and these sizes.
+    fn table(weight: f64, sizes: &[f64]) -> IndexTable {
+        let levels = Levels { first_seconds: 1.0, growth: 1.0, min_wait: 0.02 };
+        let mut table = IndexTable::new(levels, weight);
+        sizes.iter().for_each(|&size| table.add_size(0, size));
+        table.update();
+        table
+    }
+
+    #[test]
+    fn index_is_the_best_rate_of_completions_over_all_later_levels() {
+        // Sizes 1 and 9. From 0, up to 1: one completion in 1 + 1 s; up to 16: two in 1 + 9 s. From 1: one in 8 s. From 8: one in 1 s.
+        let two_sizes = table(0.0, &[1.0, 9.0]);
+        assert_near(two_sizes.seconds(0), 2.0);
+        assert_near(two_sizes.seconds(1), 8.0);
+        assert_near(two_sizes.seconds(4), 1.0);
+        // Size 3 only. From 0: one completion in 3 s. From 1: one in 2 s, so the index rises with the attained service.
+        let one_size = table(0.0, &[3.0]);
+        assert_near(one_size.seconds(0), 3.0);
+        assert_near(one_size.seconds(1), 2.0);
+    }
+
+    #[test]
+    fn prior_alone_is_the_order_of_least_attained_service() {
+        // Half of the coflows complete in each level. From 0: 1/2 in 1/2 s. From a: 1/2 in a ln 2.
+        let table = table(1.0, &[]);
+        assert_near(table.seconds(0), 1.0);
+        for level in 1..20 {
+            assert_near(table.seconds(level), 2.0 * 2f64.powi(level as i32 - 1) * std::f64::consts::LN_2);
+        }
+    }
+
+    #[test]
+    fn prior_counts_as_its_weight_in_each_level() {
+        // From 2: one coflow completes after 1 s in the level, and one of the prior with probability 1/2, in 2 ln 2 s.
+        let expected = (1.0 + 2.0 * std::f64::consts::LN_2) / 1.5;
+        assert_near(table(1.0, &[3.0]).seconds(2), expected);
+        // Beyond the largest size, the prior is alone.
+        assert_near(table(1.0, &[3.0]).seconds(5), table(1.0, &[]).seconds(5));
+    }
+
+    #[test]
+    fn active_coflow_counts_for_the_levels_that_it_has_passed() {
+        // A coflow completes at 1, another one has reached 2 and is still active: from 0, one completion in 1 + 1 s. From 1, none is
+        // seen, so only the prior of a later level counts: from 2, 1/2 in 2 ln 2.
+        let mut table = table(0.0, &[1.0]);
+        table.add_passed(0, 2);
+        table.update();
+        assert_near(table.seconds(0), 2.0);
+        assert_near(table.seconds(1), 1.0 / 0.5 + 2.0 * std::f64::consts::LN_2 / 0.5);
+        // Its size later counts from the recorded level on.
+        table.add_size(2, 3.0);
+        table.update();
+        assert_near(table.seconds(1), 2.0);
+    }
+
+    #[test]
+    fn other_table_is_the_prior_of_a_class() {
+        let all = table(1.0, &[3.0; 100]);
+        let levels = Levels { first_seconds: 1.0, growth: 1.0, min_wait: 0.02 };
+        let mut class = IndexTable::new(levels, 4.0);
+        class.set_prior(&all);
+        class.update();
+        for level in 0..20 {
+            assert_near(class.seconds(level), all.seconds(level));
+        }
+    }
+
+    #[test]
+    fn median_is_the_end_of_its_level() {
+        assert_eq!(table(1.0, &[]).median_seconds(), f64::INFINITY);
+        assert_eq!(table(1.0, &[3.0]).median_seconds(), 4.0);
+        assert_eq!(table(1.0, &[0.5, 0.5, 3.0]).median_seconds(), 1.0);
+    }
+
+    #[test]
+    fn old_sizes_count_less_than_new_ones() {
+        let mut table = table(1.0, &[]);
+        (0..2 * MEMORY as usize).for_each(|_| table.learn_size(0, 3.0));
+        assert!(table.levels[0].reached <= MEMORY);
+        (0..MEMORY as usize).for_each(|_| table.learn_size(0, 0.5));
+        assert_eq!(table.median_seconds(), 1.0);
+    }
+
+    #[test]
+    fn size_beyond_the_last_level_is_in_it() {
+        let mut table = table(1.0, &[1e300]);
+        table.add_passed(3, 1_000_000);
+        table.add_size(1_000_000, 0.0);
+        table.update();
+        assert!(table.seconds(usize::MAX).is_finite() && table.seconds(0) > 0.0);
+    }
+}

@@ -1,4 +1,4 @@
-//! Engines of ports of 1 byte/s, for tests of policies.
+//! Engines for tests of policies.
 
 use crate::engine::{Engine, Links};
 use crate::model::{CoflowSpec, Fabric, FlowSpec, ServiceNames, Slot};
@@ -7,7 +7,16 @@ use crate::units::{Bytes, Rate, Time};
 
 /// Ports of 1 byte/s without coflows.
 pub(super) fn engine(policy: &str, ports: u32) -> Engine {
-    let fabric = Fabric::big_switch(ports, Rate::new(1.0).unwrap());
+    engine_at_rate(policy, ports, 1.0)
+}
+
+/// Ports of 1 GB/s without coflows.
+pub(super) fn fast_engine(policy: &str, ports: u32) -> Engine {
+    engine_at_rate(policy, ports, 1e9)
+}
+
+fn engine_at_rate(policy: &str, ports: u32, rate: f64) -> Engine {
+    let fabric = Fabric::big_switch(ports, Rate::new(rate).unwrap());
     Engine::new(Links::one_switch(fabric), build(policy).unwrap(), &ServiceNames::default()).unwrap()
 }
 

@@ -1,9 +1,20 @@
+use std::ops::Range;
+
 use super::estimate::{ReceiverEstimates, Samples, expected_size};
 use super::*;
 use crate::engine::Engine;
 use crate::model::{CoflowSpec, CompletedFlow, FlowSpec};
-use crate::policy::test_engine::{self, engine, release};
-use crate::units::Bytes;
+use crate::policy::test_engine::{self, fast_engine as engine};
+use crate::units::{Bytes, Time};
+
+/// Ports have 1 GB/s, so that levels and turns are short next to the seconds of these tests.
+const GB: f64 = 1e9;
+
+/// Releases a coflow of flows (src, dst, GB).
+fn release(engine: &mut Engine, id: u64, flows: &[(u32, u32, f64)], now: f64) -> Slot {
+    let flows: Vec<_> = flows.iter().map(|&(src, dst, size)| (src, dst, size * GB)).collect();
+    test_engine::release(engine, id, &flows, now)
+}
 
 /// Completed flows as (receiver, size).
 fn samples(receivers: usize, sizes: &[(usize, f64)]) -> Samples {
@@ -16,14 +27,14 @@ fn assert_near(found: f64, expected: f64) {
     assert!((found - expected).abs() <= 1e-9 * expected.abs().max(1.0), "{found} instead of {expected}");
 }
 
-/// Schedules, and returns the rates of a coflow's flows.
+/// Schedules, and returns the rates of a coflow's flows, in GB/s.
 fn rates(engine: &mut Engine, slot: Slot, now: f64) -> Vec<f64> {
     engine.schedule(now).unwrap();
     engine.next_wakeup(now).unwrap();
-    test_engine::rates(engine, slot)
+    test_engine::rates(engine, slot).into_iter().map(|rate| rate / GB).collect()
 }
 
-/// Runs until `end` or until `slot` completes, with a coflow of `arrival` bytes from port 0 to port 1 at every second. Returns the
+/// Runs until `end` or until `slot` completes, with a coflow of `arrival` GB from port 0 to port 1 at every second. Returns the
 /// completion time of `slot`.
 fn run_with_arrivals(engine: &mut Engine, slot: Slot, arrival: f64, end: f64) -> Option<f64> {
     let (mut now, mut next_arrival, mut id) = (0.0, if arrival > 0.0 { 0.0 } else { f64::INFINITY }, 100);
@@ -128,20 +139,91 @@ fn known_coflow_goes_before_one_with_more_estimated_time() {
     // The long coflow has used its sender for 10 s; a new one goes first, although it is larger.
     let new = release(&mut engine, 2, &[(0, 1, 500.0)], 10.0);
     assert_near(rates(&mut engine, new, 10.0)[0], 1.0);
-    assert_near(engine.network().sent_bytes(long, 0, 10.0), 5.0);
+    assert_near(engine.network().sent_bytes(long, 0, 10.0) / GB, 5.0);
     // After 45 s, one flow of the long coflow is reported complete at 5 bytes: the other has 0.5 s left by the estimate.
-    engine.close_flow(long, 0, 5.0, 55.0);
+    engine.close_flow(long, 0, 5.0 * GB, 55.0);
     assert_near(rates(&mut engine, long, 55.0)[1], 1.0);
+}
+
+/// Flows of `bytes` GB from each sender to each receiver.
+fn shuffle(senders: Range<u32>, receivers: Range<u32>, bytes: f64) -> Vec<(u32, u32, f64)> {
+    senders.flat_map(|src| receivers.clone().map(move |dst| (src, dst, bytes))).collect()
 }
 
 #[test]
 fn pilots_share_one_common_rate() {
-    let mut engine = engine("weir:turns=0:pilots=0s", 5);
-    // Two senders, three receivers with a flow of each sender: pilots from senders 0, 1 and 0.
-    let flows = [(0, 2, 9.0), (0, 3, 9.0), (0, 4, 9.0), (1, 2, 9.0), (1, 3, 9.0), (1, 4, 9.0)];
-    let slot = release(&mut engine, 1, &flows, 0.0);
-    // The common rate is 1/2; the residual capacity of sender 1 goes to its pilot.
-    assert_eq!(rates(&mut engine, slot, 0.0), [0.5, 0.0, 0.5, 0.0, 1.0, 0.0]);
+    let mut engine = engine("weir:turns=0:pilots=0s", 7);
+    // Two senders, five receivers with a flow of each sender: pilots from senders 0, 1, 0, 1 and 0.
+    let slot = release(&mut engine, 1, &shuffle(0..2, 2..7, 9.0), 0.0);
+    // The common rate is 1/3; the residual capacity of sender 1 goes to its first pilot.
+    let third = 1.0 / 3.0;
+    let expected = [third, 0.0, third, 0.0, third, 0.0, 2.0 * third, 0.0, third, 0.0];
+    rates(&mut engine, slot, 0.0)
+        .into_iter()
+        .zip(expected)
+        .for_each(|(rate, expected)| assert_near(rate, expected));
+}
+
+#[test]
+fn coflow_of_nine_flows_has_no_pilots() {
+    let mut engine = engine("weir:turns=0:pilots=0s", 6);
+    let slot = release(&mut engine, 1, &shuffle(0..3, 3..6, 9.0), 0.0);
+    rates(&mut engine, slot, 0.0).into_iter().for_each(|rate| assert_near(rate, 1.0 / 3.0));
+}
+
+#[test]
+fn pilots_start_at_twice_the_median_of_earlier_coflows() {
+    let mut engine = engine("weir:turns=0", 7);
+    let pilot_rates = |engine: &mut Engine, slot: Slot, now: f64| {
+        let rates = rates(engine, slot, now);
+        rates.iter().any(|&rate| rate == 0.0)
+    };
+    let wide = release(&mut engine, 1, &shuffle(0..2, 2..7, 90.0), 0.0);
+    assert!(!pilot_rates(&mut engine, wide, 0.0), "no coflow has completed");
+    // A coflow of 3 GB completes at other ports' expense: the wide one then has used its senders for 10 s.
+    let other = release(&mut engine, 2, &[(2, 0, 3.0)], 10.0);
+    engine.close_flow(other, 0, 3.0 * GB, 10.0);
+    engine.remove_coflow(other, 10.0);
+    assert!(
+        pilot_rates(&mut engine, wide, 10.0),
+        "10 s are more than twice 3 s, at most 3.75 s by the level"
+    );
+}
+
+#[test]
+fn newcomer_interrupts_a_coflow_that_is_almost_complete_only_briefly() {
+    // Coflows of one flow with 10 GB complete, and the next one has sent 9 GB when another is released.
+    let mut engine = engine("weir:turns=0", 2);
+    let mut now = 0.0;
+    for id in 0..20 {
+        let slot = release(&mut engine, id, &[(0, 1, 10.0)], now);
+        rates(&mut engine, slot, now);
+        now += 10.0;
+        engine.complete_flows_until(now, &mut Vec::new());
+        engine.remove_coflow(slot, now);
+    }
+    let old = release(&mut engine, 30, &[(0, 1, 10.0)], now);
+    rates(&mut engine, old, now);
+    // By the prior, which counts as one of 21 coflows, a new coflow may be tiny. After 0.1 s, it probably needs 10 s as the others.
+    let new = release(&mut engine, 31, &[(0, 1, 10.0)], now + 9.0);
+    assert_near(rates(&mut engine, new, now + 9.0)[0], 1.0);
+    assert_near(rates(&mut engine, old, now + 9.1)[0], 1.0);
+    assert_near(rates(&mut engine, new, now + 9.1)[0], 0.0);
+}
+
+#[test]
+fn turns_follow_from_the_interval() {
+    let mut engine = engine("weir:turns=0.1", 2);
+    engine.set_interval(1.0);
+    // Two coflows; the first turn takes 4 intervals of 1 s, and the second one starts after 40 s.
+    release(&mut engine, 1, &[(0, 1, 1000.0)], 0.0);
+    let second = release(&mut engine, 2, &[(0, 1, 1000.0)], 0.0);
+    assert_near(rates(&mut engine, second, 0.0)[0], 0.0);
+    assert!(engine.next_wakeup(0.0).unwrap() <= 4.0);
+    // The first coflow has used the link for 5 s, so the second one is served outside of turns.
+    assert_near(rates(&mut engine, second, 5.0)[0], 1.0);
+    assert_near(rates(&mut engine, second, 39.0)[0], 0.0);
+    assert_near(rates(&mut engine, second, 41.0)[0], 0.0);
 }
 
 #[test]
@@ -155,7 +237,7 @@ fn backfilling_uses_links_that_the_first_coflow_leaves() {
 
 #[test]
 fn turns_bound_the_completion_time_of_a_starved_coflow() {
-    // Coflows of 1 byte arrive at every second and fill the link.
+    // Coflows of 1 GB arrive at every second and fill the link.
     for option in ["sizes=estimated", "sizes=known", "prior=on"] {
         let mut starving = engine(&format!("weir:turns=0:{option}"), 2);
         let slot = release(&mut starving, 1, &[(0, 1, 20.0)], 0.0);
@@ -163,8 +245,8 @@ fn turns_bound_the_completion_time_of_a_starved_coflow() {
         let mut bounded = engine(&format!("weir:turns=0.1:{option}"), 2);
         let slot = release(&mut bounded, 1, &[(0, 1, 20.0)], 0.0);
         let end = run_with_arrivals(&mut bounded, slot, 1.0, 2000.0).expect("turns serve the oldest coflow");
-        // Two links, each with 20 bytes at 1 byte/s.
-        assert!(end <= (20.0 + 20.0) / 0.1 + 2.0, "{option}: {end}");
+        // Two links, each with 20 GB at 1 GB/s, and a period of 2.5 MB / 1 GB/s / 0.1.
+        assert!(end <= (20.0 + 20.0) / 0.1 + 0.025, "{option}: {end}");
     }
 }
 
@@ -175,20 +257,21 @@ fn flow_that_outgrows_its_estimate_completes() {
     assert_near(run_with_arrivals(&mut engine, slot, 0.0, 100.0).expect("both flows complete"), 61.0);
 }
 
-/// Releases a coflow of an application, with flows (src, dst, bytes).
+/// Releases a coflow of an application, with flows (src, dst, GB).
 fn release_of(engine: &mut Engine, application: u32, flows: &[(u32, u32, f64)], now: f64) -> Slot {
-    let flow = |&(src, dst, bytes): &(u32, u32, f64)| FlowSpec::new(src, dst, Bytes::new(bytes).unwrap());
+    let flow =
+        |&(src, dst, bytes): &(u32, u32, f64)| FlowSpec::new(src, dst, Bytes::new(bytes * GB).unwrap());
     let spec = CoflowSpec::new(0, Time::new(now).unwrap(), flows.iter().map(flow).collect());
     engine.release_coflow(&CoflowSpec { application, ..spec }, 0, now, &mut Vec::new())
 }
 
-/// An engine in which a coflow of application 1 with a flow of 50 bytes and one of application 2 with 5 bytes have completed, at 55 s.
+/// An engine in which a coflow of application 1 with a flow of 50 GB and one of application 2 with 5 GB have completed, at 55 s.
 fn engine_with_history(policy: &str) -> Engine {
     let mut engine = engine(policy, 3);
     for (application, bytes, start) in [(1, 50.0, 0.0), (2, 5.0, 50.0)] {
         let slot = release_of(&mut engine, application, &[(0, 1, bytes)], start);
         engine.schedule(start).unwrap();
-        engine.close_flow(slot, 0, bytes, start + bytes);
+        engine.close_flow(slot, 0, bytes * GB, start + bytes);
         engine.remove_coflow(slot, start + bytes);
     }
     engine
@@ -227,12 +310,12 @@ fn wrong_prior_ends_when_a_flow_has_sent_far_more() {
     let slot = release_of(&mut engine, 2, &[(0, 1, 500.0), (0, 2, 500.0)], 55.0);
     // One flow has sent 18 bytes, the other none: the prior of 5 bytes expects more of the first one.
     rates(&mut engine, slot, 55.0);
-    engine.set_flow_sent_bytes(slot, 0, 18.0, 56.0);
-    engine.set_flow_sent_bytes(slot, 1, 0.0, 56.0);
+    engine.set_flow_sent_bytes(slot, 0, 18.0 * GB, 56.0);
+    engine.set_flow_sent_bytes(slot, 1, 0.0 * GB, 56.0);
     let with_prior = rates(&mut engine, slot, 56.0);
     assert!(with_prior[0] > 2.0 * with_prior[1], "{with_prior:?}");
     // Three deviations of 0.5 above 5 bytes are 22.4 bytes. Beyond, the coflow is unknown, and its flows have equal rates.
-    engine.set_flow_sent_bytes(slot, 0, 23.0, 57.0);
+    engine.set_flow_sent_bytes(slot, 0, 23.0 * GB, 57.0);
     let without = rates(&mut engine, slot, 57.0);
     assert!((without[0] - without[1]).abs() < 0.01, "{without:?}");
 }
@@ -242,7 +325,7 @@ fn first_completed_flow_replaces_the_prior() {
     let mut engine = engine_with_history("weir:turns=0:prior=on");
     let slot = release_of(&mut engine, 1, &[(0, 1, 2.0), (0, 2, 2.0)], 55.0);
     rates(&mut engine, slot, 55.0);
-    engine.close_flow(slot, 0, 2.0, 59.0);
+    engine.close_flow(slot, 0, 2.0 * GB, 59.0);
     // By the completed flow, less than 2 s are left; by the prior, more than 40 s.
     let other = release_of(&mut engine, 2, &[(0, 1, 5.0)], 59.0);
     assert_near(rates(&mut engine, other, 59.0)[0], 0.0);
