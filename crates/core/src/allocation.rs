@@ -87,9 +87,14 @@ pub enum OrderCriterion {
         /// Number of completed flows that estimate the sizes; 0 if earlier coflows of the application do.
         completed_flows: u32,
     },
-    /// The time that the sent bytes took at the bottleneck, in microseconds, rounded down to a level; compared with the estimated times
-    /// of other coflows (Weir's own policy, for a coflow whose sizes are not estimated).
-    AttainedService(u64),
+    /// The time that the coflow is expected to need by the sizes of earlier coflows, because it has no completed flow (Weir's own
+    /// policy); compared with the estimated times of other coflows.
+    ExpectedTime {
+        /// The expected time in microseconds.
+        needed_us: u64,
+        /// The time that the sent bytes took at the bottleneck, in microseconds.
+        attained_us: u64,
+    },
     /// The coflow was not admitted, because it could not complete by its deadline (Varys's deadline mode).
     Rejected {
         /// Time that it would have needed on the residual capacity, in microseconds; the maximum if a link had none.

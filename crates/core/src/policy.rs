@@ -339,7 +339,7 @@ pub const POLICIES: &[PolicyEntry] = &[
     },
     PolicyEntry {
         name: "weir",
-        description: "shortest estimated remaining time first; pilot flows estimate sizes; sizes unknown",
+        description: "shortest estimated remaining time first, by pilot flows and earlier coflows; sizes unknown",
         params: &[
             (
                 "sizes=estimated",
@@ -347,7 +347,7 @@ pub const POLICIES: &[PolicyEntry] = &[
             ),
             (
                 "pilots=median",
-                "time that a coflow has used, or is estimated to need, from which on it serves pilots; `median`: that of earlier coflows",
+                "time that a coflow has used, or is estimated to need, from which on it serves pilots; `median`: twice that of earlier coflows",
             ),
             (
                 "turns=0.01",

@@ -34,20 +34,21 @@ pub fn contending_coflows(criterion: OrderCriterion) -> Option<u32> {
 }
 
 /// The estimated time that a coflow needs, in seconds, and the number of completed flows that it is based on, if its policy orders
-/// coflows by estimates. The time is infinite if a link is down.
+/// coflows by estimates; 0 if it is based on earlier coflows. The time is infinite if a link is down.
 pub fn estimated_seconds(criterion: OrderCriterion) -> Option<(f64, u32)> {
     match criterion {
         OrderCriterion::EstimatedTime { needed_us, completed_flows } => {
             Some((seconds_or_infinity(needed_us), completed_flows))
         }
+        OrderCriterion::ExpectedTime { needed_us, .. } => Some((seconds_or_infinity(needed_us), 0)),
         _ => None,
     }
 }
 
-/// The time that a coflow of unknown sizes was served, in seconds, if its policy orders coflows by estimates.
+/// The time that a coflow without completed flows was served, in seconds, if its policy orders coflows by estimates.
 pub fn attained_seconds(criterion: OrderCriterion) -> Option<f64> {
     match criterion {
-        OrderCriterion::AttainedService(attained_us) => Some(attained_us as f64 / 1e6),
+        OrderCriterion::ExpectedTime { attained_us, .. } => Some(attained_us as f64 / 1e6),
         _ => None,
     }
 }

@@ -46,10 +46,8 @@ pub fn explanation(report: &Report<'_>, colors: Option<bool>) -> Vec<Block> {
             "Within a queue, the coflow that contends with the fewest others goes first.",
         ),
         (
-            occurs(|criterion| {
-                estimated_seconds(criterion).is_some() || attained_seconds(criterion).is_some()
-            }),
-            "The coflow with the shortest time goes first: estimated from completed flows, or, without any, the time that its bottleneck has served it (attained).",
+            occurs(|criterion| estimated_seconds(criterion).is_some()),
+            "The coflow with the shortest estimated time goes first: from its completed flows, or, without any, from earlier coflows and the time that its bottleneck has served it (attained).",
         ),
         (
             occurs(|criterion| criterion == OrderCriterion::DeadlineExpired),
@@ -329,20 +327,24 @@ fn queue_text(queue: usize, criterion: OrderCriterion) -> String {
         OrderCriterion::Constant => format!("queue {queue}"),
         OrderCriterion::Contention(others) => format!("queue {queue}, contention {others}"),
         OrderCriterion::DeadlineExpired => format!("queue {queue}, overdue"),
-        OrderCriterion::EstimatedTime { .. } | OrderCriterion::AttainedService(_) => estimate_text(criterion),
+        OrderCriterion::EstimatedTime { .. } | OrderCriterion::ExpectedTime { .. } => {
+            estimate_text(criterion)
+        }
         OrderCriterion::Rejected { .. } => "rejected".to_owned(),
     }
 }
 
-/// The estimate by which the coflow is ordered.
+/// The estimate by which the coflow is ordered, if it is ordered by one.
 fn estimate_text(criterion: OrderCriterion) -> String {
-    match (estimated_seconds(criterion), attained_seconds(criterion)) {
-        (Some((needed, _)), _) if needed.is_infinite() => "a link is down".to_owned(),
-        (Some((needed, 0)), _) => format!("estimated {} from earlier coflows", format_seconds(needed)),
-        (Some((needed, flows)), _) => {
-            format!("estimated {} from {}", format_seconds(needed), format_count(flows, "flow"))
-        }
-        (None, attained) => format!("attained {}", format_seconds(attained.unwrap_or(0.0))),
+    let Some((needed, flows)) = estimated_seconds(criterion) else { return String::new() };
+    if needed.is_infinite() {
+        return "a link is down".to_owned();
+    }
+    let needed = format_seconds(needed);
+    match (flows, attained_seconds(criterion)) {
+        (_, Some(attained)) => format!("estimated {needed}, attained {}", format_seconds(attained)),
+        (0, None) => format!("estimated {needed} from earlier coflows"),
+        (_, None) => format!("estimated {needed} from {}", format_count(flows, "flow")),
     }
 }
 

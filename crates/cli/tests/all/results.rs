@@ -397,20 +397,19 @@ fn explain_shows_the_estimates_that_decided_the_order() {
     let [first, _, waiting, last] = &found["segments"].as_array().unwrap()[..] else { panic!("{found}") };
     let number = |value: &serde_json::Value| value.as_f64().map(|number| (number * 1e6).round() / 1e6);
     assert_eq!(first["state"], "full");
-    assert!(first["estimated_s"].is_null() && first["attained_s"].is_number(), "{first}");
+    assert!(first["estimated_from_flows"] == 0 && first["attained_s"].is_number(), "{first}");
     // A byte took 1 us. The other coflow has been served for less time than this estimate when it ends.
     assert_eq!((&waiting["state"], number(&waiting["to_s"])), (&"waiting".into(), Some(1.6)));
     assert_eq!((number(&waiting["estimated_s"]), &waiting["estimated_from_flows"]), (Some(1.0), &1.into()));
-    assert_eq!(
-        (&waiting["held_up_by"], &waiting["held_up_by_estimated_s"]),
-        (&2.into(), &serde_json::Value::Null)
-    );
-    // The last level below 0.5 s: 8 ms x 1.25^18.
-    assert_eq!(number(&waiting["held_up_by_attained_s"]), Some(0.444089));
+    assert_eq!(&waiting["held_up_by"], 2);
+    // The last level below 0.5 s: 16 ms x 1.25^15. Without sizes of earlier coflows, ln 1.25 / 0.2 times that is expected.
+    assert_eq!(number(&waiting["held_up_by_attained_s"]), Some(0.454747));
+    assert_eq!(number(&waiting["held_up_by_estimated_s"]), Some(0.507369));
     assert_eq!((&last["state"], number(&last["estimated_s"])), (&"full".into(), Some(1.0)));
     let text = dir.stdout_of(line);
     assert!(
-        text.contains("estimated 1.000 s from 1 flow") && text.contains("2 (attained 444.1 ms, 100.0 %)"),
+        text.contains("estimated 1.000 s from 1 flow")
+            && text.contains("2 (estimated 507.4 ms, attained 454.7 ms, 100.0 %)"),
         "{text}"
     );
 }

@@ -176,12 +176,13 @@ impl CoflowState {
     /// The key as an explanation.
     fn order_criterion(&self, sizes: &Sizes) -> OrderCriterion {
         // A cast of an infinite number gives the maximum.
-        let key_us = (self.key(sizes) * 1e6).round() as u64;
+        let microseconds = |seconds: f64| (seconds * 1e6).round() as u64;
+        let needed_us = microseconds(self.key(sizes));
         if self.is_known() {
             let completed_flows = if self.prior.is_some() { 0 } else { self.samples.total() };
-            OrderCriterion::EstimatedTime { needed_us: key_us, completed_flows }
+            OrderCriterion::EstimatedTime { needed_us, completed_flows }
         } else {
-            OrderCriterion::AttainedService(key_us)
+            OrderCriterion::ExpectedTime { needed_us, attained_us: microseconds(self.attained.seconds()) }
         }
     }
 
