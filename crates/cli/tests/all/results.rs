@@ -404,7 +404,7 @@ fn explain_shows_the_estimates_that_decided_the_order() {
     assert_eq!(&waiting["held_up_by"], 2);
     // The last level below 0.5 s: 16 ms x 1.25^15. Without sizes of earlier coflows, ln 1.25 / 0.2 times that is expected.
     assert_eq!(number(&waiting["held_up_by_attained_s"]), Some(0.454747));
-    assert_eq!(number(&waiting["held_up_by_estimated_s"]), Some(0.507369));
+    assert_eq!(number(&waiting["held_up_by_estimated_s"]), Some(0.50737));
     assert_eq!((&last["state"], number(&last["estimated_s"])), (&"full".into(), Some(1.0)));
     let text = dir.stdout_of(line);
     assert!(

@@ -7,6 +7,7 @@ mod compressed;
 mod describe;
 mod error_cases;
 mod errors;
+mod flow_sizes;
 mod generate;
 mod incast;
 mod jobs;
