@@ -27,7 +27,7 @@ impl Levels {
     /// The levels of a network. The first one is an interval long, since nothing is decided inside an interval, or the time of
     /// `first_bytes` on the fastest link.
     pub fn new<K: Knowledge>(view: &View<'_, K>, first_bytes: f64, growth: f64) -> Levels {
-        let first_seconds = view.interval().max(first_bytes / view.fabric().nominal_rate());
+        let first_seconds = view.interval().max(first_bytes / view.fabric().fastest_link_rate());
         Levels { first_seconds, growth, min_wait: 0.02 }
     }
 }

@@ -158,7 +158,7 @@ impl IndexTable {
 
     /// Whether sizes have come since the last [`IndexTable::update`], and are more than a small part of all.
     pub fn is_stale(&self) -> bool {
-        self.new_sizes > UPDATE_GROWTH * self.levels[0].reached
+        self.levels.first().is_some_and(|first| self.new_sizes > UPDATE_GROWTH * first.reached)
     }
 
     /// Computes the indices. O(levels).

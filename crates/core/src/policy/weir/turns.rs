@@ -21,7 +21,7 @@ impl Turns {
     /// A turn takes some intervals, or the time of some bytes on the fastest link.
     pub fn new<K: Knowledge>(constants: &Constants, view: &View<'_, K>) -> Turns {
         let fraction = constants.turn_fraction;
-        let bytes_seconds = constants.turn_bytes / view.fabric().nominal_rate();
+        let bytes_seconds = constants.turn_bytes / view.fabric().fastest_link_rate();
         let seconds = bytes_seconds.max(constants.turn_intervals * view.interval());
         Turns { fraction, period_seconds: seconds / fraction }
     }
