@@ -127,14 +127,17 @@ impl Trunks {
         Trunks { paths, ends, port_rates, capacities, links, flow_limits: BTreeMap::new() }
     }
 
-    /// Scales the rates of all ports, and the capacities of all links, by a factor from 0 to 1.
+    /// Scales the rates of all ports, and the capacities of all links, by a factor.
     ///
     /// # Panics
-    /// If the factor is negative or not finite.
+    /// If the factor is negative or not finite, or a rate too high.
     #[must_use]
     pub fn scaled(mut self, factor: f64) -> Trunks {
         for rate in &mut self.port_rates {
-            *rate = Rate::new(rate.get() * factor).expect("a rate times a factor from 0 to 1 is a rate");
+            *rate = Rate::new(rate.get() * factor).expect("a rate times the factor is a rate");
+        }
+        if let Paths::Shortest { link_rates, .. } = &mut self.paths {
+            link_rates.iter_mut().for_each(|rate| *rate *= factor);
         }
         self.capacities.iter_mut().for_each(|capacity| *capacity *= factor);
         self

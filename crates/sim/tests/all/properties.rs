@@ -356,7 +356,7 @@ fn with_one_flow_per_port(mut w: Workload) -> Workload {
 }
 
 /// `w` with sizes multiplied by `bytes` and times by `times`.
-fn scale_workload(w: &Workload, bytes: f64, times: f64) -> Workload {
+pub fn scale_workload(w: &Workload, bytes: f64, times: f64) -> Workload {
     let scale_time = |t: &mut weir_core::units::Time| *t = time(t.get() * times);
     let mut other = w.clone();
     for coflow in &mut other.coflows {

@@ -9,7 +9,6 @@ mod django;
 mod event_loop;
 mod gittins;
 mod incast;
-mod lognormal;
 mod max_min;
 mod network;
 mod ordered;
@@ -153,6 +152,11 @@ impl Policy {
     /// Whether flows of a coflow to different ports stay separate between regions.
     fn separates_receivers(&self) -> bool {
         matches!(self, Policy::Fair | Policy::Mrtf { largest_group_first: true })
+    }
+
+    /// The bytes in the engine for each byte here, and the bytes per second for each byte per second.
+    fn byte_scale(&self) -> f64 {
+        if matches!(self, Policy::Gittins(_)) { gittins::BYTE_SCALE } else { 1.0 }
     }
 }
 

@@ -1,12 +1,18 @@
 //! Gittins (crates/core/src/policy/gittins.rs): coflows by the index of their attained service, with equal rates and backfilling.
 
-use super::lognormal::LogNormal;
-use super::{Flow, Policy, ReferenceSimulator, Variant};
+use super::{Flow, Policy, RATE_TOLERANCE, ReferenceSimulator, Variant};
 use proptest::prelude::*;
 
-/// The first level of attained service above 0, in seconds, and the ratio of two levels.
-const FIRST_LEVEL: f64 = 0.008;
+/// Bytes per second in the engine for each byte per second here, and bytes for each byte. The first level of attained service is
+/// thus the time of 16 kB / 2^21 = 7.6 ms.
+pub(super) const BYTE_SCALE: f64 = 2_097_152.0;
+const FIRST_LEVEL_BYTES: f64 = 16e3 / BYTE_SCALE;
+
+/// The ratio of the end of a level to its start, from the second level on.
 const LEVEL_RATIO: f64 = 1.25;
+
+/// Levels start below this time, in seconds.
+const LAST_START: f64 = 1e7;
 
 /// Attained service this close to a level has reached the level.
 const LEVEL_TOLERANCE: f64 = 1e-6;
@@ -15,19 +21,15 @@ const LEVEL_TOLERANCE: f64 = 1e-6;
 const MIN_WAIT: f64 = 0.02;
 const MIN_WAKEUP_SECONDS: f64 = 1e-6;
 
-/// Beyond the level that this part of sizes exceeds, the index decreases with the inverse of the level.
-const MIN_SURVIVAL: f64 = 1e-9;
+/// Indices are computed again once the new sizes are more than this part of all.
+const UPDATE_GROWTH: f64 = 0.02;
 
 /// What determines the index of a level.
 #[derive(Debug, Clone)]
 pub(super) enum GittinsIndex {
     LeastAttained,
-    /// A lognormal distribution, which counts as `prior` coflows; infinite does not learn. By level: the probability of a size
-    /// above the level, up to the next one, and the mean service between the two.
-    Sizes {
-        levels: Vec<(f64, f64)>,
-        prior: f64,
-    },
+    /// The sizes of earlier coflows, and a prior that counts as this number of coflows.
+    Sizes(f64),
 }
 
 /// The attained service of a coflow, in seconds.
@@ -49,45 +51,57 @@ pub(super) struct GittinsState {
     attained: Vec<Attained>,
     /// By link.
     highest_capacities: Vec<f64>,
-    /// Sizes of the coflows that have completed.
+    /// Sizes of the coflows that have completed, and the number of those that the indices include.
     sizes: Vec<f64>,
+    included: usize,
 }
 
-fn level_start(level: i32) -> f64 {
-    if level == 0 { 0.0 } else { FIRST_LEVEL * LEVEL_RATIO.powi(level - 1) }
+/// A coflow that reaches a level: the probability that it completes there, and its mean service there.
+fn level_outcome(level: i32, prior: f64, sizes: &[f64], first: f64) -> (f64, f64) {
+    let (start, end) = (level_start(level, first), level_start(level + 1, first));
+    // Under P(X > x) = 1 / x, the mean service is the integral of start / x. The first level has the index of its end.
+    let (likely, mean) =
+        if level == 0 { (0.5, 0.5 * end) } else { (1.0 - start / end, start * (end / start).ln()) };
+    let reached: Vec<f64> = sizes.iter().copied().filter(|&size| level == 0 || size > start).collect();
+    let completed = reached.iter().filter(|&&size| size <= end).count() as f64;
+    let service: f64 = reached.iter().map(|size| size.min(end) - start).sum();
+    let count = prior + reached.len() as f64;
+    ((prior * likely + completed) / count, (prior * mean + service) / count)
+}
+
+fn level_start(level: i32, first: f64) -> f64 {
+    if level == 0 { 0.0 } else { first * LEVEL_RATIO.powi(level - 1) }
 }
 
 impl GittinsIndex {
-    fn with_lognormal(sizes: LogNormal, prior: f64) -> GittinsIndex {
-        let starts = (0..).map(|level| (level_start(level), level_start(level + 1)));
-        let likely = starts.take_while(|&(start, _)| sizes.survival(start) > MIN_SURVIVAL);
-        let levels = likely
-            .map(|(start, end)| (sizes.probability_between(start, end), sizes.service_between(start, end)));
-        GittinsIndex::Sizes { levels: levels.collect(), prior }
-    }
-
-    /// Completions per second of service up to the best later level, for coflows on a level.
-    fn index_at_level(&self, level: i32, learned: &[f64]) -> f64 {
-        let GittinsIndex::Sizes { levels, prior } = self else { return -f64::from(level) };
-        let last = levels.len() as i32 - 1;
-        if level > last {
-            return self.index_at_level(last, learned) * level_start(last) / level_start(level);
-        }
-        let (weight, learned) = if prior.is_finite() { (*prior, learned) } else { (1.0, &[][..]) };
-        let (mut completions, mut service, mut best) = (0.0, 0.0, 0.0f64);
-        for (here, (probability, mean_service)) in (0..).zip(levels).skip(level as usize) {
-            let (start, end) = (level_start(here), level_start(here + 1));
-            completions += weight * probability;
-            completions += learned.iter().filter(|&&size| start < size && size <= end).count() as f64;
-            service += weight * mean_service;
-            service += learned.iter().map(|size| size.clamp(start, end) - start).sum::<f64>();
-            best = best.max(completions / service);
-        }
-        best
+    /// By level: completions per second of service from the level to the best later one, of all later ones.
+    fn indices(&self, sizes: &[f64], first: f64) -> Vec<f64> {
+        let levels = (0..).take_while(|&level| level_start(level, first) < LAST_START);
+        let GittinsIndex::Sizes(prior) = *self else {
+            return levels.map(|level| -f64::from(level)).collect();
+        };
+        let outcomes: Vec<(f64, f64)> =
+            levels.map(|level| level_outcome(level, prior, sizes, first)).collect();
+        let index = |level: usize| {
+            let (mut survival, mut completion, mut service, mut best) = (1.0, 0.0, 0.0, 0.0f64);
+            for (completion_here, service_here) in &outcomes[level..] {
+                completion += survival * completion_here;
+                service += survival * service_here;
+                survival *= 1.0 - completion_here;
+                best = best.max(completion / service);
+            }
+            best
+        };
+        (0..outcomes.len()).map(index).collect()
     }
 }
 
 impl ReferenceSimulator<'_> {
+    /// The end of the first level.
+    fn first_level(&self) -> f64 {
+        self.clock.interval.max(FIRST_LEVEL_BYTES)
+    }
+
     pub(super) fn schedule_gittins(&mut self, index: &GittinsIndex, left: &mut [f64]) {
         self.gittins.attained.resize(self.coflows.len(), Attained::default());
         self.learn_sizes();
@@ -98,12 +112,19 @@ impl ReferenceSimulator<'_> {
         let mut order = self.active();
         order.iter().for_each(|&c| self.update_level(c));
         order.retain(|&c| self.coflows[c].live_flows().count() > 0);
-        let mut indices: Vec<f64> = Vec::new();
-        for attained in &self.gittins.attained {
-            indices.push(index.index_at_level(attained.level, &self.gittins.sizes));
+        let GittinsState { sizes, included, .. } = &mut self.gittins;
+        if (sizes.len() - *included) as f64 > UPDATE_GROWTH * sizes.len() as f64 {
+            *included = sizes.len();
         }
+        let indices = index.indices(&self.gittins.sizes[..self.gittins.included], self.first_level());
+        let index_of = |c: usize| indices[self.gittins.attained[c].level as usize];
         // The sort is stable: active coflows are in order of release.
-        order.sort_by(|&a, &b| indices[b].total_cmp(&indices[a]));
+        order.sort_by(|&a, &b| index_of(b).total_cmp(&index_of(a)));
+        let levels =
+            |pair: &[usize]| pair.iter().map(|&c| self.gittins.attained[c].level).collect::<Vec<_>>();
+        let is_tie =
+            |pair: &[usize]| index_of(pair[0]) - index_of(pair[1]) < RATE_TOLERANCE * index_of(pair[0]);
+        self.has_ties |= order.windows(2).any(|pair| levels(pair)[0] != levels(pair)[1] && is_tie(pair));
         let common: Vec<f64> = order.iter().map(|&c| self.assign_equal_rates(c, left)).collect();
         order.iter().for_each(|&c| self.backfill(c, left));
         self.gittins.attained.iter_mut().for_each(|attained| attained.growth = 0.0);
@@ -136,18 +157,18 @@ impl ReferenceSimulator<'_> {
 
     /// Raises the attained service of a coflow, if it can have reached the next level, or its flows have other paths.
     fn update_level(&mut self, c: usize) {
-        let seconds = self.attained_seconds(c);
+        let (seconds, first) = (self.attained_seconds(c), self.first_level());
         let now = self.now;
         let has_moved = std::mem::take(&mut self.coflows[c].has_moved);
         let attained = &mut self.gittins.attained[c];
         attained.bound += attained.growth * (now - attained.bound_at);
         attained.bound_at = now;
-        if !has_moved && attained.bound < level_start(attained.level + 1) * (1.0 - LEVEL_TOLERANCE) {
+        if !has_moved && attained.bound < level_start(attained.level + 1, first) * (1.0 - LEVEL_TOLERANCE) {
             return;
         }
         attained.seconds = attained.seconds.max(seconds);
         attained.bound = attained.seconds;
-        while attained.seconds >= level_start(attained.level + 1) * (1.0 - LEVEL_TOLERANCE) {
+        while attained.seconds >= level_start(attained.level + 1, first) * (1.0 - LEVEL_TOLERANCE) {
             attained.level += 1;
         }
     }
@@ -170,9 +191,9 @@ impl ReferenceSimulator<'_> {
 
     /// The earliest time at which a coflow can reach its next level.
     pub(super) fn next_level_time(&self) -> f64 {
-        let mut next = f64::INFINITY;
+        let (mut next, first) = (f64::INFINITY, self.first_level());
         for attained in self.gittins.attained.iter().filter(|attained| attained.growth > 0.0) {
-            let level = level_start(attained.level + 1);
+            let level = level_start(attained.level + 1, first);
             let seconds = (level - attained.bound) / attained.growth;
             next = next.min(seconds.max(MIN_WAIT * level));
         }
@@ -181,15 +202,9 @@ impl ReferenceSimulator<'_> {
 }
 
 pub(super) fn any_variants() -> impl Strategy<Value = Vec<Variant>> {
-    let prior = prop::sample::select(vec![0.1, 3.0, 100.0, f64::INFINITY]);
-    (0.05f64..4.0, 0.3f64..3.0, prior, prop::bool::weighted(0.25)).prop_map(
-        |(median, sigma, prior, is_las)| {
-            if is_las {
-                return vec![("gittins:index=las".to_owned(), Policy::Gittins(GittinsIndex::LeastAttained))];
-            }
-            let name = format!("gittins:median={median}s:sigma={sigma}:prior={prior}");
-            let index = GittinsIndex::with_lognormal(LogNormal { median, sigma }, prior);
-            vec![(name, Policy::Gittins(index))]
-        },
-    )
+    prop::sample::select(vec![0.01, 0.1, 1.0, 10.0]).prop_map(|prior| {
+        let sizes = Policy::Gittins(GittinsIndex::Sizes(prior));
+        let las = Policy::Gittins(GittinsIndex::LeastAttained);
+        vec![(format!("gittins:prior={prior}"), sizes), ("gittins:index=las".to_owned(), las)]
+    })
 }
