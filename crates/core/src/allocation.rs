@@ -238,6 +238,11 @@ impl Allocation {
         self.kept_flow_count
     }
 
+    /// Drops the own rates of flows that are not scheduled any more.
+    pub(crate) fn retain_flow_rates(&mut self, is_scheduled: impl Fn(Slot, u32) -> bool) {
+        self.flow_rates.retain(|rated| is_scheduled(rated.slot, rated.flow));
+    }
+
     /// Continues the last decision for `seconds` after it was made: the rates of the flows that `is_live` stay.
     pub(crate) fn continue_decision(&mut self, seconds: f64, is_live: impl Fn(Slot, u32) -> bool) {
         for decision in &mut self.decisions {
@@ -245,7 +250,28 @@ impl Allocation {
                 *left -= seconds;
             }
         }
-        self.flow_rates.retain(|rated| is_live(rated.slot, rated.flow));
+        self.retain_flow_rates(is_live);
+    }
+
+    /// Continues the last decision at `now`: flows keep their rates. `rates` are those of the flows with own rates, before the progress
+    /// of the network was updated; common parts included.
+    pub(crate) fn keep_rates(&mut self, rates: &[f64], network: &Network, now: f64) {
+        for (slot, decision) in (0..).zip(&mut self.decisions) {
+            if let CommonRate::CompleteTogether(_) = decision.common {
+                let seconds = network.common_seconds_left(slot, now);
+                decision.common = seconds.map_or(CommonRate::None, CommonRate::CompleteTogether);
+            }
+        }
+        for (own, rate) in self.flow_rates.iter_mut().zip(rates) {
+            // The common part follows the remaining bytes of the flow, which its own rate reduces in addition.
+            own.rate += rate - network.rate(own.slot, own.flow);
+        }
+    }
+
+    /// Removes the common rates of these coflows, whose flows have no own rates, and gives flows of them own rates.
+    pub(crate) fn replace_common_rates(&mut self, slots: &[Slot], rates: Vec<FlowRate>) {
+        slots.iter().for_each(|&slot| self.decisions[slot as usize].common = CommonRate::None);
+        self.flow_rates.extend(rates);
     }
 
     /// Makes room for `slot_count` coflow slots, and forgets the decisions about `slots`, whose flows have no own rates.

@@ -68,8 +68,6 @@ pub struct Engine {
     regions: Option<Vec<u32>>,
     /// Whether an event has occurred since the last schedule.
     has_new_events: bool,
-    /// The time of the last decision.
-    decided_at: f64,
     new_coflows: NewCoflows,
 }
 
@@ -125,7 +123,6 @@ impl Engine {
             capacity_limiters,
             regions,
             has_new_events: false,
-            decided_at: 0.0,
             new_coflows: NewCoflows::default(),
         })
     }
@@ -565,8 +562,8 @@ impl Engine {
 
     /// Continues the last schedule, and lets hosts serve new coflows over the capacity that it leaves.
     fn serve_new_coflows(&mut self, now: f64) {
-        self.network.update_progress(now);
-        self.new_coflows.serve(&mut self.allocation, now - self.decided_at, &self.network, now);
+        let is_limited = self.has_capacity_limits() || self.has_max_rates();
+        self.new_coflows.serve(&mut self.allocation, is_limited, &mut self.network, now);
         self.apply_decision(now);
     }
 
@@ -611,7 +608,6 @@ impl Engine {
 
     /// Applies the decided rates, up to the maximum rates of flows and the limits of links that the policy does not decide over.
     fn apply_decision(&mut self, now: f64) {
-        self.decided_at = now;
         let out = &self.allocation;
         let mut enforced = self.demand_limiter.limit_rates(out, &self.network, now);
         for limiter in &mut self.capacity_limiters {

@@ -55,25 +55,44 @@ impl NewCoflows {
         next
     }
 
-    /// Continues the decision of `seconds` ago, and shares the capacity that it leaves between the flows that hosts serve. O(links of
-    /// all coflows + flows with own rates + flows of the new coflows).
-    pub fn serve(&self, allocation: &mut Allocation, seconds: f64, network: &Network, now: f64) {
+    /// Continues the last schedule, and shares the capacity that it leaves between the flows that hosts serve. `is_limited`: rates in
+    /// force may be below those of the schedule. O(links of all coflows + flows with own rates + flows of the new coflows); O(flows) if
+    /// rates are limited.
+    pub fn serve(&self, allocation: &mut Allocation, is_limited: bool, network: &mut Network, now: f64) {
         let is_served = |seq: u64| seq >= self.first_unscheduled || self.waiting.binary_search(&seq).is_ok();
+        let mut served = network.coflows_since(self.first).to_vec();
+        served.retain(|&slot| is_served(network.coflow(slot).seq));
         let is_scheduled = |slot, flow| {
             network
                 .get(slot)
                 .is_some_and(|coflow| !is_served(coflow.seq) && coflow.flow_state(flow) == FlowState::Live)
         };
-        allocation.continue_decision(seconds, is_scheduled);
-        let mut served = network.coflows_since(self.first).to_vec();
-        served.retain(|&slot| is_served(network.coflow(slot).seq));
+        allocation.retain_flow_rates(is_scheduled);
         allocation.forget_decisions(network.slots(), &served);
+        keep_rates(allocation, is_limited, network, now);
         let mut residuals: Vec<f64> = network.fabric().link_capacities().collect();
         let subtract = |_, link: usize, rate: f64| residuals[link] = (residuals[link] - rate).max(0.0);
         allocation.visit_link_rates(network.active_coflows(), network, now, subtract);
         served.retain(|&slot| self.contains(network.coflow(slot)));
         share_as_tcp(&served, &residuals, network, allocation);
     }
+}
+
+/// Lets all flows of an allocation keep the rates that they have had until now.
+fn keep_rates(allocation: &mut Allocation, is_limited: bool, network: &mut Network, now: f64) {
+    // Rates in proportion to remaining bytes do not continue if limits reduced them flow by flow, or after the estimated end.
+    let has_fixed_rates = |slot: &Slot| is_limited || network.has_spent_estimates(*slot, now);
+    let is_scheduled = |slot: &Slot| allocation.common(*slot) != CommonRate::None;
+    let mut fixed: Vec<Slot> = network.active_coflows().to_vec();
+    fixed.retain(|slot| is_scheduled(slot) && has_fixed_rates(slot));
+    fixed.sort_unstable();
+    let fixed_rates = network.flow_rates(&fixed);
+    allocation.retain_flow_rates(|slot, _| fixed.binary_search(&slot).is_err());
+    let rates = allocation.flow_rates().iter().map(|own| network.rate(own.slot, own.flow));
+    let rates: Vec<f64> = rates.collect();
+    network.update_progress(now);
+    allocation.keep_rates(&rates, network, now);
+    allocation.replace_common_rates(&fixed, fixed_rates);
 }
 
 /// Gives the live flows of coflows max-min fair rates over links with these residual capacities.

@@ -306,9 +306,8 @@ impl Replay<'_> {
     fn queue_event(&mut self, at: f64, event: QueuedEvent) {
         let reaction = match event {
             QueuedEvent::WorkloadEvent(_) => Reaction::AtOnce,
-            QueuedEvent::CoflowRelease(index) | QueuedEvent::DataAvailable(index, _) => {
-                self.timing_of(index).start
-            }
+            QueuedEvent::CoflowRelease(index) => self.timing_of(index).start,
+            QueuedEvent::DataAvailable(index, _) => self.reaction_to_data(index),
         };
         let due = if reaction == Reaction::AtOnce { at } else { self.next_schedule_time(at) };
         self.event_queue.push(Reverse((OrderedF64(due), OrderedF64(at), event)));
@@ -323,6 +322,14 @@ impl Replay<'_> {
     fn timing_of(&self, index: usize) -> Timing {
         let coflow = &self.workload.coflows[index];
         self.engine.timing_of(coflow.service, coflow.application)
+    }
+
+    /// When a flow of a coflow starts whose data becomes available. Its coflow may have been scheduled without it.
+    fn reaction_to_data(&self, index: usize) -> Reaction {
+        match self.timing.hosts_serve_new_coflows() {
+            true => Reaction::AtInterval,
+            false => self.timing_of(index).start,
+        }
     }
 
     /// The first multiple of the interval at or after `time`, up to the slack.
@@ -744,7 +751,7 @@ impl Replay<'_> {
                     self.release_coflow(index, at, now, observer);
                 }
                 QueuedEvent::DataAvailable(index, flow) => {
-                    self.effects.add(self.timing_of(index).start);
+                    self.effects.add(self.reaction_to_data(index));
                     self.make_data_available(index, flow, at, now, observer);
                 }
                 QueuedEvent::WorkloadEvent(position) => {

@@ -865,9 +865,14 @@ impl Coflow {
         }
     }
 
+    /// Whether the remaining share is so low that divisions by it lose precision ([`CommonRateKind::EstimatedRates`]).
+    pub(super) fn has_low_share(&self, now: f64) -> bool {
+        self.common_rate_kind == CommonRateKind::EstimatedRates && self.remaining_share(now) < LOW_SHARE
+    }
+
     /// Restarts the level at 0 if the remaining share is so low that divisions by it lose precision.
     pub(super) fn restart_low_share(&mut self, now: f64) {
-        if self.remaining_share(now) < LOW_SHARE {
+        if self.has_low_share(now) {
             self.restart_level(now);
         }
     }

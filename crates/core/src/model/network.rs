@@ -657,6 +657,14 @@ impl Network {
         next.min(self.next_own_completion)
     }
 
+    /// The rates above 0 of the live flows of these coflows. O(flows).
+    pub(crate) fn flow_rates(&self, slots: &[Slot]) -> Vec<FlowRate> {
+        let flows =
+            slots.iter().flat_map(|&slot| self.coflow(slot).live_flows().map(move |flow| (slot, flow)));
+        let rates = flows.map(|(slot, flow)| FlowRate { slot, flow, rate: self.rate(slot, flow) });
+        rates.filter(|rated| rated.rate > 0.0).collect()
+    }
+
     /// Number of coflows that were released so far; the next one has it as its number.
     pub(crate) fn released_count(&self) -> u64 {
         self.released_count
@@ -671,6 +679,19 @@ impl Network {
     /// Whether flows of a coflow have own rates.
     pub(crate) fn has_own_rates(&self, slot: Slot) -> bool {
         self.own_rate_counts.get(slot as usize).is_some_and(|&count| count > 0)
+    }
+
+    /// The time in seconds until the live flows of a coflow have sent their remaining bytes at their common rates; none without common
+    /// rates. Not with equal rates.
+    pub(crate) fn common_seconds_left(&self, slot: Slot, now: f64) -> Option<f64> {
+        let coflow = self.get(slot)?;
+        let rate = coflow.rate_per_base();
+        (rate != 0.0).then(|| coflow.remaining_share(now) / rate)
+    }
+
+    /// Whether the live flows of a coflow have sent nearly all bytes, or more, of their estimated sizes at their common rates.
+    pub(crate) fn has_spent_estimates(&self, slot: Slot, now: f64) -> bool {
+        self.coflow(slot).has_low_share(now)
     }
 
     /// The time of the next completion of a flow of one coflow. O(flows).

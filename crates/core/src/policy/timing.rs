@@ -16,8 +16,8 @@ pub enum Reaction {
 /// When a policy reacts to events. Changes of links are always known at once.
 ///
 /// If flows start at once but completions wait, hosts serve the coflows that the coordinator has not scheduled yet: they share the
-/// capacity that its last schedule leaves, as TCP does, and their completions take effect at once. Other flows keep their rates. See
-/// `new_coflows.rs`.
+/// capacity that its last schedule leaves, as TCP does, and their completions take effect at once. Other flows keep their rates. A flow
+/// whose data becomes available after the release of its coflow waits for the coordinator. See `new_coflows.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     /// A flow starts: its coflow is released, or its data becomes available.
