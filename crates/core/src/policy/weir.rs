@@ -33,15 +33,15 @@
 //! 6. *Between two schedules*, hosts serve new coflows of at most 64 flows over the capacity that the schedule leaves; see
 //!    [`Timing`] and `new_coflows.rs`.
 //!
-//! Times follow from the network. The first level of attained service is an interval δ long, but at least the time of 16 kB on the fastest
-//! link: about what TCP sends at once. Each later level ends at 1.25 times its start.
+//! Times follow from the network. The first level of attained service is an interval δ long, but at least the time of 16 kB on the
+//! fastest link: about what TCP sends at once. Each later level ends at 1.25 times its start.
 //!
 //! # Starvation
 //!
 //! Under steps 1 to 6 alone, small coflows that continue to arrive can delay a large coflow without limit. So a fraction φ (`turns`) of
 //! each period P is a *turn* in which coflows are served in the order of release, flow by flow, each flow with the residual capacity of
-//! its links. A turn takes 4 δ, but at least the time of 2.5 MB on the fastest link. With 8 ms, P is 3.2 s; with δ = 0, 2 s at 1 Gbit/s and
-//! 20 ms at 100 Gbit/s.
+//! its links. A turn takes 4 δ, but at least the time of 2.5 MB on the fastest link. With 8 ms, P is 3.2 s; with δ = 0, it is 2 s at
+//! 1 Gbit/s and 20 ms at 100 Gbit/s.
 //!
 //! Let W(l) be the bytes that remain on link l, when coflow c is released, of c and of the coflows that were released before c; let C(l)
 //! be the capacity of l. Then every flow f of c completes, after its data exists, within
@@ -54,8 +54,8 @@
 //! links. Therefore, while f is live, one of its links is full of bytes of c or of earlier coflows. Link l is full of such bytes for at
 //! most W(l) / C(l) seconds of turns, since W(l) does not grow. So f is live for at most the sum of these times in turns, and each period
 //! contains φ P of turns. The rest of a period adds at most P. ∎ The bound does not depend on coflows that are released after c.
-//! An interval δ shortens turns by up to δ, a quarter, so φ becomes at least 3/4 φ; it also adds up to δ for each completion that leaves
-//! a link idle until the next schedule. The bound does not cover flows whose data or capacity disappears.
+//! An interval δ shortens turns by up to δ, a quarter, so φ becomes at least 3/4 φ. It also adds up to δ for each completion that
+//! leaves a link idle until the next schedule. The bound does not cover flows whose data or capacity disappears.
 //!
 //! The cost on the public trace: the mean time is 22.35 s without turns, 22.39 s with φ = 0.01, 22.64 s with 0.02 and 23.13 s with
 //! 0.05 (`weir compare TRACE --policies weir:turns=0,weir:turns=0.01,weir:turns=0.02,weir:turns=0.05`).
