@@ -80,12 +80,15 @@ impl NewCoflows {
 
 /// Lets all flows of an allocation keep the rates that they have had until now.
 fn keep_rates(allocation: &mut Allocation, is_limited: bool, network: &mut Network, now: f64) {
-    // Rates in proportion to remaining bytes do not continue if limits reduced them flow by flow, or after the estimated end.
+    // Rates in proportion to remaining bytes do not continue if limits reduced them flow by flow, or once flows have sent their estimates.
     let has_fixed_rates = |slot: &Slot| is_limited || network.has_spent_estimates(*slot, now);
-    let is_scheduled = |slot: &Slot| allocation.common(*slot) != CommonRate::None;
-    let mut fixed: Vec<Slot> = network.active_coflows().to_vec();
-    fixed.retain(|slot| is_scheduled(slot) && has_fixed_rates(slot));
+    let mut fixed: Vec<Slot> = network.active_coflows().iter().copied().filter(has_fixed_rates).collect();
+    let outgrown =
+        allocation.flow_rates().iter().filter(|own| network.has_outgrown_estimate(own.slot, own.flow, now));
+    fixed.extend(outgrown.map(|own| own.slot));
+    fixed.retain(|&slot| allocation.common(slot) != CommonRate::None);
     fixed.sort_unstable();
+    fixed.dedup();
     let fixed_rates = network.flow_rates(&fixed);
     allocation.retain_flow_rates(|slot, _| fixed.binary_search(&slot).is_err());
     let rates = allocation.flow_rates().iter().map(|own| network.rate(own.slot, own.flow));

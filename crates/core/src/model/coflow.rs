@@ -89,7 +89,7 @@ pub(super) struct Flow {
 
 impl Flow {
     /// The estimated size ([`CommonRateKind::EstimatedRates`]).
-    fn estimate(&self) -> f64 {
+    pub(super) fn estimate(&self) -> f64 {
         self.sent_before_level + self.base
     }
 

@@ -694,6 +694,13 @@ impl Network {
         self.coflow(slot).has_low_share(now)
     }
 
+    /// Whether a live flow has sent its estimated size. False if sizes are not estimated.
+    pub(crate) fn has_outgrown_estimate(&self, slot: Slot, flow: u32, now: f64) -> bool {
+        let coflow = self.coflow(slot);
+        coflow.common_rate_kind == CommonRateKind::EstimatedRates
+            && coflow.flows[flow as usize].estimate() <= self.sent_bytes(slot, flow, now)
+    }
+
     /// The time of the next completion of a flow of one coflow. O(flows).
     pub(crate) fn next_completion_of(&mut self, slot: Slot) -> f64 {
         let next = self.coflow_mut(slot).next_completion();
