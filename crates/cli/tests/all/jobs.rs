@@ -167,3 +167,39 @@ fn jobs_refuse_a_second_network_and_a_second_file() {
     );
     assert!(ran.stdout.contains("\"mean_job_slowdown\": null"), "{}", ran.stdout);
 }
+
+/// The slowdowns of two periodic jobs that share an uplink, the second one after `offset_ms`. Each computes for 100 ms and sends for
+/// 100 ms alone, in 20 rounds.
+fn periodic_job_slowdowns(offset_ms: u32, interval: &str, policy: &str) -> [f64; 2] {
+    let dir = TestDir::new();
+    dir.write(
+        "jobs.toml",
+        &format!(
+            "weir-jobs = 1\nfabric = {{ kind = \"leaf-spine\", spines = 1, leaves = 2, hosts = 2, rate = \"100Gbit\", \
+             oversubscription = 2.0 }}\n\
+             [workload.train]\nrounds = 20\nstages = [{{ compute = \"100ms\", bytes = \"1250MB\" }}]\n\
+             [[job]]\nname = \"a\"\nworkload = \"train\"\nservers = [\"h0\", \"h2\"]\n\
+             [[job]]\nname = \"b\"\nstart = \"{offset_ms}ms\"\nworkload = \"train\"\nservers = [\"h1\", \"h3\"]\n"
+        ),
+    );
+    let line =
+        format!("compare jobs.toml --policies {policy} --quiet --interval {interval} --per-job jobs.csv");
+    dir.stdout_of(&line);
+    numbers(&dir.read("jobs.csv"), 6).try_into().unwrap()
+}
+
+#[test]
+fn weir_keeps_periodic_jobs_apart() {
+    // Half a period apart, each job sends while the other one computes.
+    let apart = periodic_job_slowdowns(100, "0", "weir");
+    assert!(apart.iter().all(|slowdown| (slowdown - 1.0).abs() < 5e-3), "{apart:?}");
+    for (offset, interval) in [(100, "8ms"), (0, "0")] {
+        let (weir, varys) = (
+            periodic_job_slowdowns(offset, interval, "weir"),
+            periodic_job_slowdowns(offset, interval, "varys"),
+        );
+        for job in 0..2 {
+            assert!(weir[job] <= 1.04 * varys[job], "after {offset} ms, {interval}: {weir:?} and {varys:?}");
+        }
+    }
+}

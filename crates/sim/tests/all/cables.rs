@@ -9,7 +9,7 @@ use crate::link_use::check_link_use;
 use crate::reference_simulator::{Epoch, TestNetwork};
 use proptest::prelude::*;
 use weir_core::model::topology::{CableChange, CableEvent};
-use weir_core::model::{LinkId, NodeId, Routes, Topology, Trunks, Workload};
+use weir_core::model::{LinkId, NodeId, Routes, Topology, TopologyTemplate, Trunks, Workload};
 use weir_core::policy;
 use weir_core::units::Rate;
 use weir_sim::lower_bound::LowerBounds;
@@ -74,9 +74,12 @@ fn flow_continues_on_another_path_when_a_cable_fails() {
 
 #[test]
 fn gittins_keeps_the_attained_service_of_a_coflow_on_another_path() {
-    let topology = leaf_spine(2, 2, 2, 1.0);
+    // The first level is 16 kB, so the second coflow leaves it 16 ms after its start.
+    let rate = Rate::new(1e6).unwrap();
+    let shape = TopologyTemplate::LeafSpine { spines: 2, leaves: 2, hosts: 2, rate, oversubscription: 1.0 };
+    let topology = shape.build().unwrap();
     // The second coflow has less attained service, and goes first, also after the path of the first one has failed.
-    let all = workload(4, vec![coflow(1, 0.0, &[(0, 2, 10.0)]), coflow(2, 4.0, &[(0, 3, 2.0)])]);
+    let all = workload(4, vec![coflow(1, 0.0, &[(0, 2, 10e6)]), coflow(2, 4.0, &[(0, 3, 2e6)])]);
     let uplink = first_path(&topology, 0, 2)[1];
     let failure = [event(4.5, uplink, CableChange::Down)];
     for policy in ["gittins", "gittins:index=las"] {

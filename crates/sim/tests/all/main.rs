@@ -10,6 +10,7 @@ mod explanations;
 mod incast;
 mod jobs;
 mod link_use;
+mod new_coflows;
 mod own_policies;
 mod papers;
 #[path = "../../benches/naive/ports.rs"]
@@ -26,6 +27,7 @@ mod service_demands;
 mod service_events;
 mod service_guarantees;
 mod service_ports;
+mod single_flows;
 mod small_workloads;
 mod spare_capacity;
 mod stall;

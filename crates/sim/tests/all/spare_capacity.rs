@@ -40,7 +40,7 @@ fn variants() -> Vec<String> {
 
 /// Values that a parameter may have instead of its default: the words of its description, and other numbers.
 fn other_values(default: &str, description: &str) -> impl Iterator<Item = String> {
-    let words = description.split('`').skip(1).step_by(2).chain(["on", "off", "3/1", "2.3/1.1"]);
+    let words = description.split('`').skip(1).step_by(2).chain(["on", "off", "3/1", "2.3/1.1", "300ms"]);
     let digits = default.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(default.len());
     let (number, unit) = default.split_at(digits);
     let less = number.parse().into_iter().flat_map(|n: f64| [n / 2.0, (n / 2.0).floor(), 0.9 * n, 2.0 * n]);
