@@ -4,8 +4,7 @@
 //! [`Timing`](crate::policy::Timing). The hosts know the rates of the last schedule. All live flows that they serve share the capacity
 //! which these rates leave, as under TCP. A coflow is new until the second schedule after its release; from the first one on, the hosts
 //! serve it only if that schedule gave it no rates. Otherwise, coflows that need less than an interval would wait for one another at a
-//! rate of one for each interval and link. Coflows of many flows wait for the coordinator: an interval is short next to the time that
-//! they take.
+//! rate of one for each interval and link. Coflows of many flows wait for the coordinator: they take far longer than an interval.
 
 use crate::allocation::{Allocation, CommonRate, Rule};
 use crate::model::{Coflow, FlowState, Network, Slot};

@@ -28,7 +28,7 @@ const MEMORY: f64 = 4096.0;
 /// The growth of the number of sizes after which the indices are computed again.
 const UPDATE_GROWTH: f64 = 0.02;
 
-/// What is known about a level of attained service.
+/// A level of attained service, and the coflows that reached it.
 #[derive(Debug, Clone, Copy)]
 struct Level {
     /// In seconds.
@@ -40,7 +40,7 @@ struct Level {
     completed: f64,
     /// The service of these coflows inside, in seconds.
     service: f64,
-    /// What is expected without these coflows.
+    /// The expectation without these coflows.
     prior: Stretch,
     /// The inverse of the index: the expected service for a completion, in seconds.
     seconds: f64,

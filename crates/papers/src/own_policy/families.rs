@@ -91,7 +91,7 @@ impl<'a> Family<'a> {
         Family { goals, ..self }
     }
 
-    fn of_jobs(self) -> Family<'a> {
+    fn timed_by_job(self) -> Family<'a> {
         Family { timed: Timed::Jobs, ..self }
     }
 

@@ -12,7 +12,7 @@ use crate::markdown;
 /// A goal for the mean of `weir`.
 #[derive(Debug, Clone, Copy)]
 pub struct Goal {
-    /// What it is compared with.
+    /// The other side of the comparison.
     pub against: Yardstick,
     /// The maximum of the mean ratio over all workloads.
     pub max_mean: f64,

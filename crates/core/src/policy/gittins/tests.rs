@@ -3,7 +3,7 @@ use crate::engine::Engine;
 use crate::model::{CompletedFlow, PortSide};
 use crate::policy::test_engine::{self, fast_engine as engine};
 
-/// Ports have 1 GB/s, so that the first level is short next to the seconds of these tests.
+/// Ports have 1 GB/s, so that the first level ends long before the seconds of these tests.
 const GB: f64 = 1e9;
 
 /// Releases a coflow of flows (src, dst, GB).

@@ -7,7 +7,7 @@ use crate::model::{CoflowSpec, CompletedFlow, FlowSpec};
 use crate::policy::test_engine::{self, fast_engine as engine};
 use crate::units::{Bytes, Time};
 
-/// Ports have 1 GB/s, so that levels and turns are short next to the seconds of these tests.
+/// Ports have 1 GB/s, so that levels and turns end long before the seconds of these tests.
 const GB: f64 = 1e9;
 
 /// Releases a coflow of flows (src, dst, GB).
@@ -176,7 +176,7 @@ fn pilots_start_at_twice_the_median_of_earlier_coflows() {
     let mut engine = engine("weir:turns=0", 7);
     let pilot_rates = |engine: &mut Engine, slot: Slot, now: f64| {
         let rates = rates(engine, slot, now);
-        rates.iter().any(|&rate| rate == 0.0)
+        rates.contains(&0.0)
     };
     let wide = release(&mut engine, 1, &shuffle(0..2, 2..7, 90.0), 0.0);
     assert!(!pilot_rates(&mut engine, wide, 0.0), "no coflow has completed");

@@ -58,7 +58,7 @@ pub fn families<'a>() -> Vec<Family<'a>> {
         family.with_goals(no_worse_than_saath())
     };
     let [deadlines, jobs, others @ ..] = kinds.map(build);
-    [deadlines, jobs.of_jobs()].into_iter().chain(others).collect()
+    [deadlines, jobs.timed_by_job()].into_iter().chain(others).collect()
 }
 
 fn set_deadlines(workload: &mut Workload, random: &mut Random) {

@@ -98,7 +98,7 @@ fn periodic_jobs<'a>(place: &str, hosts: &str, interval: f64, build: BuildSetup)
         describe_interval(interval)
     );
     Family::generated(name, description, move |seed| build(seed, interval))
-        .of_jobs()
+        .timed_by_job()
         .with_goals(vec![Goal::over("varys", GOAL)])
 }
 
@@ -114,7 +114,7 @@ fn shifted_jobs<'a>(interval: f64) -> Family<'a> {
         Ok(fast_ports_case(job_coflows(&shifted(&mut Random::new(seed)), ROUNDS), interval))
     });
     let goal = Goal { max_each: Some(GOAL), ..Goal::over("varys", GOAL) };
-    family.of_jobs().with_goals(vec![goal])
+    family.timed_by_job().with_goals(vec![goal])
 }
 
 fn shifted(random: &mut Random) -> Vec<PeriodicJob> {
