@@ -149,8 +149,8 @@ const GOALS_HEAD: &str = "## Goals\n\nThe mean completion time of `weir` divided
 fn conditions(options: &Options) -> String {
     let seeds = options.seeds();
     format!(
-        "`weir` orders coflows by their estimated remaining time. It knows no sizes: completed flows of a coflow estimate those of its \
-         other flows. `crates/core/src/policy/weir.rs` describes and bounds it. The other policies:\n\n\
+        "## Conditions\n\n`weir` orders coflows by their estimated remaining time. It knows no sizes: completed flows of a coflow estimate \
+         those of its other flows, and earlier coflows those of a coflow without completed flows. `crates/core/src/policy/weir.rs` describes and bounds it. The other policies:\n\n\
          - `varys` and `sincronia` know all sizes. Without deadlines, `varys` gives the same schedules as `srtf`: shortest remaining time \
          first.\n\
          - `philae`, `gittins`, `saath`, `aalo` and `fair` (TCP) know none. `philae` serves coflows of at most seven flows first in, first \
