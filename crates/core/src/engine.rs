@@ -68,7 +68,8 @@ pub struct Engine {
     regions: Option<Vec<u32>>,
     /// Whether an event has occurred since the last schedule.
     has_new_events: bool,
-    new_coflows: NewCoflows,
+    /// The coflows that hosts serve between two schedules, if the policy leaves new coflows to them.
+    new_coflows: Option<NewCoflows>,
 }
 
 impl Engine {
@@ -115,7 +116,7 @@ impl Engine {
             }
         };
         let network = Network::new(fabric, trunks, sharing);
-        Ok(Engine {
+        let mut engine = Engine {
             network,
             root,
             allocation: Allocation::default(),
@@ -123,8 +124,10 @@ impl Engine {
             capacity_limiters,
             regions,
             has_new_events: false,
-            new_coflows: NewCoflows::default(),
-        })
+            new_coflows: None,
+        };
+        engine.new_coflows = engine.timing().hosts_serve_new_coflows().then(NewCoflows::default);
+        Ok(engine)
     }
 
     /// Tells policies the minimum time between schedules, in seconds; 0 without this call: a schedule at every change. To be called
@@ -531,40 +534,37 @@ impl Engine {
     pub fn schedule(&mut self, now: f64) -> Result<(), PolicyError> {
         self.has_new_events = false;
         self.decide(DecidedBy::Coordinator, now);
-        if self.timing().hosts_serve_new_coflows() {
-            self.new_coflows.on_schedule(&self.allocation, &self.network);
+        if let Some(new_coflows) = &mut self.new_coflows {
+            new_coflows.on_schedule(&self.allocation, &self.network);
         }
         self.check_policy()
     }
 
-    /// Reassigns capacity between two schedules, as hosts and switches do at once; see [`Policy::reassign`].
+    /// Reassigns capacity between two schedules, as hosts and switches do at once; see [`Policy::reassign`]. If the policy leaves only new
+    /// coflows to hosts, the last schedule continues, and hosts serve these over the capacity that it leaves; see [`Timing`].
     ///
     /// # Errors
     /// As [`Engine::schedule`].
     pub fn reassign(&mut self, now: f64) -> Result<(), PolicyError> {
-        if self.timing().hosts_serve_new_coflows() {
-            self.serve_new_coflows(now);
-        } else {
-            self.decide(DecidedBy::Hosts, now);
+        match &self.new_coflows {
+            Some(new_coflows) => {
+                let is_limited = self.has_capacity_limits() || self.has_max_rates();
+                new_coflows.serve(&mut self.allocation, is_limited, &mut self.network, now);
+                self.apply_decision(now);
+            }
+            None => self.decide(DecidedBy::Hosts, now),
         }
         self.check_policy()
     }
 
     /// Whether the completions of a coflow's flows take effect at once because it is new; see [`Timing`].
     pub fn is_new(&self, slot: Slot) -> bool {
-        self.new_coflows.contains(self.network.coflow(slot))
+        self.new_coflows.as_ref().is_some_and(|new| new.contains(self.network.coflow(slot)))
     }
 
-    /// The time at which the next flow of such a coflow completes.
+    /// The time at which the next flow of such a coflow completes; infinite if there is none.
     pub fn next_new_completion(&mut self) -> f64 {
-        self.new_coflows.next_completion(&mut self.network)
-    }
-
-    /// Continues the last schedule, and lets hosts serve new coflows over the capacity that it leaves.
-    fn serve_new_coflows(&mut self, now: f64) {
-        let is_limited = self.has_capacity_limits() || self.has_max_rates();
-        self.new_coflows.serve(&mut self.allocation, is_limited, &mut self.network, now);
-        self.apply_decision(now);
+        self.new_coflows.as_ref().map_or(f64::INFINITY, |new| new.next_completion(&mut self.network))
     }
 
     /// Returns the first invalid decision of a policy that is checked.

@@ -3,7 +3,7 @@
 //!
 //! Policies order coflows by *levels* of attained service, so that coflows with nearly equal service do not take turns at each schedule.
 
-use crate::model::{Knowledge, View};
+use crate::model::{Knowledge, Slot, View};
 
 /// The bytes of the first level on the fastest link, unless the interval is longer: about the ten packets that TCP sends at once
 /// (RFC 6928). Nothing is decided inside a level, so these bytes are sent in the order of release.
@@ -80,6 +80,33 @@ impl AttainedService {
         // The attained service cannot grow faster than by one second a second.
         let time = (self.next_level_seconds - seconds) / growth.min(1.0);
         time.max(levels.min_wait * self.next_level_seconds)
+    }
+}
+
+/// The bytes that each link has carried for one coflow, in memory that is used again.
+#[derive(Debug, Default)]
+pub(super) struct CarriedBytes {
+    by_link: Vec<f64>,
+}
+
+impl CarriedBytes {
+    /// The attained service of a coflow in seconds, on links with these capacities in bytes per second. Links without capacity do not
+    /// count. O(links of all flows).
+    pub fn attained_seconds<K: Knowledge>(
+        &mut self,
+        slot: Slot,
+        capacities: impl Iterator<Item = f64>,
+        view: &View<'_, K>,
+    ) -> f64 {
+        let (coflow, fabric) = (view.coflow(slot), view.fabric());
+        self.by_link.clear();
+        self.by_link.resize(fabric.links(), 0.0);
+        for flow in 0..coflow.width() as u32 {
+            let bytes = view.sent_bytes(slot, flow);
+            coflow.flow_links(flow, fabric.ports()).for_each(|link| self.by_link[link] += bytes);
+        }
+        let seconds = self.by_link.iter().zip(capacities).map(|(bytes, rate)| bytes / rate);
+        seconds.filter(|seconds| seconds.is_finite()).fold(0.0, f64::max)
     }
 }
 

@@ -39,7 +39,7 @@
 //!   coflows have similar sizes.
 //! - A coflow of much attained service can wait without limit while small coflows continue to arrive.
 
-use super::attained_service::{AttainedService, FIRST_LEVEL_BYTES, LEVEL_GROWTH, Levels};
+use super::attained_service::{AttainedService, CarriedBytes, FIRST_LEVEL_BYTES, LEVEL_GROWTH, Levels};
 use super::coflow_order::{SortedCoflows, assign_equal_rates};
 use super::index_table::IndexTable;
 use super::interface::MIN_WAKEUP_SECONDS;
@@ -77,8 +77,8 @@ pub struct Gittins {
     residual: ResidualCapacity,
     /// By slot: total of the own rates of flows, in bytes per second.
     own_rates: Vec<f64>,
-    /// By link: bytes carried for one coflow, and the highest capacity so far.
-    carried_bytes: Vec<f64>,
+    carried: CarriedBytes,
+    /// By link: the highest capacity so far.
     capacities: Vec<f64>,
 }
 
@@ -102,15 +102,7 @@ impl Gittins {
 
     /// Computes the attained service of a coflow. O(links of all flows).
     fn compute_attained(&mut self, slot: Slot, view: &View<'_, SizesUnknown>) {
-        let (coflow, fabric) = (view.coflow(slot), view.fabric());
-        self.carried_bytes.clear();
-        self.carried_bytes.resize(fabric.links(), 0.0);
-        for flow in 0..coflow.width() as u32 {
-            let bytes = view.sent_bytes(slot, flow);
-            coflow.flow_links(flow, fabric.ports()).for_each(|link| self.carried_bytes[link] += bytes);
-        }
-        let seconds = self.carried_bytes.iter().zip(&self.capacities).map(|(bytes, rate)| bytes / rate);
-        let seconds = seconds.filter(|seconds| seconds.is_finite()).fold(0.0, f64::max);
+        let seconds = self.carried.attained_seconds(slot, self.capacities.iter().copied(), view);
         let state = &mut self.states[slot as usize];
         state.attained.raise(seconds, Gittins::levels(view));
         state.bound_seconds = state.attained.seconds();

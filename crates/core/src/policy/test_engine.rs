@@ -10,9 +10,13 @@ pub(super) fn engine(policy: &str, ports: u32) -> Engine {
     engine_at_rate(policy, ports, 1.0)
 }
 
+/// The unit of tests of policies whose levels follow from the rates of links: on ports of 1 GB/s, levels and turns end long before the
+/// seconds of these tests.
+pub(super) const GB: f64 = 1e9;
+
 /// Ports of 1 GB/s without coflows.
 pub(super) fn fast_engine(policy: &str, ports: u32) -> Engine {
-    engine_at_rate(policy, ports, 1e9)
+    engine_at_rate(policy, ports, GB)
 }
 
 fn engine_at_rate(policy: &str, ports: u32, rate: f64) -> Engine {
@@ -25,6 +29,17 @@ pub(super) fn release(engine: &mut Engine, id: u64, flows: &[(u32, u32, f64)], n
     let flow = |&(src, dst, bytes): &(u32, u32, f64)| FlowSpec::new(src, dst, Bytes::new(bytes).unwrap());
     let spec = CoflowSpec::new(id, Time::new(now).unwrap(), flows.iter().map(flow).collect());
     engine.release_coflow(&spec, id as usize, now, &mut Vec::new())
+}
+
+/// Releases a coflow of flows (src, dst, GB).
+pub(super) fn release_gb(engine: &mut Engine, id: u64, flows: &[(u32, u32, f64)], now: f64) -> Slot {
+    let flows: Vec<_> = flows.iter().map(|&(src, dst, size)| (src, dst, size * GB)).collect();
+    release(engine, id, &flows, now)
+}
+
+/// The rates of a coflow's flows, in GB/s.
+pub(super) fn rates_gb(engine: &Engine, slot: Slot) -> Vec<f64> {
+    rates(engine, slot).into_iter().map(|rate| rate / GB).collect()
 }
 
 /// The rates of a coflow's flows.

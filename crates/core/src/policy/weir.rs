@@ -103,7 +103,7 @@ mod prior;
 mod sizes;
 mod turns;
 
-use super::attained_service::{AttainedService, Levels};
+use super::attained_service::{AttainedService, CarriedBytes, Levels};
 use super::coflow_order::{SortedCoflows, assign_madd_or_backfill};
 use super::interface::MIN_WAKEUP_SECONDS;
 use super::{Event, Params, ParamsError, Policy, Reaction, Timing};
@@ -237,8 +237,7 @@ pub struct Weir {
     capacity_changed: bool,
     /// By slot: total of the own rates of flows, in bytes per second.
     own_rates: Vec<f64>,
-    /// By link: bytes carried for one coflow.
-    carried_bytes: Vec<f64>,
+    carried: CarriedBytes,
     /// Sizes of earlier coflows, if they are used.
     priors: Option<Priors>,
     /// By receiver of one coflow: the bytes that the last flow has sent, and its estimated size.
@@ -265,7 +264,7 @@ impl Weir {
             pilot_rates: pilots::PilotRates::default(),
             capacity_changed: false,
             own_rates: Vec::new(),
-            carried_bytes: Vec::new(),
+            carried: CarriedBytes::default(),
             priors: None,
             last_sizes: Vec::new(),
         }
@@ -340,20 +339,6 @@ impl Weir {
             state.attained.raise(attained_seconds(slot, view), levels(&self.constants, view));
             self.sizes.add_passed(state.width, from, state.attained.level());
         }
-    }
-
-    /// The attained service of a completed coflow. O(links of all flows).
-    fn size_seconds(&mut self, slot: Slot, view: &View<'_, SizesEstimated>) -> f64 {
-        let (coflow, fabric) = (view.coflow(slot), view.fabric());
-        self.carried_bytes.clear();
-        self.carried_bytes.resize(fabric.links(), 0.0);
-        for flow in 0..coflow.width() as u32 {
-            let bytes = view.sent_bytes(slot, flow);
-            coflow.flow_links(flow, fabric.ports()).for_each(|link| self.carried_bytes[link] += bytes);
-        }
-        let seconds =
-            self.carried_bytes.iter().zip(fabric.link_capacities()).map(|(bytes, rate)| bytes / rate);
-        seconds.filter(|seconds| seconds.is_finite()).fold(0.0, f64::max)
     }
 
     /// Steps 3 and 4 for one coflow.
@@ -440,7 +425,8 @@ impl Policy for Weir {
                     priors.learn(coflow.application, &state.samples.summarize());
                 }
                 if is_complete {
-                    let seconds = self.size_seconds(slot, view);
+                    let capacities = view.fabric().link_capacities();
+                    let seconds = self.carried.attained_seconds(slot, capacities, view);
                     self.sizes.learn(state.width, state.attained.level(), seconds);
                 }
             }

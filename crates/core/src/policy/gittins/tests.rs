@@ -1,21 +1,7 @@
 use super::*;
 use crate::engine::Engine;
 use crate::model::{CompletedFlow, PortSide};
-use crate::policy::test_engine::{self, fast_engine as engine};
-
-/// Ports have 1 GB/s, so that the first level ends long before the seconds of these tests.
-const GB: f64 = 1e9;
-
-/// Releases a coflow of flows (src, dst, GB).
-fn release(engine: &mut Engine, id: u64, flows: &[(u32, u32, f64)], now: f64) -> Slot {
-    let flows: Vec<_> = flows.iter().map(|&(src, dst, size)| (src, dst, size * GB)).collect();
-    test_engine::release(engine, id, &flows, now)
-}
-
-/// The rates of a coflow's flows, in GB/s.
-fn rates(engine: &Engine, slot: Slot) -> Vec<f64> {
-    test_engine::rates(engine, slot).into_iter().map(|rate| rate / GB).collect()
-}
+use crate::policy::test_engine::{fast_engine as engine, rates_gb as rates, release_gb as release};
 
 /// Completes flows and coflows until `now`, and schedules.
 fn run_until(engine: &mut Engine, now: f64) {

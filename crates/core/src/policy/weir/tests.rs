@@ -4,17 +4,8 @@ use super::estimate::{ReceiverEstimates, Samples, expected_size};
 use super::*;
 use crate::engine::Engine;
 use crate::model::{CoflowSpec, CompletedFlow, FlowSpec};
-use crate::policy::test_engine::{self, fast_engine as engine};
+use crate::policy::test_engine::{GB, fast_engine as engine, rates_gb, release_gb as release};
 use crate::units::{Bytes, Time};
-
-/// Ports have 1 GB/s, so that levels and turns end long before the seconds of these tests.
-const GB: f64 = 1e9;
-
-/// Releases a coflow of flows (src, dst, GB).
-fn release(engine: &mut Engine, id: u64, flows: &[(u32, u32, f64)], now: f64) -> Slot {
-    let flows: Vec<_> = flows.iter().map(|&(src, dst, size)| (src, dst, size * GB)).collect();
-    test_engine::release(engine, id, &flows, now)
-}
 
 /// Completed flows as (receiver, size).
 fn samples(receivers: usize, sizes: &[(usize, f64)]) -> Samples {
@@ -31,7 +22,7 @@ fn assert_near(found: f64, expected: f64) {
 fn rates(engine: &mut Engine, slot: Slot, now: f64) -> Vec<f64> {
     engine.schedule(now).unwrap();
     engine.next_wakeup(now).unwrap();
-    test_engine::rates(engine, slot).into_iter().map(|rate| rate / GB).collect()
+    rates_gb(engine, slot)
 }
 
 /// Runs until `end` or until `slot` completes, with a coflow of `arrival` GB from port 0 to port 1 at every second. Returns the

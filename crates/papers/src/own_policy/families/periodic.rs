@@ -81,7 +81,7 @@ pub fn families<'a>() -> Vec<Family<'a>> {
         periodic_jobs("one switch", hosts, interval, switch_case)
     });
     let leaves = [0.0, 8e-3].map(|interval| {
-        let hosts = "Two leaves and one spine with 2:1; each job has two hosts of its own on both leaves, so jobs share links between \
+        let hosts = "Two leaves and one spine with 2:1; each job has two separate hosts on both leaves, so jobs share links between \
                      switches only.";
         periodic_jobs("two leaves", hosts, interval, leaves_case)
     });
