@@ -562,7 +562,7 @@ impl Engine {
         self.new_coflows.as_ref().is_some_and(|new| new.contains(self.network.coflow(slot)))
     }
 
-    /// The time at which the next flow of such a coflow completes; infinite if there is none.
+    /// When the next flow of a new coflow completes, in seconds; infinite without one.
     pub fn next_new_completion(&mut self) -> f64 {
         self.new_coflows.as_ref().map_or(f64::INFINITY, |new| new.next_completion(&mut self.network))
     }

@@ -1,4 +1,3 @@
-use super::*;
 use crate::engine::Engine;
 use crate::model::{CompletedFlow, PortSide};
 use crate::policy::test_engine::{fast_engine as engine, rates_gb as rates, release_gb as release};
