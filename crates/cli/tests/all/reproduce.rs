@@ -178,6 +178,7 @@ fn weir_page_can_be_made_of_some_families_and_other_workloads() {
         [
             "# Weir's own policy",
             "## Summary",
+            "## Conditions",
             "## Where `weir` is worse",
             "## Goals",
             "## Policies",
