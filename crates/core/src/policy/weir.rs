@@ -326,10 +326,12 @@ impl Weir {
         max_sent
     }
 
-    /// The times of step 2. O(links of the coflow) if flows had rates or changed.
+    /// The times of step 2. O(links of the coflow) if flows may have had rates or changed.
     fn update_seconds(&mut self, slot: Slot, view: &View<'_, SizesEstimated>) {
         let state = &mut self.states[slot as usize];
-        if !state.was_served && !std::mem::take(&mut state.is_changed) && !self.capacity_changed {
+        // Hosts may have served a new coflow although the last schedule gave it no rates.
+        let is_new = view.now() - view.coflow(slot).released_at < 3.0 * view.interval();
+        if !state.was_served && !is_new && !std::mem::take(&mut state.is_changed) && !self.capacity_changed {
             return;
         }
         if state.is_known() {
