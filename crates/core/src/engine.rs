@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use crate::allocation::Allocation;
 use crate::capacity_limit::{CapacityLimiter, DemandLimit, GoodputLimit, TrunkLimit};
+use crate::host_service::HostService;
 use crate::model::topology::CableChange;
 use crate::model::{
     CoflowSpec, CommonRateKind, CompletedFlow, Fabric, FlowState, Goodput, LinkId, Network, PortSide,
     ServiceNames, SizesEstimated, SizesKnown, SizesUnknown, Slot, Trunks, View,
 };
-use crate::new_coflows::NewCoflows;
 use crate::policy::{AnyPolicy, DecidedBy, Event, Policy, PolicyError, Timing, TrunkSupport};
 use crate::tree::{PolicyTree, TreeError};
 
@@ -68,8 +68,8 @@ pub struct Engine {
     regions: Option<Vec<u32>>,
     /// Whether an event has occurred since the last schedule.
     has_new_events: bool,
-    /// The coflows that hosts serve between two schedules, if the policy leaves new coflows to them.
-    new_coflows: Option<NewCoflows>,
+    /// The flows that hosts serve between two schedules, if the policy leaves this time to them.
+    host_service: Option<HostService>,
 }
 
 impl Engine {
@@ -124,9 +124,9 @@ impl Engine {
             capacity_limiters,
             regions,
             has_new_events: false,
-            new_coflows: None,
+            host_service: None,
         };
-        engine.new_coflows = engine.timing().hosts_serve_new_coflows().then(NewCoflows::default);
+        engine.host_service = engine.timing().hosts_serve_between_schedules().then(HostService::default);
         Ok(engine)
     }
 
@@ -534,22 +534,23 @@ impl Engine {
     pub fn schedule(&mut self, now: f64) -> Result<(), PolicyError> {
         self.has_new_events = false;
         self.decide(DecidedBy::Coordinator, now);
-        if let Some(new_coflows) = &mut self.new_coflows {
-            new_coflows.on_schedule(&self.allocation, &self.network);
+        if let Some(host_service) = &mut self.host_service {
+            host_service.on_schedule(&self.allocation, &mut self.network);
         }
         self.check_policy()
     }
 
-    /// Reassigns capacity between two schedules, as hosts and switches do at once; see [`Policy::reassign`]. If the policy leaves only new
-    /// coflows to hosts, the last schedule continues, and hosts serve these over the capacity that it leaves; see [`Timing`].
+    /// Reassigns capacity between two schedules, as hosts and switches do at once; see [`Policy::reassign`]. If the policy
+    /// leaves only the time between schedules to hosts, the last schedule continues, and they serve other flows over the capacity that it
+    /// leaves; see [`Timing`].
     ///
     /// # Errors
     /// As [`Engine::schedule`].
     pub fn reassign(&mut self, now: f64) -> Result<(), PolicyError> {
-        match &self.new_coflows {
-            Some(new_coflows) => {
-                let is_limited = self.has_capacity_limits() || self.has_max_rates();
-                new_coflows.serve(&mut self.allocation, is_limited, &mut self.network, now);
+        let is_limited = self.has_capacity_limits() || self.has_max_rates();
+        match &mut self.host_service {
+            Some(host_service) => {
+                host_service.serve(&mut self.allocation, is_limited, &mut self.network, now);
                 self.apply_decision(now);
             }
             None => self.decide(DecidedBy::Hosts, now),
@@ -557,14 +558,14 @@ impl Engine {
         self.check_policy()
     }
 
-    /// Whether the completions of a coflow's flows take effect at once because it is new; see [`Timing`].
-    pub fn is_new(&self, slot: Slot) -> bool {
-        self.new_coflows.as_ref().is_some_and(|new| new.contains(self.network.coflow(slot)))
+    /// Whether completions of a coflow's flows take effect at once, since hosts serve others then; see [`Timing`].
+    pub fn is_fresh(&self, slot: Slot) -> bool {
+        self.host_service.as_ref().is_some_and(|service| service.is_fresh(slot, &self.network))
     }
 
-    /// When the next flow of a new coflow completes, in seconds; infinite without one.
-    pub fn next_new_completion(&mut self) -> f64 {
-        self.new_coflows.as_ref().map_or(f64::INFINITY, |new| new.next_completion(&mut self.network))
+    /// When the next flow of such a coflow completes, in seconds; infinite without one.
+    pub fn next_host_completion(&mut self) -> f64 {
+        self.host_service.as_ref().map_or(f64::INFINITY, |service| service.next_completion(&mut self.network))
     }
 
     /// Returns the first invalid decision of a policy that is checked.

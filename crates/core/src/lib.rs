@@ -7,9 +7,9 @@
 pub mod allocation;
 mod capacity_limit;
 pub mod engine;
+mod host_service;
 pub mod model;
 pub mod netshare;
-mod new_coflows;
 pub mod ordered_f64;
 pub mod policy;
 pub mod saba;

@@ -326,7 +326,7 @@ impl Replay<'_> {
 
     /// When a flow of a coflow starts whose data becomes available. Its coflow may have been scheduled without it.
     fn reaction_to_data(&self, index: usize) -> Reaction {
-        match self.timing.hosts_serve_new_coflows() {
+        match self.timing.hosts_serve_between_schedules() {
             true => Reaction::AtInterval,
             false => self.timing_of(index).start,
         }
@@ -367,7 +367,7 @@ impl Replay<'_> {
             let next_queued =
                 self.event_queue.peek().map_or(f64::INFINITY, |Reverse((OrderedF64(due), ..))| *due);
             let next_scheduled_completion = self.next_completion();
-            let next_completion = next_scheduled_completion.min(self.next_new_completion());
+            let next_completion = next_scheduled_completion.min(self.next_host_completion());
             // Changes of links and events of the workload do not wait for the next multiple of the interval.
             let next_change = self.bandwidth.as_ref().map_or(f64::INFINITY, Bandwidth::next_change);
             let next_cable_event = self.cable_events.first().map_or(f64::INFINITY, |event| event.time.get());
@@ -389,7 +389,7 @@ impl Replay<'_> {
             let has_schedule = self.next_schedule_time(next_schedule) <= due_until;
             self.effects =
                 Effects { by_coordinator: next_event <= due_until || has_schedule, by_hosts: false };
-            self.is_between_schedules = self.hosts_serve_new_coflows()
+            self.is_between_schedules = self.hosts_serve_between_schedules()
                 && !self.effects.by_coordinator
                 && next_scheduled_completion > due_until;
             now = self.complete_flows_until(due_until, now, observer);
@@ -440,13 +440,13 @@ impl Replay<'_> {
         }
     }
 
-    /// When the next flow of a new coflow completes, if hosts serve new coflows.
-    fn next_new_completion(&mut self) -> f64 {
-        if self.hosts_serve_new_coflows() { self.engine.next_new_completion() } else { f64::INFINITY }
+    /// When the next flow completes to which hosts react.
+    fn next_host_completion(&mut self) -> f64 {
+        if self.hosts_serve_between_schedules() { self.engine.next_host_completion() } else { f64::INFINITY }
     }
 
-    fn hosts_serve_new_coflows(&self) -> bool {
-        self.timing.hosts_serve_new_coflows() && self.options.interval.get() > 0.0
+    fn hosts_serve_between_schedules(&self) -> bool {
+        self.timing.hosts_serve_between_schedules() && self.options.interval.get() > 0.0
     }
 
     /// Lets the coordinator, or hosts and switches alone, react to the events at `now`. Returns the time of the coordinator's next
@@ -464,8 +464,8 @@ impl Replay<'_> {
         self.update_transport(now);
         self.report_progress();
         let started = Instant::now();
-        // Hosts that only serve new coflows change nothing about the coordinator's next schedule.
-        let mut next_wakeup = match by_coordinator || !self.timing.hosts_serve_new_coflows() {
+        // Hosts that only serve flows between schedules change nothing about the coordinator's next schedule.
+        let mut next_wakeup = match by_coordinator || !self.timing.hosts_serve_between_schedules() {
             true => self.engine.next_wakeup(now)?,
             false => f64::INFINITY,
         };
@@ -652,8 +652,8 @@ impl Replay<'_> {
             // If only a part of a tree reacts at once, the others learn of the completion with the next schedule.
             let reaction = self.timing_of(index).completion;
             if self.is_between_schedules {
-                // The coordinator learns of completions with its next schedule. Hosts serve its coflows as before.
-                self.effects.by_hosts |= self.engine.is_new(slot);
+                // The coordinator learns of completions with its next schedule.
+                self.effects.by_hosts |= self.engine.is_fresh(slot);
             } else if reaction == Reaction::AtOnce || self.timing.completion == Reaction::AtInterval {
                 self.effects.add(reaction);
             }

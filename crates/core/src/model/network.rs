@@ -89,6 +89,8 @@ pub struct Network {
     next_own_completion: f64,
     /// By slot: number of flows with own rates.
     own_rate_counts: Vec<u32>,
+    /// By slot: whether hosts have served the coflow since the last schedule. May be too short.
+    served_by_hosts: Vec<bool>,
     /// Own rates in the order of the applied schedule. Entries without a coflow no longer apply.
     applied_flow_rates: Vec<FlowRate>,
     /// Entries in the order of the applied schedule, and of the previous one.
@@ -129,6 +131,7 @@ impl Network {
             schedule_positions: Vec::new(),
             next_own_completion: f64::INFINITY,
             own_rate_counts: Vec::new(),
+            served_by_hosts: Vec::new(),
             applied_flow_rates: Vec::new(),
             schedule_order: Vec::new(),
             previous_order: Vec::new(),
@@ -679,6 +682,22 @@ impl Network {
     /// Whether flows of a coflow have own rates.
     pub(crate) fn has_own_rates(&self, slot: Slot) -> bool {
         self.own_rate_counts.get(slot as usize).is_some_and(|&count| count > 0)
+    }
+
+    /// Notes that hosts serve a coflow until the next schedule.
+    pub(crate) fn note_host_service(&mut self, slot: Slot) {
+        self.served_by_hosts.resize(self.slots.len(), false);
+        self.served_by_hosts[slot as usize] = true;
+    }
+
+    /// Begins the time after a schedule.
+    pub(crate) fn forget_host_service(&mut self) {
+        self.served_by_hosts.clear();
+    }
+
+    /// Whether hosts have served a coflow since the last schedule.
+    pub(crate) fn was_served_by_hosts(&self, slot: Slot) -> bool {
+        self.served_by_hosts.get(slot as usize).copied().unwrap_or(false)
     }
 
     /// The time in seconds until the live flows of a coflow have sent their remaining bytes at their common rates; none without common

@@ -76,6 +76,11 @@ impl<'a, K: Knowledge> View<'a, K> {
         self.network.interval()
     }
 
+    /// Whether hosts have served a coflow since the last schedule: see [`Timing`](crate::policy::Timing).
+    pub fn was_served_by_hosts(&self, slot: Slot) -> bool {
+        self.network.was_served_by_hosts(slot)
+    }
+
     /// The ports and their capacities.
     pub fn fabric(&self) -> &Fabric {
         self.network.fabric()

@@ -15,9 +15,9 @@ pub enum Reaction {
 
 /// When a policy reacts to events. Changes of links are always known at once.
 ///
-/// If flows start at once but completions wait, hosts serve the coflows that the coordinator has not scheduled yet: they share the
-/// capacity that its last schedule leaves, as TCP does, and their completions take effect at once. Other flows keep their rates. A flow
-/// whose data becomes available after the release of its coflow waits for the coordinator. See `new_coflows.rs`.
+/// If flows start at once but completions wait, the coordinator decides at intervals only, and hosts serve flows without rates between two
+/// of its schedules: they share the capacity that flows with rates leave, as TCP does. A flow whose data becomes available after the
+/// release of its coflow waits for the coordinator. See `host_service.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     /// A flow starts: its coflow is released, or its data becomes available.
@@ -42,8 +42,8 @@ impl Timing {
         Timing { start: Reaction::AtOnce, completion: Reaction::AtOnce, at_interval: "", source }
     }
 
-    /// Whether hosts serve the coflows that the coordinator has not scheduled yet.
-    pub fn hosts_serve_new_coflows(&self) -> bool {
+    /// Whether hosts serve flows without rates between two schedules of the coordinator.
+    pub fn hosts_serve_between_schedules(&self) -> bool {
         self.start == Reaction::AtOnce && self.completion == Reaction::AtInterval
     }
 

@@ -30,8 +30,8 @@
 //!    have one rate, and then use the residual capacity of their links.
 //! 4. *Rates*: MADD on the estimates. Flows of an unknown coflow have one estimate, so MADD sets equal rates.
 //! 5. *Backfilling*: residual capacity goes to the coflows in the same order, flow by flow.
-//! 6. *Between two schedules*, hosts serve new coflows of at most 64 flows over the capacity that the schedule leaves; see
-//!    [`Timing`] and `new_coflows.rs`.
+//! 6. *Between two schedules*, simulated hosts serve flows of fresh coflows without rates over the capacity that the others leave; see
+//!    [`Timing`] and `host_service.rs`. Agents of real hosts do not do so yet: their flows wait for the next schedule.
 //!
 //! Times follow from the network. The first level of attained service is an interval δ long, but at least the time of 16 kB on the
 //! fastest link: about what TCP sends at once. Each later level ends at 1.25 times its start.
@@ -329,9 +329,8 @@ impl Weir {
     /// The times of step 2. O(links of the coflow) if flows may have had rates or changed.
     fn update_seconds(&mut self, slot: Slot, view: &View<'_, SizesEstimated>) {
         let state = &mut self.states[slot as usize];
-        // Hosts may have served a new coflow although the last schedule gave it no rates.
-        let is_new = view.now() - view.coflow(slot).released_at < 3.0 * view.interval();
-        if !state.was_served && !is_new && !std::mem::take(&mut state.is_changed) && !self.capacity_changed {
+        let was_served = state.was_served || view.was_served_by_hosts(slot);
+        if !was_served && !std::mem::take(&mut state.is_changed) && !self.capacity_changed {
             return;
         }
         if state.is_known() {

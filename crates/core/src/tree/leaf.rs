@@ -118,7 +118,7 @@ impl Leaf {
             LeafAlgorithm::MaxMin(_) => Timing::local("TCP has no coordinator"),
         };
         // Hosts do not know the slices of a leaf, so its new coflows wait for the coordinator.
-        let start = if timing.hosts_serve_new_coflows() { Reaction::AtInterval } else { timing.start };
+        let start = if timing.hosts_serve_between_schedules() { Reaction::AtInterval } else { timing.start };
         Timing { start, ..timing }
     }
 

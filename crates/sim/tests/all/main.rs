@@ -7,10 +7,10 @@ mod campaign;
 mod common;
 mod demands;
 mod explanations;
+mod host_service;
 mod incast;
 mod jobs;
 mod link_use;
-mod new_coflows;
 mod own_policies;
 mod papers;
 #[path = "../../benches/naive/ports.rs"]

@@ -33,8 +33,8 @@ struct FlowRate {
 struct InvariantChecker<'a> {
     policy: &'a str,
     interval: f64,
-    /// Whether hosts serve new coflows between two schedules. Other flows keep their rates then, also below the capacity.
-    hosts_serve_new_coflows: bool,
+    /// Whether hosts serve fresh coflows between two schedules. Other flows keep their rates then, also below the capacity.
+    hosts_serve_between_schedules: bool,
     schedules: Vec<(f64, Vec<FlowRate>)>,
     /// Residual capacity that the coordinator has to assign at this time, after the hosts.
     unassigned: Option<(f64, String)>,
@@ -47,7 +47,7 @@ impl<'a> InvariantChecker<'a> {
         InvariantChecker {
             policy,
             interval,
-            hosts_serve_new_coflows: interval > 0.0 && timing.hosts_serve_new_coflows(),
+            hosts_serve_between_schedules: interval > 0.0 && timing.hosts_serve_between_schedules(),
             schedules: Vec::new(),
             unassigned: None,
             violation: None,
@@ -57,7 +57,7 @@ impl<'a> InvariantChecker<'a> {
     /// Whether hosts decide at this time. They may also decide at a multiple of the interval, before the coordinator does.
     fn is_between_schedules(&self, now: f64) -> bool {
         let intervals = now / self.interval;
-        self.hosts_serve_new_coflows && (intervals - intervals.round()).abs() * self.interval > 1e-9
+        self.hosts_serve_between_schedules && (intervals - intervals.round()).abs() * self.interval > 1e-9
     }
 
     /// Only some policies are work-conserving. Even shares at both ports are not, all-or-none alone is not,
@@ -97,7 +97,7 @@ impl<'a> InvariantChecker<'a> {
                 && has_residual(recv[f.dst], fabric.recv_capacities()[f.dst])
         });
         let idle = idle.map(|flow| (now, format!("at {now}: both ports of {flow:?} have residual capacity")));
-        let due = match self.hosts_serve_new_coflows {
+        let due = match self.hosts_serve_between_schedules {
             true => std::mem::replace(&mut self.unassigned, idle).filter(|(time, _)| *time < now),
             false => idle,
         };

@@ -40,7 +40,7 @@ fn ports_idle_after_a_completion_until_the_policy_reacts() {
         let timing = build(policy).unwrap().timing();
         let expected = match timing.completion {
             _ if *policy == "fair" => [6.0, 12.0],
-            _ if timing.hosts_serve_new_coflows() => [3.0, 12.0],
+            _ if timing.hosts_serve_between_schedules() => [3.0, 12.0],
             Reaction::AtOnce => [3.0, 12.0],
             Reaction::AtInterval => [3.0, 17.0],
         };
@@ -181,7 +181,7 @@ fn empty_flow_completes_when_its_data_is_available() {
         let out = replay_with(&w, policy, 1.0, 8.0, &mut NoObserver).unwrap();
         let ends: Vec<f64> = out.coflows.iter().map(|c| c.end).collect();
         // Under `weir`, data that becomes available later waits for the schedule.
-        let waits = build(policy).unwrap().timing().hosts_serve_new_coflows();
+        let waits = build(policy).unwrap().timing().hosts_serve_between_schedules();
         let last = if starts_at_once(policy) && !waits { 3.5 } else { 9.0 };
         assert_near(&ends, &[1.0, 2.5, last], 1e-9, policy);
         assert_near(&[out.coflows[2].released_at], &[2.5], 1e-9, policy);

@@ -64,7 +64,7 @@ fn capacity_is_used_again_when_the_policy_says() {
         let ends = with_interval(&all, &policy, GBIT).ccts();
         let timing = build(&policy).unwrap().timing();
         let last = match timing.completion {
-            Reaction::AtInterval if !timing.hosts_serve_new_coflows() => INTERVAL + 4e-3,
+            Reaction::AtInterval if !timing.hosts_serve_between_schedules() => INTERVAL + 4e-3,
             Reaction::AtInterval | Reaction::AtOnce => 8e-3,
         };
         assert!(

@@ -105,8 +105,8 @@ proptest! {
     ) {
         let w = with_an_idle_service(w);
         let options = options(1.0, interval);
-        // Hosts serve new coflows outside a tree only.
-        let waits = |name: &str| interval == 0.0 || !build(name).unwrap().timing().hosts_serve_new_coflows();
+        // Hosts serve fresh coflows outside a tree only.
+        let waits = |name: &str| interval == 0.0 || !build(name).unwrap().timing().hosts_serve_between_schedules();
         let leaves = POLICIES.iter().filter(|entry| check_leaf_policy(entry.name).is_ok());
         for entry in leaves.filter(|entry| waits(entry.name)) {
             let plain = replay_policy(&w, build(entry.name).unwrap(), &options);

@@ -1,4 +1,4 @@
-//! New coflows of `weir`, which hosts serve between two schedules.
+//! Flows of `weir` without rates, which hosts serve between two schedules.
 
 use std::sync::Arc;
 
@@ -74,14 +74,24 @@ fn new_coflow_takes_the_capacity_of_a_flow_that_completed_between_schedules() {
 }
 
 #[test]
-fn coflow_of_more_than_64_flows_waits_for_the_schedule() {
+fn other_flows_of_a_fresh_coflow_take_freed_capacity_at_once() {
+    // The schedule at 8 ms is in a turn, so it gives one flow of each port a rate. The hosts serve the others when it has completed:
+    // 8 flows of 12.5 kB take 0.1 ms each, of which the first sends alone.
+    let flows: Vec<(u32, u32, f64)> = (1..=8).map(|dst| (0, dst, 12.5 * KB)).collect();
+    let all = workload(9, vec![coflow(1, 0.0, &flows)]);
+    let outcome = replay_with(&all, "weir:turns=0.3", GBIT, INTERVAL, &mut NoObserver).unwrap();
+    assert_near(&[outcome.coflows[0].end / MS], &[0.8], 1e-9, "ms");
+}
+
+#[test]
+fn coflow_of_more_than_1024_flows_waits_for_the_schedule() {
     let wide = |flows: u32| {
-        let flows: Vec<(u32, u32, f64)> = (1..=flows).map(|dst| (0, dst, 12.5 * KB)).collect();
-        ends(66, vec![coflow(1, MS, &flows)])
+        let flows: Vec<(u32, u32, f64)> = (1..=flows).map(|dst| (0, dst, 0.78125 * KB)).collect();
+        ends(1026, vec![coflow(1, MS, &flows)])
     };
-    // 64 x 12.5 kB = 800 kB take 6.4 ms from 1 ms on; 65 x 12.5 kB = 812.5 kB take 6.5 ms from 8 ms on.
-    assert_near(&wide(64), &[7.4], 1e-9, "ms");
-    assert_near(&wide(65), &[14.5], 1e-9, "ms");
+    // 1,024 x 781.25 B = 800 kB take 6.4 ms from 1 ms on; 1,025 flows take 6.40625 ms from 8 ms on.
+    assert_near(&wide(1024), &[7.4], 1e-9, "ms");
+    assert_near(&wide(1025), &[14.40625], 1e-9, "ms");
 }
 
 #[test]
