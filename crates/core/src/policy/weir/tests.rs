@@ -206,15 +206,23 @@ fn newcomer_interrupts_a_coflow_that_is_almost_complete_only_briefly() {
 fn turns_follow_from_the_interval() {
     let mut engine = engine("weir:turns=0.1", 2);
     engine.set_interval(1.0);
-    // Two coflows; the first turn takes 4 intervals of 1 s, and the second one starts after 40 s.
-    release(&mut engine, 1, &[(0, 1, 1000.0)], 0.0);
-    let second = release(&mut engine, 2, &[(0, 1, 1000.0)], 0.0);
-    assert_near(rates(&mut engine, second, 0.0)[0], 0.0);
-    assert!(engine.next_wakeup(0.0).unwrap() <= 4.0);
-    // The first coflow has used the link for 5 s, so the second one is served outside of turns.
-    assert_near(rates(&mut engine, second, 5.0)[0], 1.0);
-    assert_near(rates(&mut engine, second, 39.0)[0], 0.0);
-    assert_near(rates(&mut engine, second, 41.0)[0], 0.0);
+    // Turns take 4 intervals of 1 s, and the second one starts after 40 s.
+    let large = release(&mut engine, 1, &[(0, 1, 1000.0)], 0.0);
+    assert_near(rates(&mut engine, large, 0.0)[0], 1.0);
+    // The large coflow has used the link for 3.9 s, so outside of turns, a new one goes first.
+    let new = release(&mut engine, 2, &[(0, 1, 1000.0)], 3.9);
+    assert_near(rates(&mut engine, large, 3.9)[0], 1.0);
+    assert_near(engine.next_wakeup(3.9).unwrap(), 4.0);
+    assert_near(rates(&mut engine, new, 4.0)[0], 1.0);
+    engine.withdraw_coflow(new, 5.0);
+    assert_near(rates(&mut engine, large, 5.0)[0], 1.0);
+    let new = release(&mut engine, 3, &[(0, 1, 1000.0)], 39.9);
+    assert_near(rates(&mut engine, new, 39.9)[0], 1.0);
+    assert_near(engine.next_wakeup(39.9).unwrap(), 40.0);
+    assert_near(rates(&mut engine, large, 40.0)[0], 1.0);
+    assert_near(engine.next_wakeup(40.0).unwrap(), 44.0);
+    assert_near(rates(&mut engine, new, 44.0)[0], 1.0);
+    assert_near(rates(&mut engine, large, 44.0)[0], 0.0);
 }
 
 #[test]
@@ -236,9 +244,38 @@ fn turns_bound_the_completion_time_of_a_starved_coflow() {
         let mut bounded = engine(&format!("weir:turns=0.1:{option}"), 2);
         let slot = release(&mut bounded, 1, &[(0, 1, 20.0)], 0.0);
         let end = run_with_arrivals(&mut bounded, slot, 1.0, 2000.0).expect("turns serve the oldest coflow");
-        // Two links, each with 20 GB at 1 GB/s, and a period of 2.5 MB / 1 GB/s / 0.1.
-        assert!(end <= (20.0 + 20.0) / 0.1 + 0.025, "{option}: {end}");
+        // 20 GB at 1 GB/s, and a period of 2.5 MB / 1 GB/s / 0.1. All flows cross the same two links, which are full at the same times,
+        // so the links count once.
+        assert!(end <= 20.0 / 0.1 + 0.025, "{option}: {end}");
     }
+}
+
+#[test]
+fn completions_inside_intervals_cost_turn_time() {
+    let mut engine = engine("weir:turns=0.1", 4);
+    engine.set_interval(1.0);
+    // 30 small flows on the contended links, and a large one elsewhere, so that the coflow goes last outside of turns.
+    let flows: Vec<_> = (0..30).map(|_| (0, 1, 0.1)).chain([(2, 3, 5000.0)]).collect();
+    let slot = release(&mut engine, 1, &flows, 0.0);
+    let (mut now, mut small_flows_end) = (0.0, None);
+    while small_flows_end.is_none() && now < 1000.0 {
+        // A coflow that fills the link arrives at every second.
+        release(&mut engine, 100 + now as u64, &[(0, 1, 1.0)], now);
+        engine.schedule(now).unwrap();
+        now += 1.0;
+        let mut completed: Vec<CompletedFlow> = Vec::new();
+        engine.complete_flows_until(now, &mut completed);
+        for done in completed.iter().filter(|done| done.slot != slot) {
+            engine.remove_coflow(done.slot, now);
+        }
+        let last = completed.iter().rfind(|done| done.slot == slot).map(|done| done.completed_at);
+        small_flows_end = last.filter(|_| engine.network().coflow(slot).completed_count() == 30);
+    }
+    let end = small_flows_end.expect("turns serve the oldest coflow");
+    // Each of the two links carries 3 GB of these flows. A second for each completion does not suffice outside of the turn time.
+    let too_early = (3.0 + 3.0) / (0.75 * 0.1) + 40.0 + 30.0;
+    let bound = (3.0 + 3.0 + 31.0) / (0.75 * 0.1) + 40.0;
+    assert!(end > too_early && end <= bound, "{end}");
 }
 
 #[test]
