@@ -83,8 +83,9 @@
 //!   they tell.
 //! - *One rate for all pilots*: pilots that complete one after the other each leave a part of a scheduling interval unused (0.5 % without
 //!   skew, 6 % with skewed sizes).
-//! - *Number of completed flows that a receiver needs*: 2 until eight degrees of freedom of the spread inside receivers are seen. Then 1,
-//!   if the relative variance is at most 0.01; otherwise the variance / 0.04, at most 10 and at most a third of the flows.
+//! - *Number of completed flows that a receiver needs*: 1 before the first estimate. If the relative variance inside receivers is above
+//!   0.01, the variance / 0.04, rounded down, at most 10 and at most a third of the flows, but at least 1. If the variance is lower,
+//!   2 while it has fewer than eight degrees of freedom, and then 1.
 //! - *Choice of the pilot*: the pilot of the last schedule if its links have residual capacity; otherwise a flow whose sender has the
 //!   fewest pilots, and of these the flow that has sent most. Without the first criterion, all receivers choose one sender.
 //! - *Refresh*: estimates of all flows are computed when a receiver has its first completed flow, and when the number of completed flows

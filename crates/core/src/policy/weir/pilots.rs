@@ -96,7 +96,8 @@ pub(super) fn required_samples(spread: Option<(f64, u32)>, flows: usize, constan
         None => 1,
         Some((variance, _)) if variance > constants.low_variance => {
             let max_samples = constants.max_samples.min(flows as f64 * constants.max_sampled_share);
-            (variance / constants.target_variance).min(max_samples) as u32
+            // Below the target, or with two flows, one completed flow is enough.
+            ((variance / constants.target_variance).min(max_samples) as u32).max(1)
         }
         Some((_, degrees)) if f64::from(degrees) < constants.trusted_degrees => 2,
         Some(_) => 1,

@@ -107,12 +107,16 @@ fn expected_size_follows_the_lognormal_tail() {
 
 #[test]
 fn required_samples_grow_with_the_variance() {
-    assert_eq!(required_samples(None, 9, &Constants::default()), 1);
-    assert_eq!(required_samples(Some((0.0, 0)), 9, &Constants::default()), 2);
-    assert_eq!(required_samples(Some((0.0, 8)), 9, &Constants::default()), 1);
-    assert_eq!(required_samples(Some((0.2, 8)), 90, &Constants::default()), 5);
-    assert_eq!(required_samples(Some((1.0, 8)), 90, &Constants::default()), 10);
-    assert_eq!(required_samples(Some((1.0, 8)), 9, &Constants::default()), 3);
+    let required = |spread, flows| required_samples(spread, flows, &Constants::default());
+    assert_eq!(required(None, 9), 1);
+    assert_eq!(required(Some((0.0, 0)), 9), 2);
+    assert_eq!(required(Some((0.0, 8)), 9), 1);
+    assert_eq!(required(Some((0.02, 8)), 90), 1);
+    assert_eq!(required(Some((0.2, 8)), 90), 5);
+    assert_eq!(required(Some((1.0, 8)), 90), 10);
+    assert_eq!(required(Some((1.0, 8)), 9), 3);
+    // A third of two flows is less than one.
+    assert_eq!(required(Some((1.0, 8)), 2), 1);
 }
 
 #[test]
