@@ -351,7 +351,7 @@ pub const POLICIES: &[PolicyEntry] = &[
             ),
             (
                 "turns=0.01",
-                "fraction of the time in which coflows are served in order of release, so that none starves; 0: no bound",
+                "fraction of the time in which coflows are served in order of release, so that none starves: 0.000001 to below 1; 0: no bound",
             ),
             (
                 "prior=off",

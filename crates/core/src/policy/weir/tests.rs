@@ -4,6 +4,7 @@ use super::estimate::{ReceiverEstimates, Samples, expected_size};
 use super::*;
 use crate::engine::Engine;
 use crate::model::{CoflowSpec, CompletedFlow, FlowSpec};
+use crate::policy::build;
 use crate::policy::test_engine::{GB, fast_engine as engine, rates_gb, release_gb as release};
 use crate::units::{Bytes, Time};
 
@@ -227,6 +228,19 @@ fn turns_follow_from_the_interval() {
     assert_near(engine.next_wakeup(40.0).unwrap(), 44.0);
     assert_near(rates(&mut engine, new, 44.0)[0], 1.0);
     assert_near(rates(&mut engine, large, 44.0)[0], 0.0);
+}
+
+#[test]
+fn turns_parameter_has_a_lower_bound() {
+    for policy in ["weir", "weir:sizes=known"] {
+        for valid in ["0", "0.000001", "0.99"] {
+            assert!(build(&format!("{policy}:turns={valid}")).is_ok(), "{policy} {valid}");
+        }
+        for invalid in ["1e-320", "9e-7", "-0.1", "1", "NaN"] {
+            let error = build(&format!("{policy}:turns={invalid}")).err().expect(invalid).to_string();
+            assert!(error.ends_with("expected 0, or a number from 0.000001 to below 1"), "{error}");
+        }
+    }
 }
 
 #[test]

@@ -8,6 +8,9 @@ use crate::allocation::{Allocation, Rule};
 use crate::model::{Knowledge, SizesOrEstimates, View};
 use crate::solve::ResidualCapacity;
 
+/// The minimum fraction of the time in turns. With far lower ones, periods would be infinite.
+const MIN_FRACTION: f64 = 1e-6;
+
 /// The turns of a network.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turns {
@@ -45,8 +48,9 @@ impl Turns {
 
 /// Takes the fraction of the time in turns.
 pub(super) fn take_turn_fraction(params: &mut Params) -> Result<f64, ParamsError> {
-    let is_valid = |fraction: &f64| (0.0..1.0).contains(fraction);
-    params.take_value("turns", Constants::default().turn_fraction, is_valid, "a number from 0 to below 1")
+    let is_valid = |&fraction: &f64| fraction == 0.0 || (MIN_FRACTION..1.0).contains(&fraction);
+    let expected = "0, or a number from 0.000001 to below 1";
+    params.take_value("turns", Constants::default().turn_fraction, is_valid, expected)
 }
 
 /// Serves a turn: coflows in the order of release, flow by flow.
