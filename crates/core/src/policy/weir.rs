@@ -395,6 +395,28 @@ fn attained_seconds(slot: Slot, view: &View<'_, SizesEstimated>) -> f64 {
         .max(longest(coflow.trunks(), &mut loads.by_trunk(), fabric.trunk_capacities()))
 }
 
+/// How fast the attained service of a coflow can grow at its common rate and `own_rate` bytes per second of its flows in total on top of
+/// it, in seconds a second. O(links of the coflow).
+fn max_growth(slot: Slot, common: CommonRate, own_rate: f64, view: &View<'_, SizesEstimated>) -> f64 {
+    let mut growth = 0.0;
+    if own_rate > 0.0 {
+        let (coflow, fabric) = (view.coflow(slot), view.fabric());
+        let lowest = |loads: &[LinkLoad], capacities: &[f64], before: f64| {
+            let live = loads.iter().filter(|load| load.live_flow_count > 0);
+            let capacities = live.map(|load| capacities[load.link as usize]);
+            // Flows over a link without capacity have no rate.
+            capacities.filter(|&capacity| capacity > 0.0).fold(before, f64::min)
+        };
+        let capacity = lowest(coflow.senders(), fabric.send_capacities(), f64::INFINITY);
+        let capacity = lowest(coflow.receivers(), fabric.recv_capacities(), capacity);
+        growth += own_rate / lowest(coflow.trunks(), fabric.trunk_capacities(), capacity);
+    }
+    if let CommonRate::CompleteTogether(seconds) = common {
+        growth += view.effective_bottleneck(slot) / seconds;
+    }
+    growth
+}
+
 impl Policy for Weir {
     type Knowledge = SizesEstimated;
 
@@ -494,10 +516,7 @@ impl Policy for Weir {
             if state.is_known() {
                 next = next.min(view.estimates_end_at(slot));
             } else if state.was_served {
-                let mut growth = own_rate / view.fabric().nominal_rate();
-                if let CommonRate::CompleteTogether(seconds) = common {
-                    growth += view.effective_bottleneck(slot) / seconds;
-                }
+                let growth = max_growth(slot, common, own_rate, view);
                 let attained = &state.attained;
                 next = next.min(now + attained.time_to_next_level(attained.seconds(), growth, levels));
             }

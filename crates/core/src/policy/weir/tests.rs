@@ -3,7 +3,7 @@ use std::ops::Range;
 use super::estimate::{ReceiverEstimates, Samples, expected_size};
 use super::*;
 use crate::engine::Engine;
-use crate::model::{CoflowSpec, CompletedFlow, FlowSpec};
+use crate::model::{CoflowSpec, CompletedFlow, FlowSpec, PortSide};
 use crate::policy::build;
 use crate::policy::test_engine::{GB, fast_engine as engine, rates_gb, release_gb as release};
 use crate::units::{Bytes, Time};
@@ -241,6 +241,17 @@ fn turns_parameter_has_a_lower_bound() {
             assert!(error.ends_with("expected 0, or a number from 0.000001 to below 1"), "{error}");
         }
     }
+}
+
+#[test]
+fn next_wakeup_follows_the_slowest_link_of_a_coflow() {
+    let mut engine = engine("weir", 2);
+    engine.set_interval(1.0);
+    engine.scale_port(0, PortSide::Send, 0.1, 0.0);
+    let slot = release(&mut engine, 1, &[(0, 1, 1000.0)], 0.0);
+    assert_near(rates(&mut engine, slot, 0.0)[0], 0.1);
+    // The first level of attained service ends after an interval.
+    assert_near(engine.next_wakeup(0.0).unwrap(), 1.0);
 }
 
 #[test]
