@@ -133,6 +133,8 @@ use turns::{Turns, serve_turn, take_turn_fraction};
 #[derive(Debug, Default)]
 struct CoflowState {
     width: usize,
+    /// Whether its flows are about to be replaced.
+    is_replaced: bool,
     samples: Samples,
     estimates: ReceiverEstimates,
     /// Sizes by earlier coflows of the application. None once a flow with bytes has completed, or has contradicted them.
@@ -156,7 +158,12 @@ struct CoflowState {
 
 impl CoflowState {
     /// The state of a coflow that is released, or whose flows were replaced. O(flows) if flows have completed.
-    fn new(slot: Slot, levels: Levels, prior: Option<Prior>, view: &View<'_, SizesEstimated>) -> CoflowState {
+    fn new(
+        slot: Slot,
+        attained: AttainedService,
+        prior: Option<Prior>,
+        view: &View<'_, SizesEstimated>,
+    ) -> CoflowState {
         let coflow = view.coflow(slot);
         let mut state = CoflowState {
             width: coflow.width(),
@@ -164,7 +171,7 @@ impl CoflowState {
             has_new_receiver: prior.is_some(),
             samples: Samples::new(coflow.receivers().len()),
             prior,
-            attained: AttainedService::new(levels),
+            attained,
             ..CoflowState::default()
         };
         if coflow.completed_count() > 0 {
@@ -438,9 +445,15 @@ impl Policy for Weir {
                     self.sizes = Sizes::new(levels, &self.constants);
                 }
                 self.states.resize_with(view.slots(), CoflowState::default);
-                let application = view.coflow(slot).application;
-                let prior = self.priors.as_ref().and_then(|priors| priors.find(application));
-                self.states[slot as usize] = CoflowState::new(slot, levels, prior, view);
+                let (coflow, state) = (view.coflow(slot), &mut self.states[slot as usize]);
+                let (attained, prior) = if state.is_replaced {
+                    // The levels that the coflow has passed are recorded, and a prior that its flows contradicted stays rejected.
+                    (state.attained, state.prior)
+                } else {
+                    let find = |priors: &Priors| priors.find(coflow.application);
+                    (AttainedService::new(levels), self.priors.as_ref().and_then(find))
+                };
+                *state = CoflowState::new(slot, attained, prior, view);
             }
             Event::FlowLive(slot, _) | Event::FlowInterrupted(slot, _) => {
                 let state = &mut self.states[slot as usize];
@@ -451,18 +464,22 @@ impl Policy for Weir {
                 self.states[slot as usize].add_completed(receiver, size);
             }
             Event::CoflowCompleted(slot) => {
-                let state = std::mem::take(&mut self.states[slot as usize]);
                 let coflow = view.coflow(slot);
-                // Flows that are replaced have not all completed.
-                let is_complete = coflow.is_completed() && !state.samples.is_empty();
-                if let Some(priors) = self.priors.as_mut().filter(|_| is_complete) {
+                if !coflow.is_completed() {
+                    // The coflow has no size yet.
+                    self.states[slot as usize].is_replaced = true;
+                    return;
+                }
+                let state = std::mem::take(&mut self.states[slot as usize]);
+                if state.samples.is_empty() {
+                    return;
+                }
+                if let Some(priors) = &mut self.priors {
                     priors.learn(coflow.application, &state.samples.summarize());
                 }
-                if is_complete {
-                    let capacities = view.fabric().link_capacities();
-                    let seconds = self.carried.attained_seconds(slot, capacities, view);
-                    self.sizes.learn(state.width, state.attained.level(), seconds);
-                }
+                let capacities = view.fabric().link_capacities();
+                let seconds = self.carried.attained_seconds(slot, capacities, view);
+                self.sizes.learn(state.width, state.attained.level(), seconds);
             }
             Event::CapacityChanged => self.capacity_changed = true,
         }

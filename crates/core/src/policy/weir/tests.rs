@@ -255,6 +255,20 @@ fn next_wakeup_follows_the_slowest_link_of_a_coflow() {
 }
 
 #[test]
+fn replaced_flows_keep_the_attained_service_of_their_coflow() {
+    let mut engine = engine("weir:turns=0", 3);
+    let old = release(&mut engine, 1, &[(0, 1, 100.0)], 0.0);
+    rates(&mut engine, old, 0.0);
+    rates(&mut engine, old, 10.0);
+    // The new flow has sent nothing yet. A new coflow still goes first.
+    let flow = FlowSpec::new(0, 2, Bytes::new(100.0 * GB).unwrap());
+    engine.replace_flows(old, &CoflowSpec::new(1, Time::ZERO, vec![flow]), 10.0);
+    let new = release(&mut engine, 2, &[(0, 1, 100.0)], 10.0);
+    assert_near(rates(&mut engine, new, 10.0)[0], 1.0);
+    assert_near(rates(&mut engine, old, 10.0)[0], 0.0);
+}
+
+#[test]
 fn backfilling_uses_links_that_the_first_coflow_leaves() {
     let mut engine = engine("weir:turns=0", 4);
     let first = release(&mut engine, 1, &[(0, 2, 10.0)], 0.0);
