@@ -28,7 +28,8 @@
 //!    nominal capacities. The slow link is the one at which the remaining bytes take longest at present.
 //! 2. *Other coflows*: each coflow on the limiting link loses the explained one the time that the bytes which it sent there take at
 //!    the link's present capacity.
-//! 3. *Next schedule*: the time that the limiting link was idle because flows of other coflows had ended.
+//! 3. *Next schedule*: the time until the first schedule in which hosts do not serve the coflow, and the time that the limiting link was
+//!    idle because flows of other coflows had ended.
 //! 4. *Policy*: the time that the explained coflow loses although neither a slow link nor other coflows use it.
 //!
 //! The rest is lost because the bottleneck became another link between two schedules. No coflow is charged more time on a link than
@@ -82,6 +83,8 @@ pub struct Explainer {
     /// Flows with rates since `last_time`: index in the specification, rate.
     rates: Vec<(usize, f64)>,
     open_segment: Option<OpenSegment>,
+    /// Whether the coordinator has decided since the release.
+    is_scheduled: bool,
     lost_bytes: f64,
     segments: Vec<Segment>,
     outcome: Option<CoflowOutcome>,
@@ -114,6 +117,7 @@ impl Explainer {
             last_time: 0.0,
             rates: Vec::new(),
             open_segment: None,
+            is_scheduled: false,
             lost_bytes: 0.0,
             segments: Vec::new(),
             outcome: None,
@@ -328,6 +332,17 @@ impl Explainer {
         }
     }
 
+    /// Explains the wait for the first schedule by its decision.
+    fn note_first_schedule(&mut self, snapshot: &Snapshot<'_>, slot: Slot) {
+        self.is_scheduled = true;
+        let allocation = snapshot.allocation();
+        for segment in self.segments.iter_mut().filter(|s| s.cause == SlowdownCause::NextSchedule) {
+            segment.queue = allocation.class(slot);
+            segment.order_criterion = allocation.order_criterion(slot);
+            segment.rule = allocation.rule(slot);
+        }
+    }
+
     /// Determines the explanation from this schedule on.
     fn explain_schedule(&mut self, snapshot: &Snapshot<'_>, slot: Slot) {
         let coflow = snapshot.coflow(slot);
@@ -356,8 +371,15 @@ impl Explainer {
         };
         let slow_link = slowest.filter(is_slow);
         let state = ProgressState::from_pace(pace, !self.rates.is_empty());
+        let allocation = snapshot.allocation();
+        // Hosts without a decision about the coflow leave it to the coordinator.
+        let waits_for_schedule = snapshot.is_between_schedules()
+            && coflow.live_count() > 0
+            && self.rates.is_empty()
+            && allocation.rule(slot) == Rule::Unexplained;
         let (cause, holders) = match (slow_link, bottleneck) {
             _ if state == ProgressState::FullPace => (SlowdownCause::None, Vec::new()),
+            _ if waits_for_schedule && !self.is_scheduled => (SlowdownCause::NextSchedule, Vec::new()),
             // As fast as alone on present capacities.
             (Some(link), _) if self.capacities[link] == 0.0 || present_pace > 1.0 - NEGLIGIBLE_FRACTION => {
                 (SlowdownCause::SlowLink(limit::name_link(snapshot, link)), Vec::new())
@@ -365,12 +387,16 @@ impl Explainer {
             (_, Some(bottleneck)) if self.has_live_flows(snapshot, slot, bottleneck) => {
                 let (remaining_bytes, capacities) = (&self.remaining_by_link[..], &self.capacities[..]);
                 let loads = CoflowLoads { slot, remaining_bytes, capacities, bottleneck };
-                limit::find_cause(snapshot, &loads, &mut self.flows_by_link)
+                match limit::find_cause(snapshot, &loads, &mut self.flows_by_link) {
+                    (SlowdownCause::Policy, _) if waits_for_schedule => {
+                        (SlowdownCause::NextSchedule, Vec::new())
+                    }
+                    found => found,
+                }
             }
             // No other coflow limits it.
             _ => (SlowdownCause::NoData, Vec::new()),
         };
-        let allocation = snapshot.allocation();
         self.open_segment = Some(OpenSegment {
             state,
             queue: allocation.class(slot),
@@ -454,6 +480,9 @@ impl Observer for Explainer {
             self.note_links(snapshot, slot);
         }
         self.apply_restarts(snapshot.now());
+        if !self.is_scheduled && !snapshot.is_between_schedules() {
+            self.note_first_schedule(snapshot, slot);
+        }
         self.explain_schedule(snapshot, slot);
         true
     }

@@ -41,6 +41,13 @@ impl HolderRates {
         self.flows.iter().map(|flow| flow.used_fraction * flow.seconds_left.min(time)).sum()
     }
 
+    /// Seconds in which the coflow uses the link at its rate: fewer than `time` if its flows end before.
+    pub fn sending_seconds(&self, time: f64) -> f64 {
+        let used_fraction = self.used_fraction();
+        let has_ending_flows = self.flows.iter().any(|flow| flow.seconds_left < time);
+        if has_ending_flows && used_fraction > 0.0 { self.used_seconds(time) / used_fraction } else { time }
+    }
+
     /// Seconds that the link carries nothing because flows of the coflow have ended in this time.
     pub fn idle_seconds(&self, time: f64) -> f64 {
         self.used_fraction() * time - self.used_seconds(time)

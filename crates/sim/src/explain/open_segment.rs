@@ -95,7 +95,7 @@ impl OpenSegment {
             queue: holder.queue,
             order_criterion: holder.order_criterion,
             // An integral over time until the segment is complete.
-            rate_share: holder.rate_share * time,
+            rate_share: holder.rate_share * holder.sending_seconds(time),
             lost_seconds: holder.used_seconds(time) * charged_fraction,
         };
         Segment {

@@ -404,6 +404,24 @@ fn link_that_is_idle_until_the_next_schedule_is_charged_to_no_coflow() {
     let port = SlowdownCause::ContendedLink(Link::Sender(0));
     assert_eq!(found.lost_seconds_by_cause(), [(port, 1.0), (SlowdownCause::NextSchedule, 0.5)]);
     assert_eq!(found.lost_seconds_by_coflow(), [(7, 1.0)]);
+    // Coflow 7 uses the link in 1 s of 1.5 s.
+    assert!((found.segments[0].holders[0].rate_share - 2.0 / 3.0).abs() < 1e-9, "{found:?}");
+}
+
+#[test]
+fn wide_coflow_of_weir_waits_for_its_first_schedule() {
+    // Hosts serve coflow 2, which starts and ends meanwhile, but not the 72 flows of coflow 1.
+    let flows: Vec<_> = (0..9).flat_map(|src| (9..17).map(move |dst| (src, dst, 1.0))).collect();
+    let coflows = vec![coflow(1, 0.25, &flows), coflow(2, 0.5, &[(0, 9, 0.125)])];
+    let workload = Workload { ports: 17, coflows, events: Vec::new(), names: ServiceNames::default() };
+    let found = explain(&workload, "weir", 0, 1.0);
+    check_sums(&found);
+    let wait = &found.segments[0];
+    assert_eq!((wait.start, wait.end), (0.25, 1.0));
+    assert_eq!((wait.state, wait.cause), (ProgressState::Waiting, SlowdownCause::NextSchedule));
+    assert_eq!(wait.rule, found.segments[1].rule);
+    assert_ne!(wait.rule, Rule::Unexplained);
+    assert!(found.lost_seconds_by_cause().contains(&(SlowdownCause::NextSchedule, 0.75)), "{found:?}");
 }
 
 #[test]

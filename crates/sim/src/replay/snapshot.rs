@@ -28,6 +28,11 @@ impl Snapshot<'_> {
         self.now
     }
 
+    /// Whether hosts and switches decided without the coordinator, whose next schedule follows.
+    pub fn is_between_schedules(&self) -> bool {
+        self.engine.has_new_events()
+    }
+
     /// The ports.
     pub fn fabric(&self) -> &Fabric {
         self.engine.network().fabric()
