@@ -156,7 +156,11 @@ fn conditions(options: &Options) -> String {
          - `philae`, `gittins`, `saath`, `aalo` and `fair` (TCP) know none. `philae` serves coflows of at most seven flows first in, first \
          out on purpose, so single flows are in order of arrival under it.\n\
          - \"`gittins`, true sizes\" knows the sizes of all coflows of the workload, but not which coflow has which. On one link with \
-         Poisson arrivals, no policy without sizes has a lower mean.\n\n\
+         Poisson arrivals and interval 0, no policy without sizes has a lower mean.\n\n\
+         With an interval, hosts and switches act at once under `fair`, and start coflows at once under `aalo` and `weir`; under the other \
+         policies, all decisions wait for the interval, also those of `weir:sizes=known`. So `weir` can be faster than policies that know \
+         sizes there; [a table](../policies.md#what-happens-at-once) has the rules. Agents of real hosts do not start coflows of `weir` at \
+         once yet.\n\n\
          Ports have 1 Gbit/s, and policies decide at multiples of 8 ms unless stated. Each generated family has {} workloads, with the \
          seeds {} to {}.\n\n",
         options.seeds,

@@ -14,7 +14,7 @@ pub const PORT_GBIT: f64 = 100.0;
 const FLOWS: usize = 5000;
 
 /// An interval that is longer than most flows take.
-const LONG_INTERVAL: f64 = 8e-3;
+pub const LONG_INTERVAL: f64 = 8e-3;
 
 /// Intervals at which policies decide at every event, or often.
 pub const SHORT_INTERVALS: [f64; 2] = [0.0, 10e-6];
