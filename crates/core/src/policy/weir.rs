@@ -53,8 +53,8 @@
 //!
 //! where n is the number of flows of c and of earlier coflows that cross a link of f and complete while f is live.
 //!
-//! *Proof.* *Turn time* is the time in which the rates of a turn's schedule apply. At such a schedule, the policy reaches f after flows of c
-//! and of earlier coflows only. It gives f the residual capacity of its links. Therefore, one of the links of a live f is full of bytes
+//! *Proof.* *Turn time* is the time in which the rates of a turn's schedule apply. At such a schedule, the policy reaches f after flows of
+//! c and of earlier coflows only. It gives f the residual capacity of its links. Therefore, one of the links of a live f is full of bytes
 //! of c or of earlier coflows, until one of their flows on this link completes. Link l is full of such bytes for at most W(l) / C(l)
 //! seconds, since W(l) does not grow. With δ = 0, a schedule follows each completion at once, so f is live for at most the sum of these
 //! times in turn time, and each period contains φ P of turn time. The rest of a period adds at most P. While no other coflow has live
@@ -67,30 +67,29 @@
 //!
 //! The bound does not depend on coflows that are released after c. It does not cover flows whose data, path or capacity disappears.
 //!
-//! The cost on the public trace: the mean time is 22.35 s without turns, 22.39 s with φ = 0.01, 22.64 s with 0.02 and 23.13 s with
-//! 0.05 (`weir compare TRACE --policies weir:turns=0,weir:turns=0.01,weir:turns=0.02,weir:turns=0.05`).
+//! Turns cost time: `docs/results/weir.md` compares values of `turns`. For a trace, run
+//! `weir compare TRACE --policies weir:turns=0,weir:turns=0.01,weir:turns=0.02,weir:turns=0.05`.
 //!
 //! # Choices
 //!
 //! The constants of the estimates come from a prototype, whose traces included the public one. The others were set on generated
-//! workloads of other seeds than those of the evaluation, and a look at the public trace. Effects are changes of the mean time.
+//! workloads of other seeds than those of the evaluation, and a look at the public trace. `docs/results/weir.md` has the mean times
+//! with half and double of each constant.
 //!
-//! - *Attained service by link*, not by flow or in total: attained service times the number of ports was 13 % worse.
-//! - *Index of earlier coflows*: least attained service alone was about 10 % worse for single flows (data mining), and lets a new
-//!   training step interrupt one that is almost complete.
-//! - *Width*: one distribution for all coflows was 2 % worse for mixtures of single flows, training jobs and shuffles.
-//! - *Pilots of wide coflows only*: pilots of coflows of at most nine flows cost 2 to 3 % for narrow coflows, since they delay more than
-//!   they tell.
-//! - *One rate for all pilots*: pilots that complete one after the other each leave a part of a scheduling interval unused (0.5 % without
-//!   skew, 6 % with skewed sizes).
+//! - *Attained service by link*, not by flow or in total: attained service times the number of ports was worse.
+//! - *Index of earlier coflows*: least attained service alone was worse for single flows, and lets a new training step interrupt one
+//!   that is almost complete.
+//! - *Width*: one distribution for all coflows was worse for mixtures of single flows, training jobs and shuffles.
+//! - *Pilots of wide coflows only*: pilots of coflows of few flows delay more than they tell (`pilot_flows`).
+//! - *One rate for all pilots*: pilots that complete one after the other each leave a part of a scheduling interval unused.
 //! - *Number of completed flows that a receiver needs*: 1 before the first estimate. If the relative variance inside receivers is above
 //!   0.01, the variance / 0.04, rounded down, at most 10 and at most a third of the flows, but at least 1. If the variance is lower,
 //!   2 while it has fewer than eight degrees of freedom, and then 1.
 //! - *Choice of the pilot*: the pilot of the last schedule if its links have residual capacity; otherwise a flow whose sender has the
 //!   fewest pilots, and of these the flow that has sent most. Without the first criterion, all receivers choose one sender.
 //! - *Refresh*: estimates of all flows are computed when a receiver has its first completed flow, and when the number of completed flows
-//!   has grown by 5 %. With 2 % instead of 10 %, the mean was about 1 % lower for skewed sizes, and schedules took twice as long.
-//! - *Turns of 4 δ*: a turn of 2.5 δ, which schedules shorten by up to δ, has a worse bound, and the mean was up to 0.6 % higher.
+//!   has grown by 5 %. With a lower growth, estimates are better if sizes are skewed, and schedules take longer.
+//! - *Turns of 4 δ*: schedules shorten turns by up to δ, so shorter turns have a worse bound.
 //! - *Ties* go to the coflow that was released first.
 //! - *Priors* (`prior=on`, off by default): a coflow is known from its release on, by the sizes of earlier coflows of its application,
 //!   until a flow completes or contradicts them; see [`prior`]. The proof of the bound holds, since turns do not depend on estimates.
@@ -100,11 +99,12 @@
 //!
 //! - A narrow coflow has few flows to learn from. The first coflows of all are in the order of least attained service: training jobs that
 //!   start with Weir can interrupt each other for some steps.
-//! - Sizes that are skewed inside receivers (lognormal, sigma 0.5 and 1) make the mean 3 to 13 % worse than that of Varys. A few
-//!   schedules, which estimate all flows of a large coflow, then take ten times as long as those of Saath.
+//! - Sizes that are skewed inside receivers make estimates worse ("Skewed sizes" in `docs/results/weir.md`). A few schedules, which
+//!   estimate all flows of a large coflow, then take far longer than the others.
 //! - Flows that are long outliers of their receiver delay their coflow, as the estimate of Γ is then too low.
 //! - Waves of flows, of which the first have other sizes than the later ones, mislead the estimate.
-//! - The size of a coflow counts with the present capacities of its links when it completes.
+//! - Bytes count with the capacities that links have at each update, not with those at which they were sent. Attained service never
+//!   decreases, so a port that was slow for a while raises it for good.
 
 mod constants;
 mod estimate;
@@ -487,7 +487,8 @@ impl Policy for Weir {
 
     /// O(links of coflows with rates + coflows log coflows + rows of flows), and step 1.
     ///
-    /// Pilots that lost their links add O(live flows to their receivers).
+    /// Pilots that lost their links add O(live flows to their receivers). Once sizes have grown by 2 %, the seven tables of
+    /// [`Sizes`] add O(levels) each.
     fn schedule(&mut self, view: &mut View<'_, SizesEstimated>, out: &mut Allocation) {
         for i in 0..view.active_coflows().len() {
             let slot = view.active_coflows()[i];
