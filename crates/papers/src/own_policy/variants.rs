@@ -5,11 +5,12 @@ use std::ops::Range;
 use weir_console::failure::Failure;
 use weir_core::policy::WeirConstants;
 
+use super::SAATH;
 use super::contender::{Contender, measure, named};
+use super::families::{self, Family};
 use super::figures::Statistic;
 use super::policies_table::policies_table;
 use super::shortfalls::Shortfalls;
-use super::{SAATH, families};
 use crate::{RunContext, markdown};
 
 /// `weir` without some of its ideas.
@@ -35,9 +36,8 @@ pub fn sections(
     shortfalls: &mut Shortfalls,
     run_context: &RunContext<'_>,
 ) -> Result<Sections, Failure> {
-    let compared: Vec<&str> = [&["varys", SAATH, "weir"][..], &VARIANTS].concat();
     let mut variants = "## Variants of `weir`\n\n`turns=0` has no bound on the time of a coflow; `pilots=1h` serves no pilots, and \
-                        `pilots=0s` serves pilots of all coflows.\n"
+                        `pilots=0s` serves pilots of all coflows of at least ten flows. Both are omitted if no coflow has ten flows.\n"
         .to_owned();
     let mut head = vec!["constant".to_owned(), "default".to_owned()];
     let mut lines: Vec<Vec<String>> = WeirConstants::default()
@@ -46,6 +46,9 @@ pub fn sections(
         .map(|(name, value)| vec![format!("`{name}`"), markdown::format_cell(**value)])
         .collect();
     for family in &families::for_variants() {
+        let mut compared: Vec<&str> = [&["varys", SAATH, "weir"][..], &VARIANTS].concat();
+        let can_have_pilots = has_wide_coflows(family, seeds)?;
+        compared.retain(|variant| can_have_pilots || !variant.starts_with("weir:pilots="));
         let scaled = SCALES.iter().flat_map(|&(scale, factor)| scaled_constants(scale, factor));
         let contenders: Vec<Contender> = named(&compared).into_iter().chain(scaled).collect();
         let figures = measure(family, seeds, &contenders, run_context)?;
@@ -69,6 +72,13 @@ pub fn sections(
         markdown::table(&head, 1, &lines)
     );
     Ok(Sections { variants, constants })
+}
+
+/// Whether a workload of the family has a coflow with enough flows for pilots.
+fn has_wide_coflows(family: &Family<'_>, seeds: &Range<u64>) -> Result<bool, Failure> {
+    let min_width = WeirConstants::default().pilot_flows;
+    let mut cases = family.cases(seeds)?.into_iter();
+    Ok(cases.any(|case| case.workload.coflows.iter().any(|coflow| coflow.flows.len() as f64 >= min_width)))
 }
 
 fn scaled_name(scale: &str, constant: &str) -> String {

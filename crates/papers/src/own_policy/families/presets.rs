@@ -12,7 +12,7 @@ use weir_trace::generate::{
 use weir_trace::{Limits, TraceUnit};
 
 use super::random::Random;
-use super::{Case, Family, Goal, SAATH_WITH_ESTIMATES, format_interval, goals, seconds};
+use super::{Case, Family, Goal, SAATH_WITH_ESTIMATES, format_interval, goals, seconds, single_flows};
 
 /// Coflows of a workload on a network with several switches.
 const FABRIC_COFLOWS: usize = 60;
@@ -56,7 +56,7 @@ pub fn for_variants<'a>() -> Vec<Family<'a>> {
     let skewed = Family::generated("Preset small, sigma 1", description, |seed| {
         Ok(Case::from(skew(generate_workload(&Preset::Small.spec(seed))?, 1.0, seed)))
     });
-    vec![small_at_interval(8e-3), skewed, narrow_coflows()]
+    vec![small_at_interval(8e-3), skewed, narrow_coflows(), single_flows::for_variants()]
 }
 
 /// The workload of a specification.

@@ -39,6 +39,12 @@ pub fn families<'a>() -> Vec<Family<'a>> {
     families
 }
 
+/// The family on which variants of `weir` are compared. Its interval is short, so that the first level of attained service and turns
+/// follow from bytes.
+pub fn for_variants<'a>() -> Family<'a> {
+    family(FlowSizes::WebSearch, 0.5, SHORT_INTERVALS[1])
+}
+
 fn family<'a>(sizes: FlowSizes, load: f64, interval: f64) -> Family<'a> {
     let name = format!("Single flows, {}, load {load}, interval {}", sizes.name(), format_interval(interval));
     let mut description = format!(
