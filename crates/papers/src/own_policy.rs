@@ -136,10 +136,10 @@ pub fn priors_page(options: &Options, run_context: &RunContext<'_>) -> Result<Pa
 
 fn head(trace: Option<&Trace>, options: &Options) -> String {
     let trace = trace.map_or_else(String::new, |trace| format!(" {}", trace.options()));
-    format!(
-        "# Weir's own policy\n\nMade by `weir reproduce weir{trace}{} --out docs/results/weir.md`.\n\n",
-        options.arguments()
-    )
+    let arguments = options.arguments();
+    // The page in the documentation has all families, with the default seeds. Repeating another command must not overwrite it.
+    let out = if arguments.is_empty() { " --out docs/results/weir.md" } else { "" };
+    format!("# Weir's own policy\n\nMade by `weir reproduce weir{trace}{arguments}{out}`.\n\n")
 }
 
 const GOALS_HEAD: &str = "## Goals\n\nThe mean completion time of `weir` divided by that of the other policy: the mean over workloads, with its \

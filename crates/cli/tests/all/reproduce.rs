@@ -187,7 +187,9 @@ fn weir_page_can_be_made_of_some_families_and_other_workloads() {
             "### Shifted jobs, interval 8 ms",
         ]
     );
-    assert!(text.contains("--only \"SHIFTED\" --seeds 2 --first-seed 7"), "{text}");
+    // Without `--out`: a part of the page must not replace all of it.
+    let made_by = "Made by `weir reproduce weir --only \"SHIFTED\" --seeds 2 --first-seed 7`.";
+    assert!(text.contains(made_by), "{text}");
     assert!(text.contains("the seeds 7 to 8."), "{text}");
     assert_eq!(dir.stdout_of(&format!("{command} --jobs 3")), text);
     let tables = |text: &str| text[text.find("## Policies").unwrap()..].to_owned();
