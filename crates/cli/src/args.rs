@@ -24,7 +24,7 @@ mod value;
 use std::path::PathBuf;
 use std::sync::{LazyLock, OnceLock};
 
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use weir_core::units::Time;
 use weir_trace::TraceUnit;
@@ -116,7 +116,8 @@ pub struct Cli {
 impl Cli {
     /// Parses the arguments of the process. Exits after an error, or a request for help or the version.
     pub fn from_arguments() -> Cli {
-        let matches = command().try_get_matches().unwrap_or_else(|error| without_escape_tip(error).exit());
+        let fail = |error| suggest_nested_command(without_escape_tip(error)).exit();
+        let matches = command().try_get_matches().unwrap_or_else(fail);
         Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 }
@@ -125,6 +126,19 @@ impl Cli {
 fn without_escape_tip(mut error: clap::Error) -> clap::Error {
     if error.kind() == ErrorKind::UnknownArgument {
         error.remove(ContextKind::Suggested);
+    }
+    error
+}
+
+/// Suggests `trace generate` for an unknown command `generate`.
+fn suggest_nested_command(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    let has_command = |command: &&clap::Command| command.find_subcommand(unknown).is_some();
+    let command = command();
+    let found = command.get_subcommands().filter(has_command);
+    let suggested: Vec<String> = found.map(|command| format!("{} {unknown}", command.get_name())).collect();
+    if !suggested.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(suggested));
     }
     error
 }

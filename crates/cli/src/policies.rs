@@ -20,7 +20,7 @@ pub fn policies(args: &args::Policies) -> Result<(), Failure> {
         lines = vec![TREE_ENTRY];
     }
     if let (Some(name), true) = (name, lines.is_empty()) {
-        return Err(policy_spec::unknown_policy(name));
+        return Err(unknown_name(name));
     }
     let table = || {
         if is_tree {
@@ -34,6 +34,16 @@ pub fn policies(args: &args::Policies) -> Result<(), Failure> {
         table,
         || records(&lines),
     ))
+}
+
+/// The failure for an argument that is no policy's name, such as a specification with parameters.
+fn unknown_name(name: &str) -> Failure {
+    match name.split_once(':').filter(|(policy, _)| policy::all().any(|entry| entry.name == *policy)) {
+        Some((policy, _)) => Failure::input(format_args!(
+            "`{name}` has parameters; expected only the name of a policy; help: `weir policies {policy}`"
+        )),
+        None => policy_spec::unknown_policy(name),
+    }
 }
 
 /// A line of the list of policies.

@@ -220,6 +220,11 @@ fn wrong_trace_and_replay_usage_is_exit_2() {
         ("compare trace.txt --policies tree:a,b.toml", "quote a tree whose file has a comma in its name"),
         ("policies nope", "saba, siphon, mrtf, tree:FILE"),
         (
+            "policies weir:sizes=known",
+            "`weir:sizes=known` has parameters; expected only the name of a policy; help: `weir policies weir`",
+        ),
+        ("generate --ports 4", "similar subcommand exists: 'trace generate'"),
+        (
             "compare trace.txt --policies saath,fifo,saath",
             "--policies: `saath` is repeated; expected each policy once",
         ),
