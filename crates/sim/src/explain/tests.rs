@@ -410,10 +410,10 @@ fn link_that_is_idle_until_the_next_schedule_is_charged_to_no_coflow() {
 
 #[test]
 fn wide_coflow_of_weir_waits_for_its_first_schedule() {
-    // Hosts serve coflow 2, which starts and ends meanwhile, but not the 72 flows of coflow 1.
-    let flows: Vec<_> = (0..9).flat_map(|src| (9..17).map(move |dst| (src, dst, 1.0))).collect();
-    let coflows = vec![coflow(1, 0.25, &flows), coflow(2, 0.5, &[(0, 9, 0.125)])];
-    let workload = Workload { ports: 17, coflows, events: Vec::new(), names: ServiceNames::default() };
+    // Hosts serve coflow 2, which starts and ends meanwhile, but not the 1,056 flows of coflow 1.
+    let flows: Vec<_> = (0..33).flat_map(|src| (33..65).map(move |dst| (src, dst, 1.0))).collect();
+    let coflows = vec![coflow(1, 0.25, &flows), coflow(2, 0.5, &[(0, 33, 0.125)])];
+    let workload = Workload { ports: 65, coflows, events: Vec::new(), names: ServiceNames::default() };
     let found = explain(&workload, "weir", 0, 1.0);
     check_sums(&found);
     let wait = &found.segments[0];
