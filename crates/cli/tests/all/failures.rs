@@ -223,7 +223,7 @@ fn wrong_trace_and_replay_usage_is_exit_2() {
             "policies weir:sizes=known",
             "`weir:sizes=known` has parameters; expected only the name of a policy; help: `weir policies weir`",
         ),
-        ("generate --ports 4", "similar subcommand exists: 'trace generate'"),
+        ("generate --ports 4", "similar subcommands exist: 'trace generate'"),
         (
             "compare trace.txt --policies saath,fifo,saath",
             "--policies: `saath` is repeated; expected each policy once",

@@ -14,7 +14,7 @@
 //! the first sizes were too small, since small coflows complete early.
 //!
 //! The prior counts as `weight` coflows that reach each level and complete there as under P(X > x) = 1 / x: a coflow needs as much again
-//! as it has taken with probability 1/2, at each scale. Its index falls with a: it is 1 / a if levels are short, and 1 / (1.116 a) if a
+//! as it has taken with probability 1/2, at each scale. Its index falls with a: it is 1 / a with short levels, and 1 / (1.116 a) if a
 //! level ends at 1.25 times its start a. So without sizes, and beyond the largest one, the order is that of least attained service.
 //! Older sizes count less: when a coflow completes and more than `MEMORY` coflows count for the first level, all counts are halved.
 

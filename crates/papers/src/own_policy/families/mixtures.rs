@@ -35,7 +35,7 @@ const SIGMA: f64 = 1.0;
 pub fn families<'a>() -> Vec<Family<'a>> {
     let first = Goal { against: Yardstick::BestRival, max_mean: 1.0, max_each: None };
     let mut families: Vec<Family<'a>> =
-        SHORT_INTERVALS.iter().map(|&interval| family(interval, first.clone())).collect();
+        SHORT_INTERVALS.iter().map(|&interval| family(interval, first)).collect();
     families.push(family(LONG_INTERVAL, Goal::over("fair", 1.0)));
     families
 }

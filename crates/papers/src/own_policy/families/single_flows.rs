@@ -39,7 +39,7 @@ pub fn families<'a>() -> Vec<Family<'a>> {
     families
 }
 
-/// The family on which variants of `weir` are compared. Its interval is short, so that the first level of attained service and turns
+/// The family on which variants of `weir` are compared. It has a short interval, so that the first level of attained service and turns
 /// follow from bytes.
 pub fn for_variants<'a>() -> Family<'a> {
     family(FlowSizes::WebSearch, 0.5, SHORT_INTERVALS[1])
