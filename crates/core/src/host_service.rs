@@ -5,8 +5,8 @@
 //! lower class of traffic: they share the capacity that scheduled flows leave, or no longer need, as under TCP. Otherwise, coflows that
 //! need less than an interval would wait for one another at a rate of one for each interval and link.
 //!
-//! A coflow is *fresh* until it has had rates by two schedules. Later, an unused part of an interval is small compared to the time that
-//! the coflow takes, and a reaction of hosts to each of its completions would make simulations much slower.
+//! A coflow is *fresh* until the schedule after the first one that gives it rates. Later, an unused part of an interval is small compared
+//! to the time that the coflow takes, and a reaction of hosts to each of its completions would make simulations much slower.
 
 use crate::allocation::{Allocation, CommonRate, Rule};
 use crate::model::{Coflow, FlowState, LinkLoad, Network, Slot};
@@ -69,9 +69,9 @@ impl HostService {
         next
     }
 
-    /// Continues the last schedule, and shares the capacity that it leaves between the other live flows. `is_limited`: rates in force may
-    /// be below those of the schedule. O(links of all coflows + flows with own rates), O(flows of fresh coflows with
-    /// residual capacity), and max-min fairness of these; O(flows) if rates are limited.
+    /// Continues the last schedule, and shares the capacity that it leaves between the other live flows of fresh coflows. `is_limited`:
+    /// rates in force may be below those of the schedule. O(links of all coflows + flows with own rates + flows of fresh coflows), and
+    /// max-min fairness of the flows served; O(flows) if rates are limited.
     pub fn serve(&mut self, allocation: &mut Allocation, is_limited: bool, network: &mut Network, now: f64) {
         // A coflow that was released after the schedule may have the slot of one that has completed.
         let is_live = |coflow: &Coflow, flow| {

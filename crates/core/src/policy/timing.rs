@@ -15,9 +15,9 @@ pub enum Reaction {
 
 /// When a policy reacts to events. Changes of links are always known at once.
 ///
-/// If flows start at once but completions wait, the coordinator decides at intervals only, and hosts serve flows without rates between two
-/// of its schedules: they share the capacity that flows with rates leave, as TCP does. A flow whose data becomes available after the
-/// release of its coflow waits for the coordinator. See `host_service.rs`.
+/// If flows start at once but completions wait, the coordinator decides at intervals only. Between two of its schedules, hosts serve flows
+/// of fresh coflows that have no rates: they share the capacity that flows with rates leave, as TCP does. A flow whose data becomes
+/// available after the release of its coflow waits for the coordinator. See `host_service.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     /// A flow starts: its coflow is released, or its data becomes available.

@@ -75,8 +75,8 @@ fn new_coflow_takes_the_capacity_of_a_flow_that_completed_between_schedules() {
 
 #[test]
 fn other_flows_of_a_fresh_coflow_take_freed_capacity_at_once() {
-    // The schedule at 8 ms is in a turn, so it gives one flow of each port a rate. The hosts serve the others when it has completed:
-    // 8 flows of 12.5 kB take 0.1 ms each, of which the first sends alone.
+    // The schedule at 0 is in a turn, so one flow has the whole port. Hosts serve the seven others when it has completed: 12.5 kB take
+    // 0.1 ms, and 7 x 12.5 kB take 0.7 ms.
     let flows: Vec<(u32, u32, f64)> = (1..=8).map(|dst| (0, dst, 12.5 * KB)).collect();
     let all = workload(9, vec![coflow(1, 0.0, &flows)]);
     let outcome = replay_with(&all, "weir:turns=0.3", GBIT, INTERVAL, &mut NoObserver).unwrap();
