@@ -60,6 +60,10 @@ class Bed(unittest.TestCase):
         self.prepare()
         with open(f"{self.folder}/serve.toml", "w") as config:
             config.write(CONFIG.format(tls=self.tls, lease=self.lease))
+        self.serve()
+
+    def serve(self) -> None:
+        """Starts the coordinator, and waits until it listens."""
         self.serving = self.start("serve", "--log", "json", "--config", f"{self.folder}/serve.toml")
         assert self.serving.stderr is not None
         fields: Dict[str, str] = {}
@@ -68,6 +72,17 @@ class Bed(unittest.TestCase):
             self.assertTrue(line.startswith(b"{"), f"the coordinator exited: {line.decode()}")
             fields = json.loads(line)["fields"]
         self.agents, self.api = fields["agents"], fields["api"]
+
+    def restart(self) -> None:
+        """Kills the coordinator, and starts it again with the same ports."""
+        self.end(self.serving)
+        with open(f"{self.folder}/serve.toml") as config:
+            text = config.read()
+        for key, address in [("agents", self.agents), ("api", self.api)]:
+            text = text.replace(f'{key} = "127.0.0.1:0"', f'{key} = "{address}"')
+        with open(f"{self.folder}/serve.toml", "w") as config:
+            config.write(text)
+        self.serve()
 
     def prepare(self) -> None:
         """Creates the files that the coordinator needs."""

@@ -4,8 +4,11 @@ import ctypes
 import shutil
 import socket
 import struct
+import subprocess
+import sys
+import time
 import unittest
-from typing import List, Tuple
+from typing import Any, Dict, List, Tuple
 
 from weir import Application, Coordinator, CoordinatorError
 
@@ -90,7 +93,7 @@ class ApplicationTest(Bed):
             connection.socket.sendall(b"abc")
             self.assertEqual(receive_three_bytes(server), b"abc")
             ports = [(port["host"], port["direction"]) for port in self.coordinator.get("/v1/queues")]
-            self.assertEqual(ports, [("a", "out"), ("b", "in")])
+            self.assertEqual(ports, [("a", "out"), ("a", "in"), ("b", "out"), ("b", "in")])
             with self.assertRaises(CoordinatorError) as raised:
                 application.deregister()
             self.assertEqual(raised.exception.status, 409)
@@ -102,15 +105,101 @@ class ApplicationTest(Bed):
             Application.register(self.coordinator, "lr", model="unknown")
         self.assertEqual(raised.exception.status, 422)
 
-    def test_changed_level_applies_to_the_next_connection(self) -> None:
+    def test_open_connections_follow_their_level(self) -> None:
+        try:
+            socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0).close()
+        except PermissionError as error:
+            self.skipTest(f"packets cannot be captured: {error}")
+        server = self.listen()
+        port = server.getsockname()[1]
+        moved = []
+        for first, second in [("LR", "flat"), ("flat", "LR")]:
+            application = Application.register(self.coordinator, first, model=first)
+            before = application.level
+            with application.connect("a", "b", ("127.0.0.1", port)) as connection:
+                # Levels are in the order of sensitivity, so one of the two applications moves when the other one arrives.
+                other = Application.register(self.coordinator, second, model=second)
+                self.wait_for("the level", lambda: application.level == self.level_of(first))
+                with capture(port) as packets:
+                    connection.socket.sendall(b"abc")
+                    self.assertEqual(receive_three_bytes(server), b"abc")
+                    marks = first_marks(packets)
+                self.assertEqual(marks[0], (application.level + 1, False), marks)
+                moved.append(application.level != before)
+            other.deregister()
+            application.deregister()
+        self.assertIn(True, moved)
+
+    def test_accepted_connections_mark_what_they_send(self) -> None:
+        try:
+            socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0).close()
+        except PermissionError as error:
+            self.skipTest(f"packets cannot be captured: {error}")
+        Application.register(self.coordinator, "flat", model="flat")
+        application = Application.register(self.coordinator, "lr", model="LR")
+        for host in ["127.0.0.1", "::1", "::"]:
+            server = self.listen(host)
+            family = server.family
+            # The reader of a pull shuffle is no program of the application.
+            reader = socket.socket(family)
+            reader.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
+            with reader, capture(reader.getsockname()[1]) as packets:
+                reader.connect(("::1" if family == socket.AF_INET6 else "127.0.0.1", server.getsockname()[1]))
+                with application.accept("a", server) as connection:
+                    self.assertIsNone(connection.registration_error)
+                    # The address of the reader is in no `[address]`: the connection counts at the links of its own host.
+                    ports = [(port["host"], port["direction"]) for port in self.coordinator.get("/v1/queues")]
+                    self.assertEqual(ports, [("a", "out"), ("a", "in")])
+                    connection.socket.sendall(b"abc")
+                    self.assertEqual(reader.recv(3), b"abc")
+                    marks = first_marks(packets)
+                # The first packet answers before the program accepts: it has the mark that the listener had.
+                self.assertGreaterEqual(len(marks), 2)
+                self.assertEqual({dscp for dscp, _ in marks[1:]}, {application.level + 1}, (host, marks))
+
+    def test_connections_of_a_killed_program_end(self) -> None:
+        server = self.listen()
+        Application.register(self.coordinator, "lr", model="LR")
+        program = (
+            "import sys, time; from weir import Application, Coordinator\n"
+            "application = Application.register(Coordinator(sys.argv[1]), 'lr', model='LR')\n"
+            "held = [application.connect('a', 'b', ('127.0.0.1', int(sys.argv[2]))) for _ in range(3)]\n"
+            "print('ready', flush=True); time.sleep(600)"
+        )
+        words = [sys.executable, "-c", program, self.api, str(server.getsockname()[1])]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+            self.addCleanup(process.kill)
+            assert process.stdout is not None
+            self.assertEqual(process.stdout.readline(), b"ready\n")
+            own = Application.register(self.coordinator, "lr", model="LR").connect("a", "b", server.getsockname())
+            self.addCleanup(own.destroy)
+            # Longer than the lease: a program with a stream keeps its connections.
+            time.sleep(12)
+            self.assertEqual(len(self.connections()), 4)
+            process.kill()
+        self.assertEqual(len(self.connections()), 4)
+        self.wait_for("the end of the lease", lambda: len(self.connections()) == 1)
+        (rest,) = self.connections()
+        self.assertIsNone(rest["ends_in_seconds"])
+
+    def test_a_restart_of_the_coordinator_ends_no_live_connection(self) -> None:
         server = self.listen()
         application = Application.register(self.coordinator, "lr", model="LR")
-        Application.register(self.coordinator, "flat", model="flat")
-        now = self.coordinator.get("/v1/applications/lr")["level"]
-        application.level = now + 1
-        with application.connect("a", "b", server.getsockname()) as connection:
-            self.assertEqual(application.level, now)
-            self.assertEqual(connection.socket.getsockopt(socket.IPPROTO_IP, socket.IP_TOS), (now + 1) << 2)
+        with application.connect("a", "b", server.getsockname()):
+            self.wait_for("a stream", lambda: self.connections()[0]["ends_in_seconds"] is None)
+            self.restart()
+            self.wait_for("a stream", lambda: self.connections()[0]["ends_in_seconds"] is None)
+            time.sleep(12)
+            self.assertEqual(len(self.connections()), 1)
+        self.assertEqual(self.connections(), [])
+
+    def level_of(self, application: str) -> int:
+        return int(self.coordinator.get(f"/v1/applications/{application}")["level"])
+
+    def connections(self) -> List[Dict[str, Any]]:
+        found = self.coordinator.get("/v1/connections")["connections"]
+        assert isinstance(found, list)
+        return found
 
     def test_all_packets_carry_the_class(self) -> None:
         try:

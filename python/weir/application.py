@@ -1,11 +1,21 @@
-"""Saba's library (section 6): an application registers, creates and destroys connections, and deregisters."""
+"""Saba's library (section 6): an application registers, creates and destroys connections, and deregisters.
+
+While an application has connections, a thread follows its level over a stream of the coordinator, and marks the packets of open connections
+with the new level. The stream also tells the coordinator that the program lives: if the program is killed, the coordinator closes its
+connections after a lease.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import json
 import socket
+import threading
+import time
 import uuid
-from typing import Any, Optional, Tuple
+import weakref
+from typing import Any, Dict, List, Optional, Tuple
+from urllib.parse import quote
 
 from .coordinator import Coordinator, CoordinatorError, path
 
@@ -15,17 +25,29 @@ CONNECT_TIMEOUT = 30.0
 # Levels start at 0. A DSCP has six bits, and 0 means no class: level 0 is DSCP 1.
 MAX_LEVEL = 62
 
+# The coordinator closes the connections of a program that it has not heard for this time.
+PROGRAM_LEASE = 10.0
+
+# The wait before the next attempt to open a stream of levels, which doubles up to a maximum.
+MIN_RECONNECT_WAIT = 0.05
+MAX_RECONNECT_WAIT = 1.0
+
 
 class Application:
     """A registered application. Several programs on several hosts may register it by the same id.
 
-    ``level`` is its last known priority level, from 0. Each new connection updates it.
+    ``level`` is its priority level, from 0. While the application has connections, it follows the coordinator.
     """
 
     def __init__(self, coordinator: Coordinator, id: str, level: int) -> None:
         self.id = id
         self.level = level
         self._coordinator = coordinator
+        self._program = uuid.uuid4().hex
+        self._lock = threading.Lock()
+        # A connection that a program drops without destroying it ends with the program.
+        self._open: weakref.WeakValueDictionary[str, Connection] = weakref.WeakValueDictionary()
+        self._has_thread = False
 
     @classmethod
     def register(
@@ -47,26 +69,72 @@ class Application:
     def connect(self, from_host: str, to_host: str, address: Tuple[str, int]) -> Connection:
         """Creates a TCP connection from ``from_host``, which is this host, to ``address`` on ``to_host``.
 
-        Hosts have the names of the coordinator's configuration. All packets have the application's class, including the first one. If
-        the level has changed, this connection continues with the new class, and earlier connections keep their class. Raises
-        :class:`OSError` if the other end does not accept within 30 s. If the coordinator does not answer, there is no exception: see
+        Hosts have the names of the coordinator's configuration. All packets have the application's class, including the first one, and
+        follow its level. Data may flow in both directions; the other end marks what it sends by :meth:`accept`. Raises :class:`OSError`
+        if the other end does not accept within 30 s. If the coordinator does not answer, there is no exception: see
         :attr:`Connection.registration_error`.
         """
-        sock = self._dial(address)
-        connection_path = path("connections", uuid.uuid4().hex)
-        body = {"application": self.id, "from": from_host, "to": to_host}
+        return self._add(self._dial(address), from_host, to_host)
+
+    def accept(self, host: str, listener: socket.socket) -> Connection:
+        """Accepts a connection of ``listener`` on ``host``, which is this host.
+
+        All packets that this end sends have the application's class, and follow its level. The coordinator finds the other host by its
+        address (``[address]`` of its configuration). Raises :class:`OSError` if the listener does not accept. If the coordinator does not
+        answer, there is no exception: see :attr:`Connection.registration_error`.
+        """
+        # The kernel answers the first packet of a connection with the mark of the listener.
+        _mark(listener, self.dscp)
+        sock, peer = listener.accept()
+        address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
+        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        return self._add(sock, host, str(mapped or address))
+
+    def _add(self, sock: socket.socket, from_host: str, to_host: str) -> Connection:
+        """Registers a connection, and marks its packets."""
+        target = path("connections", uuid.uuid4().hex)
+        body = {"application": self.id, "from": from_host, "to": to_host, "program": self._program}
+        connection = Connection(self, sock, target, body)
+        with self._lock:
+            # From here on, a new level applies to the connection too.
+            self._open[target] = connection
         try:
-            level = _read_level(self._coordinator.put(connection_path, body))
+            _mark(sock, self.dscp)
+            level = _read_level(self._coordinator.put(target, body))
         except CoordinatorError as error:
-            return Connection(sock, registration_error=error)
-        try:
-            if level != self.level:
-                self.level = level
-                _mark(sock, self.dscp)
+            connection.registration_error = error
+            return connection
         except OSError:
-            Connection(sock, (self._coordinator, connection_path)).destroy()
+            connection.destroy()
             raise
-        return Connection(sock, (self._coordinator, connection_path))
+        self._set_level(level)
+        with self._lock:
+            starts, self._has_thread = not self._has_thread, True
+        if starts:
+            threading.Thread(target=_follow_level, args=(weakref.ref(self),), name="weir-level", daemon=True).start()
+        return connection
+
+    def _set_level(self, level: int) -> None:
+        with self._lock:
+            if level == self.level:
+                return
+            self.level = level
+            for connection in list(self._open.values()):
+                try:
+                    _mark(connection.socket, self.dscp)
+                except OSError:
+                    # The connection has ended.
+                    pass
+
+    def _registered(self) -> List[Connection]:
+        with self._lock:
+            return [connection for connection in list(self._open.values()) if connection.registration_error is None]
+
+    def _end_thread_if_idle(self) -> bool:
+        """Whether the application has no connections. Its next connection then starts another thread."""
+        with self._lock:
+            self._has_thread = bool(self._open)
+            return not self._has_thread
 
     def _dial(self, address: Tuple[str, int]) -> socket.socket:
         last: OSError = OSError(f"{address}: the name has no addresses")
@@ -101,34 +169,70 @@ class Connection:
     connection has the application's class, but does not count for the weights of queues.
     """
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        told: Optional[Tuple[Coordinator, str]] = None,
-        registration_error: Optional[CoordinatorError] = None,
-    ) -> None:
+    def __init__(self, application: Application, sock: socket.socket, target: str, body: Dict[str, str]) -> None:
         self.socket = sock
-        self.registration_error = registration_error
-        self._told = told
+        self.registration_error: Optional[CoordinatorError] = None
+        self._application = application
+        self._target = target
+        self._body = body
 
     def destroy(self) -> None:
         """Closes the connection, and removes it at the coordinator. Raises :class:`CoordinatorError` if the removal fails."""
+        application = self._application
+        with application._lock:
+            is_open = application._open.pop(self._target, None) is not None
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             # The connection has already ended.
             pass
         self.socket.close()
-        told, self._told = self._told, None
-        if told is not None:
-            coordinator, target = told
-            coordinator.delete(target)
+        if is_open and self.registration_error is None:
+            application._coordinator.delete(self._target)
 
     def __enter__(self) -> Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.destroy()
+
+
+def _follow_level(reference: weakref.ref[Application]) -> None:
+    """Follows the level while the application has connections."""
+    wait, last_contact = MIN_RECONNECT_WAIT, time.monotonic()
+    while True:
+        application = reference()
+        if application is None or application._end_thread_if_idle():
+            return
+        target = f"{path('applications', application.id)}/level?program={quote(application._program)}"
+        coordinator = application._coordinator
+        del application
+        try:
+            for line in coordinator.stream_lines(target):
+                application = reference()
+                if application is None or application._end_thread_if_idle():
+                    return
+                if time.monotonic() - last_contact >= PROGRAM_LEASE:
+                    _register_again(application)
+                wait, last_contact = MIN_RECONNECT_WAIT, time.monotonic()
+                if line.startswith(b"data:"):
+                    application._set_level(_read_level(json.loads(line[len(b"data:") :])))
+                del application
+        except (CoordinatorError, ValueError):
+            # The coordinator is gone, or does not answer as it should.
+            pass
+        time.sleep(wait)
+        wait = min(2 * wait, MAX_RECONNECT_WAIT)
+
+
+def _register_again(application: Application) -> None:
+    """Registers all connections, because the coordinator may have closed them."""
+    for connection in application._registered():
+        try:
+            application._coordinator.put(connection._target, connection._body)
+        except CoordinatorError:
+            # The next stream tries again.
+            return
 
 
 def _read_level(answer: Any) -> int:
@@ -141,8 +245,7 @@ def _read_level(answer: Any) -> int:
 
 
 def _mark(sock: socket.socket, dscp: int) -> None:
-    # The two bits below the DSCP are ECN, which the kernel sets.
+    # The two bits below the DSCP are ECN, which the kernel sets. A socket of IPv6 may also send IPv4.
     if sock.family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, dscp << 2)
-    else:
-        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)

@@ -6,7 +6,7 @@ import http.client
 import ipaddress
 import json
 import ssl
-from typing import Any, Optional
+from typing import Any, Iterator, Optional
 from urllib.parse import quote
 
 from .flow_tls import load_files
@@ -16,6 +16,9 @@ CONNECT_TIMEOUT = 2.0
 
 # Maximum time for an answer.
 ANSWER_TIMEOUT = 15.0
+
+# Maximum time between two lines of a stream.
+STREAM_TIMEOUT = 30.0
 
 # Maximum size of an answer, in bytes.
 MAX_ANSWER_BYTES = 10 << 20
@@ -73,12 +76,34 @@ class Coordinator:
         """Deletes the object at a path."""
         self._request("DELETE", path)
 
-    def _request(self, method: str, path: str, body: Optional[bytes] = None) -> Any:
+    def stream_lines(self, path: str) -> Iterator[bytes]:
+        """Yields the lines of a stream of events. The coordinator sends a line at least every 10 s."""
+        connection = self._connection()
+        try:
+            connection.connect()
+            connection.sock.settimeout(STREAM_TIMEOUT)
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise CoordinatorError(f"{self._address}: {path}: no stream", answer.status)
+            while True:
+                line = answer.readline(MAX_ANSWER_BYTES)
+                if not line:
+                    return
+                yield line
+        except (OSError, http.client.HTTPException) as error:
+            raise CoordinatorError(f"{self._address}: {error or type(error).__name__}") from error
+        finally:
+            connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
         # One connection for each request, since an idle connection may have been closed.
         if self._tls is None:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_TIMEOUT)
-        else:
-            connection = http.client.HTTPSConnection(self._host, self._port, timeout=CONNECT_TIMEOUT, context=self._tls)
+            return http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_TIMEOUT)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=CONNECT_TIMEOUT, context=self._tls)
+
+    def _request(self, method: str, path: str, body: Optional[bytes] = None) -> Any:
+        connection = self._connection()
         try:
             connection.connect()
             connection.sock.settimeout(ANSWER_TIMEOUT)

@@ -41,7 +41,8 @@ pub use agent::{
 };
 #[cfg(feature = "live")]
 pub use coordinator::{
-    ApplicationCommand, CoflowCommand, Credentials, Ctl, CtlCommand, LogFormat, PolicyCommand, Serve,
+    ApplicationCommand, CoflowCommand, ConnectionCommand, Credentials, Ctl, CtlCommand, LogFormat,
+    PolicyCommand, Serve,
 };
 pub use fabric::{Fabric, FabricCheck, FabricDescribe, FabricGenerate};
 pub use predict::{Predict, PredictConnections, PredictTrain};

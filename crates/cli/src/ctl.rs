@@ -15,7 +15,9 @@ use weir_console::record::{self, Record};
 use weir_console::table::{Alignment, Table, format_number, format_seconds};
 use weir_coordinator::store::{self, StoreSummary};
 
-use crate::args::{self, ApplicationCommand, CoflowCommand, CtlCommand, Format, PolicyCommand};
+use crate::args::{
+    self, ApplicationCommand, CoflowCommand, ConnectionCommand, CtlCommand, Format, PolicyCommand,
+};
 use crate::render;
 
 mod events;
@@ -55,6 +57,21 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
         }
         CtlCommand::Application(ApplicationCommand::Deregister { id }) => {
             Ok(coordinator.delete(&object_path("applications", id))?)
+        }
+        CtlCommand::Connections { application } => {
+            print_list(args, CONNECTIONS, coordinator.connections(application.as_deref())?)
+        }
+        CtlCommand::Connection(ConnectionCommand::Close { ids, application }) => {
+            let listed = match application {
+                Some(application) => coordinator.connections(Some(application))?,
+                None => Value::Null,
+            };
+            let listed =
+                listed.as_array().into_iter().flatten().filter_map(|connection| connection["id"].as_str());
+            for id in ids.iter().map(String::as_str).chain(listed) {
+                coordinator.delete(&object_path("connections", id))?;
+            }
+            Ok(())
         }
         CtlCommand::Events { count } => events::follow(&coordinator, args.output.format, *count),
         CtlCommand::Observed => print_list(args, OBSERVED, coordinator.get("/v1/observed")?),
@@ -156,6 +173,7 @@ const PATHS: &[&str] = &[
 ];
 const SERVICES: &[&str] = &["name", "weight", "excess", "weights_used", "applications"];
 const APPLICATIONS: &[&str] = &["id", "service", "model", "level"];
+const CONNECTIONS: &[&str] = &["id", "application", "from", "to", "level", "program", "ends_in_seconds"];
 const OBSERVED: &[&str] =
     &["host", "application", "registered", "peer", "connections", "sent_bytes", "limit_bytes_per_second"];
 

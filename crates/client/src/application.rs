@@ -1,10 +1,17 @@
 //! Registers applications, and creates and destroys their connections (the library of Saba, section 6).
+//!
+//! While an application has connections, a thread follows its level over a stream of the coordinator, and marks the packets of open
+//! connections with the new level. The stream also tells the coordinator that the program lives: if the program is killed, the
+//! coordinator closes its connections after a lease.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::io::{self, BufRead, BufReader};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use socket2::{Domain, SockRef, Socket, Type};
@@ -17,12 +24,46 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum level: levels start at 0, and level n has DSCP n + 1, of six bits.
 const MAX_LEVEL: u64 = 62;
 
+/// How long a stream of levels may last. The next one follows at once, so that a coordinator whose host has failed is noticed.
+const MAX_STREAM_TIME: Duration = Duration::from_secs(60);
+
+/// The coordinator closes the connections of a program that it has not heard for this time.
+const PROGRAM_LEASE: Duration = Duration::from_secs(10);
+
+/// The wait before the next attempt to open a stream, which doubles up to a maximum.
+const MIN_RECONNECT_WAIT: Duration = Duration::from_millis(50);
+const MAX_RECONNECT_WAIT: Duration = Duration::from_secs(1);
+
 /// A registered application. Several programs on several hosts may register the same id.
 #[derive(Debug)]
 pub struct Application {
+    shared: Arc<Shared>,
+}
+
+/// What connections, the application and its thread share.
+#[derive(Debug)]
+struct Shared {
     coordinator: Coordinator,
     id: String,
+    /// The id of this program for the coordinator.
+    program: String,
     level: AtomicU8,
+    open: Mutex<OpenConnections>,
+}
+
+#[derive(Debug, Default)]
+struct OpenConnections {
+    /// Open connections by their path at the coordinator.
+    by_path: BTreeMap<String, OpenConnection>,
+    has_thread: bool,
+}
+
+#[derive(Debug)]
+struct OpenConnection {
+    stream: Arc<TcpStream>,
+    peer: IpAddr,
+    /// The registration; none if the coordinator has refused it.
+    body: Option<Value>,
 }
 
 impl Application {
@@ -41,13 +82,19 @@ impl Application {
     ) -> Result<Application, CoordinatorError> {
         let body = json!({ "service": service, "model": model });
         let answer = coordinator.put(&resource_path("applications", id), &body)?;
-        let level = AtomicU8::new(parse_level(&answer)?);
-        Ok(Application { coordinator: coordinator.clone(), id: id.to_owned(), level })
+        let shared = Shared {
+            coordinator: coordinator.clone(),
+            id: id.to_owned(),
+            program: random_id(),
+            level: AtomicU8::new(parse_level(&answer)?),
+            open: Mutex::default(),
+        };
+        Ok(Application { shared: Arc::new(shared) })
     }
 
-    /// The priority level, from 0, as of the last connection created.
+    /// The priority level, from 0. While the application has connections, it follows the coordinator.
     pub fn level(&self) -> u8 {
-        self.level.load(Ordering::Relaxed)
+        self.shared.level.load(Ordering::Relaxed)
     }
 
     /// The DSCP of the packets: the level plus 1.
@@ -58,29 +105,58 @@ impl Application {
     /// Creates a TCP connection from the host `src`, which is this host, to `address` on the host `dst`. Host names are those of the
     /// coordinator.
     ///
-    /// All packets have the application's class, including the first. If the level has changed since the last connection, the new
-    /// connection gets the new class after its first packets. Earlier connections keep their class.
+    /// All packets have the application's class, including the first, and follow its level. Data may flow in both directions; the other
+    /// end marks what it sends by [`Application::accept`].
     ///
     /// # Errors
     /// If no address accepts the connection within 30 s. A failed registration is no error: see
     /// [`Connection::registration_error`].
     pub fn connect(&self, src: &str, dst: &str, address: impl ToSocketAddrs) -> io::Result<Connection> {
         let stream = self.connect_to_any(address)?;
+        let peer = stream.peer_addr()?.ip();
+        self.add(stream, peer, src, dst)
+    }
+
+    /// Accepts a connection of `listener` on `host`, which is this host. All packets that this end sends have the application's class,
+    /// and follow its level. The coordinator finds the other host by its address (`[address]` of its configuration).
+    ///
+    /// # Errors
+    /// If `listener` does not accept, for example because it does not block and no connection waits. A failed registration is no error:
+    /// see [`Connection::registration_error`].
+    pub fn accept(&self, host: &str, listener: &TcpListener) -> io::Result<Connection> {
+        // The kernel answers the first packet of a connection with the mark of the listener.
+        set_dscp(&SockRef::from(listener), listener.local_addr()?.ip(), self.dscp())?;
+        let (stream, peer) = listener.accept()?;
+        let peer = peer.ip().to_canonical();
+        self.add(stream, peer, host, &peer.to_string())
+    }
+
+    /// Registers a connection, and marks its packets.
+    fn add(&self, stream: TcpStream, peer: IpAddr, from: &str, to: &str) -> io::Result<Connection> {
+        let shared = &self.shared;
+        let stream = Arc::new(stream);
         // The id only has to be unique.
-        let id = format!("{:016x}{:016x}", random_u64(), random_u64());
-        let path = resource_path("connections", &id);
-        let body = json!({ "application": self.id, "from": src, "to": dst });
-        let answer = self.coordinator.put(&path, &body);
-        let mut connection = Connection { stream, registration: None, registration_error: None };
+        let path = resource_path("connections", &random_id());
+        let body = json!({ "application": shared.id, "from": from, "to": to, "program": shared.program });
+        // From here on, a new level applies to the connection too.
+        let open = OpenConnection { stream: Arc::clone(&stream), peer, body: None };
+        shared.lock().by_path.insert(path.clone(), open);
+        let mut connection =
+            Connection { stream, shared: Arc::clone(shared), path, registration_error: None };
+        set_dscp(&SockRef::from(connection.stream()), peer, self.dscp())?;
+        let answer = shared.coordinator.put(&connection.path, &body);
         match answer.and_then(|answer| parse_level(&answer)) {
             Ok(level) => {
-                connection.registration = Some((self.coordinator.clone(), path));
-                if self.level.swap(level, Ordering::Relaxed) != level {
-                    set_dscp(
-                        &SockRef::from(&connection.stream),
-                        connection.stream.peer_addr()?,
-                        self.dscp(),
-                    )?;
+                let mut open = shared.lock();
+                if let Some(entry) = open.by_path.get_mut(&connection.path) {
+                    entry.body = Some(body);
+                }
+                shared.set_level(level, &open);
+                if !std::mem::replace(&mut open.has_thread, true) {
+                    let shared = Arc::downgrade(shared);
+                    thread::Builder::new()
+                        .name("weir-level".to_owned())
+                        .spawn(move || follow_level(&shared))?;
                 }
             }
             Err(error) => connection.registration_error = Some(error),
@@ -95,7 +171,7 @@ impl Application {
             let address = SocketAddr::new(address.ip().to_canonical(), address.port());
             let connect_to_one = || {
                 let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-                set_dscp(&SockRef::from(&socket), address, self.dscp())?;
+                set_dscp(&SockRef::from(&socket), address.ip(), self.dscp())?;
                 socket.connect_timeout(&address.into(), CONNECT_TIMEOUT)?;
                 Ok(socket.into())
             };
@@ -112,16 +188,93 @@ impl Application {
     /// # Errors
     /// If the coordinator cannot be reached, or refuses the request. The application stays registered.
     pub fn deregister(self) -> Result<(), CoordinatorError> {
-        self.coordinator.delete(&resource_path("applications", &self.id))
+        self.shared.coordinator.delete(&resource_path("applications", &self.shared.id))
     }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies the present level to all open connections, if it has changed.
+    fn set_level(&self, level: u8, open: &OpenConnections) {
+        if self.level.swap(level, Ordering::Relaxed) == level {
+            return;
+        }
+        for connection in open.by_path.values() {
+            // Marking fails only for a connection that has ended.
+            let _ = set_dscp(&SockRef::from(&*connection.stream), connection.peer, level + 1);
+        }
+    }
+
+    /// Registers all connections again, because the coordinator may have closed them.
+    fn register_again(&self) {
+        let open = self.lock();
+        let registrations: Vec<(String, Value)> = open
+            .by_path
+            .iter()
+            .filter_map(|(path, entry)| Some((path.clone(), entry.body.clone()?)))
+            .collect();
+        drop(open);
+        for (path, body) in registrations {
+            // The next stream tries again. A connection that ends meanwhile is closed with this program.
+            let _ = self.coordinator.put(&path, &body);
+        }
+    }
+}
+
+/// Follows the level while the application has connections.
+fn follow_level(application: &Weak<Shared>) {
+    let mut wait = MIN_RECONNECT_WAIT;
+    let mut last_contact = Instant::now();
+    loop {
+        let Some(shared) = application.upgrade() else { return };
+        if end_thread_if_idle(&shared) {
+            return;
+        }
+        let path = resource_path("applications", &shared.id);
+        let path = format!("{path}/level?program={}", percent_encode(&shared.program));
+        let coordinator = shared.coordinator.clone();
+        drop(shared);
+        if let Ok(stream) = coordinator.get_stream(&path, Some(MAX_STREAM_TIME)) {
+            if last_contact.elapsed() >= PROGRAM_LEASE
+                && let Some(shared) = application.upgrade()
+            {
+                shared.register_again();
+            }
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                (last_contact, wait) = (Instant::now(), MIN_RECONNECT_WAIT);
+                let Some(shared) = application.upgrade() else { return };
+                if end_thread_if_idle(&shared) {
+                    return;
+                }
+                let answer =
+                    line.strip_prefix("data:").map(|data| serde_json::from_str(data).unwrap_or_default());
+                if let Some(Ok(level)) = answer.map(|answer| parse_level(&answer)) {
+                    shared.set_level(level, &shared.lock());
+                }
+            }
+        }
+        thread::sleep(wait);
+        wait = MAX_RECONNECT_WAIT.min(2 * wait);
+    }
+}
+
+/// Whether the application has no connections. Its next connection then starts another thread.
+fn end_thread_if_idle(shared: &Shared) -> bool {
+    let mut open = shared.lock();
+    open.has_thread = !open.by_path.is_empty();
+    !open.has_thread
 }
 
 /// A connection of an application. Dropping it calls [`Connection::destroy`] and ignores errors.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
-    /// The path of the connection at the coordinator, until it is deleted there.
-    registration: Option<(Coordinator, String)>,
+    stream: Arc<TcpStream>,
+    shared: Arc<Shared>,
+    /// Its path at the coordinator.
+    path: String,
     registration_error: Option<CoordinatorError>,
 }
 
@@ -146,10 +299,10 @@ impl Connection {
     }
 
     fn close(&mut self) -> Result<(), CoordinatorError> {
-        let Some((coordinator, path)) = self.registration.take() else { return Ok(()) };
+        let Some(open) = self.shared.lock().by_path.remove(&self.path) else { return Ok(()) };
         // The connection may have been closed already.
         let _ = self.stream.shutdown(Shutdown::Both);
-        coordinator.delete(&path)
+        if open.body.is_some() { self.shared.coordinator.delete(&self.path) } else { Ok(()) }
     }
 }
 
@@ -171,16 +324,23 @@ fn parse_level(answer: &Value) -> Result<u8, CoordinatorError> {
     })
 }
 
-/// Sets the DSCP. The ECN bits are below it, and the kernel sets them.
-fn set_dscp(socket: &SockRef<'_>, peer: SocketAddr, dscp: u8) -> io::Result<()> {
+/// Sets the DSCP of packets to a peer, or of a listener's answers by its own address. The ECN bits are below it, and the kernel sets
+/// them.
+fn set_dscp(socket: &SockRef<'_>, address: IpAddr, dscp: u8) -> io::Result<()> {
     let traffic_class = u32::from(dscp) << 2;
-    match peer.ip() {
+    match address.to_canonical() {
         IpAddr::V4(_) => socket.set_tos_v4(traffic_class),
+        // A socket that listens on all addresses may accept IPv4 too.
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => {
+            socket.set_tos_v4(traffic_class)?;
+            socket.set_tclass_v6(traffic_class)
+        }
         IpAddr::V6(_) => socket.set_tclass_v6(traffic_class),
     }
 }
 
-/// A random number, from the random keys of `RandomState`.
-fn random_u64() -> u64 {
-    RandomState::new().hash_one(())
+/// 128 random bits, from the random keys of `RandomState`.
+fn random_id() -> String {
+    let random = || RandomState::new().hash_one(());
+    format!("{:016x}{:016x}", random(), random())
 }

@@ -201,6 +201,19 @@ impl Coordinator {
         self.pages("/v1/routes?limit=1000", "routes")
     }
 
+    /// Returns the connections opened through the API, or those of one application: a list of the objects of `GET /v1/connections`. Sends
+    /// one request for each page of 10,000 connections.
+    ///
+    /// # Errors
+    /// If the coordinator cannot be reached, or refuses a request.
+    pub fn connections(&self, application: Option<&str>) -> Result<Value, CoordinatorError> {
+        let mut path = "/v1/connections?limit=10000".to_owned();
+        if let Some(application) = application {
+            path += &format!("&application={}", percent_encode(application));
+        }
+        self.pages(&path, "connections")
+    }
+
     /// Returns the lists `key` of all pages, which refer to the next page by `next`.
     fn pages(&self, first_path: &str, key: &str) -> Result<Value, CoordinatorError> {
         let (mut entries, mut path) = (Vec::new(), first_path.to_owned());

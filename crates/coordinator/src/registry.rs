@@ -37,9 +37,11 @@ use crate::store::{Snapshot, Store, StoreError, StoreStatus, Table};
 use crate::values::{self, MAX_FLOW_BYTES, WEIGHT_RANGE, expected_weight};
 
 mod change_watcher;
+mod connections;
 mod division;
 mod observed_connections;
 mod overlay;
+mod programs;
 mod quota;
 pub(crate) mod records;
 pub mod routing;
@@ -51,10 +53,11 @@ mod tests;
 use routing::PortMap;
 use stored_coflow::StoredCoflow;
 
+pub(crate) use connections::MAX_CONNECTIONS;
+pub use connections::{Connection, ConnectionBody, ProgramStream};
 pub use observed_connections::ObservedState;
 pub use quota::ObjectUsage;
-pub(crate) use sharing::MAX_CONNECTIONS;
-pub use sharing::{Application, ApplicationBody, Connection, ConnectionBody, PortQueues};
+pub use sharing::{Application, ApplicationBody, PortQueues};
 
 /// Key of the policy in the store's [`Table::Settings`].
 const POLICY_KEY: &str = "policy";
@@ -227,6 +230,8 @@ pub struct Registry {
     host_numbers: BTreeMap<String, u32>,
     policy_state: Mutex<PolicyState>,
     sharing: Mutex<sharing::SharingState>,
+    /// Locked after `sharing`, if both are, and never across an await.
+    programs: std::sync::Mutex<programs::Programs>,
     id_locks: Vec<Mutex<()>>,
     hasher: RandomState,
     /// Whether queues belong to services (NetShare) and not to applications (Saba).
@@ -273,6 +278,7 @@ impl Registry {
             host_numbers,
             policy_state: Mutex::new(policy_state),
             sharing: Mutex::new(sharing),
+            programs: std::sync::Mutex::default(),
             id_locks: std::iter::repeat_with(Mutex::default).take(ID_LOCK_COUNT).collect(),
             hasher: RandomState::new(),
             queues_per_service: config.queues == QueueAssignment::Services,
@@ -281,6 +287,7 @@ impl Registry {
             audit,
             framework_quota: config.limits.framework,
         };
+        registry.begin_leases().await;
         registry.start().await?;
         Ok(registry)
     }
@@ -399,7 +406,7 @@ impl Registry {
 
     fn host_number(&self, name: &str, location: impl FnOnce() -> Location) -> Result<u32, Problem> {
         let number = self.host_numbers.get(name).copied();
-        number.ok_or_else(|| Problem::invalid(location(), name, "a host of GET /v1/hosts"))
+        number.ok_or_else(|| unknown_host(name, location()))
     }
 
     /// The transfers of a list of flows; `list_pointer` is the JSON pointer of the list.
@@ -681,6 +688,10 @@ impl Registry {
         self.events.send(EventKind::TableChanged, SENSITIVITY_KEY, None);
         Ok(())
     }
+}
+
+fn unknown_host(name: &str, location: Location) -> Problem {
+    Problem::invalid(location, name, "a host of GET /v1/hosts")
 }
 
 fn open_audit_log(config: &Config) -> Result<AuditLog, String> {

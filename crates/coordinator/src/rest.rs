@@ -40,6 +40,7 @@ mod body;
 mod body_permits;
 mod certificate_metrics;
 mod coflows;
+mod connections;
 mod events;
 mod health;
 mod overlay;
@@ -127,7 +128,9 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(sharing::sensitivity_table, sharing::set_sensitivity_table))
         .routes(routes!(sharing::list))
         .routes(routes!(sharing::show, sharing::register, sharing::deregister))
-        .routes(routes!(sharing::connection, sharing::open, sharing::close))
+        .routes(routes!(connections::list))
+        .routes(routes!(connections::connection, connections::open, connections::close))
+        .routes(routes!(connections::level))
         .routes(routes!(sharing::queues))
         .routes(routes!(sharing::observed))
         .routes(routes!(events::events))

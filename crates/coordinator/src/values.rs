@@ -20,6 +20,9 @@ pub const COFLOW_PAGE: PageLimits = PageLimits { default: 100, max: 1000 };
 /// Maximum number of entries of a page of the allocation, and the number without a `limit`.
 pub const ALLOCATION_PAGE: PageLimits = PageLimits { default: 1000, max: 10_000 };
 
+/// Maximum number of entries of a page of connections, and the number without a `limit`.
+pub const CONNECTION_PAGE: PageLimits = PageLimits { default: 1000, max: 10_000 };
+
 /// Numbers of entries of a page.
 pub struct PageLimits {
     pub default: usize,
@@ -129,6 +132,9 @@ schemas! {
 
     /// A limit of [`ALLOCATION_PAGE`].
     AllocationPageLimit: ALLOCATION_PAGE.schema();
+
+    /// A limit of [`CONNECTION_PAGE`].
+    ConnectionPageLimit: CONNECTION_PAGE.schema();
 
     /// The index of a flow.
     FlowIndex: integer(0, u64::from(u32::MAX));

@@ -127,6 +127,15 @@ pub enum CtlCommand {
     /// Register or deregister an application
     #[command(subcommand)]
     Application(ApplicationCommand),
+    /// List the connections that programs opened through the API
+    Connections {
+        /// Only connections of this application
+        #[arg(long, value_name = "ID")]
+        application: Option<String>,
+    },
+    /// Close connections of the API
+    #[command(subcommand)]
+    Connection(ConnectionCommand),
     /// Print events as they occur, one per line, until interrupted; with --format json, one JSON object per line
     Events {
         /// Exit after this many events
@@ -193,6 +202,21 @@ pub enum ApplicationCommand {
     Deregister {
         /// The application's id
         id: String,
+    },
+}
+
+/// The subcommands of `weir ctl connection`.
+#[derive(Debug, Subcommand)]
+pub enum ConnectionCommand {
+    /// Close connections: they no longer count for queues; their sockets stay open
+    Close {
+        /// The connections' ids
+        #[arg(value_name = "ID", required_unless_present = "application")]
+        ids: Vec<String>,
+
+        /// Close all connections of this application
+        #[arg(long, value_name = "ID", conflicts_with = "ids")]
+        application: Option<String>,
     },
 }
 

@@ -102,7 +102,7 @@ fn application_connections_carry_their_class() {
     let ipv4_listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connection = application.connect("a", "b", ipv4_listener.local_addr().unwrap()).unwrap();
     assert!(connection.registration_error().is_none());
-    assert_eq!((getsockopt(connection.stream(), Ipv4Tos).unwrap(), ports()), (field, 2));
+    assert_eq!((getsockopt(connection.stream(), Ipv4Tos).unwrap(), ports()), (field, 4));
     connection.stream().write_all(b"abc").unwrap();
     let mut received = [0; 3];
     let mut accepted = ipv4_listener.accept().unwrap().0;

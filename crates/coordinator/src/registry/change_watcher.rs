@@ -1,4 +1,4 @@
-//! Handles changes without a request: completed coflows, connected and disconnected agents and relays, observed
+//! Handles changes without a request: completed coflows, ended programs, connected and disconnected agents and relays, observed
 //! connections.
 
 use std::collections::BTreeSet;
@@ -90,6 +90,7 @@ async fn handle_changes(
         registry.events.send(EventKind::CoflowCompleted, &id, Some(service));
     }
     registry.apply_observed_changes().await?;
+    registry.close_abandoned_connections().await?;
     let states = registry.handle().host_statuses().await?;
     for ((was, state), name) in was_present.iter_mut().zip(states).zip(registry.agent_names()) {
         if *was != state.present {

@@ -145,7 +145,18 @@ impl PortMap {
         host_target.into_iter().chain(switch_targets.map(|&(switch, link)| (self.host_count + switch, link)))
     }
 
-    /// Ports that a connection from host `src` to host `dst` can cross, without duplicates. `dst` is `None` if the address of
+    /// Ports that packets of both directions of a connection between two hosts can cross, without duplicates. `other` is `None` if
+    /// the host of the other end is unknown.
+    pub fn both_directions(&self, host: u32, other: Option<u32>) -> Vec<Port> {
+        let Some(other) = other else { return vec![2 * host, 2 * host + 1] };
+        let mut ports = self.path(host, Some(other));
+        ports.extend(self.path(other, Some(host)));
+        ports.sort_unstable();
+        ports.dedup();
+        ports
+    }
+
+    /// Ports that packets from host `src` to host `dst` can cross, without duplicates. `dst` is `None` if the address of
     /// the other end is unknown.
     pub fn path(&self, src: u32, dst: Option<u32>) -> Vec<Port> {
         let mut path = vec![2 * src];

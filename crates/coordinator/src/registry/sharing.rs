@@ -13,13 +13,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_core::model::ServiceNames;
-use weir_core::saba::controller::{AppId, ConnectionId, Port};
+use weir_core::saba::controller::{AppId, Port};
 use weir_proto::{MAX_APPLICATIONS, MAX_ID_LENGTH, ObservedConnections, Queues};
 use weir_trace::sensitivity::SensitivityTable;
 
+use super::connections::{ConnectionBody, Ends};
 use super::division::LinkDivision;
 use super::routing::PortMap;
-use super::{Registry, refusal_problem};
+use super::{Registry, refusal_problem, unknown_host};
 use crate::audit::Actor;
 use crate::config::{CableEnd, Config, QueueAssignment};
 use crate::control_plane::{Refusal, ServiceWeights, UnknownName};
@@ -29,11 +30,8 @@ use crate::problem::{Location, Problem};
 use crate::quota::{self, ServiceQuota};
 use crate::store::{Store, Table};
 
-/// Maximum number of open connections.
-pub(crate) const MAX_CONNECTIONS: usize = 100_000;
-
 /// The expected value where an application is unknown.
-const EXPECTED_APPLICATION_ID: &str = "the id of a registered application";
+pub(super) const EXPECTED_APPLICATION_ID: &str = "the id of a registered application";
 
 /// An application, as its framework registers it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -58,33 +56,6 @@ pub struct Application {
     pub level: u16,
 }
 
-/// A connection, as its framework opens it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ConnectionBody {
-    /// The id of its application.
-    pub application: String,
-    /// The host that sends.
-    pub from: String,
-    /// The host that receives.
-    pub to: String,
-}
-
-/// An open connection.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct Connection {
-    /// Its id.
-    pub id: String,
-    /// The id of its application.
-    pub application: String,
-    /// The host that sends.
-    pub from: String,
-    /// The host that receives.
-    pub to: String,
-    /// The priority level of its application, from 0.
-    pub level: u16,
-}
-
 /// The queues of a link in one direction.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct PortQueues {
@@ -101,7 +72,7 @@ pub struct PortQueues {
 /// An object of the API, and its number in the division.
 pub(super) struct Numbered<T> {
     pub(super) number: u64,
-    body: T,
+    pub(super) body: T,
 }
 
 /// The sending host, the application, and the receiving host if the configuration has its address.
@@ -118,10 +89,10 @@ pub(super) struct SharingState {
     /// Addresses of hosts, with the host's number.
     pub(super) addresses: BTreeMap<IpAddr, u32>,
     pub(super) applications: BTreeMap<Arc<str>, Numbered<ApplicationBody>>,
-    /// Open connections, with the numbers of both hosts.
-    connections: BTreeMap<String, Numbered<(ConnectionBody, [u32; 2])>>,
+    /// Open connections, with the numbers of their hosts.
+    pub(super) connections: BTreeMap<String, Numbered<(ConnectionBody, Ends)>>,
     /// Number of these connections by service.
-    connection_counts: BTreeMap<String, usize>,
+    pub(super) connection_counts: BTreeMap<String, usize>,
     /// Observed connections by host.
     pub(super) observed: BTreeMap<u32, Vec<ObservedConnections>>,
     /// The number of the connection in the division that represents all observed connections of a key.
@@ -165,12 +136,12 @@ impl SharingState {
         }
         let connections = store.records::<ConnectionBody>(Table::Connections).map_err(|e| e.to_string())?;
         for (id, body) in connections {
-            let host_number = |name: &str| config.hosts.iter().position(|host| host.name == name);
-            let (Some(from), Some(to)) = (host_number(&body.from), host_number(&body.to)) else {
-                tracing::warn!(connection = id, "stored record ignored: unknown host");
-                continue;
+            let host_number = |name: &str, field| {
+                let number = config.hosts.iter().position(|host| host.name == name);
+                number.map(|number| number as u32).ok_or_else(|| unknown_host(name, Location::field(field)))
             };
-            if let Err(problem) = sharing.open(&id, body, from as u32, to as u32) {
+            let opened = sharing.ends(&body, host_number).and_then(|ends| sharing.open(&id, body, ends));
+            if let Err(problem) = opened {
                 tracing::warn!(connection = id, %problem, "stored record ignored");
             }
         }
@@ -225,8 +196,8 @@ impl SharingState {
             })?;
         }
         for (id, connection) in &self.connections {
-            let (body, [from, to]) = &connection.body;
-            updated.open(id, body.clone(), *from, *to)?;
+            let (body, ends) = &connection.body;
+            updated.open(id, body.clone(), *ends)?;
         }
         updated.observed = self.observed.clone();
         updated.sync_observed_connections()?;
@@ -244,7 +215,7 @@ impl SharingState {
                 "application `{id}` is registered with another body; expected the same body, or another id"
             )));
         }
-        check_id(id)?;
+        check_id(id, || Location::parameter("id"))?;
         if self.applications.len() == MAX_APPLICATIONS {
             return Err(Problem::limit_reached(&format!(
                 "too many applications; expected at most {MAX_APPLICATIONS}"
@@ -267,48 +238,6 @@ impl SharingState {
         Ok((true, changed_levels))
     }
 
-    fn open(&mut self, id: &str, body: ConnectionBody, from: u32, to: u32) -> Result<bool, Problem> {
-        if let Some(known) = self.connections.get(id) {
-            if known.body.0 == body {
-                return Ok(false);
-            }
-            return Err(Problem::conflict(&format!(
-                "connection `{id}` is open with another body; expected the same body, or another id"
-            )));
-        }
-        check_id(id)?;
-        if self.connections.len() == MAX_CONNECTIONS {
-            return Err(Problem::limit_reached(&format!(
-                "too many connections; expected at most {MAX_CONNECTIONS}"
-            )));
-        }
-        let Some(application) = self.applications.get(&*body.application) else {
-            return Err(Problem::invalid(
-                Location::field("application"),
-                &body.application,
-                EXPECTED_APPLICATION_ID,
-            ));
-        };
-        let ports = self.port_map.path(from, Some(to));
-        self.division.open(ConnectionId(self.next_number), AppId(application.number), &ports)?;
-        *self.connection_counts.entry(service_of(&application.body)).or_default() += 1;
-        self.connections
-            .insert(id.to_owned(), Numbered { number: self.next_number, body: (body, [from, to]) });
-        self.next_number += 1;
-        Ok(true)
-    }
-
-    /// Removes a connection from the open ones, but not from the division.
-    fn remove_connection(&mut self, id: &str) -> Option<Numbered<(ConnectionBody, [u32; 2])>> {
-        let known = self.connections.remove(id)?;
-        let application = self.applications.get(&*known.body.0.application);
-        let service = application.map(|application| service_of(&application.body));
-        if let Some(count) = service.and_then(|service| self.connection_counts.get_mut(&service)) {
-            *count -= 1;
-        }
-        Some(known)
-    }
-
     /// Number of applications by service.
     pub(super) fn application_counts(&self) -> BTreeMap<&str, usize> {
         let mut counts = BTreeMap::new();
@@ -316,11 +245,6 @@ impl SharingState {
             *counts.entry(service_name(&known.body)).or_default() += 1;
         }
         counts
-    }
-
-    /// Number of connections of a service that are open through the API.
-    pub(super) fn connection_count(&self, service: &str) -> usize {
-        self.connection_counts.get(service).copied().unwrap_or(0)
     }
 
     /// Checks the quota of a service for a new application. A repeated registration adds none.
@@ -335,20 +259,7 @@ impl SharingState {
         quota::check(service, "applications", count + 1, quota.applications)
     }
 
-    /// Checks the quota of a service for a new connection. A repeated request adds none.
-    fn check_connection_quota(
-        &self,
-        id: &str,
-        application: &str,
-        quota: Option<ServiceQuota>,
-    ) -> Result<(), Refusal> {
-        let Some(quota) = quota.filter(|_| !self.connections.contains_key(id)) else { return Ok(()) };
-        let Some(application) = self.applications.get(application) else { return Ok(()) };
-        let service = service_of(&application.body);
-        quota::check(&service, "connections", self.connection_count(&service) + 1, quota.connections)
-    }
-
-    fn application(&self, id: &str) -> Result<Application, Problem> {
+    pub(super) fn application(&self, id: &str) -> Result<Application, Problem> {
         let entry = self
             .applications
             .get(id)
@@ -359,16 +270,6 @@ impl SharingState {
             model: entry.body.model.clone(),
             level: self.division.level(AppId(entry.number)).unwrap_or(0),
         })
-    }
-
-    fn connection(&self, id: &str) -> Result<Connection, Problem> {
-        let entry = self
-            .connections
-            .get(id)
-            .ok_or_else(|| Problem::not_found("connection", id, "the id of an open connection"))?;
-        let ConnectionBody { application, from, to } = entry.body.0.clone();
-        let level = self.application(&application)?.level;
-        Ok(Connection { id: id.to_owned(), application, from, to, level })
     }
 
     /// Services with their weights for the allocator; `None` if queues do not belong to services. The default weight
@@ -431,7 +332,7 @@ fn weights_by_service(names: &ServiceNames, weights: &BTreeMap<String, f64>) -> 
     (0..names.services() as u32).map(weight).collect()
 }
 
-fn service_of(body: &ApplicationBody) -> String {
+pub(super) fn service_of(body: &ApplicationBody) -> String {
     service_name(body).to_owned()
 }
 
@@ -447,12 +348,12 @@ fn model_position(table: &SensitivityTable, model: Option<&str>) -> Result<usize
     })
 }
 
-fn check_id(id: &str) -> Result<(), Problem> {
+pub(super) fn check_id(id: &str, location: impl FnOnce() -> Location) -> Result<(), Problem> {
     if weir_proto::is_id(id) {
         return Ok(());
     }
     let expected = format!("1 to {MAX_ID_LENGTH} printable characters without spaces");
-    Err(Problem::invalid(Location::parameter("id"), id, &expected))
+    Err(Problem::invalid(location(), id, &expected))
 }
 
 impl Registry {
@@ -590,57 +491,6 @@ impl Registry {
             self.events.send(EventKind::ApplicationDeregistered, id, Some(service));
             self.send_level_events(&sharing, &changed_levels);
             self.send_all_queues(&sharing).await?;
-        }
-        Ok(())
-    }
-
-    /// An open connection.
-    ///
-    /// # Errors
-    /// 404 if no connection has this id.
-    pub async fn connection(&self, id: &str) -> Result<Connection, Problem> {
-        self.sharing.lock().await.connection(id)
-    }
-
-    /// Opens a connection of an application. Repeating a request changes nothing.
-    ///
-    /// # Errors
-    /// [`Problem`]: a field is invalid, another connection has the id, a limit is reached, or the store cannot be
-    /// written. The connection is not open.
-    pub async fn open(&self, actor: &Actor, id: &str, body: ConnectionBody) -> Result<Connection, Problem> {
-        let from = self.host_number(&body.from, || Location::field("from"))?;
-        let to = self.host_number(&body.to, || Location::field("to"))?;
-        let mut sharing = self.sharing.lock().await;
-        let within_quota = sharing.check_connection_quota(id, &body.application, self.quota_of(actor));
-        within_quota.map_err(|refusal| refusal_problem(refusal, ""))?;
-        let is_new = sharing.open(id, body.clone(), from, to)?;
-        if let Err(error) = self.store.put(Table::Connections, id, &body).await {
-            if is_new && let Some(known) = sharing.remove_connection(id) {
-                sharing.division.close(ConnectionId(known.number))?;
-            }
-            return Err(error.into());
-        }
-        if is_new {
-            self.audit.note_accepted(actor, Value::Null, json!(body));
-        }
-        let changed_ports = sharing.division.update();
-        self.send_queues(&sharing, changed_ports).await?;
-        sharing.connection(id)
-    }
-
-    /// Closes a connection.
-    ///
-    /// # Errors
-    /// 404 if no connection has this id, 503 if the store cannot be written.
-    pub async fn close(&self, actor: &Actor, id: &str) -> Result<(), Problem> {
-        let mut sharing = self.sharing.lock().await;
-        sharing.connection(id)?;
-        self.store.remove(Table::Connections, id).await?;
-        if let Some(known) = sharing.remove_connection(id) {
-            sharing.division.close(ConnectionId(known.number))?;
-            self.audit.note_accepted(actor, json!(known.body.0), Value::Null);
-            let changed_ports = sharing.division.update();
-            self.send_queues(&sharing, changed_ports).await?;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::identity::Identity;
 use crate::problem::Problem;
 
 /// Interval of keepalive comments on an idle stream, which detect closed connections.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Events from now on, as server-sent events; for a framework, those of its service and those without a service. A client
 /// that reads too slowly misses the oldest events, and receives an event `missed` with their number.

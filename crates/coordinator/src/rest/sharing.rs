@@ -1,5 +1,4 @@
-//! Serves the sensitivity table, applications, connections and queues: `/v1/sensitivity`, `/v1/applications`,
-//! `/v1/connections`, `/v1/queues` and `/v1/observed`.
+//! Serves the sensitivity table, applications and queues: `/v1/sensitivity`, `/v1/applications`, `/v1/queues` and `/v1/observed`.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,7 +12,7 @@ use super::{
 };
 use crate::audit::Actor;
 use crate::problem::Problem;
-use crate::registry::{Application, ApplicationBody, Connection, ConnectionBody, ObservedState, PortQueues};
+use crate::registry::{Application, ApplicationBody, ObservedState, PortQueues};
 use crate::values::Id;
 
 /// The sensitivity table, in TOML as described by docs/sensitivity-table.md.
@@ -94,52 +93,6 @@ pub async fn deregister(
 ) -> Result<StatusCode, Problem> {
     check_may_change_existing(actor.identity(), api.registry.service_of_application(&id)).await?;
     run_without_content(async move { api.registry.deregister_application(&actor, &id).await }).await
-}
-
-/// One connection.
-#[utoipa::path(get, path = "/v1/connections/{id}", operation_id = "show_connection",
-    params(("id" = inline(Id), Path, description = "The connection's id")),
-    responses((status = 200, description = "The connection", body = Connection), Problem))]
-pub async fn connection(
-    State(api): State<Api>,
-    client: Client,
-    PathParam(id): PathParam,
-) -> Result<Json<Connection>, Problem> {
-    check_may_see(&client, None)?;
-    let connection = api.registry.connection(&id).await?;
-    check_may_see(&client, Some(&api.registry.service_of_application(&connection.application).await?))?;
-    Ok(Json(connection))
-}
-
-/// Opens a connection of an application. The answer has the priority level for its packets.
-#[utoipa::path(put, path = "/v1/connections/{id}", operation_id = "open_connection",
-    params(("id" = inline(Id), Path, description = "An id that the framework chooses")),
-    request_body = ConnectionBody, responses((status = 200, description = "The connection is open", body = Connection), Problem))]
-pub async fn open(
-    State(api): State<Api>,
-    actor: Actor,
-    PathParam(id): PathParam,
-    JsonObject(body): JsonObject<ConnectionBody>,
-) -> Result<Json<Connection>, Problem> {
-    check_may_change_existing(actor.identity(), api.registry.service_of_application(&body.application))
-        .await?;
-    run_to_completion(async move { api.registry.open(&actor, &id, body).await }).await.map(Json)
-}
-
-/// Closes a connection.
-#[utoipa::path(delete, path = "/v1/connections/{id}", operation_id = "close_connection",
-    params(("id" = inline(Id), Path, description = "The connection's id")),
-    responses((status = 204, description = "The connection is closed"), Problem))]
-pub async fn close(
-    State(api): State<Api>,
-    actor: Actor,
-    PathParam(id): PathParam,
-) -> Result<StatusCode, Problem> {
-    check_may_see(actor.identity(), None)?;
-    let connection = api.registry.connection(&id).await?;
-    check_may_change_existing(actor.identity(), api.registry.service_of_application(&connection.application))
-        .await?;
-    run_without_content(async move { api.registry.close(&actor, &id).await }).await
 }
 
 /// Computed queues of all links with a known connection, or of all links if queues belong to services. Orders to a host

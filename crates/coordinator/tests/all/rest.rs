@@ -327,7 +327,9 @@ fn applications_get_levels_and_links_get_queues() {
     assert_eq!(shared.iter().filter(|weight| **weight > 0.0).count(), 2);
     let alone: Vec<f64> = serde_json::from_value(weights_of("b", "out")).unwrap();
     assert_eq!(alone.iter().copied().fold(0.0, f64::max), 1.0);
-    assert_eq!(queues.as_array().unwrap().len(), 3);
+    // A connection counts in both directions.
+    assert_eq!(weights_of("a", "in"), weights_of("a", "out"));
+    assert_eq!(queues.as_array().unwrap().len(), 6);
     // Orders to sending hosts contain weights of empty queues, and the classes of all applications.
     let ordered = first_ordered_queues(&server, 0).unwrap();
     let min_weight = shared.iter().copied().filter(|&weight| weight > 0.0).fold(1.0, f64::min);
@@ -341,7 +343,7 @@ fn applications_get_levels_and_links_get_queues() {
         ordered.class_of_application,
         [("s1".into(), class(&s1)), ("s2".into(), class(&second["level"]))]
     );
-    assert_eq!(self::first_ordered_queues(&server, 2), None);
+    assert!(self::first_ordered_queues(&server, 2).is_some());
     // Objects in use cannot be removed.
     assert_eq!(send_json_request(&server, "DELETE", "/v1/applications/s1", b"").0, 409);
     let smaller_table = "version = 1\n[[application]]\nname = \"scan\"\ncoefficients = [1.2, -0.2]\n";
@@ -424,11 +426,16 @@ fn applications_count_on_switch_links_they_cross() {
             |q: &Value| format!("{} {}", q["host"].as_str().unwrap(), q["direction"].as_str().unwrap());
         queues.as_array().unwrap().iter().map(direction).collect::<Vec<_>>()
     };
-    let crossed = ["leaf-1 to spine-1", "leaf-1 to spine-2", "spine-1 to leaf-2", "spine-2 to leaf-2"]
-        .map(str::to_owned);
-    let at_hosts = ["a out", "b in", "c in"].map(str::to_owned);
+    // Packets of both directions cross links between the leaves.
+    let leaves_and_spines =
+        ["leaf-1", "leaf-2"].map(|leaf| ["spine-1", "spine-2"].map(|spine| format!("{leaf} to {spine}")));
+    let spines_and_leaves =
+        ["spine-1", "spine-2"].map(|spine| ["leaf-1", "leaf-2"].map(|leaf| format!("{spine} to {leaf}")));
+    let crossed: Vec<String> = [leaves_and_spines, spines_and_leaves].as_flattened().as_flattened().to_vec();
+    let at_hosts = ["a", "b", "c"].map(|host| ["out", "in"].map(|direction| format!("{host} {direction}")));
+    let at_hosts = at_hosts.as_flattened();
     let queues = get(&server, "/v1/queues").1;
-    assert_eq!(directions(&queues), [&at_hosts[..], &crossed].concat());
+    assert_eq!(directions(&queues), [at_hosts, &crossed].concat());
     let used_queues = |queues: &Value, host: &str, direction: &str| {
         queues_of(queues, host, direction)["weights"]
             .as_array()
@@ -445,16 +452,16 @@ fn applications_count_on_switch_links_they_cross() {
     }
     // Orders refer to ports by their index at the switch.
     let links_by_switch: Vec<Vec<u32>> = (4..8).map(|switch| ordered_links(&server, switch)).collect();
-    assert_eq!(links_by_switch, [&[1, 2, 3][..], &[2], &[1], &[1]]);
+    assert_eq!(links_by_switch, [&[0, 1, 2, 3][..], &[0, 1, 2], &[0, 1], &[0, 1]]);
     // Observed connections count at these links as well, and connections of the store cross the same links.
     report_connection(&server, "later");
     wait_for(&server, "/v1/queues", |queues| used_queues(queues, "spine-2", "to leaf-2") == 2);
     server.restart(|text| text);
-    assert_eq!(directions(&get(&server, "/v1/queues").1), [&at_hosts[..], &crossed].concat());
-    assert_eq!(ordered_links(&server, 6), [1]);
+    assert_eq!(directions(&get(&server, "/v1/queues").1), [at_hosts, &crossed].concat());
+    assert_eq!(ordered_links(&server, 6), [0, 1]);
     // After its connection is closed, the application does not count at the links.
     assert_eq!(send_json_request(&server, "DELETE", "/v1/connections/x2", b"").0, 204);
-    assert_eq!(directions(&get(&server, "/v1/queues").1), ["a out", "b in"]);
+    assert_eq!(directions(&get(&server, "/v1/queues").1), ["a out", "a in", "b out", "b in"]);
 }
 
 /// All ports have the queues of services, independent of connections.

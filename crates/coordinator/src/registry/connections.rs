@@ -1,0 +1,312 @@
+//! Connections of applications, from their opening to their end (Saba, section 6), and the programs that have them.
+//!
+//! Packets of both directions have the mark of the application, so a connection counts at the ports of both directions: the program
+//! that connects may read from the other end, as the readers of a shuffle do.
+//!
+//! A connection ends by a request, or with its program: see [`super::programs`].
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::ops::Bound;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tracing::{info, warn};
+use utoipa::ToSchema;
+use weir_core::saba::controller::{AppId, ConnectionId};
+
+use super::programs::{ProgramKey, Programs};
+use super::sharing::{EXPECTED_APPLICATION_ID, Numbered, SharingState, check_id, service_of};
+use super::{Registry, refusal_problem};
+use crate::audit::Actor;
+use crate::control_plane::Refusal;
+use crate::control_thread::Stopped;
+use crate::problem::{Location, Problem};
+use crate::quota::{self, ServiceQuota};
+use crate::store::Table;
+
+/// Maximum number of open connections.
+pub(crate) const MAX_CONNECTIONS: usize = 100_000;
+
+/// A connection, as its framework opens it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionBody {
+    /// The id of its application.
+    pub application: String,
+    /// The host at one end.
+    pub from: String,
+    /// The host at the other end, or its IP address. If the configuration has no host with the address, the connection counts at
+    /// the links of `from` only.
+    pub to: String,
+    /// The program that has the connection, by an id that it chooses. The connection ends 10 s after the program's stream of the
+    /// application's level. Without a program, it ends by a request only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+}
+
+/// An open connection.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct Connection {
+    /// Its id.
+    pub id: String,
+    /// The id of its application.
+    pub application: String,
+    /// The host at one end.
+    pub from: String,
+    /// The host at the other end, or its IP address.
+    pub to: String,
+    /// The priority level of its application, from 0.
+    pub level: u16,
+    /// The program that has the connection, if one was given.
+    pub program: Option<String>,
+    /// The time until the connection ends, in seconds, unless its program opens a stream; `null` without a program, and while the
+    /// program has a stream.
+    pub ends_in_seconds: Option<f64>,
+}
+
+/// The numbers of the hosts at both ends; none for an address of no host.
+pub(super) type Ends = (u32, Option<u32>);
+
+impl ConnectionBody {
+    fn program_key(&self) -> Option<ProgramKey> {
+        self.program.clone().map(|program| (self.application.clone(), program))
+    }
+}
+
+impl SharingState {
+    /// The numbers of the hosts of a connection. `host_number` finds the host of a field.
+    pub(super) fn ends(
+        &self,
+        body: &ConnectionBody,
+        host_number: impl Fn(&str, &'static str) -> Result<u32, Problem>,
+    ) -> Result<Ends, Problem> {
+        let to = match body.to.parse::<IpAddr>() {
+            Ok(address) => self.addresses.get(&address.to_canonical()).copied(),
+            Err(_) => Some(host_number(&body.to, "to")?),
+        };
+        Ok((host_number(&body.from, "from")?, to))
+    }
+
+    /// Opens a connection. Returns whether it is new.
+    pub(super) fn open(&mut self, id: &str, body: ConnectionBody, ends: Ends) -> Result<bool, Problem> {
+        if let Some(known) = self.connections.get(id) {
+            if known.body.0 == body {
+                return Ok(false);
+            }
+            return Err(Problem::conflict(&format!(
+                "connection `{id}` is open with another body; expected the same body, or another id"
+            )));
+        }
+        check_id(id, || Location::parameter("id"))?;
+        if let Some(program) = &body.program {
+            check_id(program, || Location::field("program"))?;
+        }
+        if self.connections.len() == MAX_CONNECTIONS {
+            return Err(Problem::limit_reached(&format!(
+                "too many connections; expected at most {MAX_CONNECTIONS}"
+            )));
+        }
+        let Some(application) = self.applications.get(&*body.application) else {
+            return Err(Problem::invalid(
+                Location::field("application"),
+                &body.application,
+                EXPECTED_APPLICATION_ID,
+            ));
+        };
+        let ports = self.port_map.both_directions(ends.0, ends.1);
+        self.division.open(ConnectionId(self.next_number), AppId(application.number), &ports)?;
+        *self.connection_counts.entry(service_of(&application.body)).or_default() += 1;
+        self.connections.insert(id.to_owned(), Numbered { number: self.next_number, body: (body, ends) });
+        self.next_number += 1;
+        Ok(true)
+    }
+
+    /// Closes a connection. Returns its body, if it is open.
+    fn close(&mut self, id: &str) -> Result<Option<ConnectionBody>, Problem> {
+        let Some(known) = self.connections.remove(id) else { return Ok(None) };
+        let (body, _) = known.body;
+        let application = self.applications.get(&*body.application);
+        let service = application.map(|application| service_of(&application.body));
+        if let Some(count) = service.and_then(|service| self.connection_counts.get_mut(&service)) {
+            *count -= 1;
+        }
+        self.division.close(ConnectionId(known.number))?;
+        Ok(Some(body))
+    }
+
+    /// Number of connections of a service that are open through the API.
+    pub(super) fn connection_count(&self, service: &str) -> usize {
+        self.connection_counts.get(service).copied().unwrap_or(0)
+    }
+
+    /// Checks the quota of a service for a new connection. A repeated request adds none.
+    fn check_connection_quota(
+        &self,
+        id: &str,
+        application: &str,
+        quota: Option<ServiceQuota>,
+    ) -> Result<(), Refusal> {
+        let Some(quota) = quota.filter(|_| !self.connections.contains_key(id)) else { return Ok(()) };
+        let Some(application) = self.applications.get(application) else { return Ok(()) };
+        let service = service_of(&application.body);
+        quota::check(&service, "connections", self.connection_count(&service) + 1, quota.connections)
+    }
+
+    fn connection(&self, id: &str, programs: &Programs) -> Result<Connection, Problem> {
+        let entry = self
+            .connections
+            .get(id)
+            .ok_or_else(|| Problem::not_found("connection", id, "the id of an open connection"))?;
+        let (body, _) = &entry.body;
+        let remaining = body.program_key().and_then(|key| programs.remaining(&key, Instant::now()));
+        let ConnectionBody { application, from, to, program } = body.clone();
+        let level = self.application(&application)?.level;
+        let ends_in_seconds = remaining.map(|remaining| remaining.as_secs_f64());
+        Ok(Connection { id: id.to_owned(), application, from, to, level, program, ends_in_seconds })
+    }
+}
+
+impl Registry {
+    pub(super) fn programs(&self) -> MutexGuard<'_, Programs> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An open connection.
+    ///
+    /// # Errors
+    /// 404 if no connection has this id.
+    pub async fn connection(&self, id: &str) -> Result<Connection, Problem> {
+        self.sharing.lock().await.connection(id, &self.programs())
+    }
+
+    /// Connections in order of ids: at most `count` after the id `after`, and of one application, if one is given.
+    pub async fn connections(
+        &self,
+        after: Option<&str>,
+        application: Option<&str>,
+        count: usize,
+    ) -> Vec<Connection> {
+        let sharing = self.sharing.lock().await;
+        let first = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let of_application =
+            sharing.connections.range::<str, _>((first, Bound::Unbounded)).filter(|(_, known)| {
+                application.is_none_or(|application| known.body.0.application == application)
+            });
+        let programs = self.programs();
+        of_application.take(count).filter_map(|(id, _)| sharing.connection(id, &programs).ok()).collect()
+    }
+
+    /// Opens a connection of an application. Repeating a request changes nothing.
+    ///
+    /// # Errors
+    /// [`Problem`]: a field is invalid, another connection has the id, a limit is reached, or the store cannot be
+    /// written. The connection is not open.
+    pub async fn open(&self, actor: &Actor, id: &str, body: ConnectionBody) -> Result<Connection, Problem> {
+        let mut sharing = self.sharing.lock().await;
+        let host_number = |name: &str, field| self.host_number(name, || Location::field(field));
+        let ends = sharing.ends(&body, host_number)?;
+        let within_quota = sharing.check_connection_quota(id, &body.application, self.quota_of(actor));
+        within_quota.map_err(|refusal| refusal_problem(refusal, ""))?;
+        if sharing.open(id, body.clone(), ends)? {
+            if let Err(error) = self.store.put(Table::Connections, id, &body).await {
+                sharing.close(id)?;
+                return Err(error.into());
+            }
+            self.audit.note_accepted(actor, Value::Null, json!(body));
+            if let Some(key) = body.program_key() {
+                self.programs().begin_lease(key, Instant::now());
+            }
+        }
+        let changed_ports = sharing.division.update();
+        self.send_queues(&sharing, changed_ports).await?;
+        sharing.connection(id, &self.programs())
+    }
+
+    /// Closes a connection.
+    ///
+    /// # Errors
+    /// 404 if no connection has this id, 503 if the store cannot be written.
+    pub async fn close(&self, actor: &Actor, id: &str) -> Result<(), Problem> {
+        let mut sharing = self.sharing.lock().await;
+        sharing.connection(id, &self.programs())?;
+        self.store.remove(Table::Connections, id).await?;
+        if let Some(body) = sharing.close(id)? {
+            self.audit.note_accepted(actor, json!(body), Value::Null);
+            let changed_ports = sharing.division.update();
+            self.send_queues(&sharing, changed_ports).await?;
+        }
+        Ok(())
+    }
+
+    /// Begins the leases of the programs of stored connections.
+    pub(super) async fn begin_leases(&self) {
+        let (sharing, now) = (self.sharing.lock().await, Instant::now());
+        let mut programs = self.programs();
+        for key in sharing.connections.values().filter_map(|known| known.body.0.program_key()) {
+            programs.begin_lease(key, now);
+        }
+    }
+
+    /// Closes the connections of programs whose lease has ended. O(programs), and O(connections) if a lease has ended.
+    pub(super) async fn close_abandoned_connections(&self) -> Result<(), Stopped> {
+        let mut sharing = self.sharing.lock().await;
+        let ended: BTreeSet<ProgramKey> = self.programs().take_ended(Instant::now()).into_iter().collect();
+        if ended.is_empty() {
+            return Ok(());
+        }
+        let is_abandoned = |body: &ConnectionBody| body.program_key().is_some_and(|key| ended.contains(&key));
+        let abandoned = sharing.connections.iter().filter(|(_, known)| is_abandoned(&known.body.0));
+        let ids: Vec<String> = abandoned.map(|(id, _)| id.clone()).collect();
+        for id in &ids {
+            if let Err(problem) = sharing.close(id) {
+                warn!(connection = id, %problem, "connection of an ended program cannot be removed from the queues");
+            }
+        }
+        let removals = ids.iter().map(|id| self.store.remove(Table::Connections, id));
+        for error in futures_util::future::join_all(removals).await.into_iter().filter_map(Result::err) {
+            // After a restart, its lease begins and ends again.
+            warn!(%error, "connection of an ended program cannot be removed from the store yet");
+        }
+        if !ids.is_empty() {
+            info!(
+                programs = ended.len(),
+                connections = ids.len(),
+                "connections closed: their programs have ended"
+            );
+        }
+        let changed_ports = sharing.division.update();
+        self.send_queues(&sharing, changed_ports).await
+    }
+}
+
+/// An open stream of a program. Its lease begins when this is dropped.
+pub struct ProgramStream {
+    registry: Arc<Registry>,
+    key: ProgramKey,
+}
+
+impl ProgramStream {
+    /// Notes that the stream is open.
+    ///
+    /// # Errors
+    /// 422 if the program's id is invalid.
+    pub fn open(
+        registry: &Arc<Registry>,
+        application: &str,
+        program: String,
+    ) -> Result<ProgramStream, Problem> {
+        check_id(&program, || Location::parameter("program"))?;
+        let key = (application.to_owned(), program);
+        registry.programs().connect(key.clone());
+        Ok(ProgramStream { registry: Arc::clone(registry), key })
+    }
+}
+
+impl Drop for ProgramStream {
+    fn drop(&mut self) {
+        self.registry.programs().disconnect(&self.key, Instant::now());
+    }
+}
