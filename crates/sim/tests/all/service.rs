@@ -223,6 +223,62 @@ fn central_allocation_protects_tcp_from_udp_without_queues() {
     }
 }
 
+/// Asserts the received rates in Gbit/s at all times after one second, when demands are known: a flow with backlog has unlimited demand
+/// after five periods. Rates of unlimited demands have no headroom, so the rates are those of the paper without a tolerance for it.
+fn assert_steady_rates(outcome: &ScenarioOutcome, expected: &[f64], context: &str) {
+    let steady: Vec<_> = outcome.segments.iter().filter(|segment| segment.end.get() > 1.0).collect();
+    assert!(!steady.is_empty(), "{context}");
+    for segment in steady {
+        let rates: Vec<f64> = segment.delivered_rates.iter().map(|rate| rate / 125e6).collect();
+        assert_close(&rates, expected, &format!("{context}, at {}", segment.start));
+    }
+}
+
+#[test]
+fn central_allocation_alone_gives_the_rates_of_fig_3() {
+    // 3.3 on Fig. 3 with the weights 4:1:1: "allocates 8 to service A1 and 2 to service A2", of which each flow gets 1, and "the flow
+    // from H3 to be allocated 9 Gbps". TCP alone gives each connection an equal share.
+    let flows = scenario(TopologyTemplate::NetShareFig3, &[4.0, 1.0, 1.0])
+        .with_demand(0, "H5", "H6", SendMode::Elastic)
+        .with_demand(1, "H1", "H4", SendMode::Elastic)
+        .with_demand(1, "H2", "H7", SendMode::Elastic)
+        .with_demand(2, "H3", "H8", SendMode::Elastic);
+    let third = 10.0 / 3.0;
+    let tcp = last_phase_rates(&run_to_end(&flows, Mechanism::None));
+    assert_close(&tcp, &[third, third, third, 2.0 * third], "TCP");
+    let central = run_scenario(&flows, Mechanism::Central, |_| true).unwrap();
+    assert_steady_rates(&central, &[8.0, 1.0, 1.0, 9.0], "Fig. 3");
+}
+
+#[test]
+fn central_allocation_alone_gives_the_rates_of_fig_1() {
+    let flows = |a1| {
+        scenario(TopologyTemplate::NetShareFig1, &[4.0, 1.0, 1.0])
+            .with_demand(0, "E1-A1", "E2-A1", a1)
+            .with_demand(1, "E1-A2", "E2-A2", SendMode::Elastic)
+            .with_demand(1, "E1-A2", "E3-A2", SendMode::Elastic)
+            .with_demand(2, "E4-A3", "E3-A3", SendMode::Elastic)
+    };
+    let central = |a1| run_scenario(&flows(a1), Mechanism::Central, |_| true).unwrap();
+    assert_steady_rates(&central(SendMode::Elastic), &[8.0, 1.0, 1.0, 9.0], "Fig. 1");
+    let limited = central(SendMode::Capped(gbit(6.0)));
+    assert_steady_rates(&limited, &[6.0, 2.0, 2.0, 8.0], "Fig. 1, A1 needs 6");
+}
+
+#[test]
+fn central_allocation_in_the_loop_gives_the_rates_of_fig_5() {
+    // Fig. 5: equal weights, excess weights 2:1:1, and an idle A3: 5.55 and 4.44. Demands are measured, not given.
+    let mut flows = scenario(TopologyTemplate::NetShareFig3, &[1.0; 3])
+        .with_demand(0, "H1", "H4", SendMode::Elastic)
+        .with_demand(1, "H3", "H8", SendMode::Elastic);
+    let central = |flows: &Scenario| run_scenario(flows, Mechanism::Central, |_| true).unwrap();
+    assert_steady_rates(&central(&flows), &[5.0, 5.0], "weights alone");
+    for (service, excess) in flows.services.iter_mut().zip([2.0, 1.0, 1.0]) {
+        service.excess_weight = Some(excess);
+    }
+    assert_steady_rates(&central(&flows), &[50.0 / 9.0, 40.0 / 9.0], "excess 2:1");
+}
+
 #[test]
 fn reactivated_demand_does_not_inherit_an_old_limit() {
     let mut flows = scenario(TopologyTemplate::NetShareFig6, &[1.0]).with_demand(
