@@ -1,7 +1,7 @@
 //! NetShare's central allocator (section 3.3): computes the rate limits of observed connections from the weights of
 //! services.
 //!
-//! Services share the links of hosts by weight, and unused bandwidth by excess weight. Agents predict the demands,
+//! Services share links by weight, and unused bandwidth by excess weight. Agents predict the demands,
 //! [`HierarchicalMaxMin`] computes the rates, and agents enforce them. The paper leaves these points open, or this
 //! allocator differs from the paper:
 //!
@@ -12,26 +12,30 @@
 //!   grow". A flow that is allocated its demand gets that headroom, and at least its part of the weighted share of its
 //!   service (the lower bound). A flow that demands more gets no headroom: with 10% more for all of them, queues would
 //!   decide the rates, as `docs/results/netshare.md` shows for Fig. 5.
-//! - *Links.* Only the links of hosts count. TCP adapts to congestion between switches, and the demand
-//!   then falls.
+//! - *Links* are those of hosts and, with a topology, those between switches. The hash by which switches select paths (ECMP) is unknown,
+//!   so a flow crosses each group of links that its connections can take, as flows of coflows do
+//!   ([`weir_core::model::Trunks::even_split`]). The capacity of a group is the sum of its links if flows can take all of them evenly. If
+//!   many connections hash to one link of a group, queues at that link decide. A group that the links of hosts cannot fill limits
+//!   nothing, and does not count. Without a topology, the rates of links between switches are unknown. TCP then adapts to congestion
+//!   there, and its demand stays.
 //! - *Coflows* have their rates from the policy. On each link these come off what services divide, up to the share of one more service of
 //!   weight 1, which packets without a class have, too (`docs/link-capacity.md`).
 //! - *Traffic that no agent reports* is not known. A service that it holds back does not lose its share to others
 //!   ([`weir_core::netshare::BottleneckDetector`]).
 //!
-//! Each period recomputes all limits: O(n log n) for n flows with a demand, at most 16,384.
+//! Each period recomputes all limits: O(n log n) for n links on the paths of flows with a demand, of which there are at most 16,384.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use weir_core::model::LinkBudget;
+use weir_core::model::{BitSet, LinkBudget, Trunks};
 use weir_core::netshare::{MEASUREMENT_PERIOD, limit_for_demand};
 use weir_core::solve::hierarchy::{HierarchicalMaxMin, HierarchyError, ServiceShares};
 use weir_core::units::Rate;
 use weir_proto::{Demand, Limit, ObservedConnections, OrderedRate};
 
-use super::{ControlPlane, Link};
+use super::ControlPlane;
 
 /// Maximum number of flows in total; flows beyond it have no limit. Schedules and leases wait for the computation, so it
 /// may take a few intervals at most.
@@ -39,6 +43,10 @@ const MAX_FLOWS: usize = 1 << 14;
 
 /// Maximum number of flows of one host; flows beyond it have no limit.
 const MAX_FLOWS_PER_HOST: usize = 1 << 10;
+
+/// Maximum number of link groups between switches on the path of a flow. On longer paths, only the links of hosts count. Bounds the time of
+/// a computation: a path has two link groups in a leaf-spine network and four in a fat tree, and hundreds in large irregular networks.
+const MAX_TRUNKS_PER_FLOW: usize = 64;
 
 /// Relative difference to the last ordered limit up to which no new limit is ordered.
 const LIMIT_TOLERANCE: f64 = 0.01;
@@ -88,6 +96,10 @@ pub(super) struct Allocator {
     demands: BTreeMap<(u32, Peer), Demand>,
     /// Number of entries in `demands` of each host.
     demands_of_host: BTreeMap<u32, usize>,
+    /// The link groups between switches that the links of hosts can fill.
+    contended_trunks: BitSet,
+    /// The links that flows crossed at the last computation, sorted, as positions in [`super::NetworkLinks::capacities`].
+    used_links: Vec<u32>,
     /// Time of the next computation, in seconds.
     next_run_at: f64,
 }
@@ -111,6 +123,11 @@ impl Allocator {
         }
         self.demands.insert(key, observed.demand);
         true
+    }
+
+    /// The links that flows of services crossed at the last computation, as positions in [`super::NetworkLinks::capacities`].
+    pub fn used_links(&self) -> &[u32] {
+        &self.used_links
     }
 
     /// Removes all demands of a host.
@@ -159,7 +176,7 @@ impl Limits {
 struct ApplicationFlow {
     host: u32,
     service: usize,
-    /// Port sides of hosts: 2 x host for sending, 2 x host + 1 for receiving.
+    /// Positions in [`super::NetworkLinks::capacities`], each once.
     links: Vec<u32>,
     demand: Demand,
 }
@@ -168,11 +185,14 @@ impl ControlPlane {
     /// Enables limits for observed connections. Limits are computed after [`ControlPlane::set_services`]. `addresses` maps
     /// addresses to host numbers.
     pub fn with_allocation(mut self, addresses: BTreeMap<IpAddr, u32>) -> ControlPlane {
+        let trunks = self.links.trunks.as_mut();
         self.allocator = Some(Allocator {
             addresses,
             services: None,
             demands: BTreeMap::new(),
             demands_of_host: BTreeMap::new(),
+            contended_trunks: trunks.map_or_else(|| BitSet::empty(0), Trunks::contended_trunks),
+            used_links: Vec::new(),
             next_run_at: 0.0,
         });
         self
@@ -213,20 +233,19 @@ impl ControlPlane {
         observed.iter().filter(|entry| !allocator.store_demand(host, entry)).count()
     }
 
-    /// The ordered rates of all flows of coflows on each link of hosts: 2 x host for sending, 2 x host + 1 for receiving. Infinite with
-    /// a flow that is not limited. O(flows).
-    fn coflow_rates(&self) -> Vec<f64> {
-        let mut rates = vec![0.0; 2 * self.links.hosts.len()];
-        let active = self.coflows.values().filter(|coflow| coflow.slot.is_some());
-        let flows = active.flat_map(|coflow| &coflow.flows);
-        for flow in flows.filter(|flow| !flow.is_completed && flow.has_data(self.now)) {
+    /// The ordered rates of all flows of coflows on each link, by position in [`super::NetworkLinks::capacities`]. Infinite with a flow
+    /// that is not limited. O(flows).
+    fn coflow_rates(&self, link_count: usize) -> Vec<f64> {
+        let mut rates = vec![0.0; link_count];
+        let active = self.coflows.values().filter_map(|coflow| Some((coflow.slot?, coflow)));
+        let flows = active.flat_map(|(slot, coflow)| coflow.flows.iter().map(move |flow| (slot, flow)));
+        for (slot, flow) in flows.filter(|(_, flow)| !flow.is_completed && flow.has_data(self.now)) {
             let rate = match flow.applied_rate(&self.hosts) {
                 Some(OrderedRate::Rate(rate) | OrderedRate::Reserve(rate)) => rate as f64,
                 Some(OrderedRate::Unlimited) => f64::INFINITY,
                 Some(OrderedRate::Paused | OrderedRate::Removed) | None => continue,
             };
-            rates[2 * flow.transfer.src as usize] += rate;
-            rates[2 * flow.transfer.dst as usize + 1] += rate;
+            self.flow_links(slot, flow).for_each(|link| rates[link] += rate);
         }
         rates
     }
@@ -238,95 +257,187 @@ impl ControlPlane {
             return;
         };
         allocator.next_run_at = self.now + MEASUREMENT_PERIOD.get();
-        let coflow_rates = self.coflow_rates();
-        let Some(allocator) = &self.allocator else { return };
-        let Some(services) = &allocator.services else { return };
-        let to_flow = |((host, peer), &demand): (&(u32, Peer), &Demand)| {
-            let service = *services.service_of_application.get(&peer.0)? as usize;
-            let dst = allocator.addresses.get(&peer.1).copied();
-            // Traffic inside a host uses no link.
-            if !self.hosts[*host as usize].present || dst == Some(*host) {
-                return None;
-            }
-            let links = [Some(2 * host), dst.map(|to| 2 * to + 1)].into_iter().flatten().collect();
-            Some((peer.clone(), ApplicationFlow { host: *host, service, links, demand }))
-        };
-        let (peers, flows): (Vec<Peer>, Vec<ApplicationFlow>) =
-            allocator.demands.iter().filter_map(to_flow).unzip();
+        if allocator.services.is_none() {
+            return;
+        }
+        let (peers, flows) = self.application_flows();
+        let links = sorted_links(&flows);
         for host in &mut self.hosts {
             host.limits.is_recomputed = !host.limits.computed.is_empty();
             host.limits.computed.clear();
         }
-        if flows.is_empty() {
-            return;
-        }
-        let limits =
-            compute_limits(&self.links.hosts, &self.settings.budget, services, &flows, &coflow_rates);
+        let link_rates = self.links.capacities();
+        let coflow_rates = self.coflow_rates(link_rates.len());
+        let Some(allocator) = &mut self.allocator else { return };
+        allocator.used_links = links;
+        let Some(services) = allocator.services.as_ref().filter(|_| !flows.is_empty()) else { return };
+        let links = NetworkUse {
+            used_links: &allocator.used_links,
+            link_rates: &link_rates,
+            coflow_rates: &coflow_rates,
+            budget: &self.settings.budget,
+        };
+        let limits = compute_limits(&links, services, &flows);
         for ((peer, flow), limit) in peers.into_iter().zip(&flows).zip(limits) {
             let host_limits = &mut self.hosts[flow.host as usize].limits;
             host_limits.computed.insert(peer, limit);
             host_limits.is_recomputed = true;
         }
     }
+
+    /// The flows of services, of present hosts, in the order of demands.
+    fn application_flows(&mut self) -> (Vec<Peer>, Vec<ApplicationFlow>) {
+        let (mut peers, mut flows) = (Vec::new(), Vec::new());
+        let Some(allocator) = &mut self.allocator else { return (peers, flows) };
+        let Some(services) = &allocator.services else { return (peers, flows) };
+        let host_count = self.links.hosts.len() as u32;
+        let mut trunks = Vec::new();
+        for ((host, peer), &demand) in &allocator.demands {
+            let Some(&service) = services.service_of_application.get(&peer.0) else { continue };
+            let dst = allocator.addresses.get(&peer.1).copied();
+            // Traffic inside a host uses no link.
+            if !self.hosts[*host as usize].present || dst == Some(*host) {
+                continue;
+            }
+            let mut links = vec![*host];
+            if let Some(dst) = dst {
+                links.push(host_count + dst);
+                trunks.clear();
+                if let Some(all) = &mut self.links.trunks {
+                    // Paths of an even split depend on the hosts only.
+                    all.compute_path(*host, dst, 0, 0, &mut trunks);
+                }
+                trunks.retain(|&trunk| allocator.contended_trunks.contains(trunk as usize));
+                if trunks.len() <= MAX_TRUNKS_PER_FLOW {
+                    links.extend(trunks.iter().map(|trunk| 2 * host_count + trunk));
+                }
+            }
+            peers.push(peer.clone());
+            flows.push(ApplicationFlow { host: *host, service: service as usize, links, demand });
+        }
+        (peers, flows)
+    }
 }
 
-/// Limits of the flows, in bytes per second. `coflow_rates` are those of all coflows on each link.
+/// The links that the flows cross.
+fn sorted_links(flows: &[ApplicationFlow]) -> Vec<u32> {
+    let mut links: Vec<u32> = flows.iter().flat_map(|flow| &flow.links).copied().collect();
+    links.sort_unstable();
+    links.dedup();
+    links
+}
+
+/// The links of the network, and what coflows use of them.
+struct NetworkUse<'a> {
+    /// The links that flows cross, sorted, as positions in [`super::NetworkLinks::capacities`].
+    used_links: &'a [u32],
+    /// Of all links, in bytes per second.
+    link_rates: &'a [f64],
+    /// The rates of all coflows, by link.
+    coflow_rates: &'a [f64],
+    budget: &'a LinkBudget,
+}
+
+/// How services divide the links that flows cross. Lists follow the order of these links.
+struct LinkDivision<'a> {
+    services: &'a ServiceWeights,
+    used_links: &'a [u32],
+    /// Number of flows by link and service. A service with at least one flow is active on the link.
+    flow_counts: Vec<u32>,
+    /// The sum of the weights that divide each link.
+    weight_sums: Vec<f64>,
+    /// What services divide of each link, in bytes per second.
+    capacities: Vec<f64>,
+}
+
+impl<'a> LinkDivision<'a> {
+    fn new(
+        network: &NetworkUse<'a>,
+        services: &'a ServiceWeights,
+        flows: &[ApplicationFlow],
+    ) -> LinkDivision<'a> {
+        let used_links = network.used_links;
+        let flow_counts = vec![0; used_links.len() * services.weights.len()];
+        let (weight_sums, capacities) = (Vec::new(), Vec::new());
+        let mut division = LinkDivision { services, used_links, flow_counts, weight_sums, capacities };
+        for flow in flows {
+            for link in division.positions(flow) {
+                let cell = division.cell(link, flow.service);
+                division.flow_counts[cell] += 1;
+            }
+        }
+        for (position, &link) in (0u32..).zip(used_links) {
+            let weight_sum = division.weight_sum(position);
+            let rate = Rate::new(network.link_rates[link as usize]).unwrap_or(Rate::ZERO);
+            let capacity = network.budget.allocatable(rate).get();
+            let services_share = capacity * weight_sum / (weight_sum + COFLOW_WEIGHT);
+            let capacity = (capacity - network.coflow_rates[link as usize]).max(services_share);
+            division.weight_sums.push(weight_sum);
+            division.capacities.push(capacity);
+        }
+        division
+    }
+
+    /// The positions of a flow's links in the lists.
+    fn positions(&self, flow: &ApplicationFlow) -> Vec<u32> {
+        let position =
+            |link| self.used_links.binary_search(link).expect("flows cross used links only") as u32;
+        flow.links.iter().map(position).collect()
+    }
+
+    /// The position of a service at a link in `flow_counts`.
+    fn cell(&self, link: u32, service: usize) -> usize {
+        link as usize * self.services.weights.len() + service
+    }
+
+    /// The sum of the weights of the services that count at a link.
+    fn weight_sum(&self, link: u32) -> f64 {
+        let counts = &self.flow_counts[self.cell(link, 0)..];
+        let is_counted = |count: u32| self.services.counts_idle_services || count > 0;
+        let weights = self.services.weights.iter().zip(counts);
+        weights.filter(|(_, count)| is_counted(**count)).map(|(weight, _)| weight).sum()
+    }
+
+    /// The part of its service's weighted share that a flow has on each of its links.
+    fn lower_bound(&self, flow: &ApplicationFlow) -> f64 {
+        let bounds = self.positions(flow).into_iter().map(|link| {
+            let (at, count) = (link as usize, self.flow_counts[self.cell(link, flow.service)]);
+            let service_rate =
+                self.capacities[at] * self.services.weights[flow.service] / self.weight_sums[at];
+            service_rate / f64::from(count)
+        });
+        bounds.fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// Limits of the flows, in bytes per second.
 fn compute_limits(
-    links: &[Link],
-    budget: &LinkBudget,
+    network: &NetworkUse<'_>,
     services: &ServiceWeights,
     flows: &[ApplicationFlow],
-    coflow_rates: &[f64],
 ) -> Vec<u64> {
-    // The number of flows of each service on each link. A service with at least one flow is active on the link.
-    let service_count = services.weights.len();
-    let mut flow_counts = vec![0u32; 2 * links.len() * service_count];
-    for flow in flows {
-        for &link in &flow.links {
-            flow_counts[link as usize * service_count + flow.service] += 1;
-        }
-    }
-    let active_weight_sum = |link: usize| -> f64 {
-        let is_counted = |&service: &usize| {
-            services.counts_idle_services || flow_counts[link * service_count + service] > 0
-        };
-        (0..service_count).filter(is_counted).map(|service| services.weights[service]).sum()
-    };
-    let weight_sums: Vec<f64> = (0..2 * links.len()).map(active_weight_sum).collect();
-    let to_capacity = |(link, rate): (usize, Rate)| {
-        let capacity = budget.allocatable(rate).get();
-        let share_of_services = weight_sums[link] / (weight_sums[link] + COFLOW_WEIGHT);
-        (capacity - coflow_rates[link]).max(capacity * share_of_services)
-    };
-    let rates = links.iter().flat_map(|link| [link.send, link.recv]);
-    let capacities: Vec<f64> = rates.enumerate().map(to_capacity).collect();
-    let mut hierarchy = HierarchicalMaxMin::new(&capacities, services.shares.clone())
+    let division = LinkDivision::new(network, services, flows);
+    let mut hierarchy = HierarchicalMaxMin::new(&division.capacities, services.shares.clone())
         .expect("the configuration limits rates to 1e15 B/s per cable, and no rate is guaranteed on a link");
     let mut add_class = |flow: &ApplicationFlow| {
         let demand = match flow.demand {
             Demand::Rate(rate) => rate as f64,
             Demand::Unlimited | Demand::Unknown => f64::INFINITY,
         };
-        let added = hierarchy.add_class(flow.service, &flow.links, 1, demand);
-        added.expect("hosts and services are numbered from 0, and a demand is not negative")
+        let added = hierarchy.add_class(flow.service, &division.positions(flow), 1, demand);
+        added.expect("a path has each link once, services are numbered from 0, and a demand is not negative")
     };
     let classes: Vec<_> = flows.iter().map(&mut add_class).collect();
     hierarchy.solve();
     let to_limit = |(flow, class): (&ApplicationFlow, _)| {
         let rate = hierarchy.rate(class);
         let limit = if let Demand::Rate(demand) = flow.demand {
-            let lower_bounds = flow.links.iter().map(|&link| {
-                let link = link as usize;
-                let service_rate = capacities[link] * services.weights[flow.service] / weight_sums[link];
-                service_rate / f64::from(flow_counts[link * service_count + flow.service])
-            });
-            let lower_bound = lower_bounds.fold(f64::INFINITY, f64::min);
             let [rate, demand] = [rate, demand as f64].map(|rate| Rate::new(rate).unwrap_or(Rate::ZERO));
-            limit_for_demand(rate, demand).get().max(lower_bound)
+            limit_for_demand(rate, demand).get().max(division.lower_bound(flow))
         } else {
             rate
         };
-        let link_rate = links[flow.host as usize].send.get();
+        let link_rate = network.link_rates[flow.host as usize];
         limit.clamp(1.0, link_rate.max(1.0)) as u64
     };
     flows.iter().zip(classes).map(to_limit).collect()

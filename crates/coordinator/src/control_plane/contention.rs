@@ -2,7 +2,7 @@
 //!
 //! Links that a flow with data crosses belong together, since a flow that exceeds its rate at one link leaves less to the flows of
 //! another. If all flows of such a group of links belong to one coflow, TCP divides the links between them. Connections of services
-//! compete with all coflows at the links of their hosts.
+//! compete with all coflows at the links of their hosts, and at the links between switches that the allocator divides.
 
 use weir_core::model::{FlowState, Slot};
 
@@ -87,6 +87,8 @@ impl ControlPlane {
             }
         }
         let hosts = self.links.hosts.len();
+        let used_links = self.allocator.iter().flat_map(|allocator| allocator.used_links());
+        used_links.for_each(|&link| contention.add_services(link as usize));
         for (number, host) in self.hosts[..hosts].iter().enumerate() {
             let mut peers = host.observed.peers().peekable();
             if peers.peek().is_some() {
