@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
-// Two programs at an interface, for UDP over IPv4 with a class of Weir's. `arrive` counts arriving bytes. `limit` drops packets of a source
-// beyond its limit, which the agent computes from arriving bytes (NetShare, 3.2). README.md lists the maps.
+// Two programs at an interface, for UDP over IPv4 with a class of Weir's. `arrive` counts arriving bytes, from which the agent of the
+// source computes its limit (NetShare, 3.2). Under the allocator, `limit` counts the bytes that sources send before their limits instead,
+// and the coordinator computes limits (3.3). `limit` drops packets of a source beyond its limit. README.md lists the maps.
 //
 // Packets that GRO merged, or that GSO splits later, count as the packets on the wire.
 
@@ -29,9 +30,10 @@ char LICENSE[] SEC("license") = "GPL";
 // still added to the bucket.
 #define MAX_ATTEMPTS 8
 
-// Set before loading: the priority of the first class, whose mark is 1, and the number of classes.
+// Set before loading: the priority of the first class, whose mark is 1, the number of classes, and whether bytes count that sources send.
 volatile const __u32 FIRST = 0;
 volatile const __u32 CLASSES = 0;
+volatile const __u32 COUNT_SENT = 0;
 
 // Addresses in network byte order.
 struct udp_flow {
@@ -58,7 +60,7 @@ struct {
 	__uint(max_entries, 1024);
 	__type(key, struct udp_flow);
 	__type(value, __u64);
-} arrivals SEC(".maps");
+} bytes SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -100,22 +102,27 @@ static __u64 wire_bytes(struct __sk_buff *skb)
 	return skb->len + (packets > 1 ? (packets - 1) * headers : 0);
 }
 
+static void count(struct __sk_buff *skb, struct udp_flow *flow)
+{
+	__u64 *counted = bpf_map_lookup_elem(&bytes, flow), zero = 0;
+
+	if (!counted) {
+		// If the map is full, a new flow is not counted, and its source is not limited.
+		bpf_map_update_elem(&bytes, flow, &zero, BPF_NOEXIST);
+		counted = bpf_map_lookup_elem(&bytes, flow);
+	}
+	if (counted)
+		__sync_fetch_and_add(counted, wire_bytes(skb));
+}
+
 SEC("classifier")
 int arrive(struct __sk_buff *skb)
 {
 	struct udp_flow flow = {};
-	__u64 *bytes, zero = 0;
 
-	if (!read_flow(skb, &flow) || !flow.mark || flow.mark > CLASSES)
+	if (COUNT_SENT || !read_flow(skb, &flow) || !flow.mark || flow.mark > CLASSES)
 		return TC_ACT_UNSPEC;
-	bytes = bpf_map_lookup_elem(&arrivals, &flow);
-	if (!bytes) {
-		// If the map is full, a new flow is not counted, and its source is not limited.
-		bpf_map_update_elem(&arrivals, &flow, &zero, BPF_NOEXIST);
-		bytes = bpf_map_lookup_elem(&arrivals, &flow);
-	}
-	if (bytes)
-		__sync_fetch_and_add(bytes, wire_bytes(skb));
+	count(skb, &flow);
 	return TC_ACT_UNSPEC;
 }
 
@@ -132,6 +139,8 @@ int limit(struct __sk_buff *skb)
 	if (class >= CLASSES || !read_flow(skb, &flow))
 		return TC_ACT_UNSPEC;
 	flow.mark = class + 1;
+	if (COUNT_SENT)
+		count(skb, &flow);
 	limit = bpf_map_lookup_elem(&limits, &flow);
 	now = bpf_ktime_get_ns();
 	// A limit holds for its lease, even if the agent has exited.

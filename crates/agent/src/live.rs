@@ -41,7 +41,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use weir_core::units::Rate;
 use weir_metrics::MetricsTls;
-use weir_proto::{FlowKey, OrderedRate, Queues, Report};
+use weir_proto::{FlowKey, OrderedRate, Queues, Report, UdpControl};
 
 use crate::lease::{LeaseState, RefusalReason};
 use crate::queues::{Interface, InterfaceLock, LimitedFlow};
@@ -72,6 +72,7 @@ use interfaces::Machine;
 use metrics::AgentMetrics;
 use observed_connections::Applications;
 use report_timer::ReportTimer;
+use throttle::UdpOrder;
 use watchdog::Watchdog;
 
 pub use socket::raise_file_limit;
@@ -274,13 +275,13 @@ impl AgentState {
         }
     }
 
-    /// Prepares for a new stream to a coordinator, which may request UDP measurements and demands.
+    /// Prepares for a new stream to a coordinator, which may limit UDP and request demands.
     fn begin_stream(
         &mut self,
         coordinator: SocketAddr,
         first_generation: u64,
         link_rates: Vec<u64>,
-        wants_udp_measurements: bool,
+        udp_control: Option<UdpControl>,
         wants_demands: bool,
     ) {
         self.lease.set_first_generation(first_generation);
@@ -289,13 +290,9 @@ impl AgentState {
         self.report_all();
         if let Some(applications) = &mut self.applications {
             applications.begin_stream(wants_demands);
-            applications.udp_throttling.begin_stream(
-                &mut applications.traffic,
-                wants_udp_measurements,
-                Instant::now(),
-            );
+            applications.udp_throttling.begin_stream(&mut applications.traffic, udp_control, Instant::now());
         }
-        if wants_udp_measurements && std::mem::take(&mut self.is_throttling_unavailable) {
+        if udp_control.is_some() && std::mem::take(&mut self.is_throttling_unavailable) {
             log(
                 "the coordinator orders throttling, but this agent does not measure or limit UDP; help: start it with --interface and --application",
             );
@@ -305,7 +302,7 @@ impl AgentState {
     fn apply_order(&mut self, mut order: weir_proto::Order) {
         let ended = order.flows.iter().filter(|(_, rate)| *rate == OrderedRate::Removed);
         let ended_flows: Vec<FlowKey> = ended.map(|(key, _)| key.clone()).collect();
-        let (now, udp_measurements) = (self.now(), std::mem::take(&mut order.udp_measurements));
+        let (now, udp_order) = (self.now(), UdpOrder::take(&mut order));
         let unscheduled = std::mem::take(&mut order.unscheduled);
         let has_limits = order.is_full || !order.limits.is_empty();
         let names_flows = order.is_full || !order.flows.is_empty();
@@ -323,9 +320,9 @@ impl AgentState {
                     if has_limits {
                         applications.mark_limits_changed();
                     }
-                    applications.udp_throttling.apply_measurements(
+                    applications.udp_throttling.apply_order(
                         &mut applications.traffic,
-                        &udp_measurements,
+                        &udp_order,
                         Instant::now(),
                     );
                 }
@@ -582,10 +579,10 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
         tokio::select! {
             biased;
             event = events.recv() => match event {
-                Some(StreamEvent::Started { report_interval, wants_udp_measurements, wants_demands, coordinator, first_generation, link_rates, report_sender }) => {
+                Some(StreamEvent::Started { report_interval, udp_control, wants_demands, coordinator, first_generation, link_rates, report_sender }) => {
                     (ticker, interval, report_timer) = (self::ticker(report_interval), report_interval, ReportTimer::new(host, report_interval));
                     reports = Some(report_sender);
-                    shared.lock().begin_stream(coordinator, first_generation, link_rates, wants_udp_measurements, wants_demands);
+                    shared.lock().begin_stream(coordinator, first_generation, link_rates, udp_control, wants_demands);
                 }
                 Some(StreamEvent::Order(order)) => {
                     let is_early = order.is_early;

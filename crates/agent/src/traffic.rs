@@ -32,7 +32,7 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use weir_core::units::Rate;
-use weir_proto::RestoredObjects;
+use weir_proto::{RestoredObjects, UdpControl};
 
 use crate::batch::{BatchError, run_tool};
 use crate::lease;
@@ -370,8 +370,8 @@ impl Traffic {
                 Err(error) => result = result.and(Err(error)),
             }
         }
-        if has_changed && self.throttling.is_some() {
-            result = result.and(self.start_throttling());
+        if has_changed && let Some(control) = self.udp_control() {
+            result = result.and(self.start_throttling(control));
         }
         if has_changed {
             result = result.and(self.remove_stale_state());
@@ -404,8 +404,8 @@ impl Traffic {
         Ok(count)
     }
 
-    fn start_throttling(&mut self) -> Result<(), TrafficError> {
-        let (throttling, programs) = ThrottleMaps::start(&self.folder, &self.present_interfaces())?;
+    fn start_throttling(&mut self, control: UdpControl) -> Result<(), TrafficError> {
+        let (throttling, programs) = ThrottleMaps::start(&self.folder, &self.present_interfaces(), control)?;
         self.programs.extend(programs);
         self.throttling = Some(throttling);
         Ok(())
@@ -443,23 +443,27 @@ impl Traffic {
             .retain(|name| Maps::is_map_name(name) || kept_names.iter().any(|kept_name| kept_name == name))
     }
 
-    /// Enables or disables counting of UDP that arrives, and limits of UDP that is sent. Both are disabled at first. Disabling removes all
-    /// limits.
+    /// Enables or disables counting and limits of UDP. Both are disabled at first. A change removes all limits.
     ///
     /// # Errors
-    /// If the kernel refuses. Throttling is disabled then.
-    pub fn set_throttling(&mut self, is_enabled: bool) -> Result<(), TrafficError> {
-        if is_enabled == self.throttling.is_some() {
+    /// If the kernel refuses. Both are disabled then.
+    pub fn set_udp_control(&mut self, control: Option<UdpControl>) -> Result<(), TrafficError> {
+        if control == self.udp_control() {
             return Ok(());
         }
         self.throttling = None;
-        let result = if is_enabled { self.start_throttling() } else { Ok(()) };
+        let result = control.map_or(Ok(()), |control| self.start_throttling(control));
         // Also removes the programs of a failed start.
         self.retain_programs()?;
         result
     }
 
-    /// The counts and limits of UDP; none while throttling is disabled.
+    /// Which UDP is counted; none while counting and limits are disabled.
+    pub fn udp_control(&self) -> Option<UdpControl> {
+        self.throttling.as_ref().map(ThrottleMaps::control)
+    }
+
+    /// The counts and limits of UDP; none while they are disabled.
     pub fn throttling(&mut self) -> Option<&mut ThrottleMaps> {
         self.throttling.as_mut()
     }

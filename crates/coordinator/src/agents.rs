@@ -103,7 +103,7 @@ impl Control for AgentService {
             handle.interval(),
             handle.first_generation(),
             link_rates,
-            handle.has_throttling(),
+            handle.udp_control(),
             handle.has_allocator(),
         );
         tokio::spawn(async move {

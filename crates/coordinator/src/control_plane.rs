@@ -60,6 +60,7 @@ mod request;
 mod schedule;
 mod sender_queues;
 mod status;
+mod udp_demands;
 mod udp_measurements;
 
 use link_rates::LinkRates;
@@ -72,7 +73,8 @@ pub use request::{Refusal, Registration, Transfer, UnknownName};
 pub use status::{CoflowStatus, CoflowSummary, FlowAllocation, FlowStatus, HostStatus};
 pub use weir_proto::{
     Conflict, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues,
-    RefusedOrders, Report, RestoredObjects, SenderState, UdpFlow, UdpMeasurement, UnscheduledReason,
+    RefusedOrders, Report, RestoredObjects, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement,
+    UnscheduledReason,
 };
 
 /// Size of a flow with an unknown size, in bytes: more than any flow sends, and small enough for sums of sizes.
@@ -431,8 +433,10 @@ pub struct ControlPlane {
     has_changed_flows: bool,
     /// Coflows that completed since the last call of [`ControlPlane::take_completed`]; at most [`Settings::max_coflows`].
     completed: Vec<Arc<str>>,
-    /// UDP measurements for senders; `None` without throttling.
+    /// UDP measurements for senders; `None` if UDP is not limited.
     udp_measurements: Option<udp_measurements::UdpMeasurements>,
+    /// Number of limits of UDP in orders since the start.
+    ordered_udp_limits: u64,
     /// Allocator for observed connections; `None` without central allocation.
     allocator: Option<allocator::Allocator>,
     /// Decisions of the last minutes that are no longer in force.
@@ -478,6 +482,7 @@ impl ControlPlane {
             has_changed_flows: false,
             completed: Vec::new(),
             udp_measurements: None,
+            ordered_udp_limits: 0,
             allocator: None,
             history: history::History::default(),
             now: 0.0,

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 use weir_core::policy::AnyPolicy;
-use weir_proto::{ObservedConnections, Order, Queues, RefusedOrders, Report, RestoredObjects};
+use weir_proto::{ObservedConnections, Order, Queues, RefusedOrders, Report, RestoredObjects, UdpControl};
 use weir_tls::LogLimit;
 
 use crate::control_plane::{
@@ -98,6 +98,8 @@ pub struct Overview {
     pub received_reports: u64,
     /// See [`ControlPlane::forwarded_udp_measurements`].
     pub forwarded_udp_measurements: u64,
+    /// See [`ControlPlane::ordered_udp_limits`].
+    pub ordered_udp_limits: u64,
 }
 
 /// Channel for the orders of a host.
@@ -136,7 +138,7 @@ pub fn start(plane: ControlPlane) -> io::Result<(Handle, JoinHandle<()>)> {
         schedule_interval,
         agent_count: agent_count as u32,
         first_generation: plane.first_generation(),
-        has_throttling: plane.has_throttling(),
+        udp_control: plane.udp_control(),
         has_allocator: plane.has_allocator(),
     };
     let state = State {
@@ -264,6 +266,7 @@ impl State {
             schedule_histogram: self.schedule_histogram,
             received_reports: self.received_reports,
             forwarded_udp_measurements: self.plane.forwarded_udp_measurements(),
+            ordered_udp_limits: self.plane.ordered_udp_limits(),
         }
     }
 }
@@ -275,7 +278,7 @@ pub struct Handle {
     schedule_interval: Duration,
     agent_count: u32,
     first_generation: u64,
-    has_throttling: bool,
+    udp_control: Option<UdpControl>,
     has_allocator: bool,
 }
 
@@ -285,9 +288,9 @@ impl Handle {
         self.schedule_interval
     }
 
-    /// See [`ControlPlane::has_throttling`].
-    pub fn has_throttling(&self) -> bool {
-        self.has_throttling
+    /// See [`ControlPlane::udp_control`].
+    pub fn udp_control(&self) -> Option<UdpControl> {
+        self.udp_control
     }
 
     /// See [`ControlPlane::has_allocator`].

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::order::{
     Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues, Report,
-    SenderState, UdpFlow, UdpMeasurement, UnclassifiedShare, UnscheduledReason, is_id,
+    SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare, UnscheduledReason, is_id,
 };
 use crate::{
     Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS_PER_HOST, MAX_OBSERVED, MAX_QUEUES,
@@ -88,8 +88,8 @@ pub enum MessageError {
         /// The expected value.
         expected: &'static str,
     },
-    /// The mark of a UDP measurement is out of range.
-    #[error("mark {0} of a UDP measurement is out of range; expected 1 to 63")]
+    /// The mark of a UDP flow is out of range.
+    #[error("mark {0} of a UDP flow is out of range; expected 1 to 63")]
     Mark(u8),
     /// A class refers to a queue that does not exist.
     #[error(
@@ -258,34 +258,54 @@ fn check_application_class(
     Ok((name.into(), class))
 }
 
-/// Encodes UDP measurements. An empty list takes no bytes.
-fn encode_udp_measurements(measurements: &[UdpMeasurement]) -> Option<wire::UdpMeasurements> {
-    let addresses = |UdpMeasurement { flow, .. }: &UdpMeasurement| [flow.src.octets(), flow.dst.octets()];
-    (!measurements.is_empty()).then(|| wire::UdpMeasurements {
-        addresses: measurements.iter().flat_map(addresses).flatten().collect(),
-        marks: measurements.iter().map(|measurement| measurement.flow.mark.get()).collect(),
-        rates: measurements.iter().map(|measurement| measurement.rate).collect(),
-    })
+/// Encodes rates of UDP flows. An empty list takes no bytes.
+fn encode_udp_rates(flow_rates: impl Iterator<Item = (UdpFlow, u64)>) -> Option<wire::UdpRates> {
+    let mut encoded = wire::UdpRates::default();
+    for (flow, rate) in flow_rates {
+        encoded.addresses.extend([flow.src.octets(), flow.dst.octets()].as_flattened());
+        encoded.marks.push(flow.mark.get());
+        encoded.rates.push(rate);
+    }
+    (!encoded.rates.is_empty()).then_some(encoded)
+}
+
+fn encode_udp_measurements(measurements: &[UdpMeasurement]) -> Option<wire::UdpRates> {
+    encode_udp_rates(measurements.iter().map(|&UdpMeasurement { flow, rate }| (flow, rate)))
+}
+
+fn decode_udp_rates<T>(
+    list: &'static str,
+    rates: Option<wire::UdpRates>,
+    to_entry: impl Fn(UdpFlow, u64) -> T,
+) -> Result<Vec<T>, MessageError> {
+    let wire::UdpRates { addresses, marks, rates } = rates.unwrap_or_default();
+    check_max_length(list, rates.len(), MAX_UDP_FLOWS)?;
+    check_equal_lengths("bytes of addresses", addresses.len(), 8 * rates.len())?;
+    check_equal_lengths("marks", marks.len(), rates.len())?;
+    let to_flow = |(&[a, b, c, d, e, f, g, h], mark): (&[u8; 8], u8)| {
+        let mark = Mark::new(mark).ok_or(MessageError::Mark(mark))?;
+        Ok(UdpFlow { src: Ipv4Addr::new(a, b, c, d), dst: Ipv4Addr::new(e, f, g, h), mark })
+    };
+    let flows = addresses.as_chunks::<8>().0.iter().zip(marks).map(to_flow);
+    let flows: Vec<UdpFlow> = flows.collect::<Result<_, MessageError>>()?;
+    if flows.windows(2).any(|pair| pair[0] >= pair[1]) {
+        return Err(MessageError::Unsorted(list));
+    }
+    Ok(flows.into_iter().zip(rates).map(|(flow, rate)| to_entry(flow, rate)).collect())
 }
 
 fn decode_udp_measurements(
-    measurements: Option<wire::UdpMeasurements>,
+    measurements: Option<wire::UdpRates>,
 ) -> Result<Vec<UdpMeasurement>, MessageError> {
-    let wire::UdpMeasurements { addresses, marks, rates } = measurements.unwrap_or_default();
-    check_max_length("UDP measurements", rates.len(), MAX_UDP_FLOWS)?;
-    check_equal_lengths("bytes of addresses", addresses.len(), 8 * rates.len())?;
-    check_equal_lengths("marks", marks.len(), rates.len())?;
-    let to_measurement = |((&[a, b, c, d, e, f, g, h], mark), rate): ((&[u8; 8], u8), u64)| {
-        let mark = Mark::new(mark).ok_or(MessageError::Mark(mark))?;
-        let flow = UdpFlow { src: Ipv4Addr::new(a, b, c, d), dst: Ipv4Addr::new(e, f, g, h), mark };
-        Ok(UdpMeasurement { flow, rate })
-    };
-    let columns = addresses.as_chunks::<8>().0.iter().zip(marks).zip(rates);
-    let measurements: Vec<UdpMeasurement> = columns.map(to_measurement).collect::<Result<_, _>>()?;
-    if measurements.windows(2).any(|pair| pair[0].flow >= pair[1].flow) {
-        return Err(MessageError::Unsorted("UDP measurements"));
+    decode_udp_rates("UDP measurements", measurements, |flow, rate| UdpMeasurement { flow, rate })
+}
+
+fn decode_udp_limits(limits: Option<wire::UdpRates>) -> Result<Vec<UdpLimit>, MessageError> {
+    let limits = decode_udp_rates("UDP limits", limits, |flow, rate| UdpLimit { flow, rate })?;
+    if limits.iter().any(|limit| limit.rate == 0) {
+        return Err(MessageError::Invalid { field: "limit of UDP", expected: "a rate above 0" });
     }
-    Ok(measurements)
+    Ok(limits)
 }
 
 /// Microseconds, rounded up, and at most `u32::MAX`.
@@ -307,18 +327,23 @@ impl wire::AgentMessage {
 }
 
 impl wire::CoordinatorMessage {
-    /// Encodes the first message of a coordinator: the report interval, the lowest generation of its store, whether the agent has to
-    /// report UDP measurements and demands, and the configured rates of its links in bytes per second, 0 if not configured.
+    /// Encodes the first message of a coordinator: the report interval, the lowest generation of its store, how UDP is limited, whether
+    /// the agent has to report demands, and the configured rates of its links in bytes per second, 0 if not configured.
     pub fn welcome(
         interval: Duration,
         first_generation: u64,
         link_rates: Vec<u64>,
-        wants_udp_measurements: bool,
+        udp_control: Option<UdpControl>,
         wants_demands: bool,
     ) -> wire::CoordinatorMessage {
+        let udp_control = match udp_control {
+            None => wire::UdpControl::Unspecified,
+            Some(UdpControl::Throttling) => wire::UdpControl::Throttling,
+            Some(UdpControl::Allocation) => wire::UdpControl::Allocation,
+        };
         let welcome = wire::Welcome {
             report_interval_us: to_micros_rounding_up(interval),
-            wants_udp_measurements,
+            udp_control: udp_control.into(),
             wants_demands,
             link_rates,
             first_generation,
@@ -336,6 +361,15 @@ impl wire::Welcome {
     /// The report interval.
     pub fn interval(&self) -> Duration {
         Duration::from_micros(u64::from(self.report_interval_us))
+    }
+
+    /// How UDP is limited; none if it is not, or in a way that this version does not know.
+    pub fn control_of_udp(&self) -> Option<UdpControl> {
+        match self.udp_control() {
+            wire::UdpControl::Unspecified => None,
+            wire::UdpControl::Throttling => Some(UdpControl::Throttling),
+            wire::UdpControl::Allocation => Some(UdpControl::Allocation),
+        }
     }
 }
 
@@ -552,6 +586,7 @@ impl From<&Order> for wire::Order {
             class_counts: queues().map(|queues| queues.queue_of_class.len() as u32).collect(),
             queue_of_class: queues().flat_map(|queues| &queues.queue_of_class).copied().collect(),
             udp_measurements: encode_udp_measurements(&order.udp_measurements),
+            udp_limits: encode_udp_rates(order.udp_limits.iter().map(|limit| (limit.flow, limit.rate))),
             limited_applications: peers.applications,
             limited_peer_counts: peers.peer_counts,
             limited_addresses: peers.addresses,
@@ -695,6 +730,7 @@ impl TryFrom<wire::Order> for Order {
             flows: decode_flows(order.flows, order.rates, &order.reserve_flows)?,
             queues,
             udp_measurements: decode_udp_measurements(order.udp_measurements)?,
+            udp_limits: decode_udp_limits(order.udp_limits)?,
             limits: decode_limits(peers, order.limit_rates)?,
             unscheduled: decode_unscheduled(order.unscheduled_flows, order.unscheduled_reasons)?,
         })

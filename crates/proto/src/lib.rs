@@ -17,7 +17,8 @@ pub use conflict::{Conflict, ConflictReason};
 pub use encoding::MessageError;
 pub use order::{
     Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues, Report,
-    SenderState, UdpFlow, UdpMeasurement, UnclassifiedShare, UnscheduledReason, estimate_sent_bytes, is_id,
+    SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare, UnscheduledReason,
+    estimate_sent_bytes, is_id,
 };
 pub use totals::CounterTotals;
 pub use weir_core::model::link_budget::{FRAME_BYTES, PAYLOAD_BYTES};
@@ -45,7 +46,7 @@ pub const MAX_REPORTED_FLOWS: usize = 1 << 14;
 /// The maximum number of pairs of an application and a peer that a host observes, and of such pairs in a report or with a limit.
 pub const MAX_OBSERVED: usize = 1 << 12;
 
-/// The maximum number of [`UdpFlow`]s that a host measures or limits, and of measurements in a report or order.
+/// The maximum number of [`UdpFlow`]s that a host measures or limits, of measurements in a report or order, and of limits in an order.
 pub const MAX_UDP_FLOWS: usize = 1 << 10;
 
 /// The maximum number of conflicts in a report. An agent leaves out the others.

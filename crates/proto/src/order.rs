@@ -77,6 +77,8 @@ pub struct Order {
     pub queues: Vec<(u32, Queues)>,
     /// The rates at which UDP of this host arrives at others, measured since the last order. Sorted by [`UdpFlow`], each once.
     pub udp_measurements: Vec<UdpMeasurement>,
+    /// The limits of UDP that this host sends, which hold for a second. Sorted by [`UdpFlow`], each once.
+    pub udp_limits: Vec<UdpLimit>,
     /// The changed limits of observed connections. Sorted by application and peer, each once.
     pub limits: Vec<Limit>,
     /// The gated flows of the last reports that are not scheduled. Sorted by key, each once.
@@ -160,8 +162,8 @@ pub struct Report {
     pub flows: Vec<FlowProgress>,
     /// Changed counts of observed connections. Sorted by application and peer, each once.
     pub observed: Vec<ObservedConnections>,
-    /// The rates of UDP that arrived since the last report. Sorted by [`UdpFlow`], each once. Sent only if the coordinator asks for
-    /// measurements.
+    /// The rates of UDP since the last report, as [`UdpControl`] defines them. Sorted by [`UdpFlow`], each once. Sent only if the
+    /// coordinator asks for measurements.
     pub udp_measurements: Vec<UdpMeasurement>,
     /// The orders that the agent refused since it started.
     pub refused_orders: RefusedOrders,
@@ -200,12 +202,30 @@ pub struct UdpFlow {
     pub mark: Mark,
 }
 
-/// The rate of a UDP flow at its receiver.
+/// How hosts limit UDP, and which rates they measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UdpControl {
+    /// Receivers measure what arrives, and senders limit UDP to slightly more (NetShare, section 3.2).
+    Throttling,
+    /// Senders measure what their programs send before limits, and the allocator computes the limits (section 3.3).
+    Allocation,
+}
+
+/// The measured rate of a UDP flow ([`UdpControl`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpMeasurement {
     /// The measured packets.
     pub flow: UdpFlow,
     /// Bytes of packets with headers per second.
+    pub rate: u64,
+}
+
+/// The limit of a UDP flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UdpLimit {
+    /// The limited packets.
+    pub flow: UdpFlow,
+    /// Bytes of packets with headers per second; above zero.
     pub rate: u64,
 }
 

@@ -17,7 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{AgentMessage, coordinator_message::Body};
-use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, Order, Report, wire};
+use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, Order, Report, UdpControl, wire};
 use weir_tls::{LogLimit, RELOAD_INTERVAL, Refresh};
 
 use super::endpoint::CoordinatorEndpoint;
@@ -40,8 +40,8 @@ pub enum StreamEvent {
     Started {
         /// How often to report.
         report_interval: Duration,
-        /// Whether to report UDP that arrives.
-        wants_udp_measurements: bool,
+        /// How UDP is limited, and which of its rates to report.
+        udp_control: Option<UdpControl>,
         /// Whether to report the demands of applications.
         wants_demands: bool,
         /// The coordinator's address, to which reports go.
@@ -157,12 +157,11 @@ async fn run_stream(
         Err(reason) => reason,
         Ok(OpenStream { address, welcome, report_sender, mut orders }) => {
             let report_interval = welcome.interval();
-            let (wants_udp_measurements, wants_demands) =
-                (welcome.wants_udp_measurements, welcome.wants_demands);
+            let (udp_control, wants_demands) = (welcome.control_of_udp(), welcome.wants_demands);
             if events
                 .send(StreamEvent::Started {
                     report_interval,
-                    wants_udp_measurements,
+                    udp_control,
                     wants_demands,
                     coordinator: address,
                     first_generation: welcome.first_generation,

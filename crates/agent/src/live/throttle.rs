@@ -1,5 +1,9 @@
-//! Throttles UDP between the agents of two hosts (NetShare, section 3.2). The receiver's agent measures the rate at which UDP
-//! arrives, and the sender's agent limits the rate by Algorithm 1 ([`RateThrottle`]). The coordinator forwards the measurements.
+//! Measures and limits UDP, in one of two ways ([`UdpControl`]):
+//!
+//! - *Throttling* between the agents of two hosts (NetShare, section 3.2). The receiver's agent measures the rate at which UDP arrives, and
+//!   the sender's agent limits the rate by Algorithm 1 ([`RateThrottle`]). The coordinator forwards the measurements.
+//! - *Allocation* (section 3.3). The sender's agent measures the rate that programs offer, before the limit. The coordinator's allocator
+//!   computes the limit.
 //!
 //! Where the paper is silent:
 //!
@@ -7,20 +11,20 @@
 //! - *Only whole periods are reported.* A source that starts or pauses within a period would seem slower than it is. A source
 //!   that pauses for longer sends no packets to limit.
 //! - *A lost measurement* changes nothing.
-//! - *The end of a flow*: its limit ends [`LIMIT_LEASE`] after the last measurement, even if the agents of both hosts have
-//!   exited. A later flow of the same addresses and class starts without a limit.
+//! - *The end of a flow*: its limit ends [`LIMIT_LEASE`] after the last measurement or order with a limit, even if the agents of both
+//!   hosts have exited. A later flow of the same addresses and class starts without a limit.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use weir_core::netshare::{MEASUREMENT_PERIOD, RateThrottle};
 use weir_core::units::Rate;
-use weir_proto::{MAX_UDP_FLOWS, UdpFlow, UdpMeasurement};
+use weir_proto::{MAX_UDP_FLOWS, Order, UdpControl, UdpFlow, UdpLimit, UdpMeasurement};
 
 use crate::htb::FRAME_BYTES;
 use crate::traffic::{ThrottleMaps, Traffic, TrafficError, UdpByteCount};
 
-/// How long a limit holds after a measurement: twenty periods.
+/// How long a limit holds after a measurement or an order: twenty periods.
 const LIMIT_LEASE: Duration = Duration::from_secs(1);
 
 /// The time without a packet after which a flow has ended.
@@ -41,8 +45,8 @@ pub struct UdpThrottling {
     measurements: Vec<UdpMeasurement>,
     limits: Limits,
     timer: MeasurementTimer,
-    /// Whether the coordinator orders throttling.
-    is_enabled: bool,
+    /// How the coordinator limits UDP; none if it does not.
+    control: Option<UdpControl>,
     /// When the kernel last refused the programs; none if it accepted them.
     last_refusal: Option<Instant>,
     /// The last errors of measuring and of limiting.
@@ -78,67 +82,67 @@ impl UdpThrottling {
     }
 
     fn with_min_limit(min_limit: Rate) -> UdpThrottling {
-        let (meter, limits) = (Meter::default(), Limits { min_limit, throttles: BTreeMap::new() });
+        let meter = Meter::default();
+        let limits = Limits { min_limit, throttles: BTreeMap::new(), lease_ends: BTreeMap::new() };
         UdpThrottling {
             meter,
             measurements: Vec::new(),
             limits,
             timer: MeasurementTimer::default(),
-            is_enabled: false,
+            control: None,
             last_refusal: None,
             last_errors: Default::default(),
         }
     }
 
-    /// Records whether a new coordinator orders throttling, and loads or removes the programs.
-    pub fn begin_stream(&mut self, traffic: &mut Traffic, is_enabled: bool, now: Instant) {
+    /// Records how a new coordinator limits UDP, and loads or removes the programs.
+    pub fn begin_stream(&mut self, traffic: &mut Traffic, control: Option<UdpControl>, now: Instant) {
         self.measurements.clear();
-        (self.is_enabled, self.last_refusal) = (is_enabled, None);
-        let is_loaded = traffic.throttling().is_some();
-        self.load_or_remove_programs(now, is_loaded, |is_wanted| traffic.set_throttling(is_wanted));
+        (self.control, self.last_refusal) = (control, None);
+        let loaded = traffic.udp_control();
+        self.load_or_remove_programs(now, loaded, |control| traffic.set_udp_control(control));
     }
 
     /// Loads or removes the programs if the coordinator's setting has changed, or after an earlier attempt was refused.
     fn load_or_remove_programs(
         &mut self,
         now: Instant,
-        is_loaded: bool,
-        set_throttling: impl FnOnce(bool) -> Result<(), TrafficError>,
+        loaded: Option<UdpControl>,
+        set_control: impl FnOnce(Option<UdpControl>) -> Result<(), TrafficError>,
     ) {
         let is_waiting =
             self.last_refusal.is_some_and(|last| now.saturating_duration_since(last) < RETRY_INTERVAL);
-        if self.is_enabled == is_loaded || is_waiting {
+        if self.control == loaded || is_waiting {
             return;
         }
         let last_errors = std::mem::take(&mut self.last_errors);
         *self = UdpThrottling {
-            is_enabled: self.is_enabled,
+            control: self.control,
             last_errors,
             ..UdpThrottling::with_min_limit(self.limits.min_limit)
         };
-        let result = set_throttling(self.is_enabled);
+        let result = set_control(self.control);
         self.last_refusal = result.is_err().then_some(now);
         self.last_errors[0].log_new(result);
     }
 
-    /// Updates the limits of this host's flows by measurements of other hosts.
-    pub fn apply_measurements(
-        &mut self,
-        traffic: &mut Traffic,
-        measurements: &[UdpMeasurement],
-        now: Instant,
-    ) {
-        let Some(throttling) = traffic.throttling().filter(|_| !measurements.is_empty()) else { return };
-        let limits = self.limits.apply_measurements(measurements, now);
+    /// Updates the limits of this host's flows by an order: by measurements of other hosts, or by limits of the allocator.
+    pub fn apply_order(&mut self, traffic: &mut Traffic, order: &UdpOrder, now: Instant) {
+        let limits = match self.control {
+            None => return,
+            Some(UdpControl::Throttling) => self.limits.apply_measurements(&order.measurements, now),
+            Some(UdpControl::Allocation) => self.limits.apply_limits(&order.limits, now),
+        };
+        let Some(throttling) = traffic.throttling().filter(|_| !limits.is_empty()) else { return };
         let result =
             run_all(limits.into_iter().map(|(flow, rate)| throttling.set_limit(flow, rate, LIMIT_LEASE)));
         self.last_errors[1].log_new(result);
     }
 
-    /// Measures the arriving rates once a period, and removes limits whose lease has ended.
+    /// Measures rates once a period, and removes limits whose lease has ended.
     pub fn update(&mut self, traffic: &mut Traffic, now: Instant) {
-        let is_loaded = traffic.throttling().is_some();
-        self.load_or_remove_programs(now, is_loaded, |is_wanted| traffic.set_throttling(is_wanted));
+        let loaded = traffic.udp_control();
+        self.load_or_remove_programs(now, loaded, |control| traffic.set_udp_control(control));
         if let Some(throttling) = traffic.throttling().filter(|_| self.timer.is_due(now)) {
             let result = self.measure(throttling, now);
             self.last_errors[0].log_new(result);
@@ -158,6 +162,23 @@ impl UdpThrottling {
     /// The rates measured since the last call, sorted by [`UdpFlow`].
     pub fn take_measurements(&mut self) -> Vec<UdpMeasurement> {
         std::mem::take(&mut self.measurements)
+    }
+}
+
+/// What an order says about UDP that this host sends.
+#[derive(Debug, Default)]
+pub struct UdpOrder {
+    measurements: Vec<UdpMeasurement>,
+    limits: Vec<UdpLimit>,
+}
+
+impl UdpOrder {
+    /// Takes it from an order.
+    pub fn take(order: &mut Order) -> UdpOrder {
+        UdpOrder {
+            measurements: std::mem::take(&mut order.udp_measurements),
+            limits: std::mem::take(&mut order.udp_limits),
+        }
     }
 }
 
@@ -184,9 +205,9 @@ impl MeasurementTimer {
 struct MeteredFlow {
     bytes: u64,
     counted_at: Instant,
-    /// Whether a packet arrived in the last period.
+    /// Whether a packet was counted in the last period.
     is_active: bool,
-    /// When a packet arrived last.
+    /// When a packet was counted last.
     last_arrival: Instant,
 }
 
@@ -232,8 +253,10 @@ impl Meter {
 #[derive(Debug)]
 struct Limits {
     min_limit: Rate,
-    /// Each with the end of its lease.
-    throttles: BTreeMap<UdpFlow, (RateThrottle, Instant)>,
+    /// The flows that Algorithm 1 limits.
+    throttles: BTreeMap<UdpFlow, RateThrottle>,
+    /// The end of the lease of each limit.
+    lease_ends: BTreeMap<UdpFlow, Instant>,
 }
 
 impl Limits {
@@ -241,21 +264,43 @@ impl Limits {
     fn apply_measurements(&mut self, measurements: &[UdpMeasurement], now: Instant) -> Vec<(UdpFlow, Rate)> {
         let mut limits = Vec::new();
         for &UdpMeasurement { flow, rate } in measurements {
-            if self.throttles.len() == MAX_UDP_FLOWS && !self.throttles.contains_key(&flow) {
+            if !self.renew_lease(flow, now) {
                 continue;
             }
-            let new = || (RateThrottle::new(self.min_limit), now);
-            let (throttle, lease_end) = self.throttles.entry(flow).or_insert_with(new);
-            *lease_end = now + LIMIT_LEASE;
+            let throttle = self.throttles.entry(flow).or_insert_with(|| RateThrottle::new(self.min_limit));
             let rate = Rate::new(rate as f64).expect("a whole number is a finite rate, not negative");
             limits.extend(throttle.update_limit(rate).map(|limit| (flow, limit)));
         }
         limits
     }
 
+    /// The limits of the allocator. Beyond [`MAX_UDP_FLOWS`] flows, further flows get no limit.
+    fn apply_limits(&mut self, limits: &[UdpLimit], now: Instant) -> Vec<(UdpFlow, Rate)> {
+        let accepted = limits.iter().filter(|limit| self.renew_lease(limit.flow, now));
+        let to_rate = |limit: &UdpLimit| {
+            let rate = Rate::new(limit.rate as f64);
+            (limit.flow, rate.expect("a whole number is a finite rate, not negative"))
+        };
+        accepted.map(to_rate).collect()
+    }
+
+    /// Starts or renews the lease of a flow's limit. Returns `false` if the maximum number of limits is reached.
+    fn renew_lease(&mut self, flow: UdpFlow, now: Instant) -> bool {
+        let is_accepted = self.lease_ends.len() < MAX_UDP_FLOWS || self.lease_ends.contains_key(&flow);
+        if is_accepted {
+            self.lease_ends.insert(flow, now + LIMIT_LEASE);
+        }
+        is_accepted
+    }
+
     /// Removes the limits whose lease has ended, and returns their flows.
     fn remove_expired(&mut self, now: Instant) -> Vec<UdpFlow> {
-        self.throttles.extract_if(.., |_, (_, lease_end)| *lease_end <= now).map(|(flow, _)| flow).collect()
+        let expired = self.lease_ends.extract_if(.., |_, lease_end| *lease_end <= now);
+        let expired: Vec<UdpFlow> = expired.map(|(flow, _)| flow).collect();
+        for flow in &expired {
+            self.throttles.remove(flow);
+        }
+        expired
     }
 }
 
@@ -369,20 +414,27 @@ mod tests {
     #[test]
     fn refused_programs_are_loaded_again_after_1_s() {
         let (now, mut throttles) = (Instant::now(), UdpThrottling::new(Rate::new(1e9).unwrap()));
-        throttles.is_enabled = true;
+        throttles.control = Some(UdpControl::Throttling);
         let mut attempts = Vec::new();
         for ms in (0..2500).step_by(100) {
-            throttles.load_or_remove_programs(now + millis(ms), false, |is_wanted| {
-                attempts.push((ms, is_wanted));
+            throttles.load_or_remove_programs(now + millis(ms), None, |control| {
+                attempts.push((ms, control));
                 Err(TrafficError::NotBuilt("for a test"))
             });
         }
-        assert_eq!(attempts, [(0, true), (1000, true), (2000, true)]);
-        throttles.load_or_remove_programs(now + millis(3000), false, |_| Ok(()));
+        assert_eq!(attempts, [0, 1000, 2000].map(|ms| (ms, Some(UdpControl::Throttling))));
+        throttles.load_or_remove_programs(now + millis(3000), None, |_| Ok(()));
         assert_eq!(throttles.last_refusal, None);
-        throttles.load_or_remove_programs(now + millis(3100), true, |_| {
+        throttles.load_or_remove_programs(now + millis(3100), Some(UdpControl::Throttling), |_| {
             panic!("loaded programs are not loaded again")
         });
+        // Programs that count other bytes are replaced.
+        let mut attempts = Vec::new();
+        throttles.load_or_remove_programs(now + millis(3200), Some(UdpControl::Allocation), |control| {
+            attempts.push(control);
+            Ok(())
+        });
+        assert_eq!(attempts, [Some(UdpControl::Throttling)]);
     }
 
     #[test]
@@ -395,6 +447,19 @@ mod tests {
         }));
         assert_eq!(completed, 4);
         assert!(matches!(result, Err(TrafficError::NotBuilt("the first"))));
+    }
+
+    #[test]
+    fn limit_of_the_allocator_is_unmodified_and_expires() {
+        let (now, mut limits) = (Instant::now(), UdpThrottling::new(Rate::new(12.5e6).unwrap()).limits);
+        let limit = |number, rate| UdpLimit { flow: udp_flow(number), rate };
+        let rates = |limits: Vec<(UdpFlow, Rate)>| limits.into_iter().map(|(_, rate)| rate.get()).collect();
+        let applied: Vec<f64> = rates(limits.apply_limits(&[limit(1, 1), limit(2, 1_000_000)], now));
+        assert_eq!(applied, [1.0, 1e6]);
+        let applied: Vec<f64> = rates(limits.apply_limits(&[limit(2, 900_000)], now + millis(500)));
+        assert_eq!(applied, [9e5]);
+        assert_eq!(limits.remove_expired(now + LIMIT_LEASE), [udp_flow(1)]);
+        assert_eq!(limits.remove_expired(now + millis(500) + LIMIT_LEASE), [udp_flow(2)]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Counts UDP that arrives, and limits UDP that is sent, by BPF programs at the interfaces (`bpf/throttle.c`).
+//! Counts UDP that arrives or is sent, and limits UDP that is sent, by BPF programs at the interfaces (`bpf/throttle.c`).
 //!
 //! The programs stay attached when the agent is killed. Their maps have no files, so the next agent cannot open them: it attaches
 //! new programs with new maps.
@@ -10,7 +10,7 @@ use aya::maps::{HashMap, MapData, MapError};
 use aya::programs::TcAttachType;
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use weir_core::units::Rate;
-use weir_proto::{Mark, UdpFlow};
+use weir_proto::{Mark, UdpControl, UdpFlow};
 
 use super::attachment::{Attachment, Programs};
 use super::cgroup::FIRST_PRIORITY;
@@ -29,7 +29,7 @@ type FlowKeyBytes = [u8; 12];
 /// `struct limit` or `struct bucket` of `bpf/throttle.c`: two numbers each.
 type PairBytes = [u8; 16];
 
-/// The bytes of a UDP flow ([`UdpFlow`]) that have arrived so far.
+/// The bytes of a UDP flow ([`UdpFlow`]) that have arrived, or that programs have sent, so far ([`UdpControl`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpByteCount {
     /// The flow.
@@ -42,6 +42,7 @@ pub struct UdpByteCount {
 
 /// The maps of the attached programs.
 pub struct ThrottleMaps {
+    control: UdpControl,
     byte_counts: HashMap<MapData, FlowKeyBytes, u64>,
     limits: HashMap<MapData, FlowKeyBytes, PairBytes>,
     buckets: HashMap<MapData, FlowKeyBytes, PairBytes>,
@@ -62,13 +63,15 @@ impl ThrottleMaps {
     pub(super) fn start(
         folder: &PinFolder,
         interfaces: &[(Interface, u32)],
+        control: UdpControl,
     ) -> Result<(ThrottleMaps, Programs), TrafficError> {
         let mut programs = Programs::new();
-        let classes = MAX_SERVICES as u32;
+        let (classes, count_sent) = (MAX_SERVICES as u32, u32::from(control == UdpControl::Allocation));
         let mut loader = EbpfLoader::new();
         // The programs do not use the kernel's own types, so BTF is not loaded.
         loader.btf(None);
         loader.override_global("FIRST", &FIRST_PRIORITY, true).override_global("CLASSES", &classes, true);
+        loader.override_global("COUNT_SENT", &count_sent, true);
         let loaded = loader.load(THROTTLE);
         let mut bpf = loaded.map_err(|error| TrafficError::kernel("the programs that throttle", &error))?;
         for (name, attach_type) in [("arrive", TcAttachType::Ingress), ("limit", TcAttachType::Egress)] {
@@ -82,11 +85,16 @@ impl ThrottleMaps {
                 programs.insert(name, attached);
             }
         }
-        let (byte_counts, limits) = (take_map(&mut bpf, "arrivals")?, take_map(&mut bpf, "limits")?);
-        Ok((ThrottleMaps { byte_counts, limits, buckets: take_map(&mut bpf, "buckets")? }, programs))
+        let (byte_counts, limits) = (take_map(&mut bpf, "bytes")?, take_map(&mut bpf, "limits")?);
+        Ok((ThrottleMaps { control, byte_counts, limits, buckets: take_map(&mut bpf, "buckets")? }, programs))
     }
 
-    /// The bytes that have arrived, by flow, in no order.
+    /// Which bytes count.
+    pub fn control(&self) -> UdpControl {
+        self.control
+    }
+
+    /// The bytes that count, by flow, in no order.
     ///
     /// # Errors
     /// If the map cannot be read.
@@ -100,7 +108,7 @@ impl ThrottleMaps {
                     list.extend(decode_flow(&key).map(|flow| UdpByteCount { flow, bytes, time }))
                 }
                 Err(MapError::KeyNotFound) => {}
-                Err(error) => return Err(TrafficError::kernel("arrivals", &error)),
+                Err(error) => return Err(TrafficError::kernel("bytes", &error)),
             }
         }
         Ok(list)
@@ -111,7 +119,7 @@ impl ThrottleMaps {
     /// # Errors
     /// If the kernel refuses.
     pub fn remove_byte_count(&mut self, flow: UdpFlow) -> Result<(), TrafficError> {
-        ignore_missing(self.byte_counts.remove(&encode_flow(flow)), "arrivals")
+        ignore_missing(self.byte_counts.remove(&encode_flow(flow)), "bytes")
     }
 
     /// Limits the rate of a flow for a lease.

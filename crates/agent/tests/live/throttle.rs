@@ -12,7 +12,7 @@ use crate::programs::{PythonProgram, application_rules, has_program, start_traff
 use crate::wait::wait_for;
 use weir_agent::traffic::Traffic;
 use weir_core::units::Rate;
-use weir_proto::{Mark, UdpFlow};
+use weir_proto::{Mark, UdpControl, UdpFlow};
 
 /// The sending rate, in bytes per second.
 const SEND_RATE: f64 = 5e6;
@@ -36,7 +36,7 @@ fn start_counting(pair: &NamespacePair) -> (Traffic, UdpSocket) {
     let started = pair.run_at_peer(|| {
         let mut traffic = Traffic::start(&[], &[interface()]).unwrap();
         assert!(traffic.throttling().is_none());
-        traffic.set_throttling(true).unwrap();
+        traffic.set_udp_control(Some(UdpControl::Throttling)).unwrap();
         (traffic, UdpSocket::bind("10.9.0.2:0").unwrap())
     });
     started.join().unwrap()
@@ -164,8 +164,8 @@ while True:
     time.sleep(max(0, due - time.monotonic()))
 ";
     let _python = PythonProgram::start(&group, text, &[sink.local_addr().unwrap().port().to_string()]);
-    traffic.set_throttling(true).unwrap();
-    traffic.set_throttling(true).unwrap();
+    traffic.set_udp_control(Some(UdpControl::Throttling)).unwrap();
+    traffic.set_udp_control(Some(UdpControl::Throttling)).unwrap();
     let limits = traffic.throttling().unwrap();
     // Limits for other packets.
     limits.set_limit(udp_flow(2), rate(1e3), LONG_LEASE).unwrap();
@@ -203,12 +203,52 @@ while True:
     // The next agent has no limit until it sets one.
     let mut traffic = Traffic::start(&application_rules(&[(&group, 1)]), &[interface()]).unwrap();
     assert!(traffic.throttling().is_none());
-    traffic.set_throttling(true).unwrap();
+    traffic.set_udp_control(Some(UdpControl::Throttling)).unwrap();
     traffic.throttling().unwrap().set_limit(udp_flow(1), rate(0.4 * SEND_RATE), LONG_LEASE).unwrap();
     wait_for_fraction("limited by the next agent", &mut counter, 0.38, 0.41);
-    traffic.set_throttling(false).unwrap();
+    traffic.set_udp_control(None).unwrap();
     assert!(traffic.throttling().is_none());
     wait_until_unlimited("throttling disabled", &mut counter);
+    counter.stop().unwrap();
+    traffic.stop().unwrap();
+}
+
+#[test]
+fn sent_bytes_count_before_the_limit() {
+    let test = "offers";
+    let group = TestCgroup::new(test);
+    if !has_program(test, "python3") {
+        return;
+    }
+    let Some((pair, mut traffic)) = start_traffic(test, &[(&group, 1)]) else { return };
+    let (mut counter, sink) = start_counting(&pair);
+    traffic.set_udp_control(Some(UdpControl::Allocation)).unwrap();
+    let send = |packets: u32| {
+        let text = "
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect(('10.9.0.2', int(sys.argv[1])))
+for _ in range(int(sys.argv[2])):
+    s.send(bytes(1400))
+";
+        let port = sink.local_addr().unwrap().port().to_string();
+        PythonProgram::start(&group, text, &[port, packets.to_string()]).wait_for_exit();
+    };
+    let sent_bytes = |traffic: &mut Traffic| arrived_bytes(traffic, udp_flow(1));
+    send(50);
+    assert_eq!(sent_bytes(&mut traffic), 50 * PACKET_BYTES as u64);
+    wait_for("all packets", || arrived_bytes(&mut counter, udp_flow(1)) == 50 * PACKET_BYTES as u64);
+    // At this limit, the burst of 100 ms passes one packet.
+    traffic.throttling().unwrap().set_limit(udp_flow(1), rate(1e3), LONG_LEASE).unwrap();
+    send(50);
+    assert_eq!(sent_bytes(&mut traffic), 100 * PACKET_BYTES as u64);
+    let arrived = arrived_bytes(&mut counter, udp_flow(1)) / PACKET_BYTES as u64;
+    assert!((50..60).contains(&arrived), "{arrived} packets have arrived");
+    // Arriving packets do not count here, and a change counts from zero.
+    traffic.set_udp_control(Some(UdpControl::Throttling)).unwrap();
+    assert_eq!(traffic.throttling().unwrap().byte_counts().unwrap(), []);
+    send(10);
+    assert_eq!(traffic.throttling().unwrap().byte_counts().unwrap(), []);
     counter.stop().unwrap();
     traffic.stop().unwrap();
 }

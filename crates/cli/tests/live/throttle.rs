@@ -150,7 +150,12 @@ impl ThrottleNetwork {
 
     /// Starts the coordinator, with or without throttling.
     fn start_coordinator(&self, throttling: bool) -> Process {
-        self.dir.write("serve.toml", &format!("throttling = {throttling}\n{CONFIG}"));
+        self.start_coordinator_with(&format!("throttling = {throttling}"))
+    }
+
+    /// Starts the coordinator, with more keys.
+    fn start_coordinator_with(&self, keys: &str) -> Process {
+        self.dir.write("serve.toml", &format!("{keys}\n{CONFIG}"));
         let mut command = self.weir_command("s", "serve --config serve.toml");
         Process(command.stderr(Stdio::null()).spawn().unwrap())
     }
@@ -294,6 +299,13 @@ fn is_throttled(rates: &MeasuredRates) -> bool {
         && arrived.min > 0.85 * SECOND_LINK_BYTES_PER_SEC
 }
 
+/// The allocator: UDP sends what services divide of the second link, which drops nothing. TCP uses the rest of the first link.
+fn is_allocated(rates: &MeasuredRates) -> bool {
+    rates.tcp_sent.min > 0.72 * FIRST_LINK_BYTES_PER_SEC
+        && rates.udp_sent.is_within(0.93 * SECOND_LINK_BYTES_PER_SEC, SECOND_LINK_BYTES_PER_SEC)
+        && rates.udp_received.min > 0.9 * SECOND_LINK_BYTES_PER_SEC
+}
+
 /// The network with certificates; `None` if this machine cannot run the test.
 fn set_up(test: &str, udp: &TestCgroup) -> Option<ThrottleNetwork> {
     let Some(network) = ThrottleNetwork::up(test) else {
@@ -370,6 +382,51 @@ fn hosts_send_at_most_slightly_more_than_arrives() {
     coordinator_process.kill();
     let coordinator_process = network.start_coordinator(false);
     wait_for_rates(&network, "after throttling is disabled", is_unthrottled);
+    drop((sender, receiver, coordinator_process));
+}
+
+#[test]
+fn allocator_limits_udp_without_the_receivers_agent() {
+    let test = "udpalloc";
+    let groups = ["udp", "tcp", "sink"].map(|name| TestCgroup::new(&format!("udpalloc-{name}")));
+    let [udp, tcp, sink] = &groups;
+    let Some(network) = set_up(test, udp) else { return };
+    let allocation = "allocator = true\nthrottling = true";
+    let mut coordinator_process = network.start_coordinator_with(allocation);
+    let mut sender = network.start_agent((0, "a"), &[(udp, 1), (tcp, 2)]);
+    wait_within(STEP_TIMEOUT, "queues", || network.has_queues());
+    let _udp_receiver = network.run_in_namespace("b", || UdpSocket::bind(UDP_RECEIVER).unwrap());
+    let listener = network.run_in_namespace("c", || TcpListener::bind(TCP_RECEIVER).unwrap());
+    let received: Arc<AtomicU64> = count_received_bytes(move || listener.accept().unwrap().0);
+    let _source = network.run_test_process(udp, "throttle::run_constant_rate_sender");
+    let mut command = network.command("a", Some(tcp));
+    command.args([
+        "bash",
+        "-c",
+        &format!("exec cat /dev/zero > /dev/tcp/{}", TCP_RECEIVER.replace(':', "/")),
+    ]);
+    let _tcp_source = Process(command.spawn().unwrap());
+    wait_within(STEP_TIMEOUT, "TCP", || received.load(Ordering::Relaxed) > 0);
+    wait_for_rates(&network, "with the allocator", is_allocated);
+
+    // The limits end without a coordinator, and when the sender's agent is killed.
+    coordinator_process.kill();
+    wait_for_rates(&network, "without a coordinator", is_unthrottled);
+    coordinator_process = network.start_coordinator_with(allocation);
+    wait_for_rates(&network, "with the next coordinator", is_allocated);
+    sender.kill();
+    wait_for_rates(&network, "without the sender's agent", is_unthrottled);
+    sender = network.start_agent((0, "a"), &[(udp, 1), (tcp, 2)]);
+    wait_for_rates(&network, "with the sender's next agent", is_allocated);
+
+    // Without the allocator, the receiver's agent measures.
+    coordinator_process.kill();
+    coordinator_process = network.start_coordinator(true);
+    let receiver = network.start_agent((1, "b"), &[(sink, 1)]);
+    wait_for_rates(&network, "with throttling", is_throttled);
+    coordinator_process.kill();
+    let coordinator_process = network.start_coordinator_with(allocation);
+    wait_for_rates(&network, "with the allocator again", is_allocated);
     drop((sender, receiver, coordinator_process));
 }
 

@@ -110,7 +110,12 @@ impl Config {
             writeln!(f, "allocator rates of observed connections, by service")?;
         }
         if self.has_throttling {
-            writeln!(f, "throttle  UDP, to slightly above the rate measured at the receiver")?;
+            let limit = if self.allocator {
+                "the rates of the allocator, by service"
+            } else {
+                "slightly above the rate measured at the receiver"
+            };
+            writeln!(f, "throttle  UDP, to {limit}")?;
         }
         Ok(())
     }

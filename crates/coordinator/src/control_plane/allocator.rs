@@ -1,5 +1,5 @@
-//! NetShare's central allocator (section 3.3): computes the rate limits of observed connections from the weights of
-//! services.
+//! NetShare's central allocator (section 3.3): computes the rate limits of observed connections and of UDP from the weights
+//! of services.
 //!
 //! Services share links by weight, and unused bandwidth by excess weight. Agents predict the demands,
 //! [`HierarchicalMaxMin`] computes the rates, and agents enforce them. The paper leaves these points open, or this
@@ -7,7 +7,7 @@
 //!
 //! - *Flow.* A flow is the traffic of one application from one host to another, over any number of connections. More
 //!   connections, or idle ones, do not raise its limit. A host cannot reduce the rates of other hosts by reporting more
-//!   connections.
+//!   connections. UDP of one service from one address to another is one more flow.
 //! - *Headroom.* "Each flow must be allocated say 10% higher than its optimal centralized allocation to allow it to
 //!   grow". A flow that is allocated its demand gets that headroom, and at least its part of the weighted share of its
 //!   service (the lower bound). A flow that demands more gets no headroom: with 10% more for all of them, queues would
@@ -33,13 +33,14 @@ use weir_core::model::{BitSet, LinkBudget, Trunks};
 use weir_core::netshare::{MEASUREMENT_PERIOD, limit_for_demand};
 use weir_core::solve::hierarchy::{HierarchicalMaxMin, HierarchyError, ServiceShares};
 use weir_core::units::Rate;
-use weir_proto::{Demand, Limit, ObservedConnections, OrderedRate};
+use weir_proto::{Demand, Limit, ObservedConnections, OrderedRate, UdpFlow, UdpLimit};
 
-use super::ControlPlane;
+use super::udp_demands::UdpDemands;
+use super::{ControlPlane, NetworkLinks};
 
-/// Maximum number of flows in total; flows beyond it have no limit. Schedules and leases wait for the computation, so it
-/// may take a few intervals at most.
-const MAX_FLOWS: usize = 1 << 14;
+/// Maximum number of flows in total, of connections and of UDP each; flows beyond it have no limit. Schedules and leases wait for the
+/// computation, so it may take a few intervals at most.
+pub(super) const MAX_FLOWS: usize = 1 << 14;
 
 /// Maximum number of flows of one host; flows beyond it have no limit.
 const MAX_FLOWS_PER_HOST: usize = 1 << 10;
@@ -96,6 +97,8 @@ pub(super) struct Allocator {
     demands: BTreeMap<(u32, Peer), Demand>,
     /// Number of entries in `demands` of each host.
     demands_of_host: BTreeMap<u32, usize>,
+    /// Demands of UDP.
+    pub udp_demands: UdpDemands,
     /// The link groups between switches that the links of hosts can fill.
     contended_trunks: BitSet,
     /// The links that flows crossed at the last computation, sorted, as positions in [`super::NetworkLinks::capacities`].
@@ -125,6 +128,11 @@ impl Allocator {
         true
     }
 
+    /// The host with an address.
+    pub fn host_of(&self, address: IpAddr) -> Option<u32> {
+        self.addresses.get(&address.to_canonical()).copied()
+    }
+
     /// The links that flows of services crossed at the last computation, as positions in [`super::NetworkLinks::capacities`].
     pub fn used_links(&self) -> &[u32] {
         &self.used_links
@@ -135,6 +143,7 @@ impl Allocator {
         if self.demands_of_host.remove(&host).is_some_and(|count| count > 0) {
             self.demands.retain(|(known, _), _| *known != host);
         }
+        self.udp_demands.remove_host(host);
     }
 }
 
@@ -145,6 +154,8 @@ pub(super) struct Limits {
     ordered: BTreeMap<Peer, u64>,
     /// Whether limits were computed since the last order.
     is_recomputed: bool,
+    /// Limits of UDP for the next order, sorted.
+    udp: Vec<UdpLimit>,
 }
 
 impl Limits {
@@ -170,11 +181,25 @@ impl Limits {
         let limit = |((application, peer), rate)| Limit { application, peer, rate };
         changes.into_iter().map(limit).collect()
     }
+
+    /// Limits of UDP for the next order, sorted. Drops them if the host gets no order.
+    pub fn take_udp_limits(&mut self, receives_orders: bool) -> Vec<UdpLimit> {
+        let limits = std::mem::take(&mut self.udp);
+        if receives_orders { limits } else { Vec::new() }
+    }
 }
 
-/// Traffic of an application from one host to another.
-struct ApplicationFlow {
+/// What a limit applies to.
+enum LimitedTraffic {
+    /// All connections of an application with another host.
+    Connections(Peer),
+    Udp(UdpFlow),
+}
+
+/// Traffic of a service from one host to another.
+struct ServiceFlow {
     host: u32,
+    traffic: LimitedTraffic,
     service: usize,
     /// Positions in [`super::NetworkLinks::capacities`], each once.
     links: Vec<u32>,
@@ -191,6 +216,7 @@ impl ControlPlane {
             services: None,
             demands: BTreeMap::new(),
             demands_of_host: BTreeMap::new(),
+            udp_demands: UdpDemands::default(),
             contended_trunks: trunks.map_or_else(|| BitSet::empty(0), Trunks::contended_trunks),
             used_links: Vec::new(),
             next_run_at: 0.0,
@@ -200,7 +226,7 @@ impl ControlPlane {
 
     /// The host with an address, if the control plane knows addresses.
     pub(super) fn host_number(&self, address: IpAddr) -> Option<u32> {
-        self.allocator.as_ref()?.addresses.get(&address.to_canonical()).copied()
+        self.allocator.as_ref()?.host_of(address)
     }
 
     /// Whether agents have to report the demands of connections.
@@ -260,11 +286,12 @@ impl ControlPlane {
         if allocator.services.is_none() {
             return;
         }
-        let (peers, flows) = self.application_flows();
+        let flows = self.service_flows();
         let links = sorted_links(&flows);
         for host in &mut self.hosts {
             host.limits.is_recomputed = !host.limits.computed.is_empty();
             host.limits.computed.clear();
+            host.limits.udp.clear();
         }
         let link_rates = self.links.capacities();
         let coflow_rates = self.coflow_rates(link_rates.len());
@@ -278,49 +305,78 @@ impl ControlPlane {
             budget: &self.settings.budget,
         };
         let limits = compute_limits(&links, services, &flows);
-        for ((peer, flow), limit) in peers.into_iter().zip(&flows).zip(limits) {
+        for (flow, limit) in flows.into_iter().zip(limits) {
             let host_limits = &mut self.hosts[flow.host as usize].limits;
-            host_limits.computed.insert(peer, limit);
-            host_limits.is_recomputed = true;
+            match flow.traffic {
+                LimitedTraffic::Connections(peer) => {
+                    host_limits.computed.insert(peer, limit);
+                    host_limits.is_recomputed = true;
+                }
+                LimitedTraffic::Udp(flow) => host_limits.udp.push(UdpLimit { flow, rate: limit }),
+            }
         }
     }
 
-    /// The flows of services, of present hosts, in the order of demands.
-    fn application_flows(&mut self) -> (Vec<Peer>, Vec<ApplicationFlow>) {
-        let (mut peers, mut flows) = (Vec::new(), Vec::new());
-        let Some(allocator) = &mut self.allocator else { return (peers, flows) };
-        let Some(services) = &allocator.services else { return (peers, flows) };
-        let host_count = self.links.hosts.len() as u32;
-        let mut trunks = Vec::new();
-        for ((host, peer), &demand) in &allocator.demands {
-            let Some(&service) = services.service_of_application.get(&peer.0) else { continue };
-            let dst = allocator.addresses.get(&peer.1).copied();
+    /// The flows of services, of present hosts, in the order of demands: first connections, then UDP.
+    fn service_flows(&mut self) -> Vec<ServiceFlow> {
+        let mut flows = Vec::new();
+        let Some(Allocator {
+            addresses,
+            services: Some(services),
+            demands,
+            udp_demands,
+            contended_trunks,
+            ..
+        }) = &mut self.allocator
+        else {
+            return flows;
+        };
+        udp_demands.remove_outdated(self.now);
+        let mut add = |host: u32, traffic, service: usize, dst: Option<u32>, demand| {
             // Traffic inside a host uses no link.
-            if !self.hosts[*host as usize].present || dst == Some(*host) {
-                continue;
+            if self.hosts[host as usize].present && dst != Some(host) {
+                let links = path(&mut self.links, host, dst, contended_trunks);
+                flows.push(ServiceFlow { host, traffic, service, links, demand });
             }
-            let mut links = vec![*host];
-            if let Some(dst) = dst {
-                links.push(host_count + dst);
-                trunks.clear();
-                if let Some(all) = &mut self.links.trunks {
-                    // Paths of an even split depend on the hosts only.
-                    all.compute_path(*host, dst, 0, 0, &mut trunks);
-                }
-                trunks.retain(|&trunk| allocator.contended_trunks.contains(trunk as usize));
-                if trunks.len() <= MAX_TRUNKS_PER_FLOW {
-                    links.extend(trunks.iter().map(|trunk| 2 * host_count + trunk));
-                }
-            }
-            peers.push(peer.clone());
-            flows.push(ApplicationFlow { host: *host, service: service as usize, links, demand });
+        };
+        for ((host, peer), &demand) in demands.iter() {
+            let Some(&service) = services.service_of_application.get(&peer.0) else { continue };
+            let traffic = LimitedTraffic::Connections(peer.clone());
+            add(*host, traffic, service as usize, addresses.get(&peer.1).copied(), demand);
         }
-        (peers, flows)
+        for (host, flow, rate) in udp_demands.iter() {
+            // Classes count from 1 in the order of services.
+            let service = usize::from(flow.mark.get()) - 1;
+            let dst = addresses.get(&IpAddr::V4(flow.dst)).copied();
+            if service < services.weights.len() {
+                add(host, LimitedTraffic::Udp(flow), service, dst, Demand::Rate(rate));
+            }
+        }
+        flows
     }
 }
 
+/// The links from one host to another, as positions in [`NetworkLinks::capacities`]. `dst` is none if the address of the other host is
+/// unknown.
+fn path(links: &mut NetworkLinks, src: u32, dst: Option<u32>, contended_trunks: &BitSet) -> Vec<u32> {
+    let host_count = links.hosts.len() as u32;
+    let mut path = vec![src];
+    let Some(dst) = dst else { return path };
+    path.push(host_count + dst);
+    let mut crossed = Vec::new();
+    if let Some(trunks) = &mut links.trunks {
+        // Paths of an even split depend on the hosts only.
+        trunks.compute_path(src, dst, 0, 0, &mut crossed);
+    }
+    crossed.retain(|&trunk| contended_trunks.contains(trunk as usize));
+    if crossed.len() <= MAX_TRUNKS_PER_FLOW {
+        path.extend(crossed.iter().map(|trunk| 2 * host_count + trunk));
+    }
+    path
+}
+
 /// The links that the flows cross.
-fn sorted_links(flows: &[ApplicationFlow]) -> Vec<u32> {
+fn sorted_links(flows: &[ServiceFlow]) -> Vec<u32> {
     let mut links: Vec<u32> = flows.iter().flat_map(|flow| &flow.links).copied().collect();
     links.sort_unstable();
     links.dedup();
@@ -339,7 +395,7 @@ struct NetworkUse<'a> {
 }
 
 /// How services divide the links that flows cross. Lists follow the order of these links.
-struct LinkDivision<'a> {
+struct ServiceDivision<'a> {
     services: &'a ServiceWeights,
     used_links: &'a [u32],
     /// Number of flows by link and service. A service with at least one flow is active on the link.
@@ -350,16 +406,16 @@ struct LinkDivision<'a> {
     capacities: Vec<f64>,
 }
 
-impl<'a> LinkDivision<'a> {
+impl<'a> ServiceDivision<'a> {
     fn new(
         network: &NetworkUse<'a>,
         services: &'a ServiceWeights,
-        flows: &[ApplicationFlow],
-    ) -> LinkDivision<'a> {
+        flows: &[ServiceFlow],
+    ) -> ServiceDivision<'a> {
         let used_links = network.used_links;
         let flow_counts = vec![0; used_links.len() * services.weights.len()];
         let (weight_sums, capacities) = (Vec::new(), Vec::new());
-        let mut division = LinkDivision { services, used_links, flow_counts, weight_sums, capacities };
+        let mut division = ServiceDivision { services, used_links, flow_counts, weight_sums, capacities };
         for flow in flows {
             for link in division.positions(flow) {
                 let cell = division.cell(link, flow.service);
@@ -379,7 +435,7 @@ impl<'a> LinkDivision<'a> {
     }
 
     /// The positions of a flow's links in the lists.
-    fn positions(&self, flow: &ApplicationFlow) -> Vec<u32> {
+    fn positions(&self, flow: &ServiceFlow) -> Vec<u32> {
         let position =
             |link| self.used_links.binary_search(link).expect("flows cross used links only") as u32;
         flow.links.iter().map(position).collect()
@@ -399,7 +455,7 @@ impl<'a> LinkDivision<'a> {
     }
 
     /// The part of its service's weighted share that a flow has on each of its links.
-    fn lower_bound(&self, flow: &ApplicationFlow) -> f64 {
+    fn lower_bound(&self, flow: &ServiceFlow) -> f64 {
         let bounds = self.positions(flow).into_iter().map(|link| {
             let (at, count) = (link as usize, self.flow_counts[self.cell(link, flow.service)]);
             let service_rate =
@@ -411,15 +467,11 @@ impl<'a> LinkDivision<'a> {
 }
 
 /// Limits of the flows, in bytes per second.
-fn compute_limits(
-    network: &NetworkUse<'_>,
-    services: &ServiceWeights,
-    flows: &[ApplicationFlow],
-) -> Vec<u64> {
-    let division = LinkDivision::new(network, services, flows);
+fn compute_limits(network: &NetworkUse<'_>, services: &ServiceWeights, flows: &[ServiceFlow]) -> Vec<u64> {
+    let division = ServiceDivision::new(network, services, flows);
     let mut hierarchy = HierarchicalMaxMin::new(&division.capacities, services.shares.clone())
         .expect("the configuration limits rates to 1e15 B/s per cable, and no rate is guaranteed on a link");
-    let mut add_class = |flow: &ApplicationFlow| {
+    let mut add_class = |flow: &ServiceFlow| {
         let demand = match flow.demand {
             Demand::Rate(rate) => rate as f64,
             Demand::Unlimited | Demand::Unknown => f64::INFINITY,
@@ -429,7 +481,7 @@ fn compute_limits(
     };
     let classes: Vec<_> = flows.iter().map(&mut add_class).collect();
     hierarchy.solve();
-    let to_limit = |(flow, class): (&ApplicationFlow, _)| {
+    let to_limit = |(flow, class): (&ServiceFlow, _)| {
         let rate = hierarchy.rate(class);
         let limit = if let Demand::Rate(demand) = flow.demand {
             let [rate, demand] = [rate, demand as f64].map(|rate| Rate::new(rate).unwrap_or(Rate::ZERO));

@@ -133,6 +133,8 @@ impl ControlPlane {
                 .as_mut()
                 .map(|measurements| measurements.take(number, receives_orders))
                 .unwrap_or_default();
+            let udp_limits = host.limits.take_udp_limits(receives_orders);
+            self.ordered_udp_limits += udp_limits.len() as u64;
             orders.push(Order {
                 epoch: self.epoch,
                 seq: host.ordered_seq + 1,
@@ -142,6 +144,7 @@ impl ControlPlane {
                 flows,
                 queues,
                 udp_measurements,
+                udp_limits,
                 limits: host.limits.take_changes(is_full),
                 unscheduled: std::mem::take(&mut host.unscheduled).into_iter().collect(),
             });
@@ -289,10 +292,11 @@ pub(super) const MIN_RATE_FRACTION: f64 = 0.125;
 
 /// Whether an order only renews the lease.
 fn only_renews_lease(order: &Order) -> bool {
-    let Order { flows, queues, udp_measurements, limits, unscheduled, .. } = order;
+    let Order { flows, queues, udp_measurements, udp_limits, limits, unscheduled, .. } = order;
     flows.is_empty()
         && queues.is_empty()
         && udp_measurements.is_empty()
+        && udp_limits.is_empty()
         && limits.is_empty()
         && unscheduled.is_empty()
 }

@@ -1,4 +1,5 @@
-//! Forwards UDP rates that receivers measure to the senders, which throttle UDP to these rates (NetShare, section 3.2).
+//! Forwards UDP rates that receivers measure to the senders, which throttle UDP to these rates (NetShare, section 3.2). With an allocator,
+//! senders measure UDP instead, and their measurements are [demands](super::udp_demands).
 //!
 //! Measurements are kept until the next order only. A host's measurements are accepted for its own addresses, up to the
 //! rate of its link. A misreporting host therefore affects only the traffic sent to it.
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use weir_core::netshare::MEASUREMENT_PERIOD;
-use weir_proto::{MAX_UDP_FLOWS, UdpFlow, UdpMeasurement};
+use weir_proto::{MAX_UDP_FLOWS, UdpControl, UdpFlow, UdpMeasurement};
 
 use super::ControlPlane;
 
@@ -38,16 +39,17 @@ impl UdpMeasurements {
 }
 
 impl ControlPlane {
-    /// Enables UDP throttling. `host_by_address` maps addresses to host numbers.
+    /// Enables limits of UDP: by throttling, or by the allocator if there is one. `host_by_address` maps addresses to host numbers.
     pub fn with_throttling(mut self, host_by_address: BTreeMap<Ipv4Addr, u32>) -> ControlPlane {
         self.udp_measurements =
             Some(UdpMeasurements { host_by_address, pending: BTreeMap::new(), forwarded: 0 });
         self
     }
 
-    /// Whether agents have to report UDP measurements.
-    pub fn has_throttling(&self) -> bool {
-        self.udp_measurements.is_some()
+    /// How hosts limit UDP, and which rates agents have to report; none if UDP is not limited.
+    pub fn udp_control(&self) -> Option<UdpControl> {
+        self.udp_measurements.as_ref()?;
+        Some(if self.has_allocator() { UdpControl::Allocation } else { UdpControl::Throttling })
     }
 
     /// Number of UDP measurements forwarded to senders since the start.
@@ -55,8 +57,17 @@ impl ControlPlane {
         self.udp_measurements.as_ref().map_or(0, |state| state.forwarded)
     }
 
-    /// Checks the UDP measurements of a report and stores them for the senders.
+    /// Stores the UDP measurements of a report.
     pub(super) fn store_udp_measurements(&mut self, host: u32, measurements: &[UdpMeasurement]) {
+        match self.udp_control() {
+            None => {}
+            Some(UdpControl::Throttling) => self.forward_udp_measurements(host, measurements),
+            Some(UdpControl::Allocation) => self.store_udp_demands(host, measurements),
+        }
+    }
+
+    /// Checks the UDP measurements of a receiver and stores them for the senders.
+    fn forward_udp_measurements(&mut self, host: u32, measurements: &[UdpMeasurement]) {
         let Some(state) = &mut self.udp_measurements else { return };
         let Some(link) = self.links.hosts.get(host as usize) else {
             self.rejected_entries.foreign_flow += measurements.len() as u64;

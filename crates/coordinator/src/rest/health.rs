@@ -179,6 +179,7 @@ impl MetricValues {
                 "UDP measurements forwarded to senders",
                 overview.forwarded_udp_measurements,
             ),
+            ("weir_udp_limits", "Limits of UDP by the allocator in orders", overview.ordered_udp_limits),
             (
                 "weir_orders_dropped",
                 "Orders dropped because earlier orders to the agent were still queued",

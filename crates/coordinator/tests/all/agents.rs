@@ -18,7 +18,7 @@ use weir_core::policy::build;
 use weir_core::units::Rate;
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{self, AgentMessage, CoordinatorMessage, agent_message, coordinator_message};
-use weir_proto::{MAX_REPORT_BYTES, Mark, Order, Report, UdpFlow, UdpMeasurement};
+use weir_proto::{MAX_REPORT_BYTES, Mark, Order, Report, UdpControl, UdpFlow, UdpMeasurement};
 
 /// Lease of orders in most tests. Under the default lease, a host that reports once would be absent if a schedule is late.
 const LEASE: Duration = Duration::from_secs(20);
@@ -120,7 +120,7 @@ fn agent_stream_carries_reports_and_orders() {
         let Some(coordinator_message::Body::Welcome(welcome)) = host.next_message().await.unwrap() else {
             panic!()
         };
-        assert_eq!((welcome.interval(), welcome.wants_udp_measurements), (Duration::from_millis(8), false));
+        assert_eq!((welcome.interval(), welcome.control_of_udp()), (Duration::from_millis(8), None));
         host.send_report(&Report::default()).await;
         let order = host.next_order().await;
         assert!(order.is_full && order.epoch == 9 && order.lease == LEASE);
@@ -151,7 +151,7 @@ fn udp_measurements_reach_the_sending_host() {
             let Some(coordinator_message::Body::Welcome(welcome)) = host.next_message().await.unwrap() else {
                 panic!()
             };
-            assert!(welcome.wants_udp_measurements);
+            assert_eq!(welcome.control_of_udp(), Some(UdpControl::Throttling));
             host.send_report(&Report::default()).await;
             assert!(host.next_order().await.is_full);
             hosts.push(host);
@@ -168,7 +168,7 @@ fn udp_measurements_reach_the_sending_host() {
         };
         assert_eq!((order, handle.overview().await.unwrap().forwarded_udp_measurements), (measurements, 1));
         // A malformed report ends the stream of its sender.
-        let incomplete = wire::UdpMeasurements { rates: vec![1], ..wire::UdpMeasurements::default() };
+        let incomplete = wire::UdpRates { rates: vec![1], ..wire::UdpRates::default() };
         let report = wire::Report { udp_measurements: Some(incomplete), ..wire::Report::default() };
         hosts[1].sender.send(AgentMessage { body: Some(agent_message::Body::Report(report)) }).await.unwrap();
         assert_eq!(hosts[1].final_status().await, Code::InvalidArgument);

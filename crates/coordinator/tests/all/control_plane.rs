@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use weir_agent::lease::LeaseState;
 use weir_coordinator::control_plane::{
     ControlPlane, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
-    Queues, Refusal, RefusedOrders, Registration, Report, SenderState, ServiceWeights, Settings, UdpFlow,
-    UdpMeasurement,
+    Queues, Refusal, RefusedOrders, Registration, Report, SenderState, ServiceWeights, Settings, UdpControl,
+    UdpFlow, UdpMeasurement,
 };
 use weir_coordinator::quota::{CoflowQuota, CoflowUsage};
 use weir_core::allocation::Allocation;
@@ -766,7 +766,7 @@ fn forwarded_measurements(plane: &mut ControlPlane, now: f64) -> Vec<(u32, Vec<U
 #[test]
 fn udp_measurements_are_forwarded_to_senders() {
     let mut plane = throttling_plane();
-    assert!(plane.has_throttling());
+    assert_eq!(plane.udp_control(), Some(UdpControl::Throttling));
     report_all_hosts(&mut plane, 0.0);
     plane.tick(0.0);
     let measurement_from = |from, mark, rate| measurement(address(from), address(2), mark, rate);
@@ -874,7 +874,7 @@ fn forwarded_measurements_fit_one_order() {
 #[test]
 fn no_measurements_are_forwarded_without_throttling() {
     let mut plane = control_plane("fair", 1);
-    assert!(!plane.has_throttling());
+    assert_eq!(plane.udp_control(), None);
     report_all_hosts(&mut plane, 0.0);
     plane.report(1, &report_of(vec![measurement(address(0), address(1), 1, 1000)]), 0.0);
     assert_eq!(

@@ -1,7 +1,7 @@
 //! Tests of the coordinator that do not measure rates.
 
 mod agents;
-mod allocator_trunks;
+mod allocator;
 mod api;
 mod audit;
 #[path = "../../../core/tests/all/campaign.rs"]

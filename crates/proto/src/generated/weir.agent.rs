@@ -47,9 +47,9 @@ pub struct Welcome {
     /// The time between two reports, in microseconds.
     #[prost(uint32, tag = "1")]
     pub report_interval_us: u32,
-    /// Whether the agent has to send Report.udp_measurements.
-    #[prost(bool, tag = "2")]
-    pub wants_udp_measurements: bool,
+    /// How hosts limit UDP, and which rates the agent has to send as Report.udp_measurements.
+    #[prost(enumeration = "UdpControl", tag = "2")]
+    pub udp_control: i32,
     /// Whether the agent has to send Report.observed_demands.
     #[prost(bool, tag = "3")]
     pub wants_demands: bool,
@@ -61,16 +61,16 @@ pub struct Welcome {
     #[prost(uint64, tag = "5")]
     pub first_generation: u64,
 }
-/// The rates of UDP over IPv4 at its receiver. Sorted by source, destination and mark, each once.
+/// Rates of UDP over IPv4. Sorted by source, destination and mark, each once.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct UdpMeasurements {
-    /// 8 bytes for each measurement: the source address, then the destination address.
+pub struct UdpRates {
+    /// 8 bytes for each rate: the source address, then the destination address.
     #[prost(bytes = "vec", tag = "1")]
     pub addresses: ::prost::alloc::vec::Vec<u8>,
-    /// One byte for each measurement: the mark (DSCP) of its packets, 1 to 63.
+    /// One byte for each rate: the mark (DSCP) of its packets, 1 to 63.
     #[prost(bytes = "vec", tag = "2")]
     pub marks: ::prost::alloc::vec::Vec<u8>,
-    /// The measured rate.
+    /// The measured rate, or the limit.
     #[prost(uint64, repeated, tag = "3")]
     pub rates: ::prost::alloc::vec::Vec<u64>,
 }
@@ -123,9 +123,9 @@ pub struct Report {
     /// The bytes that these connections have sent, including closed connections.
     #[prost(uint64, repeated, tag = "10")]
     pub observed_sent_bytes: ::prost::alloc::vec::Vec<u64>,
-    /// The rates of UDP that arrived at the host since the last report. Only if Welcome.wants_udp_measurements is set.
+    /// The measured rates of UDP since the last report, by Welcome.udp_control: what arrived at the host, or what its programs sent.
     #[prost(message, optional, tag = "11")]
-    pub udp_measurements: ::core::option::Option<UdpMeasurements>,
+    pub udp_measurements: ::core::option::Option<UdpRates>,
     /// The number of refused orders since the agent started; absent if all are 0.
     #[prost(message, optional, tag = "12")]
     pub refused_orders: ::core::option::Option<RefusedOrders>,
@@ -271,7 +271,7 @@ pub struct Order {
     pub queue_of_class: ::prost::alloc::vec::Vec<u32>,
     /// The rates at which UDP of this host arrives at other hosts, measured since the last order.
     #[prost(message, optional, tag = "15")]
-    pub udp_measurements: ::core::option::Option<UdpMeasurements>,
+    pub udp_measurements: ::core::option::Option<UdpRates>,
     /// The names of the applications whose limits change. Sorted by application and address, each pair once.
     #[prost(string, tag = "16")]
     pub limited_applications: ::prost::alloc::string::String,
@@ -307,6 +307,42 @@ pub struct Order {
     /// Why it does not schedule each of these flows; never unspecified.
     #[prost(enumeration = "UnscheduledReason", repeated, tag = "26")]
     pub unscheduled_reasons: ::prost::alloc::vec::Vec<i32>,
+    /// The limits of UDP that this host sends. They hold for a second.
+    #[prost(message, optional, tag = "27")]
+    pub udp_limits: ::core::option::Option<UdpRates>,
+}
+/// How hosts limit UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum UdpControl {
+    /// They do not. The agent measures nothing.
+    Unspecified = 0,
+    /// Agents measure what arrives, and the sender's agent limits UDP to slightly more.
+    Throttling = 1,
+    /// Agents measure what programs send, and the coordinator computes limits.
+    Allocation = 2,
+}
+impl UdpControl {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "UDP_CONTROL_UNSPECIFIED",
+            Self::Throttling => "UDP_CONTROL_THROTTLING",
+            Self::Allocation => "UDP_CONTROL_ALLOCATION",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "UDP_CONTROL_UNSPECIFIED" => Some(Self::Unspecified),
+            "UDP_CONTROL_THROTTLING" => Some(Self::Throttling),
+            "UDP_CONTROL_ALLOCATION" => Some(Self::Allocation),
+            _ => None,
+        }
+    }
 }
 /// Why a coordinator does not schedule a flow of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

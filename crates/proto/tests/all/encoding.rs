@@ -11,7 +11,7 @@ use weir_proto::{
     Conflict, ConflictReason, Demand, FlowKey, FlowProgress, Limit, MAX_CONFLICTS, MAX_ID_LENGTH,
     MAX_OBSERVED, MAX_REPORT_BYTES, MAX_REPORTED_FLOWS, MAX_UDP_FLOWS, Mark, MessageError,
     ObservedConnections, Order, OrderedRate, Queues, RefusedOrders, Report, RestoredObjects, SenderState,
-    UdpFlow, UdpMeasurement, UnclassifiedShare, UnscheduledReason, wire,
+    UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare, UnscheduledReason, wire,
 };
 
 fn any_flow_key() -> impl Strategy<Value = FlowKey> {
@@ -78,6 +78,11 @@ fn any_udp_measurements() -> impl Strategy<Value = Vec<UdpMeasurement>> {
     })
 }
 
+fn any_udp_limits() -> impl Strategy<Value = Vec<UdpLimit>> {
+    let limit = |UdpMeasurement { flow, rate }| UdpLimit { flow, rate: rate.max(1) };
+    any_udp_measurements().prop_map(move |rates| rates.into_iter().map(limit).collect())
+}
+
 fn any_peer() -> impl Strategy<Value = IpAddr> {
     prop_oneof![
         any::<u32>().prop_map(|bits| IpAddr::from(Ipv4Addr::from(bits))),
@@ -108,11 +113,11 @@ fn any_order() -> impl Strategy<Value = Order> {
         btree_map(any_flow_key(), any_flow_rate(), 0..20),
         queues,
         any_udp_measurements(),
-        (any_limits(), any_unscheduled()),
+        (any_limits(), any_udp_limits(), any_unscheduled()),
     )
         .prop_map(
             |((epoch, seq, lease, is_full, is_early), flows, queues, udp_measurements, changes)| {
-                let (limits, unscheduled) = changes;
+                let (limits, udp_limits, unscheduled) = changes;
                 Order {
                     epoch,
                     seq,
@@ -122,6 +127,7 @@ fn any_order() -> impl Strategy<Value = Order> {
                     flows: flows.into_iter().collect(),
                     queues: queues.into_iter().collect(),
                     udp_measurements,
+                    udp_limits,
                     limits,
                     unscheduled,
                 }
@@ -325,8 +331,8 @@ fn malformed_reports_are_refused() {
 }
 
 #[test]
-fn malformed_udp_measurements_are_refused() {
-    let encoded_measurements = |addresses: &[u8], marks: &[u8], rates: &[u64]| wire::UdpMeasurements {
+fn malformed_udp_rates_are_refused() {
+    let encoded_measurements = |addresses: &[u8], marks: &[u8], rates: &[u64]| wire::UdpRates {
         addresses: addresses.iter().flat_map(|&byte| [byte; 8]).collect(),
         marks: marks.to_vec(),
         rates: rates.to_vec(),
@@ -336,7 +342,7 @@ fn malformed_udp_measurements_are_refused() {
     let cases = [
         (encoded_measurements(&[1], &[1], &[]), length_mismatch("bytes of addresses", 8, 0)),
         (
-            wire::UdpMeasurements { addresses: vec![1; 7], ..encoded_measurements(&[], &[1], &[1]) },
+            wire::UdpRates { addresses: vec![1; 7], ..encoded_measurements(&[], &[1], &[1]) },
             length_mismatch("bytes of addresses", 7, 8),
         ),
         (encoded_measurements(&[1], &[], &[1]), length_mismatch("marks", 0, 1)),
@@ -357,6 +363,13 @@ fn malformed_udp_measurements_are_refused() {
         let order = wire::Order { udp_measurements, ..wire::Order::default() };
         assert_eq!(Order::try_from(order), Err(error), "{measurements:?}");
     }
+    let order_with_limit = |rate| {
+        let udp_limits = Some(encoded_measurements(&[1], &[1], &[rate]));
+        Order::try_from(wire::Order { udp_limits, ..wire::Order::default() })
+    };
+    let error = MessageError::Invalid { field: "limit of UDP", expected: "a rate above 0" };
+    assert_eq!(order_with_limit(0), Err(error));
+    assert_eq!(order_with_limit(1).unwrap().udp_limits.len(), 1);
 }
 
 #[test]
@@ -555,4 +568,15 @@ fn largest_report_fits_max_report() {
     };
     let length = wire::AgentMessage::report(&report).encoded_len();
     assert!(length <= MAX_REPORT_BYTES, "{length} bytes");
+}
+
+#[test]
+fn welcome_names_how_udp_is_limited() {
+    for control in [None, Some(UdpControl::Throttling), Some(UdpControl::Allocation)] {
+        let message = wire::CoordinatorMessage::welcome(Duration::from_millis(8), 1, vec![], control, false);
+        let Some(wire::coordinator_message::Body::Welcome(welcome)) = message.body else {
+            panic!("{message:?}")
+        };
+        assert_eq!(welcome.control_of_udp(), control);
+    }
 }

@@ -1,4 +1,5 @@
-//! Tests of the allocator's limits over links between switches, on the networks of NetShare's figures and on leaf-spine networks.
+//! Tests of the allocator's limits over links between switches and of UDP, on the networks of NetShare's figures and on leaf-spine
+//! networks.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,15 +7,15 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use weir_coordinator::control_plane::{
-    ControlPlane, Demand, FlowProgress, Link, NetworkLinks, ObservedConnections, OrderedRate, Report,
-    SenderState, ServiceWeights, Settings,
+    ControlPlane, Demand, FlowProgress, Link, Mark, NetworkLinks, ObservedConnections, OrderedRate, Report,
+    SenderState, ServiceWeights, Settings, UdpControl, UdpFlow, UdpLimit, UdpMeasurement,
 };
 use weir_core::model::{ServiceNames, Topology, TopologyTemplate};
 use weir_core::policy::build;
 use weir_core::units::Rate;
 
 use crate::common::config_with_cases;
-use crate::small_cluster::{INTERVAL, LINK_RATE, address, flow_key, registration};
+use crate::small_cluster::{HOSTS, INTERVAL, LINK_RATE, address, equal_links, flow_key, registration};
 
 /// What services divide of each link: the shaped rate without the part of control.
 const ALLOCATABLE: f64 = 0.99 * 0.99;
@@ -199,6 +200,161 @@ fn coflows_come_off_what_services_divide_of_a_trunk() {
     report_flows(&mut plane, &[], 0.12);
     plane.tick(0.12 + INTERVAL);
     assert_eq!(plane.coflow_status("a").unwrap().flows[0].ordered_rate, Some(OrderedRate::Unlimited));
+}
+
+/// A measurement of UDP of a service, from one host to another, in bytes per second.
+fn udp(service: u8, from: u32, to: u32, rate: u64) -> UdpMeasurement {
+    let mark = Mark::new(service + 1).unwrap();
+    UdpMeasurement { flow: UdpFlow { src: address(from), dst: address(to), mark }, rate }
+}
+
+/// A control plane of hosts under one switch that limits UDP by the allocator.
+fn udp_plane(weights: &[f64]) -> ControlPlane {
+    with_udp(allocating_plane(equal_links(), HOSTS as usize, "fair", weights), HOSTS)
+}
+
+fn with_udp(plane: ControlPlane, hosts: u32) -> ControlPlane {
+    plane.with_throttling((0..hosts).map(|host| (address(host), host)).collect())
+}
+
+/// All hosts confirm their orders, and senders report these measurements. Returns the limits of UDP in the next orders, by host.
+fn report_udp(plane: &mut ControlPlane, measurements: &[UdpMeasurement], now: f64) -> Vec<(u32, UdpLimit)> {
+    for (host, status) in (0..).zip(plane.host_statuses()) {
+        let of_host = measurements.iter().filter(|measurement| measurement.flow.src == address(host));
+        let udp_measurements = of_host.copied().collect();
+        let applied = (1, status.ordered_seq);
+        plane.report(host, &Report { applied, udp_measurements, ..Report::default() }, now);
+    }
+    let orders = plane.tick(now).into_iter();
+    orders.flat_map(|(host, order)| order.udp_limits.into_iter().map(move |limit| (host, limit))).collect()
+}
+
+/// The limits as fractions of what services divide of a link.
+fn udp_shares(limits: Vec<(u32, UdpLimit)>) -> Vec<f64> {
+    limits.into_iter().map(|(_, limit)| limit.rate as f64 / LINK_RATE / ALLOCATABLE).collect()
+}
+
+/// NetShare, Fig. 3 with UDP of A2 at 10 Gbit/s, as in Fig. 4: the rates are those with TCP, and H3 gets 9 instead of 5.
+#[test]
+fn udp_limits_over_trunks_equal_netshare_fig_3() {
+    let topology = TopologyTemplate::NetShareFig3.build().unwrap();
+    let hosts = host_links(topology.hosts(), 10.0 * GBIT);
+    let links = NetworkLinks::with_topology(&hosts, topology.clone());
+    let plane = allocating_plane(links, hosts.len(), "fair", &[4.0, 1.0, 1.0]);
+    let mut plane = with_udp(plane, hosts.len() as u32);
+    assert_eq!(plane.udp_control(), Some(UdpControl::Allocation));
+    let [h1, h2, h3, h4, h5, h6, h7, h8] =
+        ["H1", "H2", "H3", "H4", "H5", "H6", "H7", "H8"].map(|name| topology.find_node(name).unwrap().0);
+    report_flows(&mut plane, &[(0, h5, h6, Demand::Unlimited), (2, h3, h8, Demand::Unlimited)], 0.0);
+    let offered = (10.0 * GBIT) as u64;
+    let limits = report_udp(&mut plane, &[udp(1, h1, h4, offered), udp(1, h2, h7, offered)], 0.06);
+    let senders: Vec<u32> = limits.iter().map(|(host, _)| *host).collect();
+    assert_eq!(senders, [h1, h2]);
+    assert_eq!((plane.ordered_udp_limits(), plane.forwarded_udp_measurements()), (2, 0));
+    let gbit = |rate: u64| rate as f64 / GBIT / ALLOCATABLE;
+    let udp_rates: Vec<f64> = limits.iter().map(|(_, limit)| gbit(limit.rate)).collect();
+    assert_limits(&udp_rates, &[1.0, 1.0]);
+    let tcp_limits = plane.limits();
+    let tcp =
+        |service: &str, from: u32, to: u32| gbit(tcp_limits[&(from, service.into(), address(to).into())]);
+    assert_limits(&[tcp("s0", h5, h6), tcp("s2", h3, h8)], &[8.0, 9.0]);
+}
+
+/// A source that offers more than its share gets its share without headroom. One that offers less may grow to its lower bound or by a
+/// tenth, and others get the rest.
+#[test]
+fn udp_demand_is_the_offered_rate() {
+    let mut plane = udp_plane(&[1.0, 1.0]);
+    let offered = |share: f64| (share * LINK_RATE * ALLOCATABLE) as u64;
+    report_flows(&mut plane, &[(0, 0, 3, Demand::Unlimited)], 0.0);
+    let tcp_share = |plane: &ControlPlane| {
+        let limits: Vec<f64> =
+            plane.limits().into_values().map(|limit| limit as f64 / LINK_RATE / ALLOCATABLE).collect();
+        limits
+    };
+    assert_limits_to(&tcp_share(&plane), &[1.0]);
+    let limits = report_udp(&mut plane, &[udp(1, 1, 3, offered(3.0))], 0.06);
+    assert_limits_to(&udp_shares(limits), &[0.5]);
+    assert_limits_to(&tcp_share(&plane), &[0.5]);
+    // Five measurements determine the prediction.
+    let mut last = Vec::new();
+    for period in 2..7 {
+        last = report_udp(&mut plane, &[udp(1, 1, 3, offered(0.2))], 0.06 * f64::from(period));
+    }
+    assert_limits_to(&udp_shares(last), &[0.5]);
+    assert_limits_to(&tcp_share(&plane), &[0.8]);
+    // A rising rate: 0.2, 0.2, 0.2, 0.25 and 0.3 of the link, with a slope of 0.025 and a mean of 0.23.
+    report_udp(&mut plane, &[udp(1, 1, 3, offered(0.25))], 0.42);
+    report_udp(&mut plane, &[udp(1, 1, 3, offered(0.3))], 0.48);
+    assert_limits_to(&tcp_share(&plane), &[1.0 - 0.305]);
+}
+
+/// UDP of a service shares with the connections of the service.
+#[test]
+fn udp_and_tcp_of_one_service_share_equally() {
+    let mut plane = udp_plane(&[2.0, 1.0]);
+    report_flows(&mut plane, &[(0, 0, 3, Demand::Unlimited), (1, 2, 3, Demand::Unlimited)], 0.0);
+    let limits = report_udp(&mut plane, &[udp(0, 1, 3, u64::MAX)], 0.06);
+    assert_limits_to(&udp_shares(limits), &[1.0 / 3.0]);
+    let tcp: Vec<f64> =
+        plane.limits().into_values().map(|limit| limit as f64 / LINK_RATE / ALLOCATABLE).collect();
+    assert_limits_to(&tcp, &[1.0 / 3.0; 2]);
+}
+
+/// Limits are ordered in each period, since agents keep them for a second only, and end with the measurements.
+#[test]
+fn udp_limits_are_renewed_until_measurements_end() {
+    let mut plane = udp_plane(&[1.0, 1.0]);
+    let measured = [udp(0, 0, 3, u64::MAX), udp(1, 1, 3, u64::MAX)];
+    assert_limits_to(&udp_shares(report_udp(&mut plane, &measured, 0.0)), &[0.5, 0.5]);
+    assert_eq!(report_udp(&mut plane, &[], INTERVAL), []);
+    assert_limits_to(&udp_shares(report_udp(&mut plane, &measured[..1], 0.05)), &[0.5, 0.5]);
+    // The second source has sent nothing for a second.
+    assert_limits_to(&udp_shares(report_udp(&mut plane, &measured[..1], 1.02)), &[1.0]);
+    assert_eq!(report_udp(&mut plane, &[], 2.1), []);
+    // The agent of the first source connects again.
+    report_udp(&mut plane, &measured, 2.2);
+    plane.clear_observed(0);
+    assert_limits_to(&udp_shares(report_udp(&mut plane, &[], 2.3)), &[1.0]);
+    // The sources of a host without a recent report get no share.
+    let mut last = Vec::new();
+    for step in 0..60 {
+        let now = 2.4 + f64::from(step) * INTERVAL;
+        let applied = (1, plane.host_statuses()[0].ordered_seq);
+        let report = Report { applied, udp_measurements: measured[..1].to_vec(), ..Report::default() };
+        plane.report(0, &report, now);
+        for (host, order) in plane.tick(now).into_iter().filter(|(_, order)| !order.udp_limits.is_empty()) {
+            last = order.udp_limits.into_iter().map(|limit| (host, limit)).collect();
+        }
+    }
+    assert_limits_to(&udp_shares(last), &[1.0]);
+}
+
+/// Measurements count for addresses of the sender. UDP to other addresses than those of hosts, inside a host, and of classes without a
+/// service has no limit.
+#[test]
+fn implausible_udp_measurements_have_no_effect() {
+    let mut plane = udp_plane(&[1.0, 1.0]).with_switches(vec![vec![Some(1)]]);
+    let mut report_and_tick = |host, udp_measurements, now| {
+        for present in 0..HOSTS {
+            plane.report(present, &Report::default(), now);
+        }
+        plane.report(host, &Report { udp_measurements, ..Report::default() }, now);
+        let orders = plane.tick(now).into_iter();
+        let limits: Vec<UdpLimit> = orders.flat_map(|(_, order)| order.udp_limits).collect();
+        (limits.len(), plane.rejected_entries().foreign_flow, plane.rejected_entries().too_many)
+    };
+    assert_eq!(report_and_tick(1, vec![udp(0, 0, 2, 1000)], 0.0), (0, 1, 0));
+    assert_eq!(report_and_tick(HOSTS, vec![udp(0, 1, 2, 1000)], 0.06), (0, 2, 0));
+    let to = |dst| UdpMeasurement { flow: UdpFlow { dst, ..udp(0, 1, 2, 1000).flow }, rate: 1000 };
+    let others = vec![to([224, 0, 0, 1].into()), to(address(77)), to(address(1)), udp(2, 1, 2, 1000)];
+    assert_eq!(report_and_tick(1, others, 0.12), (0, 2, 0));
+    assert_eq!(report_and_tick(1, vec![udp(1, 1, 2, 1000)], 0.18), (1, 2, 0));
+    // One host has more classes and destinations than its limits.
+    let many = |mark: u8| (0..HOSTS).map(move |to| udp(mark, 3, to, 1));
+    let many: Vec<UdpMeasurement> = (0..63).flat_map(many).collect();
+    assert!(many.len() < weir_proto::MAX_UDP_FLOWS);
+    assert_eq!(report_and_tick(3, many, 0.24), (1 + 2 * 3, 2, 0));
 }
 
 fn random_demand() -> impl Strategy<Value = Demand> {
