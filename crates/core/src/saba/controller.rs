@@ -31,13 +31,14 @@ use smallvec::SmallVec;
 
 use super::app_weights::AppWeights;
 use super::mapping::LevelMapping;
-use super::port::{PortState, QueuePlan, StaleReason};
+use super::port::{PortApps, PortState, QueuePlan, StaleReason};
 use super::sensitivity::{Fraction, Sensitivity};
 use super::solution_cache::{CachedSolution, SolutionCache};
 use crate::model::BitSet;
 use crate::solve::{Polynomial, SeparableSolver};
 
 pub use super::ids::{AppId, ConnectionId, Port};
+pub use super::port::PortLimits;
 
 /// Settings of the operator.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -70,7 +71,7 @@ pub struct UpdateResult {
 }
 
 /// Why an event was rejected. A rejected event changes nothing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ControllerError {
     /// A port has too few queues.
     #[error("port {port}: too few queues ({queues}); expected at least {min}")]
@@ -81,6 +82,18 @@ pub enum ControllerError {
         queues: u16,
         /// Minimum number of queues.
         min: u16,
+    },
+    /// The minimum weight of a port's queues is not a number from 0 to the largest feasible one.
+    #[error("port {port}: minimum weight {min_weight} of {queues} queues is out of range; expected 0 to {max}")]
+    InvalidMinWeight {
+        /// Number of the port.
+        port: usize,
+        /// Number of its queues.
+        queues: u16,
+        /// The minimum weight.
+        min_weight: f64,
+        /// The largest feasible minimum weight.
+        max: f64,
     },
     /// A model is not in the sensitivity table.
     #[error("model {model} is not a row of the sensitivity table; expected 0 to {}", .rows.saturating_sub(1))]
@@ -175,17 +188,18 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Creates the central controller of a network. `queues` is the number of queues by port.
+    /// Creates the central controller of a network. `ports` has the limits of each port; a number is its number of queues.
     ///
     /// # Errors
-    /// [`ControllerError::TooFewQueues`] if a port has no queue for Saba.
-    pub fn new_central(
+    /// [`ControllerError::TooFewQueues`] if a port has no queue for Saba, or [`ControllerError::InvalidMinWeight`] if the
+    /// minimum weight is not feasible with its number of queues.
+    pub fn new_central<L: Copy + Into<PortLimits>>(
         models: Vec<Sensitivity>,
         settings: ControllerSettings,
-        queues: &[u16],
+        ports: &[L],
     ) -> Result<Controller, ControllerError> {
         let mapping = LevelMapping::new(&models, &vec![0; models.len()], settings.max_levels);
-        Controller::new(models, settings, queues, None, mapping)
+        Controller::new(models, settings, ports, None, mapping)
     }
 
     /// Creates an instance of the distributed controller, which owns the ports `owned_ports`.
@@ -193,39 +207,46 @@ impl Controller {
     /// Its mapping is computed from the whole sensitivity table, so all instances have the same mapping.
     ///
     /// # Errors
-    /// [`ControllerError::TooFewQueues`] if a port has no queue for Saba, or [`ControllerError::UnknownPort`] if an owned port
-    /// does not exist.
-    pub fn new_instance(
+    /// As for [`Controller::new_central`], or [`ControllerError::UnknownPort`] if an owned port does not exist.
+    pub fn new_instance<L: Copy + Into<PortLimits>>(
         models: Vec<Sensitivity>,
         settings: ControllerSettings,
-        queues: &[u16],
+        ports: &[L],
         owned: &[Port],
     ) -> Result<Controller, ControllerError> {
         let mapping = LevelMapping::new(&models, &vec![1; models.len()], settings.max_levels);
-        let mut owned_ports = BitSet::empty(queues.len());
+        let mut owned_ports = BitSet::empty(ports.len());
         for &port in owned {
-            if port as usize >= queues.len() {
-                return Err(ControllerError::UnknownPort { port, ports: queues.len() });
+            if port as usize >= ports.len() {
+                return Err(ControllerError::UnknownPort { port, ports: ports.len() });
             }
             owned_ports.insert(port as usize);
         }
-        Controller::new(models, settings, queues, Some(owned_ports), mapping)
+        Controller::new(models, settings, ports, Some(owned_ports), mapping)
     }
 
-    fn new(
+    fn new<L: Copy + Into<PortLimits>>(
         models: Vec<Sensitivity>,
         settings: ControllerSettings,
-        queues: &[u16],
+        ports: &[L],
         owned: Option<BitSet>,
         mapping: LevelMapping,
     ) -> Result<Controller, ControllerError> {
-        let min = if settings.c_saba < Fraction::ALL { 2 } else { 1 };
-        if let Some((port, &queues)) = queues.iter().enumerate().find(|(_, queues)| **queues < min) {
-            return Err(ControllerError::TooFewQueues { port, queues, min });
+        let limits: Vec<PortLimits> = ports.iter().map(|&limits| limits.into()).collect();
+        for (port, &PortLimits { queues, min_weight }) in limits.iter().enumerate() {
+            let min = if settings.c_saba < Fraction::ALL { 2 } else { 1 };
+            if queues < min {
+                return Err(ControllerError::TooFewQueues { port, queues, min });
+            }
+            let max = PortLimits::max_min_weight(queues, settings.c_saba);
+            if !(0.0..=max).contains(&min_weight) {
+                return Err(ControllerError::InvalidMinWeight { port, queues, min_weight, max });
+            }
         }
         Ok(Controller {
             app_counts: vec![0; models.len()],
-            ports: queues.iter().map(|&queues| PortState::new(queues)).collect(),
+            stale_ports: BitSet::empty(limits.len()),
+            ports: limits.into_iter().map(PortState::new).collect(),
             models,
             settings,
             mapping,
@@ -234,7 +255,6 @@ impl Controller {
             free_slots: BTreeSet::new(),
             slot_by_id: BTreeMap::new(),
             connections: BTreeMap::new(),
-            stale_ports: BitSet::empty(queues.len()),
             solution_cache: SolutionCache::default(),
             solver: SeparableSolver::default(),
             buffers: PortBuffers::default(),
@@ -375,7 +395,7 @@ impl Controller {
             // Adjacent links often carry the same applications.
             let equal_port = before.map(|before| &self.ports[before as usize]).filter(|other_port| {
                 let state = &self.ports[port as usize];
-                other_port.queue_count == state.queue_count && other_port.app_set_hash == state.app_set_hash
+                other_port.limits == state.limits && other_port.app_set_hash == state.app_set_hash
             });
             let plan = match equal_port {
                 Some(twin) => twin.plan.clone(),
@@ -442,8 +462,8 @@ impl Controller {
             return None;
         }
         let known = self.solution_cache.get(&state.app_set_hash);
-        let plans = known.map_or(&[][..], |known| &known.plan_by_queue_count);
-        if let Some((_, plan)) = plans.iter().find(|(queues, _)| *queues == state.queue_count) {
+        let plans = known.map_or(&[][..], |known| &known.plan_by_limits);
+        if let Some((_, plan)) = plans.iter().find(|(limits, _)| *limits == state.limits) {
             return Some(Arc::clone(plan));
         }
         let PortBuffers { apps, models, levels } = &mut self.buffers;
@@ -457,7 +477,9 @@ impl Controller {
             models.push(*self.models[app.model].model());
             levels.push(self.mapping.level_of_model(app.model).unwrap_or(0));
         }
-        let unchanged = state.plan.as_ref().filter(|_| state.stale_reason < StaleReason::AppsChanged);
+        // With a minimum weight, the weights in a plan can differ from the solution of Eq. 2 alone.
+        let is_reusable = state.stale_reason < StaleReason::AppsChanged && state.limits.min_weight == 0.0;
+        let unchanged = state.plan.as_ref().filter(|_| is_reusable);
         let app_weights =
             known.map(|known| &known.app_weights).or_else(|| unchanged.map(|plan| &plan.app_weights));
         let app_weights = app_weights.map(Arc::clone).unwrap_or_else(|| {
@@ -472,16 +494,17 @@ impl Controller {
         });
         let plan = QueuePlan::new(
             Arc::clone(&app_weights),
-            levels,
+            PortApps { models, levels },
             &self.mapping,
-            self.settings.c_saba,
-            state.queue_count,
+            &self.settings,
+            state.limits,
+            &mut self.solver,
         );
         let plan = Arc::new(plan);
         let entry = self.solution_cache.entry(state.app_set_hash);
         let solved =
-            entry.or_insert_with(|| CachedSolution { app_weights, plan_by_queue_count: SmallVec::new() });
-        solved.plan_by_queue_count.push((state.queue_count, Arc::clone(&plan)));
+            entry.or_insert_with(|| CachedSolution { app_weights, plan_by_limits: SmallVec::new() });
+        solved.plan_by_limits.push((state.limits, Arc::clone(&plan)));
         Some(plan)
     }
 }

@@ -4,10 +4,47 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use super::app_weights::AppWeights;
+use super::controller::ControllerSettings;
 use super::mapping::LevelMapping;
 use super::sensitivity::Fraction;
 use super::set_hash::SetHash;
 use crate::model::BitSet;
+use crate::solve::{Polynomial, SeparableSolver};
+
+/// The queues that the switch of a port supports (section 5.3.2: switches differ).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PortLimits {
+    /// Number of queues. If C_saba is below 1, the last one is reserved.
+    pub queues: u16,
+    /// The minimum weight of a queue with applications, as a fraction of the port's capacity. 0: no minimum.
+    pub min_weight: f64,
+}
+
+impl PortLimits {
+    /// The largest feasible [`PortLimits::min_weight`] with this number of queues, where applications get `c_saba` of
+    /// the port: all queues together have the whole port, and the reserved queue has the rest.
+    pub fn max_min_weight(queues: u16, c_saba: Fraction) -> f64 {
+        if c_saba < Fraction::ALL {
+            (c_saba.get() / f64::from(queues.saturating_sub(1))).min(1.0 - c_saba.get())
+        } else {
+            1.0 / f64::from(queues)
+        }
+    }
+}
+
+impl From<u16> for PortLimits {
+    /// This number of queues, without a minimum weight.
+    fn from(queues: u16) -> PortLimits {
+        PortLimits { queues, min_weight: 0.0 }
+    }
+}
+
+/// The applications at a port: their models and priority levels.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PortApps<'a> {
+    pub(crate) models: &'a [Polynomial],
+    pub(crate) levels: &'a [u16],
+}
 
 /// The queues of a port, their weights, and their priority levels.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,7 +55,8 @@ pub struct QueuePlan {
     pub weights: Vec<f64>,
     /// The chosen level of the hierarchy, from 1.
     pub hierarchy_level: usize,
-    /// The weights of applications from which the weights of queues are computed.
+    /// The weights of applications from which the weights of queues are computed. With a minimum weight of queues, they
+    /// can differ from those at other ports with the same applications.
     pub app_weights: Arc<AppWeights>,
 }
 
@@ -36,7 +74,7 @@ pub(super) enum StaleReason {
 /// The controller's state of a port.
 #[derive(Debug, Clone)]
 pub(super) struct PortState {
-    pub(super) queue_count: u16,
+    pub(super) limits: PortLimits,
     /// Slots of applications, and the number of connections of each at this port, sorted by slot. Memory is exhausted
     /// before a `u32` overflows.
     pub(super) app_connections: Vec<(u32, u32)>,
@@ -47,9 +85,9 @@ pub(super) struct PortState {
 }
 
 impl PortState {
-    pub(super) fn new(queues: u16) -> PortState {
+    pub(super) fn new(limits: PortLimits) -> PortState {
         PortState {
-            queue_count: queues,
+            limits,
             app_connections: Vec::new(),
             stale_reason: StaleReason::UpToDate,
             plan: None,
@@ -94,14 +132,18 @@ impl PortState {
 }
 
 impl QueuePlan {
-    /// Assigns the applications of `app_weights`, with the priority levels `levels`, to the queues of a port.
-    pub(super) fn new(
+    /// Assigns the applications `apps`, with the solution of Eq. 2 `app_weights`, to the queues of a port.
+    pub(crate) fn new(
         app_weights: Arc<AppWeights>,
-        levels: &[u16],
+        apps: PortApps<'_>,
         mapping: &LevelMapping,
-        c_saba: Fraction,
-        queues: u16,
+        settings: &ControllerSettings,
+        limits: PortLimits,
+        solver: &mut SeparableSolver,
     ) -> QueuePlan {
+        let PortApps { models, levels } = apps;
+        let PortLimits { queues, min_weight } = limits;
+        let c_saba = settings.c_saba;
         let mut present = BitSet::default();
         for &level in levels {
             present.insert(usize::from(level));
@@ -113,9 +155,19 @@ impl QueuePlan {
             NonZeroUsize::new(saba_queue_count)
                 .expect("`Controller::new` refuses ports without a queue for Saba"),
         );
+        let queue_of_app: Vec<usize> =
+            levels.iter().map(|&level| cut.cluster_by_point[usize::from(level)]).collect();
+        let raised = app_weights.with_min_queue_weight(
+            solver,
+            models,
+            &queue_of_app,
+            settings.min_share,
+            min_weight,
+        );
+        let app_weights = raised.map_or(app_weights, Arc::new);
         let mut weights = vec![0.0; usize::from(queues)];
-        for (&(_, weight), &level) in app_weights.weights.iter().zip(levels) {
-            weights[cut.cluster_by_point[usize::from(level)]] += weight;
+        for (&(_, weight), &queue) in app_weights.weights.iter().zip(&queue_of_app) {
+            weights[queue] += weight;
         }
         if reserved {
             weights[saba_queue_count] = 1.0 - c_saba.get();

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::app_weights::AppWeights;
-use super::port::QueuePlan;
+use super::port::{PortLimits, QueuePlan};
 use super::set_hash::SetHash;
 
 /// The cached results for one set of applications.
 #[derive(Debug, Clone)]
 pub(super) struct CachedSolution {
     pub(super) app_weights: Arc<AppWeights>,
-    /// Plans of ports, by number of queues.
-    pub(super) plan_by_queue_count: SmallVec<[(u16, Arc<QueuePlan>); 1]>,
+    /// Plans of ports, by their limits.
+    pub(super) plan_by_limits: SmallVec<[(PortLimits, Arc<QueuePlan>); 1]>,
 }
 
 /// All cached sets. The map is never iterated, so its order does not matter.

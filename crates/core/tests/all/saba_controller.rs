@@ -7,7 +7,7 @@ use crate::common::config_with_cases;
 use proptest::prelude::*;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::saba::controller::{
-    AppId, ConnectionId, ControllerError, ControllerSettings, Port, UpdateResult,
+    AppId, ConnectionId, ControllerError, ControllerSettings, Port, PortLimits, UpdateResult,
 };
 use weir_core::saba::{Controller, Fraction, LevelMapping, Sensitivity};
 use weir_core::solve::separable::{SeparableProblem, total_cost};
@@ -207,7 +207,7 @@ proptest! {
         steps in random_steps(), owners in proptest::collection::vec(0..3usize, PORTS as usize), levels in 1u16..6,
     ) {
         let settings = settings(0.9, levels);
-        let queues = [3; PORTS as usize];
+        let queues = [3u16; PORTS as usize];
         let all: Vec<Port> = (0..PORTS).collect();
         let mut single_instance = Controller::new_instance(sensitivity_table(), settings, &queues, &all).unwrap();
         let mut instances: Vec<Controller> = (0..3)
@@ -253,7 +253,7 @@ proptest! {
 
 /// Two applications and four ports with two queues each.
 fn two_app_controller() -> Controller {
-    let mut controller = Controller::new_central(sensitivity_table(), settings(1.0, 4), &[2; 4]).unwrap();
+    let mut controller = Controller::new_central(sensitivity_table(), settings(1.0, 4), &[2u16; 4]).unwrap();
     controller.register(AppId(1), 0).unwrap();
     controller.register(AppId(2), 1).unwrap();
     controller
@@ -297,7 +297,7 @@ fn saba_gives_lr_a_larger_share_than_pr() {
         .unwrap()
         .polynomial;
     let table = vec![Sensitivity::new(lr), Sensitivity::new(pr)];
-    let mut controller = Controller::new_central(table, settings(1.0, 2), &[2]).unwrap();
+    let mut controller = Controller::new_central(table, settings(1.0, 2), &[2u16]).unwrap();
     controller.register(AppId(1), 0).unwrap();
     controller.register(AppId(2), 1).unwrap();
     controller.open_connection(ConnectionId(1), AppId(1), &[0]).unwrap();
@@ -315,7 +315,7 @@ fn registration_can_move_other_applications_to_other_levels() {
     // Lines: D = 2 - s b. Levels form from the slopes 1, 1.1 and 5, then from 1, 1.1, 5 and 50 with two
     // available levels.
     let table: Vec<_> = [1.0, 5.0, 1.1, 50.0].iter().map(|s| model(&[2.0, -s])).collect();
-    let mut controller = Controller::new_central(table, settings(1.0, 2), &[2]).unwrap();
+    let mut controller = Controller::new_central(table, settings(1.0, 2), &[2u16]).unwrap();
     assert_eq!(controller.register(AppId(10), 0).unwrap().level, Some(0));
     assert_eq!(controller.register(AppId(11), 1).unwrap().level, Some(1));
     assert_eq!(controller.register(AppId(12), 2).unwrap().level, Some(0));
@@ -329,13 +329,147 @@ fn registration_can_move_other_applications_to_other_levels() {
 #[test]
 fn last_queue_is_reserved_for_non_saba_traffic() {
     // Section 3.
-    let mut controller = Controller::new_central(sensitivity_table(), settings(0.8, 4), &[3]).unwrap();
+    let mut controller = Controller::new_central(sensitivity_table(), settings(0.8, 4), &[3u16]).unwrap();
     controller.register(AppId(1), 0).unwrap();
     controller.open_connection(ConnectionId(1), AppId(1), &[0]).unwrap();
     controller.update_plans();
     let plan = controller.queue_plan(0).unwrap();
     assert_eq!((plan.weights[0], plan.weights[1]), (0.8, 0.0));
     assert!((plan.weights[2] - 0.2).abs() < 1e-12);
+}
+
+/// D(b) = 1 + k (1 - b)^2. Without bounds, Eq. 2 gives the weights 1 - p / k for one number p.
+fn parabola(k: f64) -> Sensitivity {
+    model(&[1.0 + k, -2.0 * k, k])
+}
+
+#[test]
+fn ports_have_the_queues_and_minimum_weights_of_their_switches() {
+    // (queues, minimum weight, expected weights of applications, expected weights of queues).
+    let least = 0.1 / 3.0;
+    let ports = [
+        // p = 1.65333 for k = 8 and 2; the third application has its own minimum, a tenth of an even share.
+        (3, 0.0, [0.793_333_333, 0.173_333_333, least], vec![0.793_333_333, 0.173_333_333, least]),
+        (2, 0.0, [0.793_333_333, 0.173_333_333, least], vec![0.793_333_333, 0.206_666_667]),
+        // One queue is below the minimum. The others divide 0.95 with p = 1.68.
+        (3, 0.05, [0.79, 0.16, 0.05], vec![0.79, 0.16, 0.05]),
+        // With 0.15 for the third queue, the second one is below the minimum, too: 0.08 of 0.85.
+        (3, 0.15, [0.7, 0.15, 0.15], vec![0.7, 0.15, 0.15]),
+        (3, 1.0 / 3.0, [1.0 / 3.0; 3], vec![1.0 / 3.0; 3]),
+        // The two applications of the second queue divide 0.3 by Eq. 2.
+        (2, 0.3, [0.7, 0.3 - least, least], vec![0.7, 0.3]),
+        (1, 1.0, [0.793_333_333, 0.173_333_333, least], vec![1.0]),
+        // An unused queue has the weight 0, not the minimum.
+        (4, 0.05, [0.79, 0.16, 0.05], vec![0.79, 0.16, 0.05, 0.0]),
+    ];
+    let limits: Vec<PortLimits> =
+        ports.iter().map(|&(queues, min_weight, ..)| PortLimits { queues, min_weight }).collect();
+    let table = [8.0, 2.0, 1.0].map(parabola).to_vec();
+    let mut controller = Controller::new_central(table, settings(1.0, 4), &limits).unwrap();
+    let path: Vec<Port> = (0..ports.len() as Port).collect();
+    for app in 0..3u64 {
+        controller.register(AppId(app), app as usize).unwrap();
+        controller.open_connection(ConnectionId(app), AppId(app), &path).unwrap();
+    }
+    // All ports have the same applications.
+    assert_eq!(controller.update_plans().solution_count, 1);
+    for (port, (queues, min_weight, apps, weights)) in (0..).zip(ports) {
+        let plan = controller.queue_plan(port).unwrap();
+        let found: Vec<f64> = plan.app_weights.weights.iter().map(|(_, weight)| *weight).collect();
+        let is_equal = |a: &[f64], b: &[f64]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-8);
+        assert!(is_equal(&found, &apps), "{queues} queues, {min_weight}: {found:?}");
+        assert!(is_equal(&plan.weights, &weights), "{queues} queues, {min_weight}: {:?}", plan.weights);
+    }
+}
+
+#[test]
+fn applications_share_evenly_if_minimum_weights_leave_less_than_their_minimum() {
+    // Twelve queues. Eleven have one application each; the last one has 20, whose own minimum is 0.1 / 31 each.
+    let table: Vec<Sensitivity> =
+        (0..12).map(|at| if at == 11 { parabola(1e5) } else { parabola(1.0 + 0.1 * f64::from(at)) }).collect();
+    let limits = [PortLimits { queues: 12, min_weight: 1.0 / 12.0 }];
+    let mut controller = Controller::new_central(table, settings(1.0, 12), &limits).unwrap();
+    for app in 0..31u64 {
+        controller.register(AppId(app), (app as usize).min(11)).unwrap();
+        controller.open_connection(ConnectionId(app), AppId(app), &[0]).unwrap();
+    }
+    controller.update_plans();
+    let plan = controller.queue_plan(0).unwrap();
+    assert!(plan.weights.iter().all(|weight| (weight - 1.0 / 12.0).abs() < 1e-9), "{:?}", plan.weights);
+    assert!(plan.app_weights.weights[11..].iter().all(|(_, weight)| (weight - 1.0 / 240.0).abs() < 1e-9));
+}
+
+/// Checks the conditions of optimality (Karush, Kuhn and Tucker), which are sufficient for convex models.
+fn check_min_weights(
+    controller: &Controller,
+    record: &ExpectedState,
+    table: &[Sensitivity],
+    limits: &[PortLimits],
+) -> Result<(), TestCaseError> {
+    const NEAR: f64 = 1e-7;
+    for (port, &PortLimits { min_weight, .. }) in (0..).zip(limits) {
+        let Some(plan) = controller.queue_plan(port) else {
+            prop_assert!(record.apps_at(port).is_empty());
+            continue;
+        };
+        let weights = &plan.app_weights.weights;
+        let c_saba = controller.settings().c_saba.get();
+        prop_assert!((weights.iter().map(|(_, weight)| weight).sum::<f64>() - c_saba).abs() < 1e-9);
+        let least = DEFAULT_MIN_SHARE.get() * c_saba / weights.len() as f64;
+        // By queue: the range of the slopes that its applications allow.
+        let mut slopes: BTreeMap<u16, (f64, f64)> = BTreeMap::new();
+        for &(app, weight) in weights {
+            let polynomial = table[record.apps[&app]].model();
+            let queue = plan.queue_by_level[usize::from(controller.app_level(app).unwrap())];
+            let (low, high) = slopes.entry(queue).or_insert((f64::NEG_INFINITY, f64::INFINITY));
+            let slope = polynomial.slope(weight);
+            prop_assert!(weight > least - NEAR);
+            // An application at its minimum may have a weaker slope than its queue.
+            *high = high.min(slope + NEAR);
+            if weight > least + NEAR {
+                *low = low.max(slope - NEAR);
+            }
+        }
+        let (mut low, mut high) = (f64::NEG_INFINITY, f64::INFINITY);
+        for (queue, (queue_low, queue_high)) in slopes {
+            prop_assert!(queue_low <= queue_high, "slopes in queue {queue}: {queue_low} to {queue_high}");
+            let weight = plan.weights[usize::from(queue)];
+            prop_assert!(weight > min_weight - NEAR, "queue {queue} has {weight} of {min_weight}");
+            high = high.min(queue_high);
+            if weight > min_weight + NEAR {
+                low = low.max(queue_low);
+            }
+        }
+        prop_assert!(low <= high, "slopes of queues: {low} to {high} in {plan:?}");
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(config_with_cases(300))]
+
+    #[test]
+    fn plans_with_minimum_weights_are_optimal_for_convex_models(
+        steps in random_steps(), c_saba in prop_oneof![Just(1.0), 0.1..1.0f64], levels in 1u16..8,
+        ports in proptest::collection::vec((2u16..6, prop_oneof![Just(0.0), 0.0..0.8f64]), PORTS as usize),
+    ) {
+        let table = [8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 3.0, 20.0].map(parabola).to_vec();
+        let settings = settings(c_saba, levels);
+        let limits: Vec<PortLimits> = ports
+            .iter()
+            .map(|&(queues, part)| {
+                PortLimits { queues, min_weight: part * PortLimits::max_min_weight(queues, settings.c_saba) }
+            })
+            .collect();
+        let mut central = Controller::new_central(table.clone(), settings, &limits).unwrap();
+        let mut record = ExpectedState::default();
+        for step in steps.iter().chain(&[Step::Update]) {
+            prop_assert_eq!(apply_step(&mut central, step).is_ok(), record.expect_step(step));
+            if let Step::Update = step {
+                check_min_weights(&central, &record, &table, &limits)?;
+            }
+        }
+    }
 }
 
 #[test]
@@ -376,6 +510,28 @@ fn rejected_saba_requests_leave_state_unchanged() {
     };
     assert_eq!(refused(1.0, &[1, 0]), "port 1: too few queues (0); expected at least 1");
     assert_eq!(refused(0.5, &[1]), "port 0: too few queues (1); expected at least 2");
-    let error = Controller::new_instance(sensitivity_table(), settings(1.0, 1), &[1], &[1]).unwrap_err();
+    let error = Controller::new_instance(sensitivity_table(), settings(1.0, 1), &[1u16], &[1]).unwrap_err();
     assert_eq!(text(error), "port 1 does not exist; expected 0 to 0");
+    let refused = |c_saba, queues, min_weight| {
+        let limits = [PortLimits { queues, min_weight }];
+        text(Controller::new_central(sensitivity_table(), settings(c_saba, 1), &limits).unwrap_err())
+    };
+    assert_eq!(
+        refused(1.0, 4, 0.26),
+        "port 0: minimum weight 0.26 of 4 queues is out of range; expected 0 to 0.25"
+    );
+    // Three queues divide 0.75, and one has the other quarter.
+    assert_eq!(
+        refused(0.75, 4, 0.26),
+        "port 0: minimum weight 0.26 of 4 queues is out of range; expected 0 to 0.25"
+    );
+    // The reserved queue has a quarter.
+    assert_eq!(
+        refused(0.75, 2, 0.26),
+        "port 0: minimum weight 0.26 of 2 queues is out of range; expected 0 to 0.25"
+    );
+    assert_eq!(
+        refused(1.0, 4, f64::NAN),
+        "port 0: minimum weight NaN of 4 queues is out of range; expected 0 to 0.25"
+    );
 }
