@@ -20,6 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use weir_core::model::{ServiceNames, Topology};
+use weir_core::saba::controller::PortLimits;
 use weir_tls::TlsError;
 use weir_trace::toml_fields::{self, SourceText, TableFields};
 use weir_trace::{FileKind, TraceError};
@@ -110,6 +111,8 @@ pub struct Switch {
     pub name: String,
     /// The other end of the cable at each port.
     pub ports: Vec<CableEnd>,
+    /// The queues of its ports, if applications share them; none: those of [`Saba::limits`].
+    pub limits: Option<PortLimits>,
 }
 
 /// The other end of a cable of a switch.
@@ -200,17 +203,17 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
     let (network, service) = (NetworkValues::take(&mut fields), fields.optional("service"));
     fields.finish()?;
     let overlay = overlay.map(|value| overlay::read_overlay(&fields, &value)).transpose()?;
-    let NetworkTables { hosts, topology, switches, addresses } =
-        network.read(&fields, overlay.as_ref(), folder)?;
     let has_allocator =
         allocator.as_ref().map(|value| fields.read_bool(value)).transpose()?.unwrap_or_default();
     let services =
         service.as_ref().map(|value| services::read_services(&fields, value, has_allocator)).transpose()?;
     let services::ServiceTables { names, weights, excess } = services.unwrap_or_default();
+    let queues = queues::read_queue_assignment(&fields, queues, saba, &names)?;
+    let NetworkTables { hosts, topology, switches, addresses } =
+        network.read(&fields, overlay.as_ref(), &queues, folder)?;
     let throttling = settings::read_throttling(&fields, throttling, &addresses, settings.interval)?;
     let policy =
         policy::read_policy(&fields, policy_value, folder, &names, !hosts.is_empty(), settings.interval)?;
-    let queues = queues::read_queue_assignment(&fields, queues, saba, &names)?;
     let budget = settings::read_budget(&fields, unclassified, queues)?;
     let settings = Settings { budget, ..settings };
     if let Some(value) = allocator.filter(|_| has_allocator) {

@@ -8,7 +8,7 @@ use weir_core::model::Topology;
 use weir_trace::TraceError;
 use weir_trace::toml_fields::{TableFields, Value};
 
-use super::{Host, Overlay, Switch, hosts, switches};
+use super::{Host, Overlay, QueueAssignment, Switch, hosts, switches};
 
 /// The values of the keys that describe the network.
 pub(super) struct NetworkValues<'a> {
@@ -38,11 +38,12 @@ impl<'a> NetworkValues<'a> {
         }
     }
 
-    /// Reads the values. An overlay of relays needs no hosts.
+    /// Reads the values. An overlay of relays needs no hosts. `queues` has the defaults for the queues of switches.
     pub fn read(
         self,
         fields: &TableFields<'_>,
         overlay: Option<&Overlay>,
+        queues: &QueueAssignment,
         folder: &Path,
     ) -> Result<NetworkTables, TraceError> {
         let (hosts, topology) = match (overlay, &self.topology, &self.host) {
@@ -56,7 +57,8 @@ impl<'a> NetworkValues<'a> {
         if let Some(name) = relay_names.find(|name| numbers.contains_key(name)) {
             return Err(fields.key_error("overlay", name, "names of relays that no host has"));
         }
-        let read_switches = |value| switches::read_switches(fields, &value, &numbers, topology.as_ref());
+        let read_switches =
+            |value| switches::read_switches(fields, &value, &numbers, topology.as_ref(), queues);
         let switches = self.switch.map(read_switches).transpose()?.unwrap_or_default();
         let read_addresses = |value| hosts::read_addresses(fields, &value, &numbers);
         let addresses = self.address.map(read_addresses).transpose()?.unwrap_or_default();

@@ -4,6 +4,7 @@ use std::num::NonZeroU16;
 
 use weir_core::model::ServiceNames;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
+use weir_core::saba::controller::PortLimits;
 use weir_core::saba::{Fraction, controller};
 use weir_proto::MAX_CLASSES;
 use weir_trace::TraceError;
@@ -23,8 +24,8 @@ pub enum QueueAssignment {
 pub struct Saba {
     /// Settings of the controller.
     pub settings: controller::ControllerSettings,
-    /// Number of queues of each link in each direction.
-    pub queues: u16,
+    /// The queues of each link in each direction, except those of switches with limits of their own.
+    pub limits: PortLimits,
 }
 
 impl Default for Saba {
@@ -38,7 +39,17 @@ impl Default for Saba {
                 min_share: DEFAULT_MIN_SHARE,
                 max_levels: levels,
             },
-            queues: 8,
+            limits: PortLimits::from(8),
+        }
+    }
+}
+
+impl QueueAssignment {
+    /// The parameters of Saba; none if queues belong to services.
+    pub fn saba(&self) -> Option<&Saba> {
+        match self {
+            QueueAssignment::Applications(saba) => Some(saba),
+            QueueAssignment::Services => None,
         }
     }
 }
@@ -72,23 +83,67 @@ pub(super) fn read_queue_assignment(
 fn read_saba(fields: &TableFields<'_>, value: &Value<'_>) -> Result<Saba, TraceError> {
     let mut saba_fields = fields.read_table(value, "saba ".to_owned())?;
     let default = Saba::default();
-    let mut count = |key: &'static str| -> Result<Option<NonZeroU16>, TraceError> {
-        const EXPECTED: &str = "a whole number from 2 to 63";
-        let Some(value) = saba_fields.optional(key) else { return Ok(None) };
-        let count = u16::try_from(saba_fields.read_u32(&value, EXPECTED)?)
-            .ok()
-            .filter(|count| (2..=63).contains(count));
-        let count =
-            count.and_then(NonZeroU16::new).ok_or_else(|| saba_fields.value_error(&value, EXPECTED))?;
-        Ok(Some(count))
+    let (levels, queues) = (saba_fields.optional("levels"), saba_fields.optional("queues"));
+    let min_weight = saba_fields.optional("min-weight");
+    let max_levels = match levels {
+        None => default.settings.max_levels,
+        Some(value) => read_count(&saba_fields, &value)?,
     };
-    let max_levels = count("levels")?.unwrap_or(default.settings.max_levels);
-    let queues = count("queues")?.map_or(default.queues, NonZeroU16::get);
     let c_saba = match saba_fields.optional("share") {
         None => default.settings.c_saba,
         Some(value) => Fraction::new(saba_fields.read_number(&value)?)
             .map_err(|_| saba_fields.value_error(&value, "a fraction of every link, above 0 and up to 1"))?,
     };
     saba_fields.finish()?;
-    Ok(Saba { settings: controller::ControllerSettings { c_saba, max_levels, ..default.settings }, queues })
+    let limits = read_port_limits(&saba_fields, queues, min_weight, c_saba, default.limits)?;
+    Ok(Saba { settings: controller::ControllerSettings { c_saba, max_levels, ..default.settings }, limits })
+}
+
+fn read_count(fields: &TableFields<'_>, value: &Value<'_>) -> Result<NonZeroU16, TraceError> {
+    const EXPECTED: &str = "a whole number from 2 to 63";
+    let count =
+        u16::try_from(fields.read_u32(value, EXPECTED)?).ok().filter(|count| (2..=63).contains(count));
+    count.and_then(NonZeroU16::new).ok_or_else(|| fields.value_error(value, EXPECTED))
+}
+
+/// Reads `queues` and `min-weight` of the table `fields`. Missing keys have the values of `default`.
+pub(super) fn read_port_limits(
+    fields: &TableFields<'_>,
+    queues: Option<Value<'_>>,
+    min_weight: Option<Value<'_>>,
+    c_saba: Fraction,
+    default: PortLimits,
+) -> Result<PortLimits, TraceError> {
+    let queue_count = match &queues {
+        None => default.queues,
+        Some(value) => read_count(fields, value)?.get(),
+    };
+    let limits = PortLimits {
+        queues: queue_count,
+        min_weight: min_weight.as_ref().map_or(Ok(default.min_weight), |value| fields.read_number(value))?,
+    };
+    if limits.is_feasible(c_saba) {
+        return Ok(limits);
+    }
+    // Rounded down to six digits, so that the value in the message is valid.
+    let max = ((PortLimits::max_min_weight(queue_count, c_saba) + 1e-12) * 1e6).floor() / 1e6;
+    let share = match c_saba < Fraction::ALL {
+        true => format!(" with a `share` of {}", c_saba.get()),
+        false => String::new(),
+    };
+    match (min_weight, queues) {
+        (None, Some(value)) => {
+            let found = limits.min_weight;
+            let expected = format!(
+                "fewer queues{share}, or a `min-weight` from 0 to {max}; that of `[saba]` is {found}"
+            );
+            Err(fields.value_error(&value, &expected))
+        }
+        (Some(value), _) => {
+            let expected =
+                format!("a fraction of a link, 0 to {max}, the maximum for {queue_count} queues{share}");
+            Err(fields.value_error(&value, &expected))
+        }
+        (None, None) => Ok(limits),
+    }
 }

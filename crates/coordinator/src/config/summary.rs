@@ -3,7 +3,7 @@
 use std::fmt;
 
 use weir_core::saba::Fraction;
-use weir_core::saba::controller::ControllerSettings;
+use weir_core::saba::controller::{ControllerSettings, PortLimits};
 use weir_core::units::Time;
 
 use super::{Config, Host, Limits, QueueAssignment, Saba, Switch, TlsFiles};
@@ -89,12 +89,13 @@ impl Config {
 
     fn fmt_queues(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.queues {
-            QueueAssignment::Applications(Saba { settings, queues }) => {
+            QueueAssignment::Applications(Saba { settings, limits }) => {
                 let ControllerSettings { c_saba, max_levels, .. } = settings;
                 let share = c_saba.get();
                 writeln!(
                     f,
-                    "saba      {max_levels} priority levels in {queues} queues, {share} of every link"
+                    "saba      {max_levels} priority levels in {}, {share} of every link",
+                    format_limits(limits)
                 )?;
             }
             QueueAssignment::Services => writeln!(f, "queues    one for each service, at every port")?,
@@ -144,13 +145,20 @@ impl Config {
                 writeln!(f, "host      {name}: sends {send}, receives {recv}")?;
             }
         }
-        for Switch { name, ports } in &self.switches {
+        for Switch { name, ports, limits } in &self.switches {
             let ports: Vec<&str> = ports.iter().map(|&end| self.name_of(end)).collect();
-            writeln!(f, "switch    {name}: {}", ports.join(", "))?;
+            let limits = limits.map(|limits| format!("; {}", format_limits(limits))).unwrap_or_default();
+            writeln!(f, "switch    {name}: {}{limits}", ports.join(", "))?;
         }
         for (address, &host) in &self.addresses {
             writeln!(f, "address   {address}: {}", self.hosts[host as usize].name)?;
         }
         Ok(())
     }
+}
+
+fn format_limits(limits: PortLimits) -> String {
+    let PortLimits { queues, min_weight } = limits;
+    let minimum = if min_weight > 0.0 { format!(" of at least {min_weight} each") } else { String::new() };
+    format!("{queues} queues{minimum}")
 }

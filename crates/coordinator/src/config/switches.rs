@@ -1,13 +1,15 @@
-//! Reads the switches, and the host or switch at each of their ports.
+//! Reads the switches, the host or switch at each of their ports, and the limits of their queues.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_core::model::Topology;
+use weir_core::saba::controller::PortLimits;
 use weir_proto::MAX_SWITCH_PORTS;
 use weir_trace::TraceError;
 use weir_trace::toml_fields::{TableFields, Value};
 
-use super::{CableEnd, MAX_SWITCH_LINKS, MAX_SWITCHES, Switch, check_name};
+use super::queues::read_port_limits;
+use super::{CableEnd, MAX_SWITCH_LINKS, MAX_SWITCHES, QueueAssignment, Switch, check_name};
 
 const EXPECTED_PORTS: &str = "a list of the names of hosts and switches, in the order of the switch's ports";
 const EXPECTED_END: &str = "the name of a host, or of another switch of this table";
@@ -19,6 +21,7 @@ pub(super) fn read_switches(
     value: &Value<'_>,
     hosts: &BTreeMap<&str, u32>,
     network: Option<&Topology>,
+    queues: &QueueAssignment,
 ) -> Result<Vec<Switch>, TraceError> {
     let table = fields.read_table(value, "switch ".to_owned())?;
     let named = table.entries();
@@ -37,14 +40,7 @@ pub(super) fn read_switches(
         if hosts.contains_key(name) {
             return Err(table.key_error(name, name, "a name that no host has"));
         }
-        let list = table.read_list(&value, EXPECTED_PORTS)?;
-        if list.is_empty() {
-            return Err(table.value_error(&value, EXPECTED_PORTS));
-        }
-        if list.len() > MAX_SWITCH_PORTS {
-            let found = list.len().to_string();
-            return Err(table.key_error(name, &found, &format!("at most {MAX_SWITCH_PORTS} ports")));
-        }
+        let (table, list, limits) = read_switch(&table, name, value, queues)?;
         let mut ports = Vec::with_capacity(list.len());
         for value in list {
             let other = table.read_string(&value, EXPECTED_END)?;
@@ -71,7 +67,7 @@ pub(super) fn read_switches(
             let count = port_counts.get(&(number, other)).map_or(0, |(count, _)| *count);
             port_counts.insert((number, other), (count + 1, value));
         }
-        switches.push(Switch { name: name.to_owned(), ports });
+        switches.push(Switch { name: name.to_owned(), ports, limits });
     }
     for (&(from, to), (count, value)) in &port_counts {
         let reverse_count = port_counts.get(&(to, from)).map_or(0, |(count, _)| *count);
@@ -80,6 +76,44 @@ pub(super) fn read_switches(
         }
     }
     Ok(switches)
+}
+
+/// Reads a switch: a list of its ports, or a table with this list and the limits of its queues. Returns the table that contains
+/// the list, the ports, and the limits if the switch has limits of its own.
+fn read_switch<'a>(
+    table: &TableFields<'a>,
+    name: &'a str,
+    value: Value<'a>,
+    assignment: &QueueAssignment,
+) -> Result<(TableFields<'a>, Vec<Value<'a>>, Option<PortLimits>), TraceError> {
+    let is_table = TableFields::is_table(&value);
+    let (fields, key, ports, limits) = if is_table {
+        let mut fields = table.read_nested_table(&value, &format!("{name} "))?;
+        let ports = fields.required("ports", EXPECTED_PORTS)?;
+        let (queues, min_weight) = (fields.optional("queues"), fields.optional("min-weight"));
+        fields.finish()?;
+        let limits = match (assignment.saba(), queues.or(min_weight)) {
+            (_, None) => None,
+            (None, Some(value)) => {
+                return Err(fields.value_error(&value, "no such key, since queues are those of services"));
+            }
+            (Some(saba), Some(_)) => {
+                Some(read_port_limits(&fields, queues, min_weight, saba.settings.c_saba, saba.limits)?)
+            }
+        };
+        (fields, "ports", ports, limits)
+    } else {
+        (table.clone(), name, value, None)
+    };
+    let list = fields.read_list(&ports, EXPECTED_PORTS)?;
+    if list.is_empty() {
+        return Err(fields.value_error(&ports, EXPECTED_PORTS));
+    }
+    if list.len() > MAX_SWITCH_PORTS {
+        let found = list.len().to_string();
+        return Err(fields.key_error(key, &found, &format!("at most {MAX_SWITCH_PORTS} ports")));
+    }
+    Ok((fields, list, limits))
 }
 
 /// Whether the topology has this cable. Cables of switches outside the topology are not checked.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_core::saba::Fraction;
 use weir_core::saba::controller::{
-    AppId, ConnectionId, Controller, ControllerError, ControllerSettings, Port,
+    AppId, ConnectionId, Controller, ControllerError, ControllerSettings, Port, PortLimits,
 };
 use weir_proto::UnclassifiedShare;
 use weir_trace::sensitivity::SensitivityTable;
@@ -25,8 +25,8 @@ pub(super) enum LinkDivision {
     /// Applications by sensitivity (Saba, section 5).
     Applications {
         controller: Box<Controller>,
-        /// The controller's settings and the number of queues of each port, for a new controller.
-        settings: (ControllerSettings, Vec<u16>),
+        /// The controller's settings and the limits of each port, for a new controller.
+        settings: (ControllerSettings, Vec<PortLimits>),
     },
     /// Each service has a queue with its weight at every port (NetShare, section 4.1). Other services use its unused
     /// bandwidth, so the queues do not depend on connections.
@@ -46,7 +46,7 @@ impl LinkDivision {
     /// A division by applications.
     pub fn applications(
         table: &SensitivityTable,
-        settings: (ControllerSettings, Vec<u16>),
+        settings: (ControllerSettings, Vec<PortLimits>),
     ) -> Result<LinkDivision, ControllerError> {
         let controller = Box::new(Controller::new_central(table.models(), settings.0, &settings.1)?);
         Ok(LinkDivision::Applications { controller, settings })
@@ -125,16 +125,16 @@ impl LinkDivision {
         }
     }
 
-    /// What packets without a class get at each port, where services leave them the fraction `default`.
-    pub fn unclassified(&self, default: f64) -> UnclassifiedShare {
+    /// What packets without a class get at a port, where services leave them the fraction `default`.
+    pub fn unclassified(&self, port: Port, default: f64) -> UnclassifiedShare {
         match self {
-            LinkDivision::Applications { settings: (settings, queues), .. } => {
+            LinkDivision::Applications { settings: (settings, limits), .. } => {
                 let rest = 1.0 - settings.c_saba.get();
                 if settings.c_saba < Fraction::ALL {
                     return UnclassifiedShare { fraction: rest.max(MIN_UNCLASSIFIED_FRACTION), weight: rest };
                 }
                 // They borrow as one queue of many does.
-                let queue_count = queues.first().copied().unwrap_or(1).max(1);
+                let queue_count = limits.get(port as usize).map_or(1, |limits| limits.queues.max(1));
                 UnclassifiedShare { fraction: default, weight: 1.0 / f64::from(queue_count) }
             }
             // A service of weight 1, next to weights that are fractions of a link.

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use weir_core::saba::controller::Port;
+use weir_core::saba::controller::{Port, PortLimits};
 
 use crate::config::{CableEnd, Switch};
 
@@ -131,6 +131,27 @@ impl PortMap {
     pub fn group_links(&self, port: Port) -> &[(u32, u32)] {
         let group = port.checked_sub(2 * self.host_count);
         group.and_then(|group| self.group_links.get(group as usize)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The limits of the queues of each port, for the switches of [`PortMap::new`].
+    ///
+    /// The link out of a host, and the links of switches without limits of their own, have the limits `default`. All ports of a
+    /// link group have the same queues: the smallest number and the largest minimum weight of its switches.
+    pub fn port_limits(&self, switches: &[Switch], default: PortLimits) -> Vec<PortLimits> {
+        let limits_of = |switch: u32| switches[switch as usize].limits.unwrap_or(default);
+        let host_links = (0..self.host_count).flat_map(|host| {
+            let switch = self.switch_of_host.get(&host);
+            [default, switch.map_or(default, |&(switch, _)| limits_of(switch))]
+        });
+        let groups = self.group_links.iter().map(|links| {
+            let limits = links.iter().map(|&(switch, _)| limits_of(switch));
+            let stricter = |a: PortLimits, b: PortLimits| PortLimits {
+                queues: a.queues.min(b.queues),
+                min_weight: a.min_weight.max(b.min_weight),
+            };
+            limits.reduce(stricter).unwrap_or(default)
+        });
+        host_links.chain(groups).collect()
     }
 
     /// Receivers of orders about a port: the number of the host or switch, and the number of its link. Switch numbers follow

@@ -112,8 +112,8 @@ impl SharingState {
     ) -> Result<SharingState, String> {
         let division = match config.queues {
             QueueAssignment::Applications(saba) => {
-                let queues = vec![saba.queues; port_map.port_count()];
-                LinkDivision::applications(table, (saba.settings, queues))
+                let limits = port_map.port_limits(&config.switches, saba.limits);
+                LinkDivision::applications(table, (saba.settings, limits))
                     .map_err(|error| error.to_string())?
             }
             QueueAssignment::Services => LinkDivision::services(weights_by_service(&config.names, weights)),
@@ -321,7 +321,7 @@ impl SharingState {
             queue_of_class,
             class_of_application: marked_applications.filter_map(to_class).collect(),
             guaranteed,
-            unclassified: self.division.unclassified(self.unclassified_fraction),
+            unclassified: self.division.unclassified(port, self.unclassified_fraction),
         })
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::error_cases::check_error_cases;
 use weir_coordinator::config::{self, CableEnd, Config, QueueAssignment, Saba};
 use weir_core::policy::AnyPolicy;
+use weir_core::saba::controller::PortLimits;
 use weir_core::tree::TreeSpec;
 use weir_core::units::Rate;
 
@@ -167,6 +168,38 @@ fn switch_ports_connect_to_switches() {
     for line in ["switch    x: y, a, y", "switch    y: x, x, b"] {
         assert!(config.to_string().contains(line), "`{line}` in\n{config}");
     }
+}
+
+#[test]
+fn switches_set_their_own_queues_and_minimum_weight() {
+    let text = format!(
+        "{SMALL}[saba]\nqueues = 4\nmin-weight = 0.1\n[switch]\nx = {{ ports = [\"a\", \"y\"], queues = 2 }}\n\
+         y = {{ ports = [\"x\", \"z\"], min-weight = 0.25 }}\n[switch.z]\nports = [\"y\", \"b\"]\n"
+    );
+    let config = parse(&text).unwrap();
+    let limits = |queues, min_weight| PortLimits { queues, min_weight };
+    assert_eq!(config.queues.saba().unwrap().limits, limits(4, 0.1));
+    let found: Vec<_> = config.switches.iter().map(|switch| switch.limits).collect();
+    assert_eq!(found, [Some(limits(2, 0.1)), Some(limits(4, 0.25)), None]);
+    assert_eq!(config.switches[2].ports, [CableEnd::Switch(1), CableEnd::Host(1)]);
+    for line in [
+        "saba      8 priority levels in 4 queues of at least 0.1 each, 1 of every link\n",
+        "switch    x: a, y; 2 queues of at least 0.1 each\n",
+        "switch    y: x, z; 4 queues of at least 0.25 each\n",
+        "switch    z: y, b\n",
+    ] {
+        assert!(config.to_string().contains(line), "`{line}` in\n{config}");
+    }
+    // The last queue has 0.4 for packets without a class, and the others divide 0.6.
+    let with_share = |min_weight: f64| {
+        let saba = format!("saba = {{ queues = 3, share = 0.6, min-weight = {min_weight} }}\npolicy =");
+        parse(&SMALL.replace("policy =", &saba)).map(|config| config.queues.saba().unwrap().limits)
+    };
+    assert_eq!(with_share(0.3), Ok(limits(3, 0.3)));
+    // 1 - 0.8 is slightly below 0.2.
+    let rounded = SMALL.replace("policy =", "saba = { queues = 2, share = 0.8, min-weight = 0.2 }\npolicy =");
+    assert_eq!(parse(&rounded).unwrap().queues.saba().unwrap().limits, limits(2, 0.2));
+    assert!(with_share(0.301).is_err());
 }
 
 #[test]

@@ -464,6 +464,59 @@ fn applications_count_on_switch_links_they_cross() {
     assert_eq!(directions(&get(&server, "/v1/queues").1), ["a out", "a in", "b out", "b in"]);
 }
 
+/// Saba, 5.3.2: the number of queues differs by switch. All ports of a link group have the strictest limits of its switches.
+#[test]
+fn queues_and_minimum_weights_are_those_of_the_switch_of_a_port() {
+    let mut server = TestServer::start();
+    server.restart(|text| {
+        leaf_spine(&text)
+            .replace("leaf-1 = [\"a\"", "leaf-1 = { queues = 2, min-weight = 0.4, ports = [\"a\"")
+            .replace("\"spine-2\"]\nleaf-2", "\"spine-2\"] }\nleaf-2")
+            .replace(
+                "spine-1 = [\"leaf-1\", \"leaf-2\"]",
+                "spine-1 = { ports = [\"leaf-1\", \"leaf-2\"], queues = 4 }",
+            )
+            .replace(
+                "spine-2 = [\"leaf-1\", \"leaf-2\"]",
+                "spine-2 = { ports = [\"leaf-1\", \"leaf-2\"], min-weight = 0.1 }",
+            )
+    });
+    assert_eq!(send_json_request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
+    for (id, model) in [("s1", "sort"), ("s2", "scan")] {
+        assert_eq!(put(&server, &format!("/v1/applications/{id}"), &json!({ "model": model })).0, 200);
+        for to in ["b", "c"] {
+            let body = json!({ "application": id, "from": "a", "to": to });
+            assert_eq!(put(&server, &format!("/v1/connections/{id}-{to}"), &body).0, 200);
+        }
+    }
+    // Both models are lines, so the flatter one gets the minimum: a tenth of an even share, or that of a queue.
+    let [eight, two, four] = [(8, 0.05), (2, 0.4), (4, 0.1)];
+    let queues = get(&server, "/v1/queues").1;
+    for (host, direction, (count, min)) in [
+        ("a", "out", eight),
+        ("b", "in", two),
+        ("c", "in", eight),
+        ("leaf-1", "to spine-1", two),
+        ("leaf-1", "to spine-2", two),
+        ("spine-1", "to leaf-2", four),
+        ("spine-2", "to leaf-2", four),
+    ] {
+        let weights: Vec<f64> =
+            serde_json::from_value(queues_of(&queues, host, direction)["weights"].clone()).unwrap();
+        let mut expected = vec![0.0; count];
+        (expected[0], expected[1]) = (1.0 - min, min);
+        let is_near =
+            weights.iter().zip(&expected).all(|(weight, expected)| (weight - expected).abs() < 1e-9);
+        assert!(weights.len() == count && is_near, "{host} {direction}: {weights:?}");
+    }
+    // Unused queues have the smallest weight, and packets without a class borrow as one of the queues.
+    let [(2, queues), (3, _)] = &ordered_queues(&server, 4)[1..] else { panic!("leaf-1") };
+    assert_eq!((queues.weights.len(), queues.unclassified.weight), (2, 0.5));
+    let [(1, queues)] = &ordered_queues(&server, 6)[..] else { panic!("spine-1") };
+    assert!(queues.weights[1..].iter().all(|weight| (weight - 0.1).abs() < 1e-9), "{:?}", queues.weights);
+    assert_eq!(queues.unclassified.weight, 0.25);
+}
+
 /// All ports have the queues of services, independent of connections.
 #[test]
 fn services_have_queues_between_switches() {

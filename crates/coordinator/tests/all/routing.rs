@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use weir_coordinator::config::{CableEnd, Switch};
 use weir_coordinator::registry::routing::{MAX_LINK_GROUPS, PortMap};
+use weir_core::saba::controller::PortLimits;
 
 /// Switches with these numbers of hosts, numbered from 0, and cables between the switches.
 fn network(hosts: &[usize], cables: &[(usize, usize)]) -> Vec<Switch> {
@@ -13,7 +14,7 @@ fn network(hosts: &[usize], cables: &[(usize, usize)]) -> Vec<Switch> {
     for (index, &count) in hosts.iter().enumerate() {
         let ports = (next_host..next_host + count as u32).map(CableEnd::Host).collect();
         next_host += count as u32;
-        switches.push(Switch { name: format!("s{index}"), ports });
+        switches.push(Switch { name: format!("s{index}"), ports, limits: None });
     }
     for &(from, to) in cables {
         switches[from].ports.push(CableEnd::Switch(to as u32));
@@ -136,6 +137,34 @@ fn fat_tree_path_has_four_link_groups() {
     assert_eq!(actual.len(), 2 * (HALF + HALF * HALF));
     assert_eq!(actual, expected);
     assert_eq!(port_map.path(0, Some(HALF as u32 - 1)).len(), 2, "hosts of one switch");
+}
+
+/// All ports of a link group have the same queues, so the strictest limits of its switches apply to it.
+#[test]
+fn link_group_has_the_strictest_limits_of_its_switches() {
+    let limits = |queues, min_weight| PortLimits { queues, min_weight };
+    // Leaves 0 and 1 with two hosts each, spines 2 and 3, and a host that is at no switch.
+    let mut switches = network(&[2, 2, 0, 0], &[(0, 2), (0, 3), (1, 2), (1, 3)]);
+    switches[0].limits = Some(limits(2, 0.3));
+    switches[2].limits = Some(limits(4, 0.05));
+    switches[3].limits = Some(limits(6, 0.1));
+    let port_map = PortMap::new(5, &switches);
+    let default = limits(8, 0.0);
+    let found = port_map.port_limits(&switches, default);
+    assert_eq!(found.len(), port_map.port_count());
+    let port_limits = |port: u32| found[port as usize];
+    for host in 0..5 {
+        assert_eq!(port_limits(2 * host), default, "out of host {host}");
+        let expected = if host < 2 { limits(2, 0.3) } else { default };
+        assert_eq!(port_limits(2 * host + 1), expected, "into host {host}");
+    }
+    // From a leaf up, and from the spines down.
+    for (from, to, [up, down]) in
+        [(0, 2, [limits(2, 0.3), limits(4, 0.1)]), (2, 0, [default, limits(4, 0.1)])]
+    {
+        let groups = &port_map.path(from, Some(to))[2..];
+        assert_eq!(groups.iter().map(|&port| port_limits(port)).collect::<Vec<_>>(), [up, down]);
+    }
 }
 
 /// Layers of switches with all cables between neighbouring layers. Each switch has a host, so no two switches are of

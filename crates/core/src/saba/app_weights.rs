@@ -97,7 +97,7 @@ impl AppWeights {
             let found = minimize(solver, &costs, total, lower.min(total / costs.len() as f64));
             apps.iter().zip(found.weights).for_each(|(&app, weight)| weights[app] = weight);
         };
-        loop {
+        while open_queues.len() > 1 {
             let weight_of_queue = |queue: usize| -> f64 {
                 weights.iter().zip(queues).filter(|(_, at)| **at == queue).map(|(weight, _)| weight).sum()
             };

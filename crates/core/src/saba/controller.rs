@@ -84,7 +84,9 @@ pub enum ControllerError {
         min: u16,
     },
     /// The minimum weight of a port's queues is not a number from 0 to the largest feasible one.
-    #[error("port {port}: minimum weight {min_weight} of {queues} queues is out of range; expected 0 to {max}")]
+    #[error(
+        "port {port}: minimum weight {min_weight} of {queues} queues is out of range; expected 0 to {max}"
+    )]
     InvalidMinWeight {
         /// Number of the port.
         port: usize,
@@ -232,16 +234,18 @@ impl Controller {
         owned: Option<BitSet>,
         mapping: LevelMapping,
     ) -> Result<Controller, ControllerError> {
-        let limits: Vec<PortLimits> = ports.iter().map(|&limits| limits.into()).collect();
-        for (port, &PortLimits { queues, min_weight }) in limits.iter().enumerate() {
+        let mut limits: Vec<PortLimits> = ports.iter().map(|&limits| limits.into()).collect();
+        for (port, limits) in limits.iter_mut().enumerate() {
+            let PortLimits { queues, min_weight } = *limits;
             let min = if settings.c_saba < Fraction::ALL { 2 } else { 1 };
             if queues < min {
                 return Err(ControllerError::TooFewQueues { port, queues, min });
             }
             let max = PortLimits::max_min_weight(queues, settings.c_saba);
-            if !(0.0..=max).contains(&min_weight) {
+            if !limits.is_feasible(settings.c_saba) {
                 return Err(ControllerError::InvalidMinWeight { port, queues, min_weight, max });
             }
+            limits.min_weight = min_weight.min(max);
         }
         Ok(Controller {
             app_counts: vec![0; models.len()],
@@ -502,8 +506,7 @@ impl Controller {
         );
         let plan = Arc::new(plan);
         let entry = self.solution_cache.entry(state.app_set_hash);
-        let solved =
-            entry.or_insert_with(|| CachedSolution { app_weights, plan_by_limits: SmallVec::new() });
+        let solved = entry.or_insert_with(|| CachedSolution { app_weights, plan_by_limits: SmallVec::new() });
         solved.plan_by_limits.push((state.limits, Arc::clone(&plan)));
         Some(plan)
     }

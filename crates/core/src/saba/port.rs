@@ -30,6 +30,13 @@ impl PortLimits {
             1.0 / f64::from(queues)
         }
     }
+
+    /// Whether the minimum weight is from 0 to [`PortLimits::max_min_weight`], up to rounding.
+    pub fn is_feasible(&self, c_saba: Fraction) -> bool {
+        const ROUNDING: f64 = 1e-9;
+        let max = PortLimits::max_min_weight(self.queues, c_saba);
+        (0.0..=max * (1.0 + ROUNDING)).contains(&self.min_weight)
+    }
 }
 
 impl From<u16> for PortLimits {
@@ -157,13 +164,8 @@ impl QueuePlan {
         );
         let queue_of_app: Vec<usize> =
             levels.iter().map(|&level| cut.cluster_by_point[usize::from(level)]).collect();
-        let raised = app_weights.with_min_queue_weight(
-            solver,
-            models,
-            &queue_of_app,
-            settings.min_share,
-            min_weight,
-        );
+        let raised =
+            app_weights.with_min_queue_weight(solver, models, &queue_of_app, settings.min_share, min_weight);
         let app_weights = raised.map_or(app_weights, Arc::new);
         let mut weights = vec![0.0; usize::from(queues)];
         for (&(_, weight), &queue) in app_weights.weights.iter().zip(&queue_of_app) {

@@ -376,7 +376,8 @@ fn ports_have_the_queues_and_minimum_weights_of_their_switches() {
     for (port, (queues, min_weight, apps, weights)) in (0..).zip(ports) {
         let plan = controller.queue_plan(port).unwrap();
         let found: Vec<f64> = plan.app_weights.weights.iter().map(|(_, weight)| *weight).collect();
-        let is_equal = |a: &[f64], b: &[f64]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-8);
+        let is_equal =
+            |a: &[f64], b: &[f64]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-8);
         assert!(is_equal(&found, &apps), "{queues} queues, {min_weight}: {found:?}");
         assert!(is_equal(&plan.weights, &weights), "{queues} queues, {min_weight}: {:?}", plan.weights);
     }
@@ -385,8 +386,9 @@ fn ports_have_the_queues_and_minimum_weights_of_their_switches() {
 #[test]
 fn applications_share_evenly_if_minimum_weights_leave_less_than_their_minimum() {
     // Twelve queues. Eleven have one application each; the last one has 20, whose own minimum is 0.1 / 31 each.
-    let table: Vec<Sensitivity> =
-        (0..12).map(|at| if at == 11 { parabola(1e5) } else { parabola(1.0 + 0.1 * f64::from(at)) }).collect();
+    let table: Vec<Sensitivity> = (0..12)
+        .map(|at| if at == 11 { parabola(1e5) } else { parabola(1.0 + 0.1 * f64::from(at)) })
+        .collect();
     let limits = [PortLimits { queues: 12, min_weight: 1.0 / 12.0 }];
     let mut controller = Controller::new_central(table, settings(1.0, 12), &limits).unwrap();
     for app in 0..31u64 {
