@@ -25,7 +25,7 @@ pub fn without_folder(spec: &str) -> String {
 }
 
 /// Builds the policy that `spec` names: `NAME[:KEY=VALUE...]`, or `tree:FILE`. With `names`, a tree must have a leaf for each name of the
-/// trace. With `sensitivities` of all applications, `saba` without parameters uses them.
+/// trace. With `sensitivities` of all applications, `saba` without slowdowns uses them.
 ///
 /// # Errors
 /// An unknown name or parameter, an invalid tree file, or a tree that does not fit these names.
@@ -34,15 +34,16 @@ pub fn build_policy(
     names: Option<&ServiceNames>,
     sensitivities: &[Sensitivity],
 ) -> Result<AnyPolicy, Failure> {
-    if spec == "saba" && !sensitivities.is_empty() {
-        return Ok(AnyPolicy::Tree(TreeSpec::Saba(sensitivities.to_vec())));
-    }
     match tree_file(spec) {
         Some(file) => Ok(AnyPolicy::Tree(weir_trace::tree::read(tree_path(file)?, names)?)),
-        None => policy::build(spec).map_err(|error| match error {
-            ParamsError::UnknownPolicy { name, .. } => unknown_policy(&name),
-            other => Failure::input(other),
-        }),
+        None => match policy::build(spec) {
+            Ok(AnyPolicy::Tree(TreeSpec::Saba { models, limits })) if models.is_empty() => {
+                Ok(AnyPolicy::Tree(TreeSpec::Saba { models: sensitivities.to_vec(), limits }))
+            }
+            Ok(policy) => Ok(policy),
+            Err(ParamsError::UnknownPolicy { name, .. }) => Err(unknown_policy(&name)),
+            Err(other) => Err(Failure::input(other)),
+        },
     }
 }
 

@@ -185,7 +185,7 @@ fn set_service_weights(tree: &mut TreeSpec, names: &ServiceNames, weights: &BTre
                 }
                 listed_weights[number as usize] = weight;
             }
-            TreeSpec::Saba(_) => {}
+            TreeSpec::Saba { .. } => {}
         }
     }
 }

@@ -375,10 +375,28 @@ pub const POLICIES: &[PolicyEntry] = &[
     PolicyEntry {
         name: "saba",
         description: "applications by sensitivity at every port, max-min between flows inside (EuroSys '23); sizes unknown",
-        params: &[(
-            "slowdown=2",
-            "slowdown of each application at half the bandwidth, in the trace's order, as in `2.3/1.1`; others use the last one",
-        )],
+        params: &[
+            (
+                "slowdown=2",
+                "slowdown of each application at half the bandwidth, in the trace's order, as in `2.3/1.1`; others use the last one",
+            ),
+            (
+                "share=1",
+                "C_saba: the sum of the weights at a port, above 0 and up to 1; below 1, one queue is reserved",
+            ),
+            (
+                "levels=",
+                "number of priority levels; applications of similar sensitivity share one; default: one for each model",
+            ),
+            (
+                "queues=",
+                "number of queues of each port; default: one for each level, or each application without `levels`",
+            ),
+            (
+                "min-weight=0",
+                "minimum weight of a queue with applications, as a fraction of the port; with `queues`",
+            ),
+        ],
         build: |p| tree_policies::saba_tree(p).map(AnyPolicy::Tree),
     },
     PolicyEntry {

@@ -23,6 +23,9 @@
 //! - *Claims.* A `fair` leaf claims only the bandwidth that its flows can get at their other ends. Its slice can
 //!   therefore be below its *weighted part*, the division by weight alone. The other leaves share the rest by weight.
 //!   Upper and lower bounds of claims converge, as in [`crate::solve::hierarchy`].
+//! - *Shared queues.* With limits of Saba's levels or queues, several leaves of a service can share a queue at a side
+//!   (section 5.3). The service's part is then divided between queues by weight, and the part of a queue max-min between
+//!   all flows in the queue. The flows of a leaf with a policy count as flows without a limit.
 //! - *Trunks with spare capacity.* A trunk that the ports behind it cannot exceed is not divided: each leaf may use all
 //!   capacity that earlier leaves did not use. Slices of the trunk could limit a leaf below its slices of these ports.
 //! - *Open bounds.* If the bounds do not meet and all leaves are `fair`, the algorithm searches a fixed point of the
@@ -49,6 +52,7 @@
 mod division;
 mod leaf;
 mod maxmin;
+mod queues;
 pub(crate) mod spec;
 pub(crate) mod weights;
 
@@ -59,7 +63,9 @@ use crate::policy::{self, AnyPolicy, DecidedBy, Event, ParamsError, PolicyError,
 use division::divide_by_weight;
 use leaf::{Leaf, LeafAlgorithm};
 use maxmin::{Bound, MaxMinLeaf};
+use queues::{QueueScratch, SideFlows};
 use spec::{ServiceLeaves, TreeLayout};
+use weights::LeafWeights;
 
 pub use leaf::check_leaf_policy;
 pub use spec::{Application, ApplicationSharing, Service, TreeError, TreeLeaf, TreeSpec};
@@ -80,6 +86,10 @@ pub(crate) struct PolicyTree {
     turn_order: Vec<Vec<u32>>,
     /// By side: capacity that no leaf uses or has as its slice.
     unused_capacity: Vec<f64>,
+    /// Whether leaves can share queues.
+    has_shared_queues: bool,
+    /// The bounds of the present claims of `fair` leaves; none if claims are infinite.
+    claim_bound: Option<Bound>,
     /// Who makes the present decision.
     decided_by: DecidedBy,
     scratch: Scratch,
@@ -96,7 +106,9 @@ struct Scratch {
     leaves_at_side: Vec<u32>,
     positions: Vec<u32>,
     /// Weights of services, and of the leaves of one service.
-    weights: [Vec<f64>; 2],
+    service_weights: Vec<f64>,
+    leaf_weights: LeafWeights,
+    queues: QueueScratch,
     claims: [Vec<f64>; 2],
     rate_parts: [Vec<f64>; 2],
     /// Parts of the leaves in `here`.
@@ -144,7 +156,12 @@ impl PolicyTree {
     ) -> Result<PolicyTree, TreeError> {
         let TreeLayout { services, policies, leaf_by_application } = spec.layout(names)?;
         let leaves = policies.iter().map(|spec| Leaf::new(spec, fabric));
-        let leaves = leaves.collect::<Result<Vec<Leaf>, ParamsError>>()?;
+        let mut leaves = leaves.collect::<Result<Vec<Leaf>, ParamsError>>()?;
+        let with_shared_queues =
+            || services.iter().filter(|service| service.application_weights.has_shared_queues());
+        for leaf in with_shared_queues().flat_map(|service| service.leaves.clone()) {
+            leaves[leaf as usize].count_live_flows();
+        }
         let service_of_leaf =
             (0..).zip(&services).flat_map(|(at, group)| group.leaves.clone().map(move |_| at));
         let fair = |leaf: &u32| leaves[*leaf as usize].is_fair();
@@ -154,6 +171,8 @@ impl PolicyTree {
         let fair_ones = leaves.iter().filter(|leaf| leaf.is_fair()).count();
         Ok(PolicyTree {
             is_mixed: fair_ones > 0 && fair_ones < leaves.len(),
+            has_shared_queues: with_shared_queues().count() > 0,
+            claim_bound: None,
             service_of_leaf: service_of_leaf.collect(),
             services,
             leaves,
@@ -315,6 +334,7 @@ impl PolicyTree {
             return;
         }
         self.leaves.iter_mut().for_each(|leaf| leaf.claims.fill(f64::INFINITY));
+        self.claim_bound = None;
         self.divide_sides();
         for leaf in self.leaves.iter_mut().filter(|leaf| leaf.is_fair()) {
             leaf.weighted_parts.clone_from(&leaf.slices);
@@ -368,6 +388,7 @@ impl PolicyTree {
 
     /// Sets the claims of `fair` leaves from a bound, and the claims of other leaves to `others`.
     fn set_claims(&mut self, from: Bound, others: f64) {
+        self.claim_bound = Some(from);
         for leaf in &mut self.leaves {
             match &leaf.algorithm {
                 LeafAlgorithm::MaxMin(fair) => {
@@ -397,14 +418,8 @@ impl PolicyTree {
                 let claim = std::mem::replace(&mut self.leaves[at].claims[side], f64::INFINITY);
                 self.divide_side(side);
                 self.leaves[at].claims[side] = claim;
-                let place = self.scratch.leaves_at_side.iter().position(|&leaf| leaf as usize == at);
-                let part = place.map_or(0.0, |place| self.scratch.leaf_parts[place]);
+                let level = self.max_flow_rate(at, side, from);
                 let LeafAlgorithm::MaxMin(fair) = &mut self.leaves[at].algorithm else { continue };
-                let level = match self.scratch.divided_sides.contains(side) {
-                    true => fair.max_flow_rate(side, part, from),
-                    // Ports limit the sum of its flows.
-                    false => part,
-                };
                 match to {
                     Bound::Upper => fair.upper_bounds[side] = level,
                     Bound::Lower => fair.lower_bounds[side] = level,
@@ -413,6 +428,30 @@ impl PolicyTree {
             }
         }
         apart
+    }
+
+    /// The maximum rate of a flow of a `fair` leaf at a side, after [`PolicyTree::divide_side`] with the claim of the whole
+    /// side for this leaf.
+    fn max_flow_rate(&self, leaf: usize, side: usize, bound: Bound) -> f64 {
+        let Scratch { leaves_at_side, leaf_parts, divided_sides, queues, .. } = &self.scratch;
+        let Some(place) = leaves_at_side.iter().position(|&other| other as usize == leaf) else { return 0.0 };
+        if !divided_sides.contains(side) {
+            // Ports limit the sum of its flows.
+            return leaf_parts[place];
+        }
+        if self.has_shared_queues {
+            let positions: Vec<usize> = queues.positions_in_queue(place).collect();
+            if positions.len() > 1 {
+                let members: Vec<u32> = positions.iter().map(|&at| leaves_at_side[at]).collect();
+                let part = positions.iter().map(|&at| leaf_parts[at]).sum();
+                let flows = SideFlows { leaves: &self.leaves, side, bound: Some(bound) };
+                return flows.level(&members, part);
+            }
+        }
+        match &self.leaves[leaf].algorithm {
+            LeafAlgorithm::MaxMin(fair) => fair.max_flow_rate(side, leaf_parts[place], bound),
+            _ => leaf_parts[place],
+        }
     }
 
     /// Computes the slices of all leaves. Sides without leaves, and sides that are not divided, are free.
@@ -442,7 +481,9 @@ impl PolicyTree {
             divided_sides,
             leaves_at_side: here,
             positions,
-            weights,
+            service_weights,
+            leaf_weights,
+            queues,
             claims,
             rate_parts: parts,
             leaf_parts: all,
@@ -458,26 +499,38 @@ impl PolicyTree {
             all.resize(here.len(), capacities[side]);
             return;
         }
-        weights[0].clear();
+        service_weights.clear();
+        queues.clear();
         claims[0].clear();
         let same = |a: &u32, b: &u32| self.service_of_leaf[*a as usize] == self.service_of_leaf[*b as usize];
         for members in here.chunk_by(same) {
-            weights[0].push(self.services[self.service_of_leaf[members[0] as usize] as usize].weight);
+            service_weights.push(self.services[self.service_of_leaf[members[0] as usize] as usize].weight);
             claims[0].push(members.iter().map(|&leaf| leaves[leaf as usize].claims[side]).sum());
         }
         if here.is_empty() {
             return;
         }
         let [services, members_of] = parts;
-        divide_by_weight(capacities[side], &weights[0], &claims[0], services);
+        divide_by_weight(capacities[side], service_weights, &claims[0], services);
         for (members, &part) in here.chunk_by(same).zip(&*services) {
             let group = &mut self.services[self.service_of_leaf[members[0] as usize] as usize];
             positions.clear();
             positions.extend(members.iter().map(|leaf| leaf - group.leaves.start));
-            group.application_weights.weights(positions, side, self.decided_by, &mut weights[1]);
+            group.application_weights.weights(positions, side, self.decided_by, leaf_weights);
             claims[1].clear();
             claims[1].extend(members.iter().map(|&leaf| leaves[leaf as usize].claims[side]));
-            divide_by_weight(part, &weights[1], &claims[1], members_of);
+            let LeafWeights { weights, queues: queue_by_leaf } = &*leaf_weights;
+            if queue_by_leaf.is_empty() {
+                if self.has_shared_queues {
+                    queues.add_separate_queues(members.len());
+                }
+                divide_by_weight(part, weights, &claims[1], members_of);
+            } else {
+                queues.collect_queues(queue_by_leaf, weights, &claims[1]);
+                divide_by_weight(part, &queues.weights, &queues.claims, &mut queues.parts);
+                let flows = SideFlows { leaves, side, bound: self.claim_bound };
+                queues.divide_queues(flows, members, queue_by_leaf, members_of);
+            }
             all.extend_from_slice(members_of);
         }
     }

@@ -12,7 +12,7 @@ mod share_monitor;
 
 use weir_core::model::Workload;
 use weir_core::policy::{self, AnyPolicy};
-use weir_core::saba::{Fraction, Sensitivity};
+use weir_core::saba::{Fraction, SabaLimits, Sensitivity};
 use weir_core::solve::Polynomial;
 use weir_core::tree::{Application, ApplicationSharing, Service, TreeSpec};
 use weir_core::units::{Rate, Time};
@@ -86,6 +86,7 @@ impl Variant {
             Levels::Services => ApplicationSharing::SingleLeaf(self.leaf_policy.to_owned()),
             Levels::ServicesAndApplications => ApplicationSharing::Saba(
                 APPLICATIONS.map(|(name, slowdown)| (name.to_owned(), sensitivity(slowdown))).into(),
+                SabaLimits::default(),
             ),
         };
         let policy = self.leaf_policy.to_owned();

@@ -5,10 +5,11 @@
 //! expected value.
 
 use std::io::Read;
+use std::num::NonZeroU16;
 use std::path::Path;
 
 use weir_core::model::ServiceNames;
-use weir_core::saba::Sensitivity;
+use weir_core::saba::{Fraction, SabaLimits, Sensitivity};
 use weir_core::tree::{Application, ApplicationSharing, Service, TreeError, TreeSpec, check_leaf_policy};
 
 use crate::bounds::{MAX_WEIGHT, MIN_WEIGHT};
@@ -159,7 +160,9 @@ fn read_service(
     let between = match mode {
         "whole" => ApplicationSharing::SingleLeaf(policy.clone()),
         "weights" => ApplicationSharing::Weighted,
-        "saba" => ApplicationSharing::Saba(read_sensitivity_table(fields, load_table)?),
+        "saba" => {
+            ApplicationSharing::Saba(read_sensitivity_table(fields, load_table)?, read_saba_limits(fields)?)
+        }
         other => return Err(fields.key_error("applications", other, APPLICATIONS)),
     };
     let default_application =
@@ -169,10 +172,13 @@ fn read_service(
                         `applications = \"weights\"` or `\"saba\"`";
         return Err(fields.key_error("application", "a table", expected));
     }
-    if mode != "saba" && fields.has_key("sensitivity") {
-        let expected =
-            format!("none with `applications = \"{mode}\"`: leave it out, or set `applications = \"saba\"`");
-        return Err(fields.key_error("sensitivity", "a file", &expected));
+    for (key, found) in SABA_KEYS {
+        if mode != "saba" && fields.has_key(key) {
+            let expected = format!(
+                "none with `applications = \"{mode}\"`: leave it out, or set `applications = \"saba\"`"
+            );
+            return Err(fields.key_error(key, found, &expected));
+        }
     }
     let mut applications = Vec::new();
     if let Some(value) = fields.optional("application") {
@@ -204,7 +210,7 @@ fn read_application(
         application.policy = policy;
     }
     match between {
-        ApplicationSharing::Saba(table) => {
+        ApplicationSharing::Saba(table, _) => {
             let model = fields.optional("model");
             let model_name = match &model {
                 Some(value) => fields.read_string(value, MODEL)?,
@@ -248,6 +254,57 @@ fn read_policy(fields: &mut TableFields<'_>) -> Result<Option<String>, TraceErro
         Ok(()) => Ok(Some(spec.to_owned())),
         Err(error) => Err(fields.value_error(&value, &expectation(error))),
     }
+}
+
+/// The keys of services whose applications share by Saba, and their kinds of values.
+const SABA_KEYS: [(&str, &str); 5] = [
+    ("sensitivity", "a file"),
+    ("share", "a number"),
+    ("levels", "a number"),
+    ("queues", "a number"),
+    ("min-weight", "a number"),
+];
+
+/// C_saba and the limits of levels and queues of a service.
+fn read_saba_limits(fields: &mut TableFields<'_>) -> Result<SabaLimits, TraceError> {
+    let mut limits = SabaLimits::default();
+    if let Some(value) = fields.optional("share") {
+        let share = Fraction::new(fields.read_number(&value)?);
+        limits.c_saba = share.map_err(|_| fields.value_error(&value, "a number above 0 and up to 1"))?;
+    }
+    if let Some(value) = fields.optional("levels") {
+        limits.max_levels = Some(read_count(fields, &value, 1, "a whole number from 1 to 65535")?);
+    }
+    if let Some(value) = fields.optional("queues") {
+        limits.queues = Some(match limits.min_queues() {
+            1 => read_count(fields, &value, 1, "a whole number from 1 to 65535")?,
+            min => {
+                let expected = "a whole number from 2 to 65535, since `share` reserves one queue";
+                read_count(fields, &value, min, expected)?
+            }
+        });
+    }
+    if let Some(value) = fields.optional("min-weight") {
+        let Some(max) = limits.max_min_weight() else {
+            return Err(fields.value_error(&value, "no `min-weight` without `queues`"));
+        };
+        limits.min_weight = fields.read_number(&value)?;
+        if !limits.is_feasible() {
+            return Err(fields
+                .value_error(&value, &format!("a number from 0 to {max}, the maximum for the `queues`")));
+        }
+    }
+    Ok(limits)
+}
+
+fn read_count(
+    fields: &TableFields<'_>,
+    value: &Value<'_>,
+    min: u16,
+    expected: &str,
+) -> Result<NonZeroU16, TraceError> {
+    let count = u16::try_from(fields.read_u32(value, expected)?).ok().filter(|count| *count >= min);
+    count.and_then(NonZeroU16::new).ok_or_else(|| fields.value_error(value, expected))
 }
 
 /// The sensitivity table that a service names.

@@ -48,6 +48,15 @@ fn saba_gives_bandwidth_by_the_profiles_of_jobs() {
     dir.stdout_of("compare jobs.toml --policies fair,saba --quiet --interval 0 --per-job jobs.csv");
     let times = numbers(&dir.read("jobs.csv"), 4);
     assert!(times[2] < 0.9 * times[0], "{times:?}");
+    // The models of jobs are also used with limits of queues. With one queue, all flows share as with TCP.
+    let policies = "fair,saba,saba:queues=1,saba:queues=2,saba:slowdown=2";
+    dir.stdout_of(&format!(
+        "compare jobs.toml --policies {policies} --quiet --interval 0 --per-job jobs.csv"
+    ));
+    let times = numbers(&dir.read("jobs.csv"), 4);
+    let lr: Vec<f64> = times.iter().copied().step_by(2).collect();
+    let is_near = |a: f64, b: f64| (a - b).abs() < 1e-6 * b;
+    assert!(is_near(lr[2], lr[0]) && is_near(lr[3], lr[1]) && !is_near(lr[4], lr[1]), "{times:?}");
 }
 
 #[test]

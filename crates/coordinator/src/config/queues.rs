@@ -125,8 +125,7 @@ pub(super) fn read_port_limits(
     if limits.is_feasible(c_saba) {
         return Ok(limits);
     }
-    // Rounded down to six digits, so that the value in the message is valid.
-    let max = ((PortLimits::max_min_weight(queue_count, c_saba) + 1e-12) * 1e6).floor() / 1e6;
+    let max = PortLimits::rounded_max_min_weight(queue_count, c_saba);
     let share = match c_saba < Fraction::ALL {
         true => format!(" with a `share` of {}", c_saba.get()),
         false => String::new(),

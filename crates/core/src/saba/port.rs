@@ -31,6 +31,11 @@ impl PortLimits {
         }
     }
 
+    /// [`PortLimits::max_min_weight`] for messages: rounded down to six digits, so that the shown value is valid.
+    pub fn rounded_max_min_weight(queues: u16, c_saba: Fraction) -> f64 {
+        ((PortLimits::max_min_weight(queues, c_saba) + 1e-12) * 1e6).floor() / 1e6
+    }
+
     /// Whether the minimum weight is from 0 to [`PortLimits::max_min_weight`], up to rounding.
     pub fn is_feasible(&self, c_saba: Fraction) -> bool {
         const ROUNDING: f64 = 1e-9;

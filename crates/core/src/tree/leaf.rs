@@ -1,6 +1,6 @@
 //! A leaf of a policy tree: a policy, its coflows, and its fabric.
 
-use super::maxmin::MaxMinLeaf;
+use super::maxmin::{Bound, MaxMinLeaf};
 use crate::allocation::Allocation;
 use crate::model::network::LeafScope;
 use crate::model::{
@@ -38,6 +38,8 @@ pub(super) struct Leaf {
     pub(super) used_capacity: Vec<f64>,
     /// By side, for `fair` leaves: the claim.
     pub(super) claims: Vec<f64>,
+    /// By side, for leaves with a policy in shared queues: the number of live flows. Otherwise empty.
+    pub(super) live_flow_counts: Vec<f64>,
 }
 
 /// Builds the algorithm of a leaf from the specification of its policy.
@@ -103,6 +105,7 @@ impl Leaf {
             weighted_parts: vec![0.0; sides],
             used_capacity: vec![0.0; sides],
             claims: vec![f64::INFINITY; sides],
+            live_flow_counts: Vec::new(),
         })
     }
 
@@ -184,13 +187,35 @@ impl Leaf {
         let ports = network.fabric().ports();
         self.had_turn = false;
         self.active_sides.clear();
+        self.live_flow_counts.fill(0.0);
         for &slot in &self.scope.active_coflows {
             let coflow = network.coflow(slot);
             let live = coflow.link_loads(ports).filter(|(_, load)| load.live_flow_count > 0);
-            live.for_each(|(link, _)| self.active_sides.insert(link));
+            for (link, load) in live {
+                self.active_sides.insert(link);
+                if let Some(count) = self.live_flow_counts.get_mut(link) {
+                    *count += f64::from(load.live_flow_count);
+                }
+            }
         }
         if let LeafAlgorithm::MaxMin(fair) = &mut self.algorithm {
             fair.collect_flows(&self.scope.active_coflows, network);
+        }
+    }
+
+    /// Counts live flows from now on, for [`Leaf::add_flow_limits`].
+    pub(super) fn count_live_flows(&mut self) {
+        if !self.is_fair() {
+            self.live_flow_counts = vec![0.0; self.slices.len()];
+        }
+    }
+
+    /// Appends the number of flows and the limit of a flow at a side to `out`, for each class of flows. The limits of
+    /// `fair` leaves are those of `bound`. A leaf with a policy claims all or nothing for all of its flows.
+    pub(super) fn add_flow_limits(&self, side: usize, bound: Option<Bound>, out: &mut Vec<(f64, f64)>) {
+        match &self.algorithm {
+            LeafAlgorithm::MaxMin(fair) => fair.add_limits(side, bound, out),
+            _ => out.push((self.live_flow_counts[side], self.claims[side])),
         }
     }
 

@@ -141,29 +141,16 @@ impl MaxMinLeaf {
 
     /// The maximum rate of a flow at a side of which the leaf has `part`.
     ///
-    /// It is the level to which flows fill the side that cannot get more at their other sides. Flows with the highest
-    /// limit count as unlimited. O(classes of the side) for each step; few steps are needed.
+    /// It is the level of [`fill_level`] for its flows.
     pub(super) fn max_flow_rate(&self, side: usize, part: f64, bound: Bound) -> f64 {
-        let limits = self.limits_at_side(side, bound);
-        let max_limit = limits.clone().map(|(_, limit)| limit).fold(0.0, f64::max);
-        let mut level = 0.0;
-        let mut last = usize::MAX;
-        loop {
-            let (mut limited, mut taken, mut open) = (0, 0.0, 0.0);
-            for (count, limit) in limits.clone() {
-                if limit <= level && limit < max_limit {
-                    limited += 1;
-                    taken += count * limit;
-                } else {
-                    open += count;
-                }
-            }
-            if limited == last {
-                return level;
-            }
-            last = limited;
-            level = f64::max(level, (part - taken) / open);
-        }
+        fill_level_of(part, self.limits_at_side(side, bound))
+    }
+
+    /// Appends the number of flows and the limit of a flow at a side to `out`, for each class of flows. Without a bound, no
+    /// flow has a limit.
+    pub(super) fn add_limits(&self, side: usize, bound: Option<Bound>, out: &mut Vec<(f64, f64)>) {
+        let limits = self.limits_at_side(side, bound.unwrap_or(Bound::Upper));
+        out.extend(limits.map(|(count, limit)| (count, if bound.is_some() { limit } else { f64::INFINITY })));
     }
 
     /// Computes the rates of the flows for these capacities, and the used capacity of each side. O(flows + links of all
@@ -196,5 +183,61 @@ impl MaxMinLeaf {
         for &slot in active {
             out.set_rule(slot, Rule::Transport);
         }
+    }
+}
+
+/// The level to which flows fill `part` of a side. `limits` has the number of flows of each class, and the rate that limits a
+/// flow at its other sides. Flows with the highest limit count as unlimited. O(classes) for each step; few steps are needed.
+pub(super) fn fill_level(part: f64, limits: &[(f64, f64)]) -> f64 {
+    fill_level_of(part, limits.iter().copied())
+}
+
+fn fill_level_of(part: f64, limits: impl Iterator<Item = (f64, f64)> + Clone) -> f64 {
+    let max_limit = limits.clone().map(|(_, limit)| limit).fold(0.0, f64::max);
+    let mut level = 0.0;
+    let mut last = usize::MAX;
+    loop {
+        let (mut limited, mut taken, mut open) = (0, 0.0, 0.0);
+        for (count, limit) in limits.clone() {
+            if limit <= level && limit < max_limit {
+                limited += 1;
+                taken += count * limit;
+            } else {
+                open += count;
+            }
+        }
+        if limited == last {
+            return level;
+        }
+        last = limited;
+        level = f64::max(level, (part - taken) / open);
+    }
+}
+
+/// The sum of the rates of flows with these limits at a level, where `max_limit` is the highest limit of all flows of the
+/// level.
+pub(super) fn part_at_level(level: f64, max_limit: f64, limits: &[(f64, f64)]) -> f64 {
+    let rate = |limit: f64| if limit < max_limit { limit.min(level) } else { level };
+    limits.iter().map(|&(count, limit)| count * rate(limit)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{fill_level, part_at_level};
+
+    #[test]
+    fn flows_of_several_leaves_fill_a_queue() {
+        let all = f64::INFINITY;
+        // Two flows of the first leaf, one of which is limited to 1; one flow of the second.
+        let (first, second) = ([(1.0, 1.0), (1.0, all)], [(1.0, all)]);
+        let level = fill_level(7.0, &[&first[..], &second].concat());
+        assert_eq!(level, 3.0);
+        assert_eq!([&first[..], &second].map(|leaf| part_at_level(level, all, leaf)), [4.0, 3.0]);
+        // Below all limits, flows share evenly.
+        assert_eq!(fill_level(1.5, &[(1.0, 1.0), (2.0, all)]), 0.5);
+        // Capacity beyond all limits belongs to the flows with the highest limit.
+        let level = fill_level(10.0, &[(1.0, 1.0), (2.0, 3.0)]);
+        assert_eq!(level, 4.5);
+        assert_eq!(part_at_level(level, 3.0, &[(2.0, 3.0)]), 9.0);
     }
 }

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use super::weights::ApplicationWeights;
 use crate::model::{CoflowKey, ServiceNames};
-use crate::policy::Timing;
 use crate::policy::params::ParamsError;
-use crate::saba::Sensitivity;
+use crate::policy::{Timing, saba_sensitivity};
+use crate::saba::{SabaLimits, Sensitivity};
 
 /// How the applications of a service share the service's part.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,8 +15,8 @@ pub enum ApplicationSharing {
     SingleLeaf(String),
     /// By one weight for each application.
     Weighted,
-    /// By Saba, with the sensitivities in this table: names of applications and their models.
-    Saba(Vec<(String, Sensitivity)>),
+    /// By Saba, with the sensitivities in this table (names of applications and their models), and these limits.
+    Saba(Vec<(String, Sensitivity)>, SabaLimits),
 }
 
 /// An application of a service.
@@ -55,10 +55,15 @@ pub enum TreeSpec {
     /// Services by the weights of a list, in the order of the workload's names, with max-min fairness between flows
     /// inside. Services past the end of the list have the weights of the workload's names.
     Netshare(Vec<f64>),
-    /// All applications by sensitivity, independent of their services, in the order of the workload's names, with
-    /// max-min fairness between flows inside. Applications past the end of the list get the last model. The list
-    /// contains at least one model.
-    Saba(Vec<Sensitivity>),
+    /// All applications by sensitivity, independent of their services, with max-min fairness between the flows of a
+    /// queue.
+    Saba {
+        /// By application, in the order of the workload's names. Applications past the end of the list have the last
+        /// model; with an empty list, all have [`crate::policy::saba_sensitivity`].
+        models: Vec<Sensitivity>,
+        /// C_saba, priority levels and queues.
+        limits: SabaLimits,
+    },
 }
 
 impl TreeSpec {
@@ -72,7 +77,7 @@ impl TreeSpec {
         };
         match self {
             TreeSpec::Netshare(_) => switches,
-            TreeSpec::Saba(_) => computed,
+            TreeSpec::Saba { .. } => computed,
             TreeSpec::Services(..) => {
                 Timing { at_interval: "by leaf, and weights of applications", ..computed }
             }
@@ -83,13 +88,13 @@ impl TreeSpec {
     pub fn leaf_policies(&self) -> impl Iterator<Item = &str> {
         let services: Vec<&Service> = match self {
             TreeSpec::Services(listed, default) => listed.iter().chain(default.as_deref()).collect(),
-            TreeSpec::Netshare(_) | TreeSpec::Saba(_) => Vec::new(),
+            TreeSpec::Netshare(_) | TreeSpec::Saba { .. } => Vec::new(),
         };
         services.into_iter().flat_map(|service| {
             let applications = service.applications.iter().chain([&service.default_application]);
             let whole = match &service.application_sharing {
                 ApplicationSharing::SingleLeaf(policy) => Some(policy.as_str()),
-                ApplicationSharing::Weighted | ApplicationSharing::Saba(_) => None,
+                ApplicationSharing::Weighted | ApplicationSharing::Saba(..) => None,
             };
             whole.into_iter().chain(applications.map(|application| application.policy.as_str()))
         })
@@ -100,7 +105,7 @@ impl TreeSpec {
     /// Whether the tree divides ports by this key. [`TreeSpec::Saba`] distinguishes applications of equal names by service.
     pub(crate) fn divides_by(&self, key: CoflowKey) -> bool {
         match (self, key) {
-            (_, CoflowKey::Service) | (TreeSpec::Saba(_), CoflowKey::Application) => true,
+            (_, CoflowKey::Service) | (TreeSpec::Saba { .. }, CoflowKey::Application) => true,
             (TreeSpec::Services(listed, default), CoflowKey::Application) => {
                 let mut services = listed.iter().chain(default.as_deref());
                 services.any(|s| !matches!(s.application_sharing, ApplicationSharing::SingleLeaf(_)))
@@ -226,13 +231,13 @@ impl TreeSpec {
                     layout.leaf_by_application.push(vec![leaf; names.applications(number).len()]);
                 }
             }
-            TreeSpec::Saba(models) => {
-                let last = models.len() - 1;
-                let models: Vec<Sensitivity> =
-                    (0..names.application_count()).map(|at| models[at.min(last)]).collect();
+            TreeSpec::Saba { models, limits } => {
+                let last = models.last().copied().unwrap_or_else(saba_sensitivity);
+                let model = |at: usize| models.get(at).copied().unwrap_or(last);
+                let models: Vec<Sensitivity> = (0..names.application_count()).map(model).collect();
                 layout.add_service(
                     1.0,
-                    ApplicationWeights::from_sensitivities(&models),
+                    ApplicationWeights::from_sensitivities(&models, limits),
                     models.iter().map(|_| FAIR_POLICY.to_owned()),
                 );
                 let mut next = 0..;
@@ -274,7 +279,7 @@ impl Service {
                 let weights = found.iter().zip(applications).map(|(a, name)| check_weight(name, a.weight));
                 ApplicationWeights::Fixed(weights.collect::<Result<_, _>>()?)
             }
-            ApplicationSharing::Saba(table) => {
+            ApplicationSharing::Saba(table, limits) => {
                 let model = |(application, workload_name): (&&Application, &String)| {
                     let wanted = application.model.as_ref().unwrap_or(workload_name);
                     let row = table.iter().find(|(name, _)| name == wanted);
@@ -285,7 +290,7 @@ impl Service {
                 };
                 let models: Vec<Sensitivity> =
                     found.iter().zip(applications).map(model).collect::<Result<_, _>>()?;
-                ApplicationWeights::from_sensitivities(&models)
+                ApplicationWeights::from_sensitivities(&models, limits)
             }
         };
         let leaves = layout.add_service(weight, inside, policies).collect();

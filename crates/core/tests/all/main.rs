@@ -23,6 +23,7 @@ mod polynomial;
 mod registered_policies;
 mod relays;
 mod saba_controller;
+mod saba_policy;
 mod saba_profile;
 mod separable;
 mod siphon;

@@ -1,5 +1,7 @@
 //! Policy trees: the guarantees of each leaf, against brute force.
 
+use std::num::NonZeroU16;
+
 use crate::capacity::check_rates;
 use crate::common::config_with_cases;
 use proptest::collection::vec;
@@ -9,7 +11,7 @@ use weir_core::model::{CoflowSpec, Fabric, FlowSpec, PortSide, ServiceNames};
 use weir_core::policy::{self, AnyPolicy, POLICIES};
 use weir_core::saba::app_weights::{self, DEFAULT_MIN_SHARE};
 use weir_core::saba::controller::AppId;
-use weir_core::saba::{Fraction, Sensitivity};
+use weir_core::saba::{Fraction, SabaLimits, Sensitivity};
 use weir_core::solve::{HierarchicalMaxMin, Polynomial, SeparableSolver, ServiceShares};
 use weir_core::tree::{Application, ApplicationSharing, Service, TreeSpec, check_leaf_policy};
 use weir_core::units::{Bytes, Rate, Time};
@@ -53,13 +55,13 @@ const WHOLE_COFLOW_POLICIES: [&str; 6] = ["saath", "saath:available=full", "vary
 const WORK_CONSERVING_POLICIES: [&str; 6] = ["fair", "varys", "sincronia", "scf", "pfp", "fifo"];
 
 /// Tolerance for rounding; ports carry about 1.
-const TOLERANCE: f64 = 1e-7;
+pub(crate) const TOLERANCE: f64 = 1e-7;
 
 fn prefixed_name(name: &str) -> String {
     format!("n{name}")
 }
 
-fn names_of(services: usize, applications: usize) -> ServiceNames {
+pub(crate) fn names_of(services: usize, applications: usize) -> ServiceNames {
     let mut names = ServiceNames::empty();
     for service in 0..services {
         for application in 0..applications {
@@ -87,14 +89,14 @@ fn service_with(number: usize, weight: f64, applications: Vec<Application>) -> S
     }
 }
 
-fn coflow_spec(id: u64, owner: Owner, flows: &[FlowTuple]) -> CoflowSpec {
+pub(crate) fn coflow_spec(id: u64, owner: Owner, flows: &[FlowTuple]) -> CoflowSpec {
     let flow = |&(src, dst, size): &(u32, u32, f64)| FlowSpec::new(src, dst, Bytes::new(size).unwrap());
     let (service, application) = owner;
     let plain = CoflowSpec::new(id, Time::ZERO, flows.iter().map(flow).collect());
     CoflowSpec { service, application, ..plain }
 }
 
-fn fabric(ports: u32) -> Fabric {
+pub(crate) fn fabric(ports: u32) -> Fabric {
     Fabric::big_switch(ports, Rate::new(1.0).unwrap())
 }
 
@@ -103,10 +105,10 @@ fn tree_engine(ports: u32, plan: TreeSpec, names: &ServiceNames) -> Engine {
 }
 
 /// A service and an application of it.
-type Owner = (u32, u32);
+pub(crate) type Owner = (u32, u32);
 
 /// A flow: source, destination, bytes.
-type FlowTuple = (u32, u32, f64);
+pub(crate) type FlowTuple = (u32, u32, f64);
 
 /// Coefficients [a, c] of a slowdown curve 1 + a (1 - b)^2 + c (1 - b)^3 at the bandwidth fraction b. The
 /// curve decreases if c > -2 a / 3, and is convex if c >= -a / 3.
@@ -123,11 +125,13 @@ struct TreeCase {
     services: Vec<(f64, Vec<(f64, &'static str)>)>,
     /// By service: the models of its applications if it uses Saba's weights.
     curves: Vec<Option<Vec<SlowdownCurve>>>,
+    /// Limits of the queues of services that use Saba's weights.
+    limits: SabaLimits,
     coflows: Vec<(Owner, Vec<FlowTuple>)>,
     port_factors: Vec<(u32, f64)>,
 }
 
-const PORTS: u32 = 4;
+pub(crate) const PORTS: u32 = 4;
 
 /// Cases whose applications all have fixed weights.
 fn cases_with_fixed_weights(policies: &'static [&'static str]) -> impl Strategy<Value = TreeCase> {
@@ -160,6 +164,7 @@ fn cases_of(
                 ports: PORTS,
                 services,
                 curves,
+                limits: SabaLimits::default(),
                 coflows,
                 port_factors: slow,
             },
@@ -182,6 +187,7 @@ impl TreeCase {
                     (0..applications.len())
                         .map(|a| (prefixed_name(&a.to_string()), sensitivity(curves[a])))
                         .collect(),
+                    self.limits,
                 ),
             };
             Service { application_sharing: between, ..service_with(at, *weight, list) }
@@ -371,7 +377,7 @@ fn completion_time_of(engine: &Engine, case: &TreeCase, index: usize) -> f64 {
 }
 
 /// Runs `check` after each schedule until all flows have completed.
-fn run_to_completion(
+pub(crate) fn run_to_completion(
     mut engine: Engine,
     mut check: impl FnMut(&Engine) -> Result<(), TestCaseError>,
 ) -> Result<(), TestCaseError> {
@@ -413,6 +419,19 @@ proptest! {
     #[test]
     fn every_leaf_gets_its_weighted_share(case in cases_with_fixed_weights(&WORK_CONSERVING_POLICIES)) {
         run_to_completion(case.engine(), |engine| check_weighted_shares(engine, &case, |_| true))?;
+    }
+
+    /// Policies of any kinds share queues.
+    #[test]
+    fn tree_with_shared_queues_respects_port_capacity_and_completes_every_coflow(
+        case in cases_with_saba(&LEAF_POLICIES), levels in 0..4u16, queues in 0..4u16, share in prop_oneof![Just(1.0), 0.2..1.0f64],
+    ) {
+        let (max_levels, c_saba) = (NonZeroU16::new(levels), Fraction::new(share).unwrap());
+        let queues = NonZeroU16::new(queues).filter(|queues| share == 1.0 || queues.get() > 1);
+        let case = TreeCase { limits: SabaLimits { c_saba, max_levels, queues, min_weight: 0.0 }, ..case };
+        run_to_completion(case.engine(), |engine| {
+            check_rates(engine.network()).map_err(TestCaseError::fail)
+        })?;
     }
 
     /// The same if Saba divides a side between the applications there.
@@ -651,6 +670,7 @@ fn unused_bandwidth_of_a_sibling_does_not_reduce_a_fair_leafs_share() {
             (8.496506835301732, vec![fair(), fair()]),
         ],
         curves: vec![None, None, Some(vec![[7.109308217356199, 0.0], [0.2, 0.0]])],
+        limits: SabaLimits::default(),
         coflows: vec![
             ((1, 0), vec![(0, 1, 1.0)]),
             ((2, 1), vec![(0, 2, 1.0)]),
@@ -674,6 +694,7 @@ fn larger_slice_may_reduce_the_total_rate_of_a_saath_leaf() {
         ports: 8,
         services: vec![(1.0, vec![(1.0, "fifo")]), (1.0, vec![(1.0, "saath:lcof=off")])],
         curves: vec![None, None],
+        limits: SabaLimits::default(),
         coflows: vec![
             ((0, 0), vec![(0, 7, 9.0)]),
             ((1, 0), vec![(0, 4, 9.0), (1, 5, 9.0)]),
@@ -703,8 +724,10 @@ fn saba_tree_gives_the_sensitive_application_more() {
     // = 0.8.
     let table =
         vec![("n0".to_owned(), model(&[3.0, -4.0, 2.0])), ("n1".to_owned(), model(&[1.5, -1.0, 0.5]))];
-    let saba =
-        Service { application_sharing: ApplicationSharing::Saba(table), ..service_with(0, 1.0, vec![]) };
+    let saba = Service {
+        application_sharing: ApplicationSharing::Saba(table, SabaLimits::default()),
+        ..service_with(0, 1.0, vec![])
+    };
     let mut engine = tree_engine(4, TreeSpec::Services(vec![saba], None), &names_of(1, 2));
     let mut ended = Vec::new();
     engine.release_coflow(&coflow_spec(0, (0, 0), &[(0, 1, 9.0)]), 0, 0.0, &mut ended);
@@ -743,8 +766,10 @@ fn tree_rejects_invalid_plans_and_unknown_names() {
     };
     let plan = TreeSpec::Services(vec![service_with(0, 1.0, vec![])], None);
     assert!(refused(plan, &names_of(2, 1)).contains("service `n1` is missing"));
-    let saba =
-        Service { application_sharing: ApplicationSharing::Saba(vec![]), ..service_with(0, 1.0, vec![]) };
+    let saba = Service {
+        application_sharing: ApplicationSharing::Saba(vec![], SabaLimits::default()),
+        ..service_with(0, 1.0, vec![])
+    };
     assert!(
         refused(TreeSpec::Services(vec![saba], None), &names_of(1, 1))
             .contains("application `n0` is missing")

@@ -1,8 +1,8 @@
 //! Cables that fail, are repaired or change their rate: examples by hand, and properties of every policy.
 
 use crate::common::{
-    CapacityChecker, POLICIES, WorkloadFeatures, any_workload, assert_near, cases, check_all_sent_bytes,
-    coflow, leaf_spine, options_over, replay_with_options, time, workload,
+    CapacityChecker, POLICIES, SHARED_QUEUES, WorkloadFeatures, any_workload, assert_near, cases,
+    check_all_sent_bytes, coflow, leaf_spine, options_over, replay_with_options, time, workload,
 };
 use crate::incast::goodput_of;
 use crate::link_use::check_link_use;
@@ -238,7 +238,7 @@ proptest! {
         interval in prop::sample::select(vec![0.0, 0.5]),
     ) {
         let (workload, options) = (&workload, network.options(interval));
-        for policy in POLICIES.iter().chain(&["netshare:weights=4/2/1", "saba:slowdown=2.3/1.1"]) {
+        for policy in POLICIES.iter().chain(&["netshare:weights=4/2/1", "saba:slowdown=2.3/1.1", SHARED_QUEUES]) {
             let mut checker = CapacityChecker::default();
             let outcome = replay(workload, policy::build(policy).unwrap(), &options, &mut checker);
             prop_assert_eq!(&checker.violation, &None, "{}", policy);

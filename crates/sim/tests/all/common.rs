@@ -14,6 +14,9 @@ use weir_core::policy;
 use weir_core::units::{Bytes, Rate, Time};
 use weir_sim::{NetworkModel, NoObserver, Observer, Outcome, ReplayError, ReplayOptions, Snapshot, replay};
 
+/// Saba with queues that applications share; one of the three queues is reserved.
+pub const SHARED_QUEUES: &str = "saba:slowdown=4/2/1.5/1.1:levels=3:queues=3:share=0.8";
+
 pub fn bytes(value: f64) -> Bytes {
     Bytes::new(value).expect("a size")
 }

@@ -5,7 +5,7 @@ use crate::regions::{area_with, on_links, replay_between, try_replay};
 use proptest::prelude::*;
 use weir_core::model::{ServiceNames, WideArea, Workload};
 use weir_core::policy::AnyPolicy;
-use weir_core::saba::Sensitivity;
+use weir_core::saba::{SabaLimits, Sensitivity};
 use weir_core::solve::Polynomial;
 use weir_core::tree::{Application, ApplicationSharing, Service, TreeSpec};
 use weir_sim::{NoObserver, Outcome};
@@ -134,7 +134,7 @@ fn applications_divide_the_bandwidth_of_their_service() {
     assert!(is_near(weighted[2], 8.0 / 3.0, 1e-9) && is_near(weighted[1], 4.0, 1e-9), "{weighted:?}");
     // Two applications with the same model get equal rates.
     let names_of_models = ["default", "x"].map(|name| (name.to_owned(), model));
-    let alike = ends_for(ApplicationSharing::Saba(names_of_models.into()));
+    let alike = ends_for(ApplicationSharing::Saba(names_of_models.into(), SabaLimits::default()));
     assert!(is_near(alike[1], 4.0, 1e-6) && is_near(alike[2], 4.0, 1e-6), "{alike:?}");
 }
 

@@ -6,7 +6,9 @@ use weir_core::policy::{AnyPolicy, POLICIES, build};
 use weir_core::tree::{Application, ApplicationSharing, Service, TreeSpec, check_leaf_policy};
 use weir_sim::{NoObserver, Outcome, ReplayOptions, replay};
 
-use crate::common::{CapacityChecker, WorkloadFeatures, any_workload, cases, options};
+use crate::common::{
+    CapacityChecker, SHARED_QUEUES, WorkloadFeatures, any_workload, cases, coflow, options, workload,
+};
 
 fn service(name: &str, weight: f64, policy: &str) -> Service {
     let other = Application { name: name.to_owned(), weight: 1.0, model: None, policy: policy.to_owned() };
@@ -150,13 +152,47 @@ proptest! {
     }
 
     #[test]
-    fn flat_sharing_completes_every_workload(w in any_workload(WorkloadFeatures::ALL), owners in prop::collection::vec(0..4usize, 8)) {
+    fn flat_sharing_completes_every_workload(
+        w in any_workload(WorkloadFeatures::ALL),
+        owners in prop::collection::vec(0..4usize, 8),
+        interval in prop::sample::select(vec![0.0, 0.7]),
+    ) {
         let w = assign_services(w, &owners);
-        for policy in ["netshare:weights=3/1", "saba:slowdown=4/1.1"] {
+        for policy in ["netshare:weights=3/1", "saba:slowdown=4/1.1", SHARED_QUEUES] {
             let mut capacity = CapacityChecker::default();
-            let outcome = replay(&w, build(policy).unwrap(), &options(1.0, 0.0), &mut capacity);
+            let outcome = replay(&w, build(policy).unwrap(), &options(1.0, interval), &mut capacity);
             prop_assert_eq!(&capacity.violation, &None, "{}", policy);
             prop_assert!(outcome.is_ok(), "{policy}: {:?}", outcome.err());
         }
     }
+}
+
+/// A workload of one service: application, arrival and bytes of coflows of one flow each, from port 0 to other ports.
+fn applications_at_a_port(coflows: &[(u32, f64, f64)]) -> Workload {
+    let mut all = Vec::new();
+    for (id, &(application, arrival, size)) in (0..).zip(coflows) {
+        all.push(CoflowSpec { application, ..coflow(id, arrival, &[(0, 1 + id as u32, size)]) });
+    }
+    let mut workload = workload(4, all);
+    let mut names = ServiceNames::empty();
+    for name in ["a", "b", "c"] {
+        names.intern("one", name).unwrap();
+    }
+    workload.names = names;
+    workload
+}
+
+/// Hosts know the level of their application, and switches know the queue of each level.
+#[test]
+fn new_application_uses_the_queue_of_its_level_until_the_next_schedule() {
+    let run = |coflows: &[(u32, f64, f64)]| {
+        let policy = build("saba:slowdown=3/1.5/1.25:queues=2").unwrap();
+        replay_policy(&applications_at_a_port(coflows), policy, &options(1.0, 100.0)).ccts()
+    };
+    // Eq. 2 gives the first two applications 0.8 and 0.2. The third one shares the queue of the second one.
+    let ccts = run(&[(0, 0.0, 8.0), (1, 0.0, 1.0), (2, 1.0, 0.1)]);
+    assert!((ccts[2] - 1.0).abs() < 1e-6, "{ccts:?}");
+    // If the queue was unused at the last schedule, it has the mean weight of the others: half of the port for the new one.
+    let ccts = run(&[(0, 0.0, 8.0), (2, 1.0, 0.1)]);
+    assert!((ccts[1] - 0.2).abs() < 1e-6, "{ccts:?}");
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::common::{
-    POLICIES, Schedule, WorkloadFeatures, any_workload, assert_near, cases, check_all_sent_bytes, coflow,
-    leaf_spine, options, options_over, replay_with_options, timed_event, workload,
+    POLICIES, SHARED_QUEUES, Schedule, WorkloadFeatures, any_workload, assert_near, cases,
+    check_all_sent_bytes, coflow, leaf_spine, options, options_over, replay_with_options, timed_event,
+    workload,
 };
 use proptest::prelude::*;
 use weir_core::allocation::CommonRate;
@@ -286,7 +287,7 @@ proptest! {
         (all, trunks) in any_workload_with_trunks(WorkloadFeatures { port_changes: true, late_data: true, ..WorkloadFeatures::PLAIN }),
         interval in prop::sample::select(vec![0.0, 0.5]),
     ) {
-        for policy in POLICIES.iter().chain(&["netshare:weights=4/2/1", "saba:slowdown=2.3/1.1"]) {
+        for policy in POLICIES.iter().chain(&["netshare:weights=4/2/1", "saba:slowdown=2.3/1.1", SHARED_QUEUES]) {
             let mut recorder = TrunkChecker::new(&trunks, policy, &all);
             let built = policy::build(policy).unwrap();
             let outcome = replay(&all, built, &options_over(&trunks, interval), &mut recorder);

@@ -1,9 +1,11 @@
 //! Files of policy trees.
 
+use std::num::NonZeroU16;
 use std::path::Path;
 
 use crate::error_cases::check_error_cases;
 use weir_core::model::ServiceNames;
+use weir_core::saba::{Fraction, SabaLimits};
 use weir_core::tree::{ApplicationSharing, TreeSpec};
 use weir_trace::tree::{read, read_from};
 
@@ -21,7 +23,9 @@ fn tree_example_is_read() {
     };
     let shown: Vec<(&str, f64)> = services.iter().map(|s| (s.name.as_str(), s.weight)).collect();
     assert_eq!(shown, [("service-1", 2.0), ("service-2", 1.0)]);
-    assert!(matches!(&services[0].application_sharing, ApplicationSharing::Saba(table) if table.len() == 2));
+    assert!(
+        matches!(&services[0].application_sharing, ApplicationSharing::Saba(table, _) if table.len() == 2)
+    );
     assert_eq!(services[0].applications[0].policy, "sincronia");
     assert_eq!(services[0].applications[1].model.as_deref(), Some("LR"));
     assert_eq!(services[1].application_sharing, ApplicationSharing::Weighted);
@@ -43,6 +47,27 @@ fn omitted_tree_keys_have_defaults() {
     let TreeSpec::Services(services, other) = parse(text).unwrap() else { panic!() };
     assert!(services.is_empty());
     assert_eq!(other.unwrap().default_application.policy, "saath:d=4");
+}
+
+#[test]
+fn services_limit_levels_and_queues() {
+    let limits_of = |keys: &str| {
+        let saba = "applications = \"saba\"\nsensitivity = \"tree-sensitivity.toml\"\n";
+        let text = format!("weir-tree = 1\n[default]\n{saba}{keys}");
+        let TreeSpec::Services(_, Some(service)) = parse(&text).unwrap() else { panic!("{text}") };
+        let ApplicationSharing::Saba(_, limits) = service.application_sharing else { panic!("{text}") };
+        limits
+    };
+    assert_eq!(limits_of(""), SabaLimits::default());
+    assert_eq!(
+        limits_of("share = 0.75\nlevels = 16\nqueues = 4\nmin-weight = 0.25\n"),
+        SabaLimits {
+            c_saba: Fraction::new(0.75).unwrap(),
+            max_levels: NonZeroU16::new(16),
+            queues: NonZeroU16::new(4),
+            min_weight: 0.25,
+        }
+    );
 }
 
 #[test]
