@@ -285,13 +285,13 @@ fn read_saba_limits(fields: &mut TableFields<'_>) -> Result<SabaLimits, TraceErr
         });
     }
     if let Some(value) = fields.optional("min-weight") {
-        let Some(max) = limits.max_min_weight() else {
-            return Err(fields.value_error(&value, "no `min-weight` without `queues`"));
-        };
         limits.min_weight = fields.read_number(&value)?;
         if !limits.is_feasible() {
-            return Err(fields
-                .value_error(&value, &format!("a number from 0 to {max}, the maximum for the `queues`")));
+            let expected = match limits.max_min_weight() {
+                Some(max) => format!("a number from 0 to {max}, the maximum for the `queues`"),
+                None => "0, or also `queues`".to_owned(),
+            };
+            return Err(fields.value_error(&value, &expected));
         }
     }
     Ok(limits)

@@ -67,14 +67,12 @@ fn saba_limits(params: &mut Params) -> Result<SabaLimits, ParamsError> {
     };
     let queues = params.take_value("queues", 0, |&queues: &u16| queues >= min, &expected)?;
     limits.queues = NonZeroU16::new(queues);
-    match limits.max_min_weight() {
-        None => params.reject_without("min-weight", "queues=N")?,
-        Some(max) => {
-            let is_valid = |&weight: &f64| SabaLimits { min_weight: weight, ..limits }.is_feasible();
-            let expected = format!("a number from 0 to {max}, the maximum for {queues} queues");
-            limits.min_weight = params.take_value("min-weight", 0.0, is_valid, &expected)?;
-        }
-    }
+    let expected = match limits.max_min_weight() {
+        Some(max) => format!("a number from 0 to {max}, the maximum for {queues} queues"),
+        None => "0, or also `queues=N`".to_owned(),
+    };
+    let is_valid = |&min_weight: &f64| SabaLimits { min_weight, ..limits }.is_feasible();
+    limits.min_weight = params.take_value("min-weight", 0.0, is_valid, &expected)?;
     Ok(limits)
 }
 

@@ -111,7 +111,7 @@ fn invalid_limits_name_the_parameter_and_the_expected_value() {
         ("share=0", "`share=0` is invalid; expected a number above 0 and up to 1"),
         ("share=1.1", "`share=1.1` is invalid; expected a number above 0 and up to 1"),
         ("share=nan", "`share=nan` is invalid; expected a number above 0 and up to 1"),
-        ("min-weight=0.1", "`min-weight` has an effect only with `queues=N`; expected both"),
+        ("min-weight=0.1", "`min-weight=0.1` is invalid; expected 0, or also `queues=N`"),
         (
             "queues=4:min-weight=0.3",
             "`min-weight=0.3` is invalid; expected a number from 0 to 0.25, the maximum for 4 queues",
