@@ -147,7 +147,7 @@ class ApplicationTest(Bed):
                 reader.connect(("::1" if family == socket.AF_INET6 else "127.0.0.1", server.getsockname()[1]))
                 with application.accept("a", server) as connection:
                     self.assertIsNone(connection.registration_error)
-                    # The address of the reader is in no `[address]`: the connection counts at the links of its own host.
+                    # The address of the reader is in no `[address]`: the connection counts at the links of host a.
                     ports = [(port["host"], port["direction"]) for port in self.coordinator.get("/v1/queues")]
                     self.assertEqual(ports, [("a", "out"), ("a", "in")])
                     connection.socket.sendall(b"abc")

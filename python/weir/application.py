@@ -69,9 +69,9 @@ class Application:
     def connect(self, from_host: str, to_host: str, address: Tuple[str, int]) -> Connection:
         """Creates a TCP connection from ``from_host``, which is this host, to ``address`` on ``to_host``.
 
-        Hosts have the names of the coordinator's configuration. All packets have the application's class, including the first one, and
-        follow its level. Data may flow in both directions; the other end marks what it sends by :meth:`accept`. Raises :class:`OSError`
-        if the other end does not accept within 30 s. If the coordinator does not answer, there is no exception: see
+        Hosts have the names of the coordinator's configuration. All packets that this end sends have the application's class, including the
+        first one, and follow its level. Data may flow in both directions: :meth:`accept` marks what the other end sends. Raises
+        :class:`OSError` if the other end does not accept within 30 s. If the coordinator does not answer, there is no exception: see
         :attr:`Connection.registration_error`.
         """
         return self._add(self._dial(address), from_host, to_host)

@@ -105,8 +105,8 @@ impl Application {
     /// Creates a TCP connection from the host `src`, which is this host, to `address` on the host `dst`. Host names are those of the
     /// coordinator.
     ///
-    /// All packets have the application's class, including the first, and follow its level. Data may flow in both directions; the other
-    /// end marks what it sends by [`Application::accept`].
+    /// All packets that this end sends have the application's class, including the first, and follow its level. Data may flow in both
+    /// directions: [`Application::accept`] marks what the other end sends.
     ///
     /// # Errors
     /// If no address accepts the connection within 30 s. A failed registration is no error: see

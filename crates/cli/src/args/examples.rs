@@ -507,6 +507,30 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "weir ctl connections",
+        &[
+            "weir ctl connections",
+            "weir ctl connections --application sort-17",
+            "weir ctl connections --format csv --out connections.csv",
+        ],
+    ),
+    (
+        "weir ctl connection",
+        &[
+            "weir ctl connections --application sort-17",
+            "weir ctl connection close sort-17-4711",
+            "weir ctl connection close --application sort-17",
+        ],
+    ),
+    (
+        "weir ctl connection close",
+        &[
+            "weir ctl connection close sort-17-4711",
+            "weir ctl connection close --application sort-17",
+            "weir ctl connection close sort-17-4711 --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem",
+        ],
+    ),
+    (
         "weir ctl events",
         &[
             "weir ctl events",

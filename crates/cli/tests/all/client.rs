@@ -23,7 +23,8 @@ pub const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"saat
                       [listen]\nagents = \"127.0.0.1:0\"\napi = \"127.0.0.1:0\"\n\
                       [host]\na = \"16Mbit\"\nb = \"16Mbit\"\n[service.default]\n[service.ads]\n";
 
-const TABLE: &str = "version = 1\n[[application]]\nname = \"LR\"\ncoefficients = [5.231, -7.966, 3.723]\n";
+const TABLE: &str = "version = 1\n[[application]]\nname = \"LR\"\ncoefficients = [5.231, -7.966, 3.723]\n\
+                     [[application]]\nname = \"flat\"\ncoefficients = [1.13, -0.13]\n";
 
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -87,12 +88,7 @@ fn application_connections_carry_their_class() {
     let mut coordinator_process = start_coordinator(&dir);
     let coordinator = Coordinator::local(&coordinator_process.api_address).unwrap();
     assert_eq!(refused_status(Application::register(&coordinator, "lr", None, Some("LR")).unwrap_err()), 422);
-    let mut socket = std::net::TcpStream::connect(&coordinator_process.api_address).unwrap();
-    let head = format!("PUT /v1/sensitivity HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", TABLE.len());
-    socket.write_all(format!("{head}{TABLE}").as_bytes()).unwrap();
-    let mut line = String::new();
-    BufReader::new(socket).read_line(&mut line).unwrap();
-    assert_eq!(line.trim(), "HTTP/1.1 204 No Content");
+    coordinator.put_text("/v1/sensitivity", TABLE).unwrap();
 
     let application = Application::register(&coordinator, "lr", None, Some("LR")).unwrap();
     let level = coordinator.get("/v1/applications/lr").unwrap()["level"].as_u64().unwrap();
@@ -132,6 +128,36 @@ fn application_connections_carry_their_class() {
     );
     assert_eq!(getsockopt(connection.stream(), Ipv4Tos).unwrap(), field);
     assert!(matches!(application.deregister(), Err(CoordinatorError::Unreachable { .. })));
+}
+
+#[test]
+fn accepted_connections_have_the_class_and_follow_the_level() {
+    let dir = TestDir::new();
+    let coordinator_process = start_coordinator(&dir);
+    let coordinator = Coordinator::local(&coordinator_process.api_address).unwrap();
+    coordinator.put_text("/v1/sensitivity", TABLE).unwrap();
+    let names = || coordinator.get("/v1/queues").unwrap().as_array().unwrap().len();
+    let mut moved = false;
+    for (first, second) in [("LR", "flat"), ("flat", "LR")] {
+        let application = Application::register(&coordinator, first, None, Some(first)).unwrap();
+        let before = application.level();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let reader = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let connection = application.accept("a", &listener).unwrap();
+        assert!(connection.registration_error().is_none());
+        let mark = || getsockopt(connection.stream(), Ipv4Tos).unwrap();
+        // The reader's address belongs to no host, so only both links of host a count.
+        assert_eq!((mark(), names()), (i32::from(application.dscp()) << 2, 2));
+        let other = Application::register(&coordinator, second, None, Some(second)).unwrap();
+        let level = coordinator.get(&format!("/v1/applications/{first}")).unwrap()["level"].as_u64().unwrap();
+        wait_for("the level", || mark() == (level as i32 + 1) << 2);
+        moved |= u64::from(before) != level;
+        connection.destroy().unwrap();
+        drop(reader);
+        application.deregister().unwrap();
+        other.deregister().unwrap();
+    }
+    assert!(moved);
 }
 
 /// A connection on loopback whose socket is handed over as flow 0 of a coflow.

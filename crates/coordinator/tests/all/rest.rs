@@ -510,9 +510,9 @@ fn queues_and_minimum_weights_are_those_of_the_switch_of_a_port() {
         assert!(weights.len() == count && is_near, "{host} {direction}: {weights:?}");
     }
     // Unused queues have the smallest weight, and packets without a class borrow as one of the queues.
-    let [(2, queues), (3, _)] = &ordered_queues(&server, 4)[1..] else { panic!("leaf-1") };
+    let [(2, queues), (3, _)] = &ordered_queues(&server, 4)[2..] else { panic!("leaf-1") };
     assert_eq!((queues.weights.len(), queues.unclassified.weight), (2, 0.5));
-    let [(1, queues)] = &ordered_queues(&server, 6)[..] else { panic!("spine-1") };
+    let [_, (1, queues)] = &ordered_queues(&server, 6)[..] else { panic!("spine-1") };
     assert!(queues.weights[1..].iter().all(|weight| (weight - 0.1).abs() < 1e-9), "{:?}", queues.weights);
     assert_eq!(queues.unclassified.weight, 0.25);
 }
