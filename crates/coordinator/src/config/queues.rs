@@ -24,7 +24,7 @@ pub enum QueueAssignment {
 pub struct Saba {
     /// Settings of the controller.
     pub settings: controller::ControllerSettings,
-    /// The queues of each link in each direction, except those of switches with limits of their own.
+    /// The queues of each link in each direction, except those of switches with own limits.
     pub limits: PortLimits,
 }
 

@@ -79,7 +79,7 @@ pub(super) fn read_switches(
 }
 
 /// Reads a switch: a list of its ports, or a table with this list and the limits of its queues. Returns the table that contains
-/// the list, the ports, and the limits if the switch has limits of its own.
+/// the list, the ports, and the limits if the switch has own limits.
 fn read_switch<'a>(
     table: &TableFields<'a>,
     name: &'a str,

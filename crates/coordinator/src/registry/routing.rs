@@ -135,7 +135,7 @@ impl PortMap {
 
     /// The limits of the queues of each port, for the switches of [`PortMap::new`].
     ///
-    /// The link out of a host, and the links of switches without limits of their own, have the limits `default`. All ports of a
+    /// The link out of a host, and the links of switches without own limits, have the limits `default`. All ports of a
     /// link group have the same queues: the smallest number and the largest minimum weight of its switches.
     pub fn port_limits(&self, switches: &[Switch], default: PortLimits) -> Vec<PortLimits> {
         let limits_of = |switch: u32| switches[switch as usize].limits.unwrap_or(default);

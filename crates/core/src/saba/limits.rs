@@ -53,7 +53,7 @@ impl SabaLimits {
     }
 
     /// The limits of a link if `levels` priority levels are in use.
-    pub(crate) fn of_link(&self, levels: usize) -> PortLimits {
+    pub(crate) fn port_limits(&self, levels: usize) -> PortLimits {
         // With a queue for each level, the reserved queue is an additional one.
         let one_per_level = || u16::try_from(levels).unwrap_or(u16::MAX).saturating_add(1).max(2);
         let queues = self.queues.map_or_else(one_per_level, |queues| queues.get().max(self.min_queues()));

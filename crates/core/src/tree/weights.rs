@@ -122,7 +122,7 @@ impl ApplicationWeights {
             let level = |model| mapping.level_of_model(model).unwrap_or(0);
             SharedQueues {
                 level_by_application: (0..models.len()).map(level).collect(),
-                limits: limits.of_link(mapping.level_count()),
+                limits: limits.port_limits(mapping.level_count()),
                 mapping,
             }
         });
