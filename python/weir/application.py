@@ -25,7 +25,7 @@ CONNECT_TIMEOUT = 30.0
 # Levels start at 0. A DSCP has six bits, and 0 means no class: level 0 is DSCP 1.
 MAX_LEVEL = 62
 
-# The coordinator closes the connections of a program that it has not heard for this time.
+# The coordinator closes the connections of a program without a stream for this time.
 PROGRAM_LEASE = 10.0
 
 # The wait before the next attempt to open a stream of levels, which doubles up to a maximum.
@@ -45,9 +45,10 @@ class Application:
         self._coordinator = coordinator
         self._program = uuid.uuid4().hex
         self._lock = threading.Lock()
-        # A connection that a program drops without destroying it ends with the program.
-        self._open: weakref.WeakValueDictionary[str, Connection] = weakref.WeakValueDictionary()
+        self._open: Dict[str, Connection] = {}
         self._has_thread = False
+        # Whether the thread has read the level from its present stream, which then has each change.
+        self._is_followed = False
 
     @classmethod
     def register(
@@ -77,9 +78,10 @@ class Application:
         return self._add(self._dial(address), from_host, to_host)
 
     def accept(self, host: str, listener: socket.socket) -> Connection:
-        """Accepts a connection of ``listener`` on ``host``, which is this host.
+        """Accepts a connection of ``listener`` on ``host``, which is this host, and registers it.
 
-        All packets that this end sends have the application's class, and follow its level. The coordinator finds the other host by its
+        What this end sends has the application's class, and follows its level; the kernel's answer to the first packet has the class at
+        the time of the call. The coordinator finds the other host by its
         address (``[address]`` of its configuration). Raises :class:`OSError` if the listener does not accept. If the coordinator does not
         answer, there is no exception: see :attr:`Connection.registration_error`.
         """
@@ -95,11 +97,11 @@ class Application:
         target = path("connections", uuid.uuid4().hex)
         body = {"application": self.id, "from": from_host, "to": to_host, "program": self._program}
         connection = Connection(self, sock, target, body)
-        with self._lock:
-            # From here on, a new level applies to the connection too.
-            self._open[target] = connection
         try:
-            _mark(sock, self.dscp)
+            with self._lock:
+                # From here on, a new level applies to the connection too.
+                self._open[target] = connection
+                _mark(sock, self.dscp)
             level = _read_level(self._coordinator.put(target, body))
         except CoordinatorError as error:
             connection.registration_error = error
@@ -107,19 +109,28 @@ class Application:
         except OSError:
             connection.destroy()
             raise
-        self._set_level(level)
+        self._set_level(level, from_stream=False)
         with self._lock:
             starts, self._has_thread = not self._has_thread, True
-        if starts:
-            threading.Thread(target=_follow_level, args=(weakref.ref(self),), name="weir-level", daemon=True).start()
+        try:
+            if starts:
+                threading.Thread(target=_follow_level, args=(weakref.ref(self),), name="weir-level", daemon=True).start()
+        except RuntimeError:
+            with self._lock:
+                self._has_thread = False
+            connection.destroy()
+            raise
         return connection
 
-    def _set_level(self, level: int) -> None:
+    def _set_level(self, level: int, from_stream: bool) -> None:
         with self._lock:
+            if self._is_followed and not from_stream:
+                return
+            self._is_followed |= from_stream
             if level == self.level:
                 return
             self.level = level
-            for connection in list(self._open.values()):
+            for connection in self._open.values():
                 try:
                     _mark(connection.socket, self.dscp)
                 except OSError:
@@ -128,12 +139,33 @@ class Application:
 
     def _registered(self) -> List[Connection]:
         with self._lock:
-            return [connection for connection in list(self._open.values()) if connection.registration_error is None]
+            return [connection for connection in self._open.values() if connection.registration_error is None]
+
+    def _is_open(self, connection: Connection) -> bool:
+        with self._lock:
+            return connection._target in self._open
+
+    def _register_again(self, connections: List[Connection]) -> List[Connection]:
+        """Registers connections, because the coordinator may have closed them. Returns those that it has not answered."""
+        unanswered = []
+        for connection in connections:
+            if not self._is_open(connection):
+                continue
+            try:
+                self._coordinator.put(connection._target, connection._body)
+                if not self._is_open(connection):
+                    # It was destroyed meanwhile. If this fails, it ends with the program.
+                    self._coordinator.delete(connection._target)
+            except CoordinatorError as error:
+                if error.status is None or error.status >= 500:
+                    unanswered.append(connection)
+        return unanswered
 
     def _end_thread_if_idle(self) -> bool:
         """Whether the application has no connections. Its next connection then starts another thread."""
         with self._lock:
             self._has_thread = bool(self._open)
+            self._is_followed &= self._has_thread
             return not self._has_thread
 
     def _dial(self, address: Tuple[str, int]) -> socket.socket:
@@ -188,7 +220,12 @@ class Connection:
             pass
         self.socket.close()
         if is_open and self.registration_error is None:
-            application._coordinator.delete(self._target)
+            try:
+                application._coordinator.delete(self._target)
+            except CoordinatorError as error:
+                # An operator has closed it, or the coordinator did so while it heard nothing of this program.
+                if error.status != 404:
+                    raise
 
     def __enter__(self) -> Connection:
         return self
@@ -200,6 +237,7 @@ class Connection:
 def _follow_level(reference: weakref.ref[Application]) -> None:
     """Follows the level while the application has connections."""
     wait, last_contact = MIN_RECONNECT_WAIT, time.monotonic()
+    unregistered: List[Connection] = []
     while True:
         application = reference()
         if application is None or application._end_thread_if_idle():
@@ -208,31 +246,26 @@ def _follow_level(reference: weakref.ref[Application]) -> None:
         coordinator = application._coordinator
         del application
         try:
-            for line in coordinator.stream_lines(target):
+            for number, line in enumerate(coordinator.stream_lines(target)):
                 application = reference()
                 if application is None or application._end_thread_if_idle():
                     return
-                if time.monotonic() - last_contact >= PROGRAM_LEASE:
-                    _register_again(application)
+                if number == 0 and time.monotonic() - last_contact >= PROGRAM_LEASE / 2:
+                    unregistered = application._registered()
+                unregistered = application._register_again(unregistered)
                 wait, last_contact = MIN_RECONNECT_WAIT, time.monotonic()
                 if line.startswith(b"data:"):
-                    application._set_level(_read_level(json.loads(line[len(b"data:") :])))
+                    application._set_level(_read_level(json.loads(line[len(b"data:") :])), from_stream=True)
                 del application
         except (CoordinatorError, ValueError):
             # The coordinator is gone, or does not answer as it should.
             pass
+        application = reference()
+        if application is not None:
+            application._is_followed = False
+        del application
         time.sleep(wait)
         wait = min(2 * wait, MAX_RECONNECT_WAIT)
-
-
-def _register_again(application: Application) -> None:
-    """Registers all connections, because the coordinator may have closed them."""
-    for connection in application._registered():
-        try:
-            application._coordinator.put(connection._target, connection._body)
-        except CoordinatorError:
-            # The next stream tries again.
-            return
 
 
 def _read_level(answer: Any) -> int:

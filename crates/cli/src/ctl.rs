@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_client::{Coordinator, percent_encode};
+use weir_client::{Coordinator, CoordinatorError, percent_encode};
 use weir_console::failure::Failure;
 use weir_console::interrupt;
 use weir_console::output::{ResultDestination, print};
@@ -62,16 +62,13 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
             print_list(args, CONNECTIONS, coordinator.connections(application.as_deref())?)
         }
         CtlCommand::Connection(ConnectionCommand::Close { ids, application }) => {
-            let listed = match application {
-                Some(application) => coordinator.connections(Some(application))?,
-                None => Value::Null,
-            };
-            let listed =
-                listed.as_array().into_iter().flatten().filter_map(|connection| connection["id"].as_str());
-            for id in ids.iter().map(String::as_str).chain(listed) {
+            for id in ids {
                 coordinator.delete(&object_path("connections", id))?;
             }
-            Ok(())
+            match application {
+                Some(application) => close_connections(&coordinator, application),
+                None => Ok(()),
+            }
         }
         CtlCommand::Events { count } => events::follow(&coordinator, args.output.format, *count),
         CtlCommand::Observed => print_list(args, OBSERVED, coordinator.get("/v1/observed")?),
@@ -100,6 +97,19 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// Closes all connections of an application. Those that end meanwhile are no error.
+fn close_connections(coordinator: &Coordinator, application: &str) -> Result<(), Failure> {
+    let connections = coordinator.connections(Some(application))?;
+    let ids = connections.as_array().into_iter().flatten().filter_map(|connection| connection["id"].as_str());
+    for id in ids {
+        match coordinator.delete(&object_path("connections", id)) {
+            Err(CoordinatorError::Refused { status: 404, .. }) => {}
+            answer => answer?,
+        }
+    }
+    Ok(())
 }
 
 /// The path of an object of a kind.

@@ -27,7 +27,7 @@ const MAX_LEVEL: u64 = 62;
 /// How long a stream of levels may last. The next one follows at once, so that a coordinator whose host has failed is noticed.
 const MAX_STREAM_TIME: Duration = Duration::from_secs(60);
 
-/// The coordinator closes the connections of a program that it has not heard for this time.
+/// The coordinator closes the connections of a program without a stream for this time.
 const PROGRAM_LEASE: Duration = Duration::from_secs(10);
 
 /// The wait before the next attempt to open a stream, which doubles up to a maximum.
@@ -56,6 +56,8 @@ struct OpenConnections {
     /// Open connections by their path at the coordinator.
     by_path: BTreeMap<String, OpenConnection>,
     has_thread: bool,
+    /// Whether the thread has read the level from its present stream, which then has each change.
+    is_followed: bool,
 }
 
 #[derive(Debug)]
@@ -117,8 +119,8 @@ impl Application {
         self.add(stream, peer, src, dst)
     }
 
-    /// Accepts a connection of `listener` on `host`, which is this host. All packets that this end sends have the application's class,
-    /// and follow its level. The coordinator finds the other host by its address (`[address]` of its configuration).
+    /// Accepts a connection of `listener` on `host`, which is this host, and registers it. What this end sends has the application's class,
+    /// and follows its level; the kernel's answer to the first packet has the class at the time of the call. The coordinator finds the other host by its address (`[address]` of its configuration).
     ///
     /// # Errors
     /// If `listener` does not accept, for example because it does not block and no connection waits. A failed registration is no error:
@@ -138,12 +140,15 @@ impl Application {
         // The id only has to be unique.
         let path = resource_path("connections", &random_id());
         let body = json!({ "application": shared.id, "from": from, "to": to, "program": shared.program });
-        // From here on, a new level applies to the connection too.
-        let open = OpenConnection { stream: Arc::clone(&stream), peer, body: None };
-        shared.lock().by_path.insert(path.clone(), open);
+        let entry = OpenConnection { stream: Arc::clone(&stream), peer, body: None };
         let mut connection =
             Connection { stream, shared: Arc::clone(shared), path, registration_error: None };
-        set_dscp(&SockRef::from(connection.stream()), peer, self.dscp())?;
+        // From here on, a new level applies to the connection too.
+        let mut open = shared.lock();
+        open.by_path.insert(connection.path.clone(), entry);
+        let marked = set_dscp(&SockRef::from(connection.stream()), peer, self.dscp());
+        drop(open);
+        marked?;
         let answer = shared.coordinator.put(&connection.path, &body);
         match answer.and_then(|answer| parse_level(&answer)) {
             Ok(level) => {
@@ -151,12 +156,16 @@ impl Application {
                 if let Some(entry) = open.by_path.get_mut(&connection.path) {
                     entry.body = Some(body);
                 }
-                shared.set_level(level, &open);
+                if !open.is_followed {
+                    shared.set_level(level, &open);
+                }
                 if !std::mem::replace(&mut open.has_thread, true) {
-                    let shared = Arc::downgrade(shared);
-                    thread::Builder::new()
-                        .name("weir-level".to_owned())
-                        .spawn(move || follow_level(&shared))?;
+                    let weak = Arc::downgrade(shared);
+                    let thread = thread::Builder::new().name("weir-level".to_owned());
+                    let spawned = thread.spawn(move || follow_level(&weak));
+                    open.has_thread = spawned.is_ok();
+                    drop(open);
+                    spawned?;
                 }
             }
             Err(error) => connection.registration_error = Some(error),
@@ -208,26 +217,40 @@ impl Shared {
         }
     }
 
-    /// Registers all connections again, because the coordinator may have closed them.
-    fn register_again(&self) {
+    /// The registrations of all connections.
+    fn registrations(&self) -> Vec<(String, Value)> {
         let open = self.lock();
-        let registrations: Vec<(String, Value)> = open
-            .by_path
-            .iter()
-            .filter_map(|(path, entry)| Some((path.clone(), entry.body.clone()?)))
-            .collect();
-        drop(open);
-        for (path, body) in registrations {
-            // The next stream tries again. A connection that ends meanwhile is closed with this program.
-            let _ = self.coordinator.put(&path, &body);
-        }
+        open.by_path.iter().filter_map(|(path, entry)| Some((path.clone(), entry.body.clone()?))).collect()
     }
+
+    /// Registers connections again, because the coordinator may have closed them. Keeps those that it has not answered.
+    fn register_again(&self, registrations: &mut Vec<(String, Value)>) {
+        registrations.retain(|(path, body)| {
+            let is_open = || self.lock().by_path.contains_key(path);
+            if !is_open() {
+                return false;
+            }
+            let answer = self.coordinator.put(path, body);
+            if answer.is_ok() && !is_open() {
+                // It was destroyed meanwhile. If this fails, it ends with the program.
+                let _ = self.coordinator.delete(path);
+            }
+            matches!(answer, Err(error) if !is_refusal(&error))
+        });
+    }
+}
+
+/// Whether the coordinator has refused a request, and would refuse it again.
+fn is_refusal(error: &CoordinatorError) -> bool {
+    matches!(error, CoordinatorError::Refused { status: 400..500, .. })
 }
 
 /// Follows the level while the application has connections.
 fn follow_level(application: &Weak<Shared>) {
     let mut wait = MIN_RECONNECT_WAIT;
     let mut last_contact = Instant::now();
+    // Connections to register again.
+    let mut unregistered = Vec::new();
     loop {
         let Some(shared) = application.upgrade() else { return };
         if end_thread_if_idle(&shared) {
@@ -238,23 +261,28 @@ fn follow_level(application: &Weak<Shared>) {
         let coordinator = shared.coordinator.clone();
         drop(shared);
         if let Ok(stream) = coordinator.get_stream(&path, Some(MAX_STREAM_TIME)) {
-            if last_contact.elapsed() >= PROGRAM_LEASE
-                && let Some(shared) = application.upgrade()
-            {
-                shared.register_again();
-            }
-            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            let was_interrupted = last_contact.elapsed() >= PROGRAM_LEASE / 2;
+            for (number, line) in BufReader::new(stream).lines().map_while(Result::ok).enumerate() {
                 (last_contact, wait) = (Instant::now(), MIN_RECONNECT_WAIT);
                 let Some(shared) = application.upgrade() else { return };
                 if end_thread_if_idle(&shared) {
                     return;
                 }
+                if number == 0 && was_interrupted {
+                    unregistered = shared.registrations();
+                }
+                shared.register_again(&mut unregistered);
                 let answer =
                     line.strip_prefix("data:").map(|data| serde_json::from_str(data).unwrap_or_default());
                 if let Some(Ok(level)) = answer.map(|answer| parse_level(&answer)) {
-                    shared.set_level(level, &shared.lock());
+                    let mut open = shared.lock();
+                    open.is_followed = true;
+                    shared.set_level(level, &open);
                 }
             }
+        }
+        if let Some(shared) = application.upgrade() {
+            shared.lock().is_followed = false;
         }
         thread::sleep(wait);
         wait = MAX_RECONNECT_WAIT.min(2 * wait);
@@ -265,6 +293,7 @@ fn follow_level(application: &Weak<Shared>) {
 fn end_thread_if_idle(shared: &Shared) -> bool {
     let mut open = shared.lock();
     open.has_thread = !open.by_path.is_empty();
+    open.is_followed &= open.has_thread;
     !open.has_thread
 }
 
@@ -302,7 +331,14 @@ impl Connection {
         let Some(open) = self.shared.lock().by_path.remove(&self.path) else { return Ok(()) };
         // The connection may have been closed already.
         let _ = self.stream.shutdown(Shutdown::Both);
-        if open.body.is_some() { self.shared.coordinator.delete(&self.path) } else { Ok(()) }
+        if open.body.is_none() {
+            return Ok(());
+        }
+        match self.shared.coordinator.delete(&self.path) {
+            // An operator has closed it, or the coordinator did so while it heard nothing of this program.
+            Err(CoordinatorError::Refused { status: 404, .. }) => Ok(()),
+            answer => answer,
+        }
     }
 }
 

@@ -287,7 +287,6 @@ impl Registry {
             audit,
             framework_quota: config.limits.framework,
         };
-        registry.begin_leases().await;
         registry.start().await?;
         Ok(registry)
     }

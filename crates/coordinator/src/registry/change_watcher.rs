@@ -24,6 +24,8 @@ pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver
     let mut relays_were_present =
         vec![false; registry.overlay().map_or(0, |handle| handle.config().relays.len())];
     let mut stored_completed = BTreeSet::new();
+    // The API accepts connections from now on.
+    registry.begin_leases().await;
     loop {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,

@@ -83,11 +83,14 @@ impl SharingState {
         body: &ConnectionBody,
         host_number: impl Fn(&str, &'static str) -> Result<u32, Problem>,
     ) -> Result<Ends, Problem> {
-        let to = match body.to.parse::<IpAddr>() {
-            Ok(address) => self.addresses.get(&address.to_canonical()).copied(),
-            Err(_) => Some(host_number(&body.to, "to")?),
+        let from = host_number(&body.from, "from")?;
+        // A host may have the name of an address.
+        let to = match (host_number(&body.to, "to"), body.to.parse::<IpAddr>()) {
+            (Ok(host), _) => Some(host),
+            (Err(_), Ok(address)) => self.addresses.get(&address.to_canonical()).copied(),
+            (Err(problem), Err(_)) => return Err(problem),
         };
-        Ok((host_number(&body.from, "from")?, to))
+        Ok((from, to))
     }
 
     /// Opens a connection. Returns whether it is new.

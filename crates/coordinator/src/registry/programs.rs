@@ -48,9 +48,12 @@ impl Programs {
         }
     }
 
-    /// Begins a lease of a program without a stream. A lease that has begun is not prolonged.
+    /// Begins or prolongs the lease of a program without a stream.
     pub fn begin_lease(&mut self, key: ProgramKey, now: Instant) {
-        self.0.entry(key).or_insert(Presence::Until(now + PROGRAM_LEASE));
+        let presence = self.0.entry(key).or_insert(Presence::Until(now + PROGRAM_LEASE));
+        if let Presence::Until(end) = presence {
+            *end = now + PROGRAM_LEASE;
+        }
     }
 
     /// The time until the connections of a program end; `None` while it has a stream.
@@ -91,11 +94,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_ends_a_lease_and_further_connections_do_not_prolong_it() {
+    fn new_connections_prolong_a_lease_and_a_stream_ends_it() {
         let (mut programs, start) = (Programs::default(), Instant::now());
         programs.begin_lease(key(), start);
         programs.begin_lease(key(), start + PROGRAM_LEASE / 2);
-        assert_eq!(programs.remaining(&key(), start), Some(PROGRAM_LEASE));
+        assert_eq!(programs.remaining(&key(), start + PROGRAM_LEASE / 2), Some(PROGRAM_LEASE));
         programs.connect(key());
         programs.begin_lease(key(), start);
         assert_eq!(
