@@ -49,6 +49,13 @@ pub(super) struct PinFolder {
     lock: File,
 }
 
+impl Drop for PinFolder {
+    fn drop(&mut self) {
+        // Closing alone would not end the lock while a command that another thread starts has a copy of the file, until it executes.
+        let _ = self.lock.unlock();
+    }
+}
+
 impl PinFolder {
     /// Creates the folder if it does not exist, and mounts the BPF file system if it is not mounted.
     pub fn create(kind: FolderKind) -> Result<PinFolder, TrafficError> {
