@@ -1,6 +1,7 @@
 """Saba's interface with a real coordinator, and the marks of packets."""
 
 import ctypes
+import os
 import shutil
 import socket
 import struct
@@ -192,6 +193,24 @@ class ApplicationTest(Bed):
             time.sleep(12)
             self.assertEqual(len(self.connections()), 1)
         self.assertEqual(self.connections(), [])
+
+    def test_a_forked_process_has_connections_of_its_own(self) -> None:
+        server = self.listen()
+        application = Application.register(self.coordinator, "lr", model="LR")
+        with application.connect("a", "b", server.getsockname()):
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    with application.connect("b", "a", server.getsockname()) as own:
+                        self.assertIsNone(own.registration_error)
+                        self.assertEqual(len({entry["program"] for entry in self.connections()}), 2)
+                        self.wait_for("streams", lambda: all(entry["ends_in_seconds"] is None for entry in self.connections()))
+                    status = 0
+                finally:
+                    os._exit(status)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            self.assertEqual([entry["from"] for entry in self.connections()], ["a"])
 
     def level_of(self, application: str) -> int:
         return int(self.coordinator.get(f"/v1/applications/{application}")["level"])

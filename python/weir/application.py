@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import socket
 import threading
 import time
@@ -33,16 +34,34 @@ MIN_RECONNECT_WAIT = 0.05
 MAX_RECONNECT_WAIT = 1.0
 
 
+_applications: weakref.WeakSet[Application] = weakref.WeakSet()
+
+
+def _begin_programs() -> None:
+    for application in _applications:
+        application._begin_program()
+
+
+os.register_at_fork(after_in_child=_begin_programs)
+
+
 class Application:
     """A registered application. Several programs on several hosts may register it by the same id.
 
-    ``level`` is its priority level, from 0. While the application has connections, it follows the coordinator.
+    ``level`` is its priority level, from 0. While the application has connections, it follows the coordinator. After :func:`os.fork`,
+    connections that are open remain those of the parent, which has to keep them; both processes may open others.
     """
 
     def __init__(self, coordinator: Coordinator, id: str, level: int) -> None:
         self.id = id
         self.level = level
         self._coordinator = coordinator
+        self._begin_program()
+        _applications.add(self)
+
+    def _begin_program(self) -> None:
+        """Begins without connections, as a program of its own: in a process that was forked, no thread follows the level, and open
+        connections remain those of the parent."""
         self._program = uuid.uuid4().hex
         self._lock = threading.Lock()
         self._open: Dict[str, Connection] = {}
@@ -219,12 +238,14 @@ class Connection:
             # The connection has already ended.
             pass
         self.socket.close()
-        if is_open and self.registration_error is None:
+        failed = self.registration_error
+        if is_open and (failed is None or failed.status is None):
             try:
                 application._coordinator.delete(self._target)
             except CoordinatorError as error:
-                # An operator has closed it, or the coordinator did so while it heard nothing of this program.
-                if error.status != 404:
+                # An operator has closed it, or the coordinator did so while it heard nothing of this program. A registration without an
+                # answer may have been carried out or not.
+                if error.status != 404 and failed is None:
                     raise
 
     def __enter__(self) -> Connection:

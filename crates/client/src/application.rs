@@ -331,12 +331,14 @@ impl Connection {
         let Some(open) = self.shared.lock().by_path.remove(&self.path) else { return Ok(()) };
         // The connection may have been closed already.
         let _ = self.stream.shutdown(Shutdown::Both);
-        if open.body.is_none() {
+        if matches!(self.registration_error, Some(CoordinatorError::Refused { .. })) {
             return Ok(());
         }
         match self.shared.coordinator.delete(&self.path) {
             // An operator has closed it, or the coordinator did so while it heard nothing of this program.
             Err(CoordinatorError::Refused { status: 404, .. }) => Ok(()),
+            // A registration without an answer may have been carried out or not.
+            Err(_) if open.body.is_none() => Ok(()),
             answer => answer,
         }
     }

@@ -1,7 +1,7 @@
 //! Defines events of the coordinator, and sends them to clients of the API.
 
 use serde::Serialize;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 use utoipa::ToSchema;
 
 /// Type of an event.
@@ -50,24 +50,46 @@ pub struct Event {
     pub service: Option<String>,
 }
 
+impl EventKind {
+    /// Whether levels of applications may have changed.
+    fn may_change_levels(self) -> bool {
+        matches!(
+            self,
+            EventKind::TableChanged | EventKind::ApplicationLevelChanged | EventKind::ApplicationDeregistered
+        )
+    }
+}
+
 /// Broadcast channel of events. A slow receiver misses the oldest events.
 #[derive(Clone)]
-pub struct EventChannel(broadcast::Sender<Event>);
+pub struct EventChannel {
+    events: broadcast::Sender<Event>,
+    /// Programs that follow their level wait for this alone: there may be many, and coflows have many more events.
+    level_changes: watch::Sender<()>,
+}
 
 impl EventChannel {
     /// A channel that keeps at most `max_queued` events for a slow receiver.
     pub fn new(max_queued: usize) -> EventChannel {
-        EventChannel(broadcast::Sender::new(max_queued))
+        EventChannel { events: broadcast::Sender::new(max_queued), level_changes: watch::Sender::new(()) }
     }
 
     /// Sends an event to all receivers.
     pub fn send(&self, event: EventKind, subject: &str, service: Option<String>) {
         // Sending fails only without receivers.
-        let _ = self.0.send(Event { event, subject: subject.to_owned(), service });
+        let _ = self.events.send(Event { event, subject: subject.to_owned(), service });
+        if event.may_change_levels() {
+            self.level_changes.send_replace(());
+        }
     }
 
     /// Receives all events from now on.
     pub fn subscribe(&self) -> broadcast::Receiver<Event> {
-        self.0.subscribe()
+        self.events.subscribe()
+    }
+
+    /// Notices, from now on, that levels of applications may have changed.
+    pub fn level_changes(&self) -> watch::Receiver<()> {
+        self.level_changes.subscribe()
     }
 }

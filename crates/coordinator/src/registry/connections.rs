@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 use weir_core::saba::controller::{AppId, ConnectionId};
 
 use super::programs::{ProgramKey, Programs};
-use super::sharing::{EXPECTED_APPLICATION_ID, Numbered, SharingState, check_id, service_of};
+use super::sharing::{EXPECTED_APPLICATION_ID, Numbered, SharingState, check_id, service_name, service_of};
 use super::{Registry, refusal_problem};
 use crate::audit::Actor;
 use crate::control_plane::Refusal;
@@ -185,21 +185,26 @@ impl Registry {
         self.sharing.lock().await.connection(id, &self.programs())
     }
 
-    /// Connections in order of ids: at most `count` after the id `after`, and of one application, if one is given.
+    /// Connections in order of ids: at most `count` after the id `after`, of one application, if one is given, and of services for
+    /// which `may_see` is true.
     pub async fn connections(
         &self,
         after: Option<&str>,
         application: Option<&str>,
         count: usize,
+        may_see: impl Fn(&str) -> bool,
     ) -> Vec<Connection> {
         let sharing = self.sharing.lock().await;
         let first = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let of_application =
-            sharing.connections.range::<str, _>((first, Bound::Unbounded)).filter(|(_, known)| {
-                application.is_none_or(|application| known.body.0.application == application)
-            });
+        let is_listed = |known: &ConnectionBody| {
+            let registered = sharing.applications.get(known.application.as_str());
+            application.is_none_or(|application| known.application == application)
+                && registered.is_some_and(|application| may_see(service_name(&application.body)))
+        };
+        let open = sharing.connections.range::<str, _>((first, Bound::Unbounded));
+        let listed = open.filter(|(_, known)| is_listed(&known.body.0));
         let programs = self.programs();
-        of_application.take(count).filter_map(|(id, _)| sharing.connection(id, &programs).ok()).collect()
+        listed.take(count).filter_map(|(id, _)| sharing.connection(id, &programs).ok()).collect()
     }
 
     /// Opens a connection of an application. Repeating a request changes nothing.

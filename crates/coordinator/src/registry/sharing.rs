@@ -336,7 +336,7 @@ pub(super) fn service_of(body: &ApplicationBody) -> String {
     service_name(body).to_owned()
 }
 
-fn service_name(body: &ApplicationBody) -> &str {
+pub(super) fn service_name(body: &ApplicationBody) -> &str {
     body.service.as_deref().unwrap_or(ServiceNames::DEFAULT)
 }
 

@@ -1,6 +1,5 @@
 //! Serves connections of applications, and the level that their packets have: `/v1/connections` and `/v1/applications/{id}/level`.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -10,8 +9,6 @@ use axum::http::StatusCode;
 use axum::response::sse::{Event as Line, KeepAlive, Sse};
 use futures_util::stream::{Stream, unfold};
 use serde::{Deserialize, Serialize};
-use tokio::sync::broadcast::Receiver;
-use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use utoipa::{IntoParams, ToSchema};
 
@@ -19,7 +16,6 @@ use super::body::{JsonObject, PathParam, QueryParams, page_size};
 use super::events::KEEPALIVE_INTERVAL;
 use super::{Api, Client, check_may_change_existing, check_may_see, run_to_completion, run_without_content};
 use crate::audit::Actor;
-use crate::events::{Event, EventKind};
 use crate::problem::Problem;
 use crate::registry::{Connection, ConnectionBody, ProgramStream, Registry};
 use crate::values::{CONNECTION_PAGE, ConnectionPageLimit, Id};
@@ -44,8 +40,7 @@ pub struct ConnectionPage {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ConnectionList {
     connections: Vec<Connection>,
-    /// The value of `after` for the next page; `null` after the last page. A framework sees only its own connections, so its
-    /// pages may be shorter than `limit`.
+    /// The value of `after` for the next page; `null` after the last page.
     next: Option<String>,
 }
 
@@ -60,16 +55,9 @@ pub async fn list(
     check_may_see(&client, None)?;
     let size = page_size(page.limit, &CONNECTION_PAGE)?;
     let (after, application) = (page.after.as_deref(), page.application.as_deref());
-    let mut connections = api.registry.connections(after, application, size).await;
+    let may_see = |service: &str| client.may_see(Some(service));
+    let connections = api.registry.connections(after, application, size, may_see).await;
     let next = connections.last().filter(|_| connections.len() == size).map(|last| last.id.clone());
-    let applications = api.registry.applications().await.into_iter();
-    let services: BTreeMap<String, String> =
-        applications.map(|application| (application.id, application.service)).collect();
-    // An application that is gone has no connections.
-    let may_see = |connection: &Connection| {
-        services.get(&connection.application).is_some_and(|service| client.may_see(Some(service)))
-    };
-    connections.retain(may_see);
     Ok(Json(ConnectionList { connections, next }))
 }
 
@@ -158,8 +146,8 @@ pub async fn level(
             None
         }
     };
-    let (events, stop) = (api.registry.events.subscribe(), api.stop.clone());
-    let levels = Levels { registry: api.registry, id, last: None, events, stop, _program: program };
+    let (changes, stop) = (api.registry.events.level_changes(), api.stop.clone());
+    let levels = Levels { registry: api.registry, id, last: None, changes, stop, _program: program };
     Ok(Sse::new(unfold(levels, Levels::next)).keep_alive(KeepAlive::new().interval(KEEPALIVE_INTERVAL)))
 }
 
@@ -168,7 +156,7 @@ struct Levels {
     id: String,
     /// The last level that was sent.
     last: Option<u16>,
-    events: Receiver<Event>,
+    changes: watch::Receiver<()>,
     stop: watch::Receiver<bool>,
     _program: Option<ProgramStream>,
 }
@@ -183,29 +171,9 @@ impl Levels {
                 let line = Line::default().json_data(Level { level }).ok()?;
                 return Some((Ok(line), self));
             }
-            self.wait_for_change().await?;
-        }
-    }
-
-    /// Waits until the level may have changed; `None` when the server stops.
-    async fn wait_for_change(&mut self) -> Option<()> {
-        loop {
-            let event = tokio::select! {
+            tokio::select! {
                 _ = self.stop.wait_for(|stop| *stop) => return None,
-                event = self.events.recv() => event,
-            };
-            match event {
-                Ok(event) => match event.event {
-                    EventKind::TableChanged => return Some(()),
-                    EventKind::ApplicationLevelChanged | EventKind::ApplicationDeregistered
-                        if event.subject == self.id =>
-                    {
-                        return Some(());
-                    }
-                    _ => {}
-                },
-                Err(RecvError::Lagged(_)) => return Some(()),
-                Err(RecvError::Closed) => return None,
+                change = self.changes.changed() => change.ok()?,
             }
         }
     }

@@ -108,6 +108,20 @@ fn applications_and_connections_have_quotas() {
     // A new table registers all objects again.
     assert_eq!(operator.send("PUT", "/v1/sensitivity", table).0, 204);
     assert_eq!(ads.usage("ads", "connections"), [2, 2]);
+
+    // Pages of a framework are full, and name no connection of another service.
+    let mine = json!({ "service": "default", "model": "sort" }).to_string();
+    let between = json!({ "application": "d1", "from": "a", "to": "b" }).to_string();
+    assert_eq!(operator.send("PUT", "/v1/applications/d1", &mine).0, 200);
+    assert_eq!(operator.send("PUT", "/v1/connections/x2b", &between).0, 200);
+    let page = |client: &Client<'_>, query: &str| {
+        let (_, page) = client.send("GET", &format!("/v1/connections?limit=1{query}"), "");
+        (page["connections"][0]["id"].clone(), page["next"].clone())
+    };
+    assert_eq!(page(&ads, ""), (json!("x2"), json!("x2")));
+    assert_eq!(page(&ads, "&after=x2"), (json!("x3"), json!("x3")));
+    assert_eq!(page(&ads, "&after=x3"), (Value::Null, Value::Null));
+    assert_eq!(page(&operator, "&after=x2"), (json!("x2b"), json!("x2b")));
     assert_eq!(open(&ads, "x4"), 429);
 }
 
