@@ -3,12 +3,15 @@
 //! Each `Experiment` has a module. `cluster` starts coordinators and agents as processes, and
 //! `coflows` measures the coflows of `slice` and `fabric`.
 
+mod cgroup;
 mod cluster;
 mod coflows;
 mod fabric;
+mod hosted_coordinator;
 mod netshare;
 mod overheads;
 mod programs;
+mod responsiveness;
 mod saba;
 mod slice;
 
@@ -32,6 +35,8 @@ use crate::markdown;
 pub enum Experiment {
     /// NetShare's section 5.3.
     Netshare,
+    /// Table 1 of NetShare: the time from a change to the new rates.
+    Responsiveness,
     /// A slice of coflows under plain TCP, Aalo, Saath and Weir's own policy.
     Slice,
     /// A slice of coflows over faster links.
@@ -48,8 +53,9 @@ pub enum Experiment {
 
 impl Experiment {
     /// All experiments, in the order of the page.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Netshare,
+        Self::Responsiveness,
         Self::Slice,
         Self::FastLinks,
         Self::Fabric,
@@ -62,6 +68,7 @@ impl Experiment {
     const fn name_and_heading(self) -> (&'static str, &'static str) {
         match self {
             Self::Netshare => ("netshare", "NetShare, section 5.3: queues, throttling, both and neither"),
+            Self::Responsiveness => ("responsiveness", "NetShare, Table 1: time from a change to the new rates"),
             Self::Slice => ("slice", "A slice of coflows"),
             Self::FastLinks => ("fast-links", "A slice of coflows over faster links"),
             Self::Fabric => ("fabric", "Coflows over an oversubscribed fabric"),
@@ -136,6 +143,7 @@ pub fn page(options: &Options, progress: &Progress) -> Result<String, Failure> {
         out.push_str(&format!("## {}\n\n", experiment.heading()));
         out.push_str(&match experiment {
             Experiment::Netshare => netshare::section(&options.bed, options.phase, progress),
+            Experiment::Responsiveness => responsiveness::section(&options.bed, progress),
             Experiment::Slice => slice::section(&options.bed, options.coflows, options.volume, progress),
             Experiment::FastLinks => {
                 slice::section_with_fast_links(&options.bed, options.coflows, options.volume, progress)
@@ -167,7 +175,7 @@ fn head(options: &Options) -> String {
 const SUMMARY: &str = "\
 ## Summary
 
-- Next to published figures: NetShare's rates (section 5.3) and Saath's overheads (Table 2).
+- Next to published figures: NetShare's rates (section 5.3) and responsiveness (Table 1), and Saath's overheads (Table 2).
 - Next to simulated figures: a slice of coflows, coflows over an oversubscribed fabric, jobs under Saba's weights, and shares of unmodified \
 programs.
 - Not reproduced: the papers' clusters and workloads. Hosts are namespaces that share the processors of one machine, and links carry 100 \

@@ -108,6 +108,16 @@ impl Process {
     }
 }
 
+/// Runs a command, which has to succeed.
+pub fn run(mut command: Command) -> Result<(), Failure> {
+    let output = command.output().map_err(Failure::runtime)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(Failure::runtime(format_args!("{command:?}: {}", message.trim())))
+}
+
 /// Polls a condition until it holds. For processes and queues that do not announce that they are ready.
 pub fn wait_until(name: &str, mut condition: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
     let deadline = Instant::now() + READY_TIMEOUT;
@@ -147,6 +157,13 @@ pub fn agent_command(
     let mut command = weir_command(node)?;
     command.args(["agent", "run", "--insecure", "--coordinator", coordinator]);
     command.args(["--host", &host.to_string(), "--rate", &rate.to_string(), "--socket"]).arg(socket);
+    Ok(command)
+}
+
+/// `weir agent run` for a switch. The caller adds its ports.
+pub fn switch_agent_command(node: &Node, coordinator: &str, number: u32) -> Result<Command, Failure> {
+    let mut command = weir_command(Some(node))?;
+    command.args(["agent", "run", "--insecure", "--coordinator", coordinator, "--host", &number.to_string()]);
     Ok(command)
 }
 

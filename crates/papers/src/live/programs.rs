@@ -18,7 +18,8 @@ use weir_testbed::{BedName, Node};
 use super::cluster::{self, Coordinator, Process};
 use super::{LINK_BYTES_PER_SEC, link_rate};
 use crate::markdown::{format_cell, table};
-use applications::{APPLICATIONS, Cgroup};
+use super::cgroup::Cgroup;
+use applications::APPLICATIONS;
 
 /// The sensitivities c of the applications, before and after the change. An application with a fraction b of the bandwidth has the
 /// slowdown 1 + c (1 - b)^2. The sum of both slowdowns is minimal if the fractions are in proportion to c.

@@ -1,5 +1,7 @@
 //! Measures Fig. 1b of Saba: profiled jobs share the links of a testbed with equal shares and with Saba's weights.
 
+mod agents;
+
 use std::fs;
 use std::num::NonZeroU16;
 use std::thread;
@@ -101,18 +103,20 @@ struct Measurements {
 
 /// The section of the page: published and measured slowdowns.
 pub(super) fn section(bed: &BedName, progress: &Progress) -> Result<String, Failure> {
-    let measured =
-        testbed::with_bed(bed, &super::big_switch(HOSTS, super::link_rate()), |bed| measure(bed, progress))?;
-    Ok(text(&measured))
+    let network = super::big_switch(HOSTS, super::link_rate());
+    let measured = testbed::with_bed(bed, &network, |bed| measure(bed, progress))?;
+    let profiled: Vec<_> = measured.profiles.iter().map(|(_, fitted)| fitted.clone()).collect();
+    Ok(text(&measured) + &agents::section(bed, &profiled, progress)?)
 }
 
 fn measure(bed: &Bed, progress: &Progress) -> Result<Measurements, Failure> {
-    let job_files = JobFiles::write(bed)?;
+    let job_files = JobFiles::write()?;
+    let namespaces: Vec<String> = bed.plan().nodes[..HOSTS as usize].iter().map(|node| node.namespace.clone()).collect();
     let target = ProfileTarget::hosts(bed, &[])?;
     let mut profiled = Vec::with_capacity(JOBS.len());
     for (job, (name, _)) in JOBS.iter().enumerate() {
         let runs = target.run_and_restore(|| {
-            profile::measure(name, &job_files.command(job, 0), &target, RUNS, progress)
+            profile::measure(name, &job_files.command(job, &namespaces, 0), &target, RUNS, progress)
         })?;
         let fitted = ProfiledApplication::new(name, runs.profile.clone()).map_err(Failure::runtime)?;
         profiled.push((runs, fitted));
@@ -130,13 +134,13 @@ fn measure(bed: &Bed, progress: &Progress) -> Result<Measurements, Failure> {
     for _ in 0..RUNS {
         setups[0].apply(bed)?;
         for (job, times) in alone.iter_mut().enumerate() {
-            times.extend(run_together(&target, &[job_files.command(job, 0)])?);
+            times.extend(run_together(&target, &[job_files.command(job, &namespaces, 0)])?);
             bar.inc(1);
         }
         for setup in &mut setups {
             setup.apply(bed)?;
             let commands: Vec<TimedCommand> =
-                (0..JOBS.len()).map(|job| job_files.command(job, setup.dscp(job))).collect();
+                (0..JOBS.len()).map(|job| job_files.command(job, &namespaces, setup.dscp(job))).collect();
             setup.times_secs.push(run_together(&target, &commands)?);
             bar.inc(1);
         }
@@ -146,28 +150,23 @@ fn measure(bed: &Bed, progress: &Progress) -> Result<Measurements, Failure> {
     Ok(Measurements { profiles: profiled, alone_secs: alone, setups })
 }
 
-/// The jobs as files in a temporary directory, and the hosts that they run on.
-struct JobFiles {
-    directory: TempDir,
-    namespaces: Vec<String>,
-}
+/// The jobs as files in a temporary directory.
+struct JobFiles(TempDir);
 
 impl JobFiles {
-    fn write(bed: &Bed) -> Result<JobFiles, Failure> {
+    fn write() -> Result<JobFiles, Failure> {
         let directory = tempfile::tempdir().map_err(Failure::runtime)?;
         for (name, text) in JOBS.into_iter().chain([HOSTS_MODULE]) {
             let path = directory.path().join(format!("{name}.py"));
             fs::write(&path, text).map_err(|error| Failure::output(&path, &error))?;
         }
-        let hosts = &bed.plan().nodes[..HOSTS as usize];
-        Ok(JobFiles { directory, namespaces: hosts.iter().map(|node| node.namespace.clone()).collect() })
+        Ok(JobFiles(directory))
     }
 
-    /// The command of a job whose packets have a DSCP.
-    fn command(&self, job: usize, dscp: u8) -> TimedCommand {
-        let script = self.directory.path().join(format!("{}.py", JOBS[job].0));
-        let hosts = self.namespaces.iter().map(Into::into);
-        let words = ["python3".into(), script.into()].into_iter().chain(hosts).collect();
+    /// The command of a job on hosts with these namespaces, whose packets have a DSCP.
+    fn command(&self, job: usize, namespaces: &[String], dscp: u8) -> TimedCommand {
+        let script = self.0.path().join(format!("{}.py", JOBS[job].0));
+        let words = ["python3".into(), script.into()].into_iter().chain(namespaces.iter().map(Into::into)).collect();
         TimedCommand {
             command_line: words,
             environment: vec![("WEIR_DSCP", dscp.to_string())],
