@@ -2,17 +2,20 @@
 //!
 //! NetShare (UCSD 2010): [`RateThrottle`] is rate throttling (3.2, Algorithm 1), [`DemandEstimator`] the demands for the
 //! central allocator (3.3), with the paper's [`DemandPredictor`], and [`limit_with_headroom`] the limit that hosts set from
-//! the allocator's rates. [`crate::solve::hierarchy`] is the allocator. Callers pass one measurement every [`MEASUREMENT_PERIOD`].
+//! the allocator's rates. [`shares_with_minima`] divides a link by weight with minimum rates. [`crate::solve::hierarchy`] is the
+//! allocator. Callers pass one measurement every [`MEASUREMENT_PERIOD`].
 
 mod bottleneck;
 mod demand_estimator;
 mod demand_predictor;
 mod rate_throttle;
+mod shares_with_minima;
 
 pub use bottleneck::BottleneckDetector;
 pub use demand_estimator::{DemandEstimator, FlowDemand};
 pub use demand_predictor::DemandPredictor;
 pub use rate_throttle::RateThrottle;
+pub use shares_with_minima::shares_with_minima;
 
 use crate::units::{Rate, Time};
 
