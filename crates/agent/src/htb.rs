@@ -100,17 +100,38 @@ impl HtbClass {
         weights: &[f64],
         unclassified_weight: f64,
     ) -> Vec<HtbClass> {
+        let (services, sum) = (budget.services(link).get(), weights.iter().sum::<f64>());
+        let rates: Vec<f64> = weights.iter().map(|weight| services * weight / sum).collect();
+        HtbClass::guaranteed(link, segments, budget, &rates, weights, unclassified_weight)
+    }
+
+    /// The classes of a link, by a budget: those of services with these guaranteed rates, in bytes per second, which borrow by weight,
+    /// then that of packets without a mark, which borrows by `unclassified_weight`.
+    pub fn guaranteed(
+        link: Rate,
+        segments: u32,
+        budget: &LinkBudget,
+        rates: &[f64],
+        weights: &[f64],
+        unclassified_weight: f64,
+    ) -> Vec<HtbClass> {
         let link_class = HtbClass::for_link(budget.shaped(link), segments);
-        let sum: f64 = weights.iter().sum();
         let min_weight = weights.iter().copied().fold(unclassified_weight, f64::min);
         let class = |rate: f64, weight: f64| HtbClass {
             rate: to_bits_per_sec(rate),
             quantum: (f64::from(link_class.quantum) * (weight / min_weight).min(MAX_QUANTUM_RATIO)) as u32,
             ..link_class
         };
-        let services = budget.services(link).get();
-        let classes = weights.iter().map(|&weight| class(services * weight / sum, weight));
+        let classes = rates.iter().zip(weights).map(|(&rate, &weight)| class(rate, weight));
         classes.chain([class(budget.unclassified(link).get(), unclassified_weight)]).collect()
+    }
+
+    /// The same class with a maximum rate in bytes per second, and the queue of a link of that rate.
+    pub fn with_max(self, max: f64, segments: u32) -> HtbClass {
+        let limited = HtbClass::for_link(Rate::new(max).unwrap_or(Rate::ZERO), segments);
+        let ceil = limited.ceil.min(self.ceil);
+        let queue_limit = limited.queue_limit.min(self.queue_limit);
+        HtbClass { rate: self.rate.min(ceil), ceil, queue_limit, ..self }
     }
 
     /// The class of the streams between agents and the coordinator.

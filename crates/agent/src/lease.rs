@@ -333,6 +333,7 @@ impl LeaseState {
             false => Queues {
                 weights: vec![1.0],
                 queue_of_class: vec![0; queues.queue_of_class.len()],
+                rate_bounds: Vec::new(),
                 ..queues.clone()
             },
         };

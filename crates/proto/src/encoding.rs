@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::order::{
-    Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues, Report,
-    SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare, UnscheduledReason, is_id,
+    Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues, RateBounds,
+    Report, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare, UnscheduledReason,
+    is_id,
 };
 use crate::{
     Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS_PER_HOST, MAX_OBSERVED, MAX_QUEUES,
@@ -569,6 +570,7 @@ impl From<&Order> for wire::Order {
         let peers = EncodedPeers::encode(&order.limits, |limit| (&limit.application, limit.peer));
         let reasons = order.unscheduled.iter();
         let guaranteed_interfaces = (0u32..).zip(queues()).filter(|(_, queues)| queues.guaranteed);
+        let (queue_min_rates, queue_max_rates) = encode_rate_bounds(&order.queues);
         wire::Order {
             epoch: order.epoch,
             seq: order.seq,
@@ -600,8 +602,36 @@ impl From<&Order> for wire::Order {
             unscheduled_reasons: reasons
                 .map(|&(_, reason)| wire::UnscheduledReason::from(reason).into())
                 .collect(),
+            queue_min_rates,
+            queue_max_rates,
         }
     }
+}
+
+/// The minimum and maximum rates of all queues, or empty lists if no queue has one.
+fn encode_rate_bounds(queues: &[(u32, Queues)]) -> (Vec<u64>, Vec<u64>) {
+    if queues.iter().all(|(_, queues)| queues.rate_bounds.is_empty()) {
+        return (Vec::new(), Vec::new());
+    }
+    let bounds_of = |queues: &Queues| {
+        let missing = queues.weights.len() - queues.rate_bounds.len().min(queues.weights.len());
+        let bounds = queues.rate_bounds.iter().copied();
+        bounds.chain(std::iter::repeat_n(RateBounds::default(), missing)).collect::<Vec<_>>()
+    };
+    let bounds = queues.iter().flat_map(|(_, queues)| bounds_of(queues));
+    bounds.map(|bounds| (bounds.min, bounds.max.unwrap_or(0))).unzip()
+}
+
+/// The bounds of all queues in the order of `weights`, or none without bounds.
+fn decode_rate_bounds(order: &wire::Order) -> Result<Option<Vec<RateBounds>>, MessageError> {
+    let (min_rates, max_rates) = (&order.queue_min_rates, &order.queue_max_rates);
+    if min_rates.is_empty() && max_rates.is_empty() {
+        return Ok(None);
+    }
+    check_equal_lengths("minimum rates of queues", min_rates.len(), order.weights.len())?;
+    check_equal_lengths("maximum rates of queues", max_rates.len(), order.weights.len())?;
+    let bounds = |(&min, &max): (&u64, &u64)| RateBounds { min, max: (max > 0).then_some(max) };
+    Ok(Some(min_rates.iter().zip(max_rates).map(bounds).collect()))
 }
 
 /// Checks the lengths of the lists of queues, and that interfaces are sorted.
@@ -631,6 +661,7 @@ fn decode_queues(order: &wire::Order) -> Result<Vec<(u32, Queues)>, MessageError
     if !order.weights.iter().all(|weight| weight.is_finite() && *weight > 0.0) {
         return Err(MessageError::Weight);
     }
+    let mut rate_bounds = decode_rate_bounds(order)?.map(Vec::into_iter);
     let mut weights = order.weights.iter().copied();
     let mut queue_of_class = order.queue_of_class.iter().copied();
     let mut classes = names(&order.applications).zip(order.application_classes.iter().copied());
@@ -653,8 +684,17 @@ fn decode_queues(order: &wire::Order) -> Result<Vec<(u32, Queues)>, MessageError
         if class_of_application.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
             return Err(MessageError::Unsorted("applications"));
         }
-        let queues =
-            Queues { weights, queue_of_class, class_of_application, guaranteed: false, unclassified };
+        let rate_bounds: Vec<RateBounds> =
+            rate_bounds.iter_mut().flat_map(|bounds| bounds.by_ref().take(weights.len())).collect();
+        let has_bounds = rate_bounds.iter().any(|bounds| *bounds != RateBounds::default());
+        let queues = Queues {
+            weights,
+            queue_of_class,
+            class_of_application,
+            guaranteed: false,
+            unclassified,
+            rate_bounds: if has_bounds { rate_bounds } else { Vec::new() },
+        };
         Ok((interface, queues))
     };
     order.interfaces.iter().enumerate().map(&mut decode_interface).collect()

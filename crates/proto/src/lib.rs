@@ -16,8 +16,8 @@ use std::time::Duration;
 pub use conflict::{Conflict, ConflictReason};
 pub use encoding::MessageError;
 pub use order::{
-    Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues, Report,
-    SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare, UnscheduledReason,
+    Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues, RateBounds,
+    Report, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare, UnscheduledReason,
     estimate_sent_bytes, is_id,
 };
 pub use totals::CounterTotals;

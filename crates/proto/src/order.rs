@@ -98,6 +98,17 @@ pub struct Queues {
     pub guaranteed: bool,
     /// What packets without a class get.
     pub unclassified: UnclassifiedShare,
+    /// The rates of each queue that it may not fall below or exceed; empty if no queue has one.
+    pub rate_bounds: Vec<RateBounds>,
+}
+
+/// The lowest and highest rates of a queue, in bytes per second with headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RateBounds {
+    /// The rate that its packets are guaranteed, whatever the weights are; 0 for weights only.
+    pub min: u64,
+    /// The rate that its packets do not exceed; above zero.
+    pub max: Option<u64>,
 }
 
 /// What packets without a class get at an interface.

@@ -443,7 +443,8 @@ impl Configuration {
         let unclassified = queues.as_ref().map(|queues| queues.unclassified).unwrap_or_default();
         let budget = unclassified.budget();
         let budget = if self.is_draining { budget.draining() } else { budget };
-        let shares = Shares { budget, weights, unclassified_weight: unclassified.weight };
+        let rate_bounds = queues.as_ref().map_or(&[][..], |queues| &queues.rate_bounds);
+        let shares = Shares { budget, weights, rate_bounds, unclassified_weight: unclassified.weight };
         let desired = DesiredQueues::new(self.rate, self.segments, &shares, limited_flows)?
             .with_classes(queue_of_class)?;
         Ok(desired.with_coordinator(*coordinator).with_max_segments(self.max_segments))

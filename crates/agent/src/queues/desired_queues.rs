@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 
 use weir_core::model::LinkBudget;
+use weir_core::netshare::shares_with_minima;
 use weir_core::units::Rate;
+use weir_proto::RateBounds;
 
 use super::ids;
 use crate::htb::{HtbClass, MAX_SERVICES, dscp};
@@ -68,6 +70,8 @@ pub struct Shares<'a> {
     pub budget: LinkBudget,
     /// The weight of each queue.
     pub weights: &'a [f64],
+    /// The minimum and maximum rate of each queue; empty if no queue has one.
+    pub rate_bounds: &'a [RateBounds],
     /// The weight at which packets without a class borrow unused bandwidth.
     pub unclassified_weight: f64,
 }
@@ -75,7 +79,7 @@ pub struct Shares<'a> {
 impl<'a> Shares<'a> {
     /// Queues with these weights, and packets without a class as another queue of weight 1.
     pub fn by_weight(weights: &'a [f64]) -> Shares<'a> {
-        Shares { budget: LinkBudget::DEFAULT, weights, unclassified_weight: 1.0 }
+        Shares { budget: LinkBudget::DEFAULT, weights, rate_bounds: &[], unclassified_weight: 1.0 }
     }
 }
 
@@ -129,8 +133,8 @@ pub struct DesiredQueues {
 
 impl DesiredQueues {
     /// Creates a queue for each weight on a link, and one for packets without a mark. Packets with the mark [`dscp`] of a queue's number
-    /// use that queue. The rates of limited flows are taken from those of the queues; beyond 98 % of them, limited
-    /// flows borrow. `segments` is the maximum number of segments of a packet before the card splits it.
+    /// use that queue. The rates of limited flows are taken from those of the queues, down to their minima; beyond 98 % of this
+    /// capacity, limited flows borrow. `segments` is the maximum number of segments of a packet before the card splits it.
     ///
     /// # Errors
     /// If the link, a weight, or the number or rate of a limited flow is out of range.
@@ -140,7 +144,7 @@ impl DesiredQueues {
         shares: &Shares<'_>,
         limited: &BTreeMap<u16, LimitedFlow>,
     ) -> Result<DesiredQueues, DesiredError> {
-        let &Shares { budget, weights, unclassified_weight } = shares;
+        let &Shares { budget, weights, rate_bounds, unclassified_weight } = shares;
         if !(1e3..=12.5e9).contains(&link.get()) {
             return Err(DesiredError::LinkRate(link));
         }
@@ -156,23 +160,25 @@ impl DesiredQueues {
         // Only ratios count, and the sum of normalized weights stays finite.
         let weights: Vec<f64> = weights.iter().map(|weight| weight / min_weight).collect();
         let unclassified_weight = unclassified_weight / min_weight;
-        let limited_fraction = guaranteed_fraction(link, limited, budget.services(link))?;
+        let services = budget.services(link).get();
+        let minima = queue_minima(rate_bounds, weights.len(), services);
+        let limited_fraction = guaranteed_fraction(link, limited, services - minima.iter().sum::<f64>())?;
         let limited_sum: f64 = limited.values().map(|flow| flow.rate.get() * limited_fraction).sum();
-        let remaining_fraction = 1.0 - limited_sum / budget.services(link).get();
+        let rates = shares_with_minima(&weights, &minima, services - limited_sum);
         let link_class = round_rates(HtbClass::for_link(budget.shaped(link), segments));
         let mut classes =
             BTreeMap::from([(ids::LINK_CLASS, DesiredClass { parent: None, class: link_class })]);
         let child_class =
             |class: HtbClass| DesiredClass { parent: Some(ids::LINK_CLASS), class: round_rates(class) };
-        let weighted = HtbClass::weighted(link, segments, &budget, &weights, unclassified_weight);
-        for (number, class) in weighted.into_iter().enumerate() {
-            let (minor, fraction) = if number < weights.len() {
-                (ids::FIRST_QUEUE_CLASS + number as u16, remaining_fraction)
-            } else {
-                (ids::DEFAULT_CLASS, 1.0)
+        let guaranteed = HtbClass::guaranteed(link, segments, &budget, &rates, &weights, unclassified_weight);
+        for (number, class) in guaranteed.into_iter().enumerate() {
+            let minor = match number < weights.len() {
+                true => ids::FIRST_QUEUE_CLASS + number as u16,
+                false => ids::DEFAULT_CLASS,
             };
-            let rate = (class.rate as f64 * fraction) as u64;
-            classes.insert(minor, child_class(HtbClass { rate, ..class }));
+            let max = rate_bounds.get(number).and_then(|bounds| bounds.max);
+            let class = max.map_or(class, |max| class.with_max(max as f64, segments));
+            classes.insert(minor, child_class(class));
         }
         let mut filters: BTreeMap<(u16, u16), Filter> =
             (0..weights.len()).flat_map(|number| mark_filters(number, number as u16)).collect();
@@ -253,11 +259,19 @@ impl DesiredQueues {
     }
 }
 
-/// The guaranteed fraction of the rates of limited flows, which take at most a part of what `services` are guaranteed.
+/// The minimum rate of each queue. If a link is too slow for all of them, they are reduced by one factor.
+fn queue_minima(rate_bounds: &[RateBounds], queue_count: usize, services: f64) -> Vec<f64> {
+    let minimum = |queue| rate_bounds.get(queue).map_or(0.0, |bounds: &RateBounds| bounds.min as f64);
+    let minima: Vec<f64> = (0..queue_count).map(minimum).collect();
+    let sum: f64 = minima.iter().sum();
+    if sum <= services { minima } else { minima.iter().map(|minimum| minimum / sum * services).collect() }
+}
+
+/// The guaranteed fraction of the rates of limited flows, which take at most a part of the rate `available`, in bytes per second.
 fn guaranteed_fraction(
     link: Rate,
     limited: &BTreeMap<u16, LimitedFlow>,
-    services: Rate,
+    available: f64,
 ) -> Result<f64, DesiredError> {
     for (&flow, &LimitedFlow { rate, .. }) in limited {
         if flow >= ids::MAX_LIMITED_FLOWS {
@@ -268,7 +282,7 @@ fn guaranteed_fraction(
         }
     }
     let sum: f64 = limited.values().map(|flow| flow.rate.get()).sum();
-    Ok((MAX_LIMITED_FRACTION * services.get() / sum).min(1.0))
+    Ok((MAX_LIMITED_FRACTION * available.max(0.0) / sum).min(1.0))
 }
 
 /// The filters of the streams between agents and a coordinator: to its address and port, and from there. Of a coordinator on this host,

@@ -8,10 +8,11 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use weir_agent::htb::{MAX_SERVICES, dscp};
 use weir_agent::queues::{
-    ActualClass, ActualQueues, Change, DesiredError, DesiredQueues, Filter, FilterHandle, Interface,
-    LeafQueue, LimitedFlow, RootQdisc, Shares, U32Match, changes, ids,
+    ActualClass, ActualQueues, Change, DesiredClass, DesiredError, DesiredQueues, Filter, FilterHandle,
+    Interface, LeafQueue, LimitedFlow, RootQdisc, Shares, U32Match, changes, ids,
 };
 use weir_core::units::Rate;
+use weir_proto::RateBounds;
 
 fn empty_queues() -> ActualQueues {
     ActualQueues {
@@ -458,6 +459,59 @@ filter add dev eth0 parent 7765: protocol ipv6 prio 30566 handle ::2 u32 match u
         )
     };
     assert_eq!(lines, [class("100", 54_832_000, 4542), class("101", 18_277_000, 1514)]);
+}
+
+/// The guaranteed and maximum rate of each queue of a link of 1 Gbit/s, in Mbit/s, and its length in bytes.
+fn bounded_queues(bounds: &[(f64, Option<f64>)], limited: Option<&str>) -> Vec<(f64, f64, u32)> {
+    let bytes = |mbit: f64| (mbit * 125e3) as u64;
+    let rate_bounds: Vec<RateBounds> =
+        bounds.iter().map(|&(min, max)| RateBounds { min: bytes(min), max: max.map(bytes) }).collect();
+    let weights = [1.0, 3.0];
+    let shares = Shares { rate_bounds: &rate_bounds, ..Shares::by_weight(&weights) };
+    let end = "10.0.0.1:1".parse().unwrap();
+    let flow = |rate: &str| LimitedFlow { source: end, destination: end, rate: rate.parse().unwrap() };
+    let limited = limited.map(|rate| (0, flow(rate))).into_iter().collect();
+    let desired = DesiredQueues::new("1Gbit".parse().unwrap(), 43, &shares, &limited).unwrap();
+    let queue = |(_, desired): (&u16, &DesiredClass)| {
+        let class = desired.class;
+        (class.rate as f64 / 1e6, class.ceil as f64 / 1e6, class.queue_limit)
+    };
+    desired.classes().range(0x100..0x102).map(queue).collect()
+}
+
+fn assert_queues(found: &[(f64, f64, u32)], expected: [(f64, f64); 2]) {
+    let is_near = |a: f64, b: f64| (a - b).abs() < 0.01;
+    let is_expected = |(found, expected): (&(f64, f64, u32), (f64, f64))| {
+        is_near(found.0, expected.0) && is_near(found.1, expected.1)
+    };
+    assert!(found.len() == 2 && found.iter().zip(expected).all(is_expected), "{found:?}, not {expected:?}");
+}
+
+#[test]
+fn queues_are_guaranteed_their_minimum_and_do_not_exceed_their_maximum() {
+    // Services divide 931.095 Mbit/s of 990.
+    let unbounded = bounded_queues(&[], None);
+    assert_queues(&unbounded, [(232.77, 990.0), (698.32, 990.0)]);
+    assert_queues(&bounded_queues(&[(400.0, None), (0.0, None)], None), [(400.0, 990.0), (531.09, 990.0)]);
+    // The queue is as long as that of a link of its maximum rate.
+    let limited = bounded_queues(&[(100.0, Some(200.0)), (0.0, None)], None);
+    assert_queues(&limited, [(200.0, 200.0), (698.32, 990.0)]);
+    assert_eq!((unbounded[0].2, limited[0].2, limited[1].2), (2_475_000, 500_000, 2_475_000));
+    // A link that is slower than the minima is divided in proportion to them.
+    assert_queues(
+        &bounded_queues(&[(1500.0, None), (500.0, None)], None),
+        [(698.32, 990.0), (232.77, 990.0)],
+    );
+}
+
+#[test]
+fn limited_flows_take_only_what_queues_have_above_their_minimum() {
+    let bounds = [(400.0, None), (0.0, None)];
+    // Without the minimum, the flow takes a quarter of its rate from the first queue.
+    assert_queues(&bounded_queues(&[], Some("400Mbit")), [(132.77, 990.0), (398.32, 990.0)]);
+    assert_queues(&bounded_queues(&bounds, Some("400Mbit")), [(400.0, 990.0), (131.09, 990.0)]);
+    // It borrows the rest.
+    assert_queues(&bounded_queues(&bounds, Some("900Mbit")), [(400.0, 990.0), (10.62, 990.0)]);
 }
 
 #[test]

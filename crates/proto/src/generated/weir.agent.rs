@@ -310,6 +310,12 @@ pub struct Order {
     /// The limits of UDP that this host sends. They hold for a second.
     #[prost(message, optional, tag = "27")]
     pub udp_limits: ::core::option::Option<UdpRates>,
+    /// The minimum rate of each queue of `weights`, in bytes per second. 0: none. Empty if no queue has one.
+    #[prost(uint64, repeated, tag = "28")]
+    pub queue_min_rates: ::prost::alloc::vec::Vec<u64>,
+    /// The maximum rate of each queue of `weights`, in bytes per second. 0: none. Empty if no queue has one.
+    #[prost(uint64, repeated, tag = "29")]
+    pub queue_max_rates: ::prost::alloc::vec::Vec<u64>,
 }
 /// How hosts limit UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

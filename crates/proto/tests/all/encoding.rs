@@ -10,8 +10,8 @@ use prost::Message;
 use weir_proto::{
     Conflict, ConflictReason, Demand, FlowKey, FlowProgress, Limit, MAX_CONFLICTS, MAX_ID_LENGTH,
     MAX_OBSERVED, MAX_REPORT_BYTES, MAX_REPORTED_FLOWS, MAX_UDP_FLOWS, Mark, MessageError,
-    ObservedConnections, Order, OrderedRate, Queues, RefusedOrders, Report, RestoredObjects, SenderState,
-    UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare, UnscheduledReason, wire,
+    ObservedConnections, Order, OrderedRate, Queues, RateBounds, RefusedOrders, Report, RestoredObjects,
+    SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare, UnscheduledReason, wire,
 };
 
 fn any_flow_key() -> impl Strategy<Value = FlowKey> {
@@ -47,20 +47,26 @@ fn any_queues() -> impl Strategy<Value = Queues> {
     let at = any::<prop::sample::Index>;
     let classes = btree_map("[!-~]{1,3}", at(), 0..4);
     let unclassified = (0.001..=0.999, 1e-3..1e3);
-    (vec(1e-3..1e3, 1..4), vec(at(), 1..5), classes, any::<bool>(), unclassified).prop_map(
-        |(weights, queue_of, classes, guaranteed, (fraction, weight))| {
+    let bounds = vec((0..3u64, prop_oneof![Just(None), (1..9u64).prop_map(Some)]), 3);
+    let bounds = prop_oneof![Just(Vec::new()), bounds];
+    (vec(1e-3..1e3, 1..4), vec(at(), 1..5), classes, any::<bool>(), unclassified, bounds).prop_map(
+        |(weights, queue_of, classes, guaranteed, (fraction, weight), bounds)| {
             let queue_of: Vec<u32> = queue_of.into_iter().map(|at| at.index(weights.len()) as u32).collect();
             let class = |(name, at): (String, prop::sample::Index)| {
                 (name.into(), at.index(queue_of.len()) as u32 + 1)
             };
             let classes = classes.into_iter().map(class).collect();
             let unclassified = UnclassifiedShare { fraction, weight };
+            let bounds = bounds.into_iter().take(weights.len());
+            let rate_bounds: Vec<RateBounds> = bounds.map(|(min, max)| RateBounds { min, max }).collect();
+            let has_bounds = rate_bounds.iter().any(|bounds| *bounds != RateBounds::default());
             Queues {
                 weights,
                 queue_of_class: queue_of,
                 class_of_application: classes,
                 guaranteed,
                 unclassified,
+                rate_bounds: if has_bounds { rate_bounds } else { Vec::new() },
             }
         },
     )
