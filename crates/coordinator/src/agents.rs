@@ -11,7 +11,7 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -23,7 +23,7 @@ use weir_proto::wire::control_server::{Control, ControlServer};
 use weir_proto::wire::{AgentMessage, CoordinatorMessage};
 use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, Report};
 
-use crate::control_thread::{Handle, Stopped};
+use crate::control_thread::{Handle, Measured, Stopped};
 use crate::overlay;
 use crate::relays::relay_service;
 use crate::streams::{IDLE_TIMEOUT, MAX_REPORTS_PER_INTERVAL, next_message, run_stream, send_orders};
@@ -99,17 +99,25 @@ impl Control for AgentService {
         let link_rates = self.handle.set_agent_rates(host, hello.link_rates).await?;
         let (messages, message_receiver) = mpsc::channel(1);
         let handle = self.handle.clone();
+        let mut measured = handle.measured();
+        let Measured { udp_control, wants_demands } = *measured.borrow_and_update();
         let welcome = CoordinatorMessage::welcome(
             handle.interval(),
             handle.first_generation(),
             link_rates,
-            handle.udp_control(),
-            handle.has_allocator(),
+            udp_control,
+            wants_demands,
         );
         tokio::spawn(async move {
             let replaced = || Status::aborted("another stream has begun for this peer");
             let orders = send_orders(welcome, orders, CoordinatorMessage::order, &messages, replaced);
-            run_stream(apply_reports(&handle, host, reports), orders, &messages).await;
+            let reports = async {
+                tokio::select! {
+                    ended = apply_reports(&handle, host, reports) => ended,
+                    status = wait_for_change(measured) => Err(status),
+                }
+            };
+            run_stream(reports, orders, &messages).await;
         });
         Ok(Response::new(ReceiverStream::new(message_receiver)))
     }
@@ -119,6 +127,15 @@ impl From<Stopped> for Status {
     fn from(stopped: Stopped) -> Status {
         Status::unavailable(stopped.to_string())
     }
+}
+
+/// Waits until agents have to measure other rates: the welcome of a new stream names them.
+async fn wait_for_change(mut measured: watch::Receiver<Measured>) -> Status {
+    if measured.changed().await.is_err() {
+        // The coordinator stops.
+        std::future::pending::<()>().await;
+    }
+    Status::aborted("agents have to measure other rates; connect again")
 }
 
 /// Applies a host's reports until the end of the stream.

@@ -4,6 +4,7 @@
 //! line, the field, the value and the expected value. Paths in the file are relative to its folder.
 
 mod addresses;
+mod bandwidths;
 mod hosts;
 mod limits;
 mod network;
@@ -20,6 +21,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use weir_core::model::{ServiceNames, Topology};
+use weir_core::netshare::MEASUREMENT_PERIOD;
 use weir_core::saba::controller::PortLimits;
 use weir_tls::TlsError;
 use weir_trace::toml_fields::{self, SourceText, TableFields};
@@ -27,6 +29,8 @@ use weir_trace::{FileKind, TraceError};
 
 use crate::control_plane::{Link, NetworkLinks, Settings};
 use crate::policy::ValidatedPolicy;
+use crate::service_bandwidth::ServiceBandwidth;
+use crate::service_queues::ServiceQueues;
 use network::{NetworkTables, NetworkValues};
 
 pub use limits::Limits;
@@ -87,6 +91,8 @@ pub struct Config {
     pub allocator: bool,
     /// Weights of services for unused bandwidth, if they differ from `weights`. Used with [`Config::allocator`].
     pub excess_weights: BTreeMap<String, f64>,
+    /// Minimum and maximum bandwidths of services; services without an entry are limited by weight only.
+    pub bandwidths: BTreeMap<String, ServiceBandwidth>,
     /// Whether hosts throttle UDP to slightly above the rate measured at the receiver.
     pub has_throttling: bool,
     /// The overlay of relays between regions.
@@ -136,11 +142,18 @@ impl Config {
 
     /// The links that the policy decides over.
     pub fn network_links(&self) -> NetworkLinks {
-        let hosts: Vec<Link> = self.hosts.iter().map(|host| host.link).collect();
-        match &self.topology {
-            Some(topology) => NetworkLinks::with_topology(&hosts, topology.clone()),
-            None => NetworkLinks::one_switch(&hosts),
-        }
+        network_links(&self.hosts, self.topology.as_ref())
+    }
+
+    /// Whether services can have maximum bandwidths: queues are theirs, and orders are at least as frequent as measurements.
+    pub fn can_limit_services(&self) -> bool {
+        self.queues == QueueAssignment::Services && self.settings.interval <= MEASUREMENT_PERIOD.get()
+    }
+
+    /// The queue of each service, if queues belong to services.
+    pub fn service_queues(&self) -> ServiceQueues {
+        ServiceQueues::assign(&self.names, |name| bandwidths::has_min(&self.bandwidths, name))
+            .expect("the configuration was checked when it was read")
     }
 
     /// Configured IPv4 addresses of hosts, with the host's number. Throttling of UDP applies to them.
@@ -164,6 +177,15 @@ impl Config {
             CableEnd::Host(host) => &self.hosts[host as usize].name,
             CableEnd::Switch(switch) => &self.switches[switch as usize].name,
         }
+    }
+}
+
+/// The links of these hosts, and of the topology if there is one.
+pub(crate) fn network_links(hosts: &[Host], topology: Option<&Topology>) -> NetworkLinks {
+    let hosts: Vec<Link> = hosts.iter().map(|host| host.link).collect();
+    match topology {
+        Some(topology) => NetworkLinks::with_topology(&hosts, topology.clone()),
+        None => NetworkLinks::one_switch(&hosts),
     }
 }
 
@@ -207,8 +229,8 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
         allocator.as_ref().map(|value| fields.read_bool(value)).transpose()?.unwrap_or_default();
     let services =
         service.as_ref().map(|value| services::read_services(&fields, value, has_allocator)).transpose()?;
-    let services::ServiceTables { names, weights, excess } = services.unwrap_or_default();
-    let queues = queues::read_queue_assignment(&fields, queues, saba, &names)?;
+    let services::ServiceTables { names, weights, excess, bandwidths } = services.unwrap_or_default();
+    let queues = queues::read_queue_assignment(&fields, queues, saba)?;
     let NetworkTables { hosts, topology, switches, addresses } =
         network.read(&fields, overlay.as_ref(), &queues, folder)?;
     let throttling = settings::read_throttling(&fields, throttling, &addresses, settings.interval)?;
@@ -219,6 +241,14 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
     if let Some(value) = allocator.filter(|_| has_allocator) {
         settings::check_allocator(&fields, &value, queues, settings.interval)?;
     }
+    bandwidths::check_bandwidths(
+        &fields,
+        (&names, &bandwidths),
+        queues,
+        &settings,
+        hosts.iter().map(|host| &*host.name),
+        || network_links(&hosts, topology.as_ref()),
+    )?;
     let tls = tls.map(|value| addresses::read_tls(&fields, &value, folder)).transpose()?;
     let (agents, api) = addresses::read_listen(&fields, &listen, &tls)?;
     let (limits, settings) = match limits {
@@ -242,6 +272,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
         queues,
         allocator: has_allocator,
         excess_weights: excess,
+        bandwidths,
         has_throttling: throttling,
         overlay,
         limits,

@@ -59,17 +59,20 @@ mod reports;
 mod request;
 mod schedule;
 mod sender_queues;
+mod service_division;
+mod service_weights;
 mod status;
 mod udp_demands;
 mod udp_measurements;
 
 use link_rates::LinkRates;
 
-pub use allocator::ServiceWeights;
+pub use allocator::{FlowPeer, WeightedFlow};
 pub use history::Decision;
 pub use outline::CoflowOutline;
 pub use rejected_entries::RejectedEntries;
 pub use request::{Refusal, Registration, Transfer, UnknownName};
+pub use service_weights::ServiceWeights;
 pub use status::{CoflowStatus, CoflowSummary, FlowAllocation, FlowStatus, HostStatus};
 pub use weir_proto::{
     Conflict, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues,
@@ -163,6 +166,20 @@ impl NetworkLinks {
         debug_assert_eq!(hosts.len(), topology.hosts(), "the topology contains the hosts");
         let trunks = Trunks::even_split(topology);
         NetworkLinks { hosts: hosts.to_vec(), trunks: Some(trunks).filter(|trunks| trunks.links() > 0) }
+    }
+
+    /// Links of hosts, by host number.
+    pub fn host_links(&self) -> &[Link] {
+        &self.hosts
+    }
+
+    /// The names and capacities of the link groups between switches that the links of hosts can fill.
+    pub fn contended_trunks(&self) -> Vec<(String, Rate)> {
+        let Some(mut trunks) = self.trunks.clone() else { return Vec::new() };
+        let contended = trunks.contended_trunks();
+        let contended = (0..trunks.links()).filter(|&trunk| contended.contains(trunk));
+        let capacity = |trunk: usize| Rate::new(trunks.capacities()[trunk]).unwrap_or(Rate::ZERO);
+        contended.map(|trunk| (trunks.link_name(trunk), capacity(trunk))).collect()
     }
 
     /// Capacities in bytes per second, including headers: of hosts' links for sending, then for receiving, then of trunks.

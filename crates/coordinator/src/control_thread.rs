@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 use weir_core::policy::AnyPolicy;
 use weir_proto::{ObservedConnections, Order, Queues, RefusedOrders, Report, RestoredObjects, UdpControl};
@@ -23,7 +23,7 @@ use weir_tls::LogLimit;
 
 use crate::control_plane::{
     CoflowOutline, CoflowStatus, CoflowSummary, ControlPlane, Decision, FlowAllocation, HostStatus, Refusal,
-    Registration, RejectedEntries, ServiceWeights, Transfer,
+    Registration, RejectedEntries, ServiceWeights, Transfer, WeightedFlow,
 };
 use crate::quota::{CoflowQuota, ServiceQuota, UsageByService};
 
@@ -138,8 +138,8 @@ pub fn start(plane: ControlPlane) -> io::Result<(Handle, JoinHandle<()>)> {
         schedule_interval,
         agent_count: agent_count as u32,
         first_generation: plane.first_generation(),
-        udp_control: plane.udp_control(),
         has_allocator: plane.has_allocator(),
+        measured: watch::Sender::new(Measured::of(&plane)),
     };
     let state = State {
         plane,
@@ -278,8 +278,23 @@ pub struct Handle {
     schedule_interval: Duration,
     agent_count: u32,
     first_generation: u64,
-    udp_control: Option<UdpControl>,
     has_allocator: bool,
+    measured: watch::Sender<Measured>,
+}
+
+/// The rates that agents have to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measured {
+    /// See [`ControlPlane::udp_control`].
+    pub udp_control: Option<UdpControl>,
+    /// See [`ControlPlane::wants_demands`].
+    pub wants_demands: bool,
+}
+
+impl Measured {
+    fn of(plane: &ControlPlane) -> Measured {
+        Measured { udp_control: plane.udp_control(), wants_demands: plane.wants_demands() }
+    }
 }
 
 impl Handle {
@@ -288,9 +303,9 @@ impl Handle {
         self.schedule_interval
     }
 
-    /// See [`ControlPlane::udp_control`].
-    pub fn udp_control(&self) -> Option<UdpControl> {
-        self.udp_control
+    /// The rates that agents have to measure. They change with the first maximum bandwidth of a service.
+    pub fn measured(&self) -> watch::Receiver<Measured> {
+        self.measured.subscribe()
     }
 
     /// See [`ControlPlane::has_allocator`].
@@ -451,7 +466,26 @@ impl Handle {
     /// # Errors
     /// [`Stopped`]: the coordinator has stopped.
     pub async fn set_services(&self, services: ServiceWeights) -> Result<(), Stopped> {
-        self.call(move |state| state.plane.set_services(services)).await
+        let set = move |state: &mut State| {
+            state.plane.set_services(services);
+            Measured::of(&state.plane)
+        };
+        let measured = self.call(set).await?;
+        self.measured.send_if_modified(|last| std::mem::replace(last, measured) != measured);
+        Ok(())
+    }
+
+    /// See [`ControlPlane::set_flow_weight`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn set_flow_weights(&self, weights: Vec<(WeightedFlow, Option<u64>)>) -> Result<(), Stopped> {
+        self.call(move |state| {
+            for (flow, thousandths) in weights {
+                state.plane.set_flow_weight(flow, thousandths);
+            }
+        })
+        .await
     }
 
     /// See [`ControlPlane::limits`].

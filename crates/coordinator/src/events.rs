@@ -20,6 +20,8 @@ pub enum EventKind {
     PolicyChanged,
     /// The weight of a service was set.
     WeightChanged,
+    /// The minimum or maximum bandwidth of a service was set.
+    BandwidthChanged,
     /// The sensitivity table was replaced.
     TableChanged,
     /// An application was registered.

@@ -27,6 +27,8 @@ pub mod registry;
 pub mod relays;
 pub mod rest;
 pub mod server;
+pub mod service_bandwidth;
+pub mod service_queues;
 pub mod store;
 mod streams;
 pub mod tls;

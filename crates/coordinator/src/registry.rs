@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, MutexGuard, watch};
 use tracing::warn;
 use utoipa::openapi::{ArrayBuilder, Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
-use weir_core::model::ServiceNames;
+use weir_core::model::{LinkBudget, ServiceNames, Topology};
 use weir_core::units::{Bytes, Time};
 use weir_trace::sensitivity::SensitivityTable;
 use weir_trace::{TraceError, sensitivity};
@@ -33,18 +33,21 @@ use crate::overlay::Handle as OverlayHandle;
 use crate::policy::{PolicyError, PolicySpec, ValidatedPolicy};
 use crate::problem::{Location, Problem};
 use crate::quota::ServiceQuota;
+use crate::service_bandwidth::{NarrowestLink, ServiceBandwidth};
 use crate::store::{Snapshot, Store, StoreError, StoreStatus, Table};
 use crate::values::{self, MAX_FLOW_BYTES, WEIGHT_RANGE, expected_weight};
 
 mod change_watcher;
 mod connections;
 mod division;
+mod flow_weights;
 mod observed_connections;
 mod overlay;
 mod programs;
 mod quota;
 pub(crate) mod records;
 pub mod routing;
+mod services;
 mod sharing;
 mod stored_coflow;
 #[cfg(test)]
@@ -55,8 +58,10 @@ use stored_coflow::StoredCoflow;
 
 pub(crate) use connections::MAX_CONNECTIONS;
 pub use connections::{Connection, ConnectionBody, ProgramStream};
+pub(crate) use flow_weights::CONNECTION_WEIGHTS;
 pub use observed_connections::ObservedState;
 pub use quota::ObjectUsage;
+pub use services::{ServiceChange, ServiceState};
 pub use sharing::{Application, ApplicationBody, PortQueues};
 
 /// Key of the policy in the store's [`Table::Settings`].
@@ -138,13 +143,15 @@ impl<T: PartialEq> Override<T> {
     }
 }
 
-/// Current and configured policy and weights, and the sensitivity table.
+/// Current and configured policy, weights and bandwidths, and the sensitivity table.
 struct PolicyState {
     policy: ValidatedPolicy,
     /// The policy of the configuration.
     configured_policy: PolicySpec,
     weights: BTreeMap<String, f64>,
     configured_weights: BTreeMap<String, f64>,
+    bandwidths: BTreeMap<String, ServiceBandwidth>,
+    configured_bandwidths: BTreeMap<String, ServiceBandwidth>,
     sensitivity_table: SensitivityTable,
 }
 
@@ -179,7 +186,17 @@ impl PolicyState {
         };
         let weights = load_weights(config, store)?;
         let configured_weights = config.weights.clone();
-        Ok(PolicyState { policy, configured_policy, weights, configured_weights, sensitivity_table })
+        let bandwidths = services::load_bandwidths(config, store)?;
+        let configured_bandwidths = config.bandwidths.clone();
+        Ok(PolicyState {
+            policy,
+            configured_policy,
+            weights,
+            configured_weights,
+            bandwidths,
+            configured_bandwidths,
+            sensitivity_table,
+        })
     }
 }
 
@@ -200,21 +217,6 @@ fn load_weights(config: &Config, store: &Store) -> Result<BTreeMap<String, f64>,
         };
     }
     Ok(weights)
-}
-
-/// A service.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct ServiceState {
-    /// Its name.
-    pub name: String,
-    /// Its applications.
-    pub applications: Vec<String>,
-    /// Its weight; `null` if the policy decides the weight, and its queues have weight 1.
-    pub weight: Option<f64>,
-    /// Its weight for unused bandwidth, if the configuration sets one. Default: its weight.
-    pub excess: Option<f64>,
-    /// Whether the policy or queues use the weights of services.
-    pub weights_used: bool,
 }
 
 /// The registered objects and settings, with the store and the control plane.
@@ -238,6 +240,11 @@ pub struct Registry {
     queues_per_service: bool,
     /// Configured weights of services for unused bandwidth.
     excess_weights: BTreeMap<String, f64>,
+    /// The parts of every link.
+    budget: LinkBudget,
+    topology: Option<Topology>,
+    /// Computed at the first minimum that a client sets.
+    narrowest_link: OnceLock<Option<NarrowestLink>>,
     /// Events of changes.
     pub events: EventChannel,
     audit: AuditLog,
@@ -258,13 +265,14 @@ impl Registry {
     ) -> Result<Registry, String> {
         let audit = open_audit_log(config)?;
         let policy_state = PolicyState::load(config, &store)?;
-        let PolicyState { policy, weights, sensitivity_table, .. } = &policy_state;
+        let PolicyState { policy, weights, bandwidths, sensitivity_table, .. } = &policy_state;
         handle
             .set_policy(policy.build(&config.names, weights))
             .await
             .map_err(|error| format!("policy: {error}"))?;
         let port_map = Arc::new(PortMap::new(config.hosts.len(), &config.switches));
-        let sharing = sharing::SharingState::new(config, &port_map, sensitivity_table, weights, &store)?;
+        let services = (weights, bandwidths);
+        let sharing = sharing::SharingState::new(config, &port_map, sensitivity_table, services, &store)?;
         let host_numbers =
             (0u32..).zip(&config.hosts).map(|(number, host)| (host.name.clone(), number)).collect();
         let registry = Registry {
@@ -283,6 +291,9 @@ impl Registry {
             hasher: RandomState::new(),
             queues_per_service: config.queues == QueueAssignment::Services,
             excess_weights: config.excess_weights.clone(),
+            budget: config.settings.budget,
+            topology: config.topology.clone(),
+            narrowest_link: OnceLock::new(),
             events: EventChannel::new(config.limits.max_queued_events as usize),
             audit,
             framework_quota: config.limits.framework,
@@ -295,12 +306,12 @@ impl Registry {
     async fn start(&self) -> Result<(), String> {
         self.restore().await?;
         self.restore_overlay().await.map_err(|error| error.to_string())?;
-        let sharing = self.sharing.lock().await;
+        let mut sharing = self.sharing.lock().await;
         self.send_all_queues(&sharing).await.map_err(|stopped| stopped.to_string())?;
+        self.send_flow_weights(&mut sharing).await.map_err(|stopped| stopped.to_string())?;
         drop(sharing);
         let policy_state = self.policy_state.lock().await;
-        let (epoch, policy, weights) = (self.epoch(), policy_state.policy.spec(), &policy_state.weights);
-        self.audit.note_start(json!({ "epoch": epoch, "policy": policy, "weights": weights }));
+        self.audit.note_start(policy_state.audit_value(self.epoch()));
         Ok(())
     }
 
@@ -603,63 +614,6 @@ impl Registry {
         policy_state.policy = policy;
         self.events.send(EventKind::PolicyChanged, POLICY_KEY, None);
         Ok(())
-    }
-
-    /// All services, in the order of the configuration.
-    pub async fn services(&self) -> Vec<ServiceState> {
-        let policy_state = self.policy_state.lock().await;
-        let to_state = |number: u32| {
-            let name = self.names.service(number);
-            ServiceState {
-                name: name.to_owned(),
-                applications: self.names.applications(number).to_vec(),
-                weight: policy_state.weights.get(name).copied(),
-                excess: self.excess_weights.get(name).copied(),
-                weights_used: self.queues_per_service || policy_state.policy.uses_service_weights(),
-            }
-        };
-        (0..self.names.services() as u32).map(to_state).collect()
-    }
-
-    /// Sets the weight of a service.
-    ///
-    /// # Errors
-    /// 404 if the service is unknown, 422 if the weight is out of range, 503 if the store cannot be written. The weight
-    /// is unchanged.
-    pub async fn set_weight(&self, actor: &Actor, service: &str, weight: f64) -> Result<(), Problem> {
-        UnknownName::check_service(&self.names, service)
-            .map_err(|unknown| Problem::not_found("service", service, &unknown.expected))?;
-        if !WEIGHT_RANGE.contains(&weight) {
-            return Err(Problem::invalid(Location::field("weight"), &weight.to_string(), &expected_weight()));
-        }
-        let mut policy_state = self.policy_state.lock().await;
-        let mut weights = policy_state.weights.clone();
-        weights.insert(service.to_owned(), weight);
-        let configured = policy_state.configured_weights.get(service).copied();
-        let stored_override = |weight: Option<f64>| Override { set: weight, configured };
-        self.store.put(Table::Weights, service, &stored_override(Some(weight))).await?;
-        if let Err(error) = self.apply_weights(&policy_state.policy, &weights).await {
-            self.store
-                .put(Table::Weights, service, &stored_override(policy_state.weights.get(service).copied()))
-                .await?;
-            return Err(error.into());
-        }
-        self.audit.note_accepted(actor, json!(policy_state.weights.get(service)), json!(weight));
-        policy_state.weights = weights;
-        self.events.send(EventKind::WeightChanged, service, Some(service.to_owned()));
-        Ok(())
-    }
-
-    /// Applies weights of services to the policy and to the queues, as far as these use weights of services.
-    async fn apply_weights(
-        &self,
-        policy: &ValidatedPolicy,
-        weights: &BTreeMap<String, f64>,
-    ) -> Result<(), RequestError> {
-        if policy.uses_service_weights() {
-            self.handle.set_policy(policy.build(&self.names, weights)).await?;
-        }
-        Ok(self.set_weights_of_queues(weights).await?)
     }
 
     /// The sensitivity table.

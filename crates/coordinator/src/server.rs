@@ -73,6 +73,8 @@ impl Coordinator {
             .with_first_generation(store.first_generation());
         if config.allocator {
             control_plane = control_plane.with_allocation(config.addresses.clone());
+        } else if config.can_limit_services() {
+            control_plane = control_plane.with_maxima(config.addresses.clone());
         }
         if config.has_throttling {
             control_plane = control_plane.with_throttling(config.ipv4_addresses().collect());

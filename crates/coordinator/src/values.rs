@@ -8,6 +8,8 @@ use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 use weir_proto::MAX_ID_LENGTH;
 
+use crate::registry::CONNECTION_WEIGHTS;
+
 /// Valid weights of coflows and services.
 pub const WEIGHT_RANGE: RangeInclusive<f64> = weir_trace::MIN_WEIGHT..=weir_trace::MAX_WEIGHT;
 
@@ -121,11 +123,20 @@ schemas! {
         .minimum(Some(*WEIGHT_RANGE.start()))
         .maximum(Some(*WEIGHT_RANGE.end()));
 
+    /// A weight in [`CONNECTION_WEIGHTS`].
+    ConnectionWeight: ObjectBuilder::new()
+        .schema_type(Type::Number)
+        .minimum(Some(*CONNECTION_WEIGHTS.start()))
+        .maximum(Some(*CONNECTION_WEIGHTS.end()));
+
     /// The size of a flow.
     FlowBytes: integer(0, MAX_FLOW_BYTES);
 
     /// A [`weir_core::units::Time`]. An exponent and more digits are also valid.
     Duration: text().pattern(Some(r"^[0-9]{1,15}(\.[0-9]{1,15})?(h|min|s|ms|us|ns)$"));
+
+    /// A [`weir_core::units::Rate`]. An exponent, more digits and other units are also valid.
+    Bandwidth: text().pattern(Some(r"^[0-9]{1,15}(\.[0-9]{1,15})?(Tbit|Gbit|Mbit|kbit|bit)$"));
 
     /// A limit of [`COFLOW_PAGE`].
     CoflowPageLimit: COFLOW_PAGE.schema();

@@ -2,11 +2,9 @@
 
 use std::num::NonZeroU16;
 
-use weir_core::model::ServiceNames;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::saba::controller::PortLimits;
 use weir_core::saba::{Fraction, controller};
-use weir_proto::MAX_CLASSES;
 use weir_trace::TraceError;
 use weir_trace::toml_fields::{TableFields, Value};
 
@@ -15,7 +13,7 @@ use weir_trace::toml_fields::{TableFields, Value};
 pub enum QueueAssignment {
     /// Saba: applications of similar sensitivity.
     Applications(Saba),
-    /// NetShare, group allocation: each service has a queue with its weight at every port.
+    /// NetShare, group allocation: each service has a queue with its weight at every port, as far as queues suffice.
     Services,
 }
 
@@ -58,7 +56,6 @@ pub(super) fn read_queue_assignment(
     fields: &TableFields<'_>,
     queues: Option<Value<'_>>,
     saba: Option<Value<'_>>,
-    names: &ServiceNames,
 ) -> Result<QueueAssignment, TraceError> {
     const EXPECTED: &str = "\"applications\" or \"services\"";
     let assignment = queues.as_ref().map(|value| fields.read_string(value, EXPECTED)).transpose()?;
@@ -67,12 +64,7 @@ pub(super) fn read_queue_assignment(
             let saba = saba.map(|value| read_saba(fields, &value)).transpose()?;
             Ok(QueueAssignment::Applications(saba.unwrap_or_default()))
         }
-        (Some("services"), None) if names.services() <= MAX_CLASSES => Ok(QueueAssignment::Services),
-        (Some("services"), None) => {
-            let found = names.services().to_string();
-            let expected = format!("at most {MAX_CLASSES} services, since each has a queue");
-            Err(fields.key_error("service", &found, &expected))
-        }
+        (Some("services"), None) => Ok(QueueAssignment::Services),
         (Some("services"), Some(saba)) => {
             Err(fields.value_error(&saba, "no table `[saba]`, since queues are those of services"))
         }

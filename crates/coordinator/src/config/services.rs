@@ -1,4 +1,4 @@
-//! Reads the services with their applications and weights.
+//! Reads the services with their applications, weights and bandwidths.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,15 @@ use weir_trace::toml_fields::{TableFields, Value};
 use weir_trace::{MAX_WEIGHT, MIN_WEIGHT, TraceError};
 
 use super::check_name;
+use crate::service_bandwidth::{BandwidthError, BandwidthKey, ServiceBandwidth};
 
-/// Services with their applications and weights.
+/// Services with their applications, weights and bandwidths.
 #[derive(Default)]
 pub(super) struct ServiceTables {
     pub names: ServiceNames,
     pub weights: BTreeMap<String, f64>,
     pub excess: BTreeMap<String, f64>,
+    pub bandwidths: BTreeMap<String, ServiceBandwidth>,
 }
 
 pub(super) fn read_services(
@@ -23,6 +25,7 @@ pub(super) fn read_services(
 ) -> Result<ServiceTables, TraceError> {
     const EXPECTED_APPLICATIONS: &str = "a list of names";
     let (mut names, mut weights, mut excess) = (ServiceNames::empty(), BTreeMap::new(), BTreeMap::new());
+    let mut bandwidths = BTreeMap::new();
     for (name, mut service) in fields.read_tables(value, |name| format!("service {name} "))? {
         check_name(&service, "name", name)?;
         if let Some(value) = service.optional("weight") {
@@ -46,6 +49,10 @@ pub(super) fn read_services(
                 return Err(service.value_error(&value, &expected));
             }
             excess.insert(name.to_owned(), excess_weight);
+        }
+        let bandwidth = read_bandwidth(&mut service)?;
+        if !bandwidth.is_unset() {
+            bandwidths.insert(name.to_owned(), bandwidth);
         }
         let applications = match service.optional("applications") {
             None => Vec::new(),
@@ -71,5 +78,21 @@ pub(super) fn read_services(
     if names.services() == 0 {
         return Err(fields.value_error(value, "at least one `[service.NAME]`"));
     }
-    Ok(ServiceTables { names, weights, excess })
+    Ok(ServiceTables { names, weights, excess, bandwidths })
+}
+
+/// Reads the minimum and maximum bandwidth of a service.
+fn read_bandwidth(service: &mut TableFields<'_>) -> Result<ServiceBandwidth, TraceError> {
+    let mut bandwidth = ServiceBandwidth::default();
+    for key in BandwidthKey::ALL {
+        if let Some(value) = service.optional(key.name()) {
+            bandwidth.set(key, Some(service.read_rate(&value)?));
+        }
+    }
+    match bandwidth.check() {
+        Err(BandwidthError::Invalid { key, value, expected }) => {
+            Err(service.key_error(key, &value, &expected))
+        }
+        _ => Ok(bandwidth),
+    }
 }

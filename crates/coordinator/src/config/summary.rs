@@ -10,6 +10,7 @@ use super::{Config, Host, Limits, QueueAssignment, Saba, Switch, TlsFiles};
 use crate::control_plane::{Link, Settings};
 use crate::policy::PolicySpec;
 use crate::quota::ServiceQuota;
+use crate::service_bandwidth::{BandwidthKey, ServiceBandwidth};
 
 impl fmt::Display for Config {
     /// A summary of the configuration, for operators.
@@ -98,7 +99,17 @@ impl Config {
                     format_limits(limits)
                 )?;
             }
-            QueueAssignment::Services => writeln!(f, "queues    one for each service, at every port")?,
+            QueueAssignment::Services => {
+                writeln!(f, "queues    one for each service, at every port")?;
+                let queues = self.service_queues();
+                let shared = (0..self.names.services() as u32).filter(|&service| queues.is_shared(service));
+                match shared.count() {
+                    0 => {}
+                    count => {
+                        writeln!(f, "          {count} services share the last of {}", queues.queue_count())?
+                    }
+                }
+            }
         }
         let unclassified = match self.queues {
             QueueAssignment::Applications(saba) if saba.settings.c_saba < Fraction::ALL => {
@@ -131,8 +142,9 @@ impl Config {
             };
             let excess =
                 self.excess_weights.get(name).map(|weight| format!(", excess {weight}")).unwrap_or_default();
+            let bandwidth = self.bandwidths.get(name).map(format_bandwidth).unwrap_or_default();
             let applications = self.names.applications(service).join(", ");
-            writeln!(f, "service   {name}: {weight}{excess}; applications {applications}")?;
+            writeln!(f, "service   {name}: {weight}{excess}{bandwidth}; applications {applications}")?;
         }
         Ok(())
     }
@@ -155,6 +167,12 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// The rates of a service, after its weights.
+fn format_bandwidth(bandwidth: &ServiceBandwidth) -> String {
+    let rate = |key: BandwidthKey| Some(format!(", {} {}", key.name(), bandwidth.get(key)?));
+    BandwidthKey::ALL.into_iter().filter_map(rate).collect()
 }
 
 fn format_limits(limits: PortLimits) -> String {

@@ -7,7 +7,8 @@
 //!
 //! - *Flow.* A flow is the traffic of one application from one host to another, over any number of connections. More
 //!   connections, or idle ones, do not raise its limit. A host cannot reduce the rates of other hosts by reporting more
-//!   connections. UDP of one service from one address to another is one more flow.
+//!   connections. UDP of one service from one address to another is one more flow. Flows of a service share equally, or by the weights of
+//!   their registered connections ("some connections between important servers").
 //! - *Headroom.* "Each flow must be allocated say 10% higher than its optimal centralized allocation to allow it to
 //!   grow". A flow that is allocated its demand gets that headroom, and at least its part of the weighted share of its
 //!   service (the lower bound). A flow that demands more gets no headroom: with 10% more for all of them, queues would
@@ -20,6 +21,9 @@
 //!   there, and its demand stays.
 //! - *Coflows* have their rates from the policy. On each link these come off what services divide, up to the share of one more service of
 //!   weight 1, which packets without a class have, too (`docs/link-capacity.md`).
+//! - *Minima and maxima* ("easy to generalize to minimum and excess weights"). A minimum is a guaranteed rate on each link. A maximum is
+//!   one more link that only the flows of the service cross ([`super::service_division`]). Without the allocator, the same computation
+//!   holds maxima only: links of the network do not count then, and services without a maximum have no limits.
 //! - *Traffic that no agent reports* is not known. A service that it holds back does not lose its share to others
 //!   ([`weir_core::netshare::BottleneckDetector`]).
 //!
@@ -29,12 +33,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use weir_core::model::{BitSet, LinkBudget, Trunks};
+use weir_core::model::{BitSet, Trunks};
 use weir_core::netshare::{MEASUREMENT_PERIOD, limit_for_demand};
-use weir_core::solve::hierarchy::{HierarchicalMaxMin, HierarchyError, ServiceShares};
 use weir_core::units::Rate;
 use weir_proto::{Demand, Limit, ObservedConnections, OrderedRate, UdpFlow, UdpLimit};
 
+use super::service_division::{MaximumLinks, NetworkUse, ServiceDivision};
+use super::service_weights::ServiceWeights;
 use super::udp_demands::UdpDemands;
 use super::{ControlPlane, NetworkLinks};
 
@@ -55,41 +60,39 @@ const LIMIT_TOLERANCE: f64 = 0.01;
 /// An application, and the address of the other host.
 type Peer = (Arc<str>, IpAddr);
 
-/// The weight of all coflows together at a link, next to services.
-const COFLOW_WEIGHT: f64 = 1.0;
-
-/// Weights of services, and the service of each application.
-#[derive(Debug, Clone)]
-pub struct ServiceWeights {
-    shares: ServiceShares,
-    weights: Vec<f64>,
-    /// Whether the lower bound uses the weights of all services (`true`), or of the services with flows on the link.
-    counts_idle_services: bool,
-    service_of_application: BTreeMap<Arc<str>, u32>,
+/// The other end of connections.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FlowPeer {
+    /// A host, by number.
+    Host(u32),
+    /// An address of no host.
+    Address(IpAddr),
 }
 
-impl ServiceWeights {
-    /// Weights by service number. `excess` are the weights for unused bandwidth, if they differ. `service_of_application`
-    /// maps ids of applications to service numbers.
-    ///
-    /// # Errors
-    /// [`HierarchyError`]: a weight is out of range.
-    pub fn new(
-        weights: Vec<f64>,
-        excess: Option<&[f64]>,
-        service_of_application: BTreeMap<Arc<str>, u32>,
-    ) -> Result<ServiceWeights, HierarchyError> {
-        let shares = match excess {
-            Some(excess) => ServiceShares::with_excess(&weights, excess)?,
-            None => ServiceShares::weighted(&weights)?,
-        };
-        Ok(ServiceWeights { shares, weights, counts_idle_services: excess.is_some(), service_of_application })
-    }
+/// The connections of an application from a host to another end, which have a weight.
+pub type WeightedFlow = (u32, Arc<str>, FlowPeer);
+
+/// A weight of 1, in thousandths.
+const THOUSANDTHS: u32 = 1000;
+
+/// Maximum weight of a flow, in thousandths.
+const MAX_FLOW_WEIGHT: u64 = 1_000_000_000;
+
+/// The links that the allocator divides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// All links, among all services.
+    AllLinks,
+    /// Only the maxima of services. Links do not limit flows, and services without a maximum have no limits.
+    Maxima,
 }
 
 /// State of the allocator.
 #[derive(Debug)]
 pub(super) struct Allocator {
+    scope: Scope,
+    /// Whether a service has had a maximum since the start.
+    has_had_max: bool,
     /// Addresses of hosts, with the host's number.
     addresses: BTreeMap<IpAddr, u32>,
     services: Option<ServiceWeights>,
@@ -97,11 +100,14 @@ pub(super) struct Allocator {
     demands: BTreeMap<(u32, Peer), Demand>,
     /// Number of entries in `demands` of each host.
     demands_of_host: BTreeMap<u32, usize>,
+    /// Weights of flows in thousandths; flows without an entry have the weight 1.
+    flow_weights: BTreeMap<WeightedFlow, u32>,
     /// Demands of UDP.
     pub udp_demands: UdpDemands,
     /// The link groups between switches that the links of hosts can fill.
     contended_trunks: BitSet,
-    /// The links that flows crossed at the last computation, sorted, as positions in [`super::NetworkLinks::capacities`].
+    /// The links that flows crossed at the last computation, sorted, as positions in [`super::NetworkLinks::capacities`], then the maxima
+    /// of services by [`MaximumLinks`].
     used_links: Vec<u32>,
     /// Time of the next computation, in seconds.
     next_run_at: f64,
@@ -133,9 +139,19 @@ impl Allocator {
         self.addresses.get(&address.to_canonical()).copied()
     }
 
-    /// The links that flows of services crossed at the last computation, as positions in [`super::NetworkLinks::capacities`].
-    pub fn used_links(&self) -> &[u32] {
-        &self.used_links
+    /// The links that flows of services crossed at the last computation, sorted, as positions in [`super::NetworkLinks::capacities`], which
+    /// have this length.
+    pub fn used_links(&self, link_count: usize) -> &[u32] {
+        let links = self.used_links.partition_point(|&link| (link as usize) < link_count);
+        &self.used_links[..links]
+    }
+
+    /// Sets the weight of a flow in thousandths; none for the weight 1.
+    fn set_flow_weight(&mut self, flow: WeightedFlow, thousandths: Option<u64>) {
+        match thousandths {
+            Some(weight) => self.flow_weights.insert(flow, weight.clamp(1, MAX_FLOW_WEIGHT) as u32),
+            None => self.flow_weights.remove(&flow),
+        };
     }
 
     /// Removes all demands of a host.
@@ -197,25 +213,40 @@ enum LimitedTraffic {
 }
 
 /// Traffic of a service from one host to another.
-struct ServiceFlow {
+pub(super) struct ServiceFlow {
     host: u32,
     traffic: LimitedTraffic,
-    service: usize,
-    /// Positions in [`super::NetworkLinks::capacities`], each once.
-    links: Vec<u32>,
+    pub service: usize,
+    /// Positions in [`super::NetworkLinks::capacities`], and maxima of the service by [`MaximumLinks`]; each once.
+    pub links: Vec<u32>,
+    /// Its weight next to other flows of the service; above 0.
+    pub weight: u32,
     demand: Demand,
 }
 
 impl ControlPlane {
-    /// Enables limits for observed connections. Limits are computed after [`ControlPlane::set_services`]. `addresses` maps
+    /// Enables limits for observed connections over all links. Limits are computed after [`ControlPlane::set_services`]. `addresses` maps
     /// addresses to host numbers.
-    pub fn with_allocation(mut self, addresses: BTreeMap<IpAddr, u32>) -> ControlPlane {
-        let trunks = self.links.trunks.as_mut();
+    pub fn with_allocation(self, addresses: BTreeMap<IpAddr, u32>) -> ControlPlane {
+        self.with_scope(Scope::AllLinks, addresses)
+    }
+
+    /// Enables limits for the observed connections of services with a maximum bandwidth only, which hold the maximum. `addresses` maps
+    /// addresses to host numbers.
+    pub fn with_maxima(self, addresses: BTreeMap<IpAddr, u32>) -> ControlPlane {
+        self.with_scope(Scope::Maxima, addresses)
+    }
+
+    fn with_scope(mut self, scope: Scope, addresses: BTreeMap<IpAddr, u32>) -> ControlPlane {
+        let trunks = self.links.trunks.as_mut().filter(|_| scope == Scope::AllLinks);
         self.allocator = Some(Allocator {
+            scope,
+            has_had_max: false,
             addresses,
             services: None,
             demands: BTreeMap::new(),
             demands_of_host: BTreeMap::new(),
+            flow_weights: BTreeMap::new(),
             udp_demands: UdpDemands::default(),
             contended_trunks: trunks.map_or_else(|| BitSet::empty(0), Trunks::contended_trunks),
             used_links: Vec::new(),
@@ -226,18 +257,45 @@ impl ControlPlane {
 
     /// The host with an address, if the control plane knows addresses.
     pub(super) fn host_number(&self, address: IpAddr) -> Option<u32> {
-        self.allocator.as_ref()?.host_of(address)
+        self.allocator.as_ref().filter(|allocator| allocator.scope == Scope::AllLinks)?.host_of(address)
     }
 
-    /// Whether agents have to report the demands of connections.
+    /// Whether the control plane computes limits of services: for all, or for those with a maximum bandwidth.
     pub fn has_allocator(&self) -> bool {
         self.allocator.is_some()
+    }
+
+    /// Whether the allocator divides the links of the network among all services.
+    pub(super) fn divides_links(&self) -> bool {
+        self.allocator.as_ref().is_some_and(|allocator| allocator.scope == Scope::AllLinks)
+    }
+
+    /// Whether agents have to report the demands of connections. Stays true once it is.
+    pub fn wants_demands(&self) -> bool {
+        let wants = |allocator: &Allocator| allocator.scope == Scope::AllLinks || allocator.has_had_max;
+        self.allocator.as_ref().is_some_and(wants)
+    }
+
+    /// Whether agents have to report what services with a maximum send by UDP, so that it can be limited, too.
+    pub(super) fn limits_udp_of_maxima(&self) -> bool {
+        let limits =
+            |allocator: &Allocator| allocator.has_had_max && allocator.addresses.keys().any(IpAddr::is_ipv4);
+        self.allocator.as_ref().is_some_and(limits)
     }
 
     /// Sets the services that share links. No effect without central allocation.
     pub fn set_services(&mut self, services: ServiceWeights) {
         if let Some(allocator) = &mut self.allocator {
+            allocator.has_had_max |= services.has_max();
             allocator.services = Some(services);
+        }
+    }
+
+    /// Sets the weight of a flow next to other flows of its service, in thousandths; none for the weight 1. No effect without central
+    /// allocation.
+    pub fn set_flow_weight(&mut self, flow: WeightedFlow, thousandths: Option<u64>) {
+        if let Some(allocator) = &mut self.allocator {
+            allocator.set_flow_weight(flow, thousandths);
         }
     }
 
@@ -294,7 +352,10 @@ impl ControlPlane {
             host.limits.udp.clear();
         }
         let link_rates = self.links.capacities();
-        let coflow_rates = self.coflow_rates(link_rates.len());
+        let coflow_rates = match self.divides_links() {
+            true => self.coflow_rates(link_rates.len()),
+            false => Vec::new(),
+        };
         let Some(allocator) = &mut self.allocator else { return };
         allocator.used_links = links;
         let Some(services) = allocator.services.as_ref().filter(|_| !flows.is_empty()) else { return };
@@ -303,6 +364,7 @@ impl ControlPlane {
             link_rates: &link_rates,
             coflow_rates: &coflow_rates,
             budget: &self.settings.budget,
+            maxima: maximum_links(&self.links, services),
         };
         let limits = compute_limits(&links, services, &flows);
         for (flow, limit) in flows.into_iter().zip(limits) {
@@ -320,10 +382,13 @@ impl ControlPlane {
     /// The flows of services, of present hosts, in the order of demands: first connections, then UDP.
     fn service_flows(&mut self) -> Vec<ServiceFlow> {
         let mut flows = Vec::new();
+        let limits_all_udp = self.udp_measurements.is_some();
         let Some(Allocator {
+            scope,
             addresses,
             services: Some(services),
             demands,
+            flow_weights,
             udp_demands,
             contended_trunks,
             ..
@@ -332,28 +397,54 @@ impl ControlPlane {
             return flows;
         };
         udp_demands.remove_outdated(self.now);
-        let mut add = |host: u32, traffic, service: usize, dst: Option<u32>, demand| {
+        let maxima = maximum_links(&self.links, services);
+        let mut add = |host: u32, traffic, service: usize, dst: Option<u32>, weight: u32, demand| {
             // Traffic inside a host uses no link.
-            if self.hosts[host as usize].present && dst != Some(host) {
-                let links = path(&mut self.links, host, dst, contended_trunks);
-                flows.push(ServiceFlow { host, traffic, service, links, demand });
+            if !self.hosts[host as usize].present || dst == Some(host) {
+                return;
+            }
+            let mut links = match scope {
+                Scope::AllLinks => path(&mut self.links, host, dst, contended_trunks),
+                Scope::Maxima => Vec::new(),
+            };
+            links.extend(maxima.of_flow(service, host, dst, &services.bandwidths[service]));
+            if !links.is_empty() {
+                flows.push(ServiceFlow { host, traffic, service, links, weight, demand });
             }
         };
         for ((host, peer), &demand) in demands.iter() {
             let Some(&service) = services.service_of_application.get(&peer.0) else { continue };
             let traffic = LimitedTraffic::Connections(peer.clone());
-            add(*host, traffic, service as usize, addresses.get(&peer.1).copied(), demand);
+            let dst = addresses.get(&peer.1).copied();
+            let weight = match flow_weights.is_empty() {
+                true => THOUSANDTHS,
+                false => {
+                    let other = dst.map_or(FlowPeer::Address(peer.1), FlowPeer::Host);
+                    flow_weights.get(&(*host, Arc::clone(&peer.0), other)).copied().unwrap_or(THOUSANDTHS)
+                }
+            };
+            add(*host, traffic, service as usize, dst, weight, demand);
         }
         for (host, flow, rate) in udp_demands.iter() {
-            // Classes count from 1 in the order of services.
-            let service = usize::from(flow.mark.get()) - 1;
             let dst = addresses.get(&IpAddr::V4(flow.dst)).copied();
-            if service < services.weights.len() {
-                add(host, LimitedTraffic::Udp(flow), service, dst, Demand::Rate(rate));
+            let Some(service) = services.service_of_class(flow.mark.get()) else { continue };
+            if limits_all_udp || services.bandwidths[service as usize].has_max() {
+                add(host, LimitedTraffic::Udp(flow), service as usize, dst, THOUSANDTHS, Demand::Rate(rate));
             }
+        }
+        // A flow of weight n counts as n flows, so whole weights give the same rates as flows without weights.
+        if flows.iter().all(|flow| flow.weight.is_multiple_of(THOUSANDTHS)) {
+            flows.iter_mut().for_each(|flow| flow.weight /= THOUSANDTHS);
         }
         flows
     }
+}
+
+/// Numbers of the maxima of services.
+fn maximum_links(links: &NetworkLinks, services: &ServiceWeights) -> MaximumLinks {
+    let trunks = links.trunks.as_ref().map_or(0, |trunks| trunks.capacities().len());
+    let first = (2 * links.hosts.len() + trunks) as u32;
+    MaximumLinks { first, services: services.weights.len() as u32, hosts: links.hosts.len() as u32 }
 }
 
 /// The links from one host to another, as positions in [`NetworkLinks::capacities`]. `dst` is none if the address of the other host is
@@ -383,106 +474,23 @@ fn sorted_links(flows: &[ServiceFlow]) -> Vec<u32> {
     links
 }
 
-/// The links of the network, and what coflows use of them.
-struct NetworkUse<'a> {
-    /// The links that flows cross, sorted, as positions in [`super::NetworkLinks::capacities`].
-    used_links: &'a [u32],
-    /// Of all links, in bytes per second.
-    link_rates: &'a [f64],
-    /// The rates of all coflows, by link.
-    coflow_rates: &'a [f64],
-    budget: &'a LinkBudget,
-}
-
-/// How services divide the links that flows cross. Lists follow the order of these links.
-struct ServiceDivision<'a> {
-    services: &'a ServiceWeights,
-    used_links: &'a [u32],
-    /// Number of flows by link and service. A service with at least one flow is active on the link.
-    flow_counts: Vec<u32>,
-    /// The sum of the weights that divide each link.
-    weight_sums: Vec<f64>,
-    /// What services divide of each link, in bytes per second.
-    capacities: Vec<f64>,
-}
-
-impl<'a> ServiceDivision<'a> {
-    fn new(
-        network: &NetworkUse<'a>,
-        services: &'a ServiceWeights,
-        flows: &[ServiceFlow],
-    ) -> ServiceDivision<'a> {
-        let used_links = network.used_links;
-        let flow_counts = vec![0; used_links.len() * services.weights.len()];
-        let (weight_sums, capacities) = (Vec::new(), Vec::new());
-        let mut division = ServiceDivision { services, used_links, flow_counts, weight_sums, capacities };
-        for flow in flows {
-            for link in division.positions(flow) {
-                let cell = division.cell(link, flow.service);
-                division.flow_counts[cell] += 1;
-            }
-        }
-        for (position, &link) in (0u32..).zip(used_links) {
-            let weight_sum = division.weight_sum(position);
-            let rate = Rate::new(network.link_rates[link as usize]).unwrap_or(Rate::ZERO);
-            let capacity = network.budget.allocatable(rate).get();
-            let services_share = capacity * weight_sum / (weight_sum + COFLOW_WEIGHT);
-            let capacity = (capacity - network.coflow_rates[link as usize]).max(services_share);
-            division.weight_sums.push(weight_sum);
-            division.capacities.push(capacity);
-        }
-        division
-    }
-
-    /// The positions of a flow's links in the lists.
-    fn positions(&self, flow: &ServiceFlow) -> Vec<u32> {
-        let position =
-            |link| self.used_links.binary_search(link).expect("flows cross used links only") as u32;
-        flow.links.iter().map(position).collect()
-    }
-
-    /// The position of a service at a link in `flow_counts`.
-    fn cell(&self, link: u32, service: usize) -> usize {
-        link as usize * self.services.weights.len() + service
-    }
-
-    /// The sum of the weights of the services that count at a link.
-    fn weight_sum(&self, link: u32) -> f64 {
-        let counts = &self.flow_counts[self.cell(link, 0)..];
-        let is_counted = |count: u32| self.services.counts_idle_services || count > 0;
-        let weights = self.services.weights.iter().zip(counts);
-        weights.filter(|(_, count)| is_counted(**count)).map(|(weight, _)| weight).sum()
-    }
-
-    /// The part of its service's weighted share that a flow has on each of its links.
-    fn lower_bound(&self, flow: &ServiceFlow) -> f64 {
-        let bounds = self.positions(flow).into_iter().map(|link| {
-            let (at, count) = (link as usize, self.flow_counts[self.cell(link, flow.service)]);
-            let service_rate =
-                self.capacities[at] * self.services.weights[flow.service] / self.weight_sums[at];
-            service_rate / f64::from(count)
-        });
-        bounds.fold(f64::INFINITY, f64::min)
-    }
-}
-
 /// Limits of the flows, in bytes per second.
 fn compute_limits(network: &NetworkUse<'_>, services: &ServiceWeights, flows: &[ServiceFlow]) -> Vec<u64> {
     let division = ServiceDivision::new(network, services, flows);
-    let mut hierarchy = HierarchicalMaxMin::new(&division.capacities, services.shares.clone())
-        .expect("the configuration limits rates to 1e15 B/s per cable, and no rate is guaranteed on a link");
+    let mut hierarchy = division.solver();
     let mut add_class = |flow: &ServiceFlow| {
         let demand = match flow.demand {
-            Demand::Rate(rate) => rate as f64,
+            Demand::Rate(rate) => rate as f64 / f64::from(flow.weight),
             Demand::Unlimited | Demand::Unknown => f64::INFINITY,
         };
-        let added = hierarchy.add_class(flow.service, &division.positions(flow), 1, demand);
+        // A flow of weight n gets the rate of n flows.
+        let added = hierarchy.add_class(flow.service, &division.positions(flow), flow.weight, demand);
         added.expect("a path has each link once, services are numbered from 0, and a demand is not negative")
     };
     let classes: Vec<_> = flows.iter().map(&mut add_class).collect();
     hierarchy.solve();
     let to_limit = |(flow, class): (&ServiceFlow, _)| {
-        let rate = hierarchy.rate(class);
+        let rate = hierarchy.rate(class) * f64::from(flow.weight);
         let limit = if let Demand::Rate(demand) = flow.demand {
             let [rate, demand] = [rate, demand as f64].map(|rate| Rate::new(rate).unwrap_or(Rate::ZERO));
             limit_for_demand(rate, demand).get().max(division.lower_bound(flow))

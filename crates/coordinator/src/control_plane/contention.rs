@@ -87,7 +87,7 @@ impl ControlPlane {
             }
         }
         let hosts = self.links.hosts.len();
-        let used_links = self.allocator.iter().flat_map(|allocator| allocator.used_links());
+        let used_links = self.allocator.iter().flat_map(|allocator| allocator.used_links(links));
         used_links.for_each(|&link| contention.add_services(link as usize));
         for (number, host) in self.hosts[..hosts].iter().enumerate() {
             let mut peers = host.observed.peers().peekable();

@@ -46,10 +46,14 @@ impl ControlPlane {
         self
     }
 
-    /// How hosts limit UDP, and which rates agents have to report; none if UDP is not limited.
+    /// How hosts limit UDP, and which rates agents have to report; none if UDP is not limited. Without throttling, the allocator limits UDP
+    /// of services with a maximum bandwidth.
     pub fn udp_control(&self) -> Option<UdpControl> {
-        self.udp_measurements.as_ref()?;
-        Some(if self.has_allocator() { UdpControl::Allocation } else { UdpControl::Throttling })
+        match (&self.udp_measurements, self.divides_links()) {
+            (Some(_), true) => Some(UdpControl::Allocation),
+            (Some(_), false) => Some(UdpControl::Throttling),
+            (None, _) => self.limits_udp_of_maxima().then_some(UdpControl::Allocation),
+        }
     }
 
     /// Number of UDP measurements forwarded to senders since the start.

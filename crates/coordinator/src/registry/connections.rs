@@ -17,6 +17,7 @@ use tracing::{info, warn};
 use utoipa::ToSchema;
 use weir_core::saba::controller::{AppId, ConnectionId};
 
+use super::flow_weights::CONNECTION_WEIGHTS;
 use super::programs::{ProgramKey, Programs};
 use super::sharing::{EXPECTED_APPLICATION_ID, Numbered, SharingState, check_id, service_name, service_of};
 use super::{Registry, refusal_problem};
@@ -26,6 +27,7 @@ use crate::control_thread::Stopped;
 use crate::problem::{Location, Problem};
 use crate::quota::{self, ServiceQuota};
 use crate::store::Table;
+use crate::values::ConnectionWeight;
 
 /// Maximum number of open connections.
 pub(crate) const MAX_CONNECTIONS: usize = 100_000;
@@ -45,6 +47,11 @@ pub struct ConnectionBody {
     /// application's level. Without a program, it ends by a request only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
+    /// Its weight next to other connections of the service, for the allocator. The weight of all connections of an application between
+    /// two hosts is the sum of those that have one, or else 1.
+    #[schema(inline, value_type = Option<ConnectionWeight>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
 }
 
 /// An open connection.
@@ -62,6 +69,8 @@ pub struct Connection {
     pub level: u16,
     /// The program that has the connection, if one was given.
     pub program: Option<String>,
+    /// Its weight, if one was given.
+    pub weight: Option<f64>,
     /// The time until the connection ends, in seconds, unless its program opens a stream; `null` without a program, and while the
     /// program has a stream.
     pub ends_in_seconds: Option<f64>,
@@ -107,6 +116,11 @@ impl SharingState {
         if let Some(program) = &body.program {
             check_id(program, || Location::field("program"))?;
         }
+        if let Some(weight) = body.weight.filter(|weight| !CONNECTION_WEIGHTS.contains(weight)) {
+            let (min, max) = (CONNECTION_WEIGHTS.start(), CONNECTION_WEIGHTS.end());
+            let expected = format!("a number from {min} to {max}");
+            return Err(Problem::invalid(Location::field("weight"), &weight.to_string(), &expected));
+        }
         if self.connections.len() == MAX_CONNECTIONS {
             return Err(Problem::limit_reached(&format!(
                 "too many connections; expected at most {MAX_CONNECTIONS}"
@@ -122,6 +136,7 @@ impl SharingState {
         let ports = self.port_map.both_directions(ends.0, ends.1);
         self.division.open(ConnectionId(self.next_number), AppId(application.number), &ports)?;
         *self.connection_counts.entry(service_of(&application.body)).or_default() += 1;
+        self.flow_weights.add(&body, ends);
         self.connections.insert(id.to_owned(), Numbered { number: self.next_number, body: (body, ends) });
         self.next_number += 1;
         Ok(true)
@@ -130,7 +145,8 @@ impl SharingState {
     /// Closes a connection. Returns its body, if it is open.
     fn close(&mut self, id: &str) -> Result<Option<ConnectionBody>, Problem> {
         let Some(known) = self.connections.remove(id) else { return Ok(None) };
-        let (body, _) = known.body;
+        let (body, ends) = known.body;
+        self.flow_weights.remove(&body, ends);
         let application = self.applications.get(&*body.application);
         let service = application.map(|application| service_of(&application.body));
         if let Some(count) = service.and_then(|service| self.connection_counts.get_mut(&service)) {
@@ -165,10 +181,10 @@ impl SharingState {
             .ok_or_else(|| Problem::not_found("connection", id, "the id of an open connection"))?;
         let (body, _) = &entry.body;
         let remaining = body.program_key().and_then(|key| programs.remaining(&key, Instant::now()));
-        let ConnectionBody { application, from, to, program } = body.clone();
+        let ConnectionBody { application, from, to, program, weight } = body.clone();
         let level = self.application(&application)?.level;
         let ends_in_seconds = remaining.map(|remaining| remaining.as_secs_f64());
-        Ok(Connection { id: id.to_owned(), application, from, to, level, program, ends_in_seconds })
+        Ok(Connection { id: id.to_owned(), application, from, to, level, program, weight, ends_in_seconds })
     }
 }
 
@@ -228,6 +244,7 @@ impl Registry {
                 self.programs().begin_lease(key, Instant::now());
             }
         }
+        self.send_flow_weights(&mut sharing).await?;
         let changed_ports = sharing.division.update();
         self.send_queues(&sharing, changed_ports).await?;
         sharing.connection(id, &self.programs())
@@ -243,6 +260,7 @@ impl Registry {
         self.store.remove(Table::Connections, id).await?;
         if let Some(body) = sharing.close(id)? {
             self.audit.note_accepted(actor, json!(body), Value::Null);
+            self.send_flow_weights(&mut sharing).await?;
             let changed_ports = sharing.division.update();
             self.send_queues(&sharing, changed_ports).await?;
         }
@@ -285,6 +303,7 @@ impl Registry {
                 "connections closed: their programs have ended"
             );
         }
+        self.send_flow_weights(&mut sharing).await?;
         let changed_ports = sharing.division.update();
         self.send_queues(&sharing, changed_ports).await
     }

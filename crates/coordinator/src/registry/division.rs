@@ -6,8 +6,11 @@ use weir_core::saba::Fraction;
 use weir_core::saba::controller::{
     AppId, ConnectionId, Controller, ControllerError, ControllerSettings, Port, PortLimits,
 };
-use weir_proto::UnclassifiedShare;
+use weir_proto::{RateBounds, UnclassifiedShare};
 use weir_trace::sensitivity::SensitivityTable;
+
+use crate::service_bandwidth::ServiceBandwidth;
+use crate::service_queues::ServiceQueues;
 
 /// The least part of a link that packets without a class can be guaranteed.
 const MIN_UNCLASSIFIED_FRACTION: f64 = 0.001;
@@ -28,18 +31,63 @@ pub(super) enum LinkDivision {
         /// The controller's settings and the limits of each port, for a new controller.
         settings: (ControllerSettings, Vec<PortLimits>),
     },
-    /// Each service has a queue with its weight at every port (NetShare, section 4.1). Other services use its unused
-    /// bandwidth, so the queues do not depend on connections.
-    Services {
-        /// Weights by service number.
+    /// Each service has a queue with its weight at every port (NetShare, section 4.1), as far as queues suffice. Other services use its
+    /// unused bandwidth, so the queues do not depend on connections.
+    Services(Box<ServiceDivision>),
+}
+
+/// The division by services.
+pub(super) struct ServiceDivision {
+    /// The queue of each service.
+    pub queues: ServiceQueues,
+    /// Weights by service number.
+    pub weights: Vec<f64>,
+    /// Minimum and maximum bandwidths by service number.
+    pub bandwidths: Vec<ServiceBandwidth>,
+    /// Weights of queues as fractions of a link.
+    fractions: Vec<f64>,
+    /// The queue of each class: its number.
+    queue_of: Vec<u16>,
+    /// The number of the service of each application.
+    pub service_of: BTreeMap<AppId, u32>,
+}
+
+impl ServiceDivision {
+    fn new(
+        queues: ServiceQueues,
         weights: Vec<f64>,
-        /// Weights as fractions of a link, by service number.
-        fractions: Vec<f64>,
-        /// The queue of each service: its number.
-        queue_of: Vec<u16>,
-        /// The number of the service of each application.
-        service_of: BTreeMap<AppId, u16>,
-    },
+        bandwidths: Vec<ServiceBandwidth>,
+    ) -> Box<ServiceDivision> {
+        let fractions = normalized_weights(&queues.sum_by_queue(&weights));
+        let queue_of = (0..queues.queue_count()).collect();
+        Box::new(ServiceDivision {
+            queues,
+            weights,
+            bandwidths,
+            fractions,
+            queue_of,
+            service_of: BTreeMap::new(),
+        })
+    }
+
+    /// The rates that each queue of a link may not fall below or exceed; empty without any. `links` is the number of links that divide
+    /// the traffic evenly. A queue that services share is not bounded.
+    pub fn rate_bounds(&self, is_host_link: bool, links: usize) -> Vec<RateBounds> {
+        if self.bandwidths.iter().all(ServiceBandwidth::is_unset) {
+            return Vec::new();
+        }
+        let bounds = |owner: Option<u32>| {
+            let Some(service) = owner else { return RateBounds::default() };
+            let bandwidth = &self.bandwidths[service as usize];
+            let max = match is_host_link {
+                true => bandwidth.host_link_max(),
+                false => bandwidth.max.map_or(f64::INFINITY, |max| max.get()),
+            };
+            let min = (bandwidth.link_min() / links.max(1) as f64).ceil();
+            RateBounds { min: min as u64, max: max.is_finite().then_some((max as u64).max(1)) }
+        };
+        self.queues.owners().into_iter().map(bounds).collect()
+    }
 }
 
 impl LinkDivision {
@@ -52,15 +100,13 @@ impl LinkDivision {
         Ok(LinkDivision::Applications { controller, settings })
     }
 
-    /// A division by services with these weights.
-    pub fn services(weights: Vec<f64>) -> LinkDivision {
-        let queue_of = (0..weights.len() as u16).collect();
-        LinkDivision::Services {
-            fractions: normalized_weights(&weights),
-            weights,
-            queue_of,
-            service_of: BTreeMap::new(),
-        }
+    /// A division by services with these queues, weights and bandwidths.
+    pub fn services(
+        queues: ServiceQueues,
+        weights: Vec<f64>,
+        bandwidths: Vec<ServiceBandwidth>,
+    ) -> LinkDivision {
+        LinkDivision::Services(ServiceDivision::new(queues, weights, bandwidths))
     }
 
     /// The same kind of division for another table, without applications.
@@ -69,14 +115,19 @@ impl LinkDivision {
             LinkDivision::Applications { settings, .. } => {
                 LinkDivision::applications(table, settings.clone())
             }
-            LinkDivision::Services { weights, .. } => Ok(LinkDivision::services(weights.clone())),
+            LinkDivision::Services(services) => Ok(LinkDivision::services(
+                services.queues.clone(),
+                services.weights.clone(),
+                services.bandwidths.clone(),
+            )),
         }
     }
 
-    /// Sets the weights of services. Returns whether the division uses them.
-    pub fn set_weights(&mut self, new_weights: Vec<f64>) -> bool {
-        let LinkDivision::Services { weights, fractions, .. } = self else { return false };
-        (*fractions, *weights) = (normalized_weights(&new_weights), new_weights);
+    /// Sets the weights and bandwidths of services. Returns whether the division uses them.
+    pub fn set_services(&mut self, weights: Vec<f64>, bandwidths: Vec<ServiceBandwidth>) -> bool {
+        let LinkDivision::Services(services) = self else { return false };
+        services.fractions = normalized_weights(&services.queues.sum_by_queue(&weights));
+        (services.weights, services.bandwidths) = (weights, bandwidths);
         true
     }
 
@@ -87,8 +138,8 @@ impl LinkDivision {
                 let changes = controller.deregister(app)?;
                 Ok(changes.changed_levels.into_iter().map(|(app, _)| app).collect())
             }
-            LinkDivision::Services { service_of, .. } => {
-                service_of.remove(&app);
+            LinkDivision::Services(services) => {
+                services.service_of.remove(&app);
                 Ok(Vec::new())
             }
         }
@@ -105,7 +156,7 @@ impl LinkDivision {
             LinkDivision::Applications { controller, .. } => {
                 controller.open_connection(connection, app, path).map(drop)
             }
-            LinkDivision::Services { .. } => Ok(()),
+            LinkDivision::Services(_) => Ok(()),
         }
     }
 
@@ -113,7 +164,7 @@ impl LinkDivision {
     pub fn close(&mut self, connection: ConnectionId) -> Result<(), ControllerError> {
         match self {
             LinkDivision::Applications { controller, .. } => controller.close_connection(connection),
-            LinkDivision::Services { .. } => Ok(()),
+            LinkDivision::Services(_) => Ok(()),
         }
     }
 
@@ -121,7 +172,7 @@ impl LinkDivision {
     pub fn update(&mut self) -> Vec<Port> {
         match self {
             LinkDivision::Applications { controller, .. } => controller.update_plans().changed_ports,
-            LinkDivision::Services { .. } => Vec::new(),
+            LinkDivision::Services(_) => Vec::new(),
         }
     }
 
@@ -138,8 +189,8 @@ impl LinkDivision {
                 UnclassifiedShare { fraction: default, weight: 1.0 / f64::from(queue_count) }
             }
             // A service of weight 1, next to weights that are fractions of a link.
-            LinkDivision::Services { weights, .. } => {
-                UnclassifiedShare { fraction: default, weight: 1.0 / weights.iter().sum::<f64>() }
+            LinkDivision::Services(services) => {
+                UnclassifiedShare { fraction: default, weight: 1.0 / services.weights.iter().sum::<f64>() }
             }
         }
     }
@@ -154,17 +205,19 @@ impl LinkDivision {
                 let weights = &plan.weights[..plan.weights.len() - reserved_queues];
                 Some(PortPlan { weights, queue_of: &plan.queue_by_level })
             }
-            LinkDivision::Services { fractions, queue_of, .. } => {
-                Some(PortPlan { weights: fractions, queue_of })
+            LinkDivision::Services(services) => {
+                Some(PortPlan { weights: &services.fractions, queue_of: &services.queue_of })
             }
         }
     }
 
-    /// The priority level of an application, from 0; the number of its service if queues belong to services.
+    /// The priority level of an application, from 0; the queue of its service if queues belong to services.
     pub fn level(&self, app: AppId) -> Option<u16> {
         match self {
             LinkDivision::Applications { controller, .. } => controller.app_level(app),
-            LinkDivision::Services { service_of, .. } => service_of.get(&app).copied(),
+            LinkDivision::Services(services) => {
+                services.service_of.get(&app).map(|&service| services.queues.queue(service))
+            }
         }
     }
 }

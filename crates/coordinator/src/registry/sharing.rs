@@ -13,12 +13,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_core::model::ServiceNames;
+use weir_core::netshare::shares_with_minima;
 use weir_core::saba::controller::{AppId, Port};
 use weir_proto::{MAX_APPLICATIONS, MAX_ID_LENGTH, ObservedConnections, Queues};
 use weir_trace::sensitivity::SensitivityTable;
 
 use super::connections::{ConnectionBody, Ends};
 use super::division::LinkDivision;
+use super::flow_weights::FlowWeights;
 use super::routing::PortMap;
 use super::{Registry, refusal_problem, unknown_host};
 use crate::audit::Actor;
@@ -28,6 +30,7 @@ use crate::control_thread::Stopped;
 use crate::events::EventKind;
 use crate::problem::{Location, Problem};
 use crate::quota::{self, ServiceQuota};
+use crate::service_bandwidth::ServiceBandwidth;
 use crate::store::{Store, Table};
 
 /// The expected value where an application is unknown.
@@ -63,7 +66,8 @@ pub struct PortQueues {
     pub host: String,
     /// `out` of the host, `in` to the host, or `to SWITCH`: all links between these two switches have the same queues.
     pub direction: String,
-    /// Weight of each queue as a fraction of the link; the sum is 1.
+    /// The guaranteed fraction of each queue; the sum is 1. At links of hosts, it includes the minimum bandwidths of services; elsewhere,
+    /// it is the weight.
     pub weights: Vec<f64>,
     /// The queue of each priority level.
     pub queue_of: Vec<u16>,
@@ -93,6 +97,8 @@ pub(super) struct SharingState {
     pub(super) connections: BTreeMap<String, Numbered<(ConnectionBody, Ends)>>,
     /// Number of these connections by service.
     pub(super) connection_counts: BTreeMap<String, usize>,
+    /// The weights of flows with weighted connections.
+    pub(super) flow_weights: FlowWeights,
     /// Observed connections by host.
     pub(super) observed: BTreeMap<u32, Vec<ObservedConnections>>,
     /// The number of the connection in the division that represents all observed connections of a key.
@@ -107,7 +113,7 @@ impl SharingState {
         config: &Config,
         port_map: &Arc<PortMap>,
         table: &SensitivityTable,
-        weights: &BTreeMap<String, f64>,
+        (weights, bandwidths): (&BTreeMap<String, f64>, &BTreeMap<String, ServiceBandwidth>),
         store: &Store,
     ) -> Result<SharingState, String> {
         let division = match config.queues {
@@ -116,7 +122,11 @@ impl SharingState {
                 LinkDivision::applications(table, (saba.settings, limits))
                     .map_err(|error| error.to_string())?
             }
-            QueueAssignment::Services => LinkDivision::services(weights_by_service(&config.names, weights)),
+            QueueAssignment::Services => LinkDivision::services(
+                config.service_queues(),
+                weights_by_service(&config.names, weights),
+                bandwidths_by_service(&config.names, bandwidths),
+            ),
         };
         let (names, addresses) = (config.names.clone(), config.addresses.clone());
         let mut sharing = SharingState::without_applications(
@@ -167,6 +177,7 @@ impl SharingState {
             applications: BTreeMap::new(),
             connections: BTreeMap::new(),
             connection_counts: BTreeMap::new(),
+            flow_weights: FlowWeights::default(),
             observed: BTreeMap::new(),
             observed_numbers: BTreeMap::new(),
             next_number: 0,
@@ -227,9 +238,9 @@ impl SharingState {
                 let model = model_position(&self.sensitivity_table, body.model.as_deref())?;
                 controller.register(app, model)?.changed_levels.into_iter().map(|(app, _)| app).collect()
             }
-            LinkDivision::Services { service_of: service_of_app, .. } => {
+            LinkDivision::Services(services) => {
                 let service = UnknownName::check_service(&self.names, &service_of(&body))?;
-                service_of_app.insert(app, service as u16);
+                services.service_of.insert(app, service);
                 Vec::new()
             }
         };
@@ -275,19 +286,26 @@ impl SharingState {
     /// Services with their weights for the allocator; `None` if queues do not belong to services. The default weight
     /// for unused bandwidth is the service's weight.
     fn service_weights(&self, excess: &BTreeMap<String, f64>) -> Option<ServiceWeights> {
-        let LinkDivision::Services { weights, service_of, .. } = &self.division else { return None };
+        let LinkDivision::Services(division) = &self.division else { return None };
         let excess_weight = |(service, &weight): (u32, &f64)| {
             excess.get(self.names.service(service)).copied().unwrap_or(weight)
         };
         let excess_weights: Option<Vec<f64>> =
-            (!excess.is_empty()).then(|| (0..).zip(weights).map(excess_weight).collect());
+            (!excess.is_empty()).then(|| (0..).zip(&division.weights).map(excess_weight).collect());
         let to_service = |(id, known): (&Arc<str>, &Numbered<ApplicationBody>)| {
-            Some((Arc::clone(id), u32::from(*service_of.get(&AppId(known.number))?)))
+            Some((Arc::clone(id), *division.service_of.get(&AppId(known.number))?))
         };
         let service_of_application = self.applications.iter().filter_map(to_service).collect();
         let services =
-            ServiceWeights::new(weights.clone(), excess_weights.as_deref(), service_of_application);
-        Some(services.expect("the configuration, the API and the store accept only weights in range"))
+            ServiceWeights::new(division.weights.clone(), excess_weights.as_deref(), service_of_application)
+                .expect("the configuration, the API and the store accept only weights in range");
+        let services = services.with_bandwidths(division.bandwidths.clone());
+        Some(services.with_service_of_class(division.queues.owners()))
+    }
+
+    /// Whether a service shares its queue with others.
+    pub(super) fn is_queue_shared(&self, service: u32) -> bool {
+        matches!(&self.division, LinkDivision::Services(division) if division.queues.is_shared(service))
     }
 
     /// Ids and services of the applications with these numbers.
@@ -315,13 +333,20 @@ impl SharingState {
             if self.port_map.is_host_egress(port) { self.applications.iter() } else { Default::default() };
         let queue_of_class = plan.queue_of.iter().map(|&queue| queue.into()).collect();
         // The weights of services are configured. Those of applications depend on the known connections.
-        let guaranteed = matches!(self.division, LinkDivision::Services { .. });
+        let guaranteed = matches!(self.division, LinkDivision::Services(_));
+        let rate_bounds = match &self.division {
+            LinkDivision::Applications { .. } => Vec::new(),
+            LinkDivision::Services(services) => {
+                services.rate_bounds(self.port_map.is_host_link(port), self.port_map.group_links(port).len())
+            }
+        };
         Some(Queues {
             weights,
             queue_of_class,
             class_of_application: marked_applications.filter_map(to_class).collect(),
             guaranteed,
             unclassified: self.division.unclassified(port, self.unclassified_fraction),
+            rate_bounds,
         })
     }
 }
@@ -330,6 +355,15 @@ impl SharingState {
 fn weights_by_service(names: &ServiceNames, weights: &BTreeMap<String, f64>) -> Vec<f64> {
     let weight = |service| weights.get(names.service(service)).copied().unwrap_or(1.0);
     (0..names.services() as u32).map(weight).collect()
+}
+
+/// Bandwidths of services by number.
+fn bandwidths_by_service(
+    names: &ServiceNames,
+    bandwidths: &BTreeMap<String, ServiceBandwidth>,
+) -> Vec<ServiceBandwidth> {
+    let bandwidth = |service| bandwidths.get(names.service(service)).copied().unwrap_or_default();
+    (0..names.services() as u32).map(bandwidth).collect()
 }
 
 pub(super) fn service_of(body: &ApplicationBody) -> String {
@@ -376,9 +410,11 @@ impl Registry {
     /// The classes of the packets of services, by name; empty unless services have queues.
     pub async fn service_classes(&self) -> Vec<(String, u32)> {
         let sharing = self.sharing.lock().await;
-        let LinkDivision::Services { queue_of, .. } = &sharing.division else { return Vec::new() };
-        let services = 0..queue_of.len() as u32;
-        services.map(|service| (sharing.names.service(service).to_owned(), service + 1)).collect()
+        let LinkDivision::Services(division) = &sharing.division else { return Vec::new() };
+        let to_class = |service: u32| {
+            (sharing.names.service(service).to_owned(), u32::from(division.queues.queue(service)) + 1)
+        };
+        (0..sharing.names.services() as u32).map(to_class).collect()
     }
 
     /// All applications in order of ids.
@@ -450,13 +486,33 @@ impl Registry {
         self.send_queues(sharing, self.ports()).await
     }
 
-    /// Applies weights to the queues of services, if queues belong to services.
-    pub(super) async fn set_weights_of_queues(&self, weights: &BTreeMap<String, f64>) -> Result<(), Stopped> {
+    /// Applies weights and bandwidths to the queues of services, if queues belong to services.
+    pub(super) async fn set_services_of_queues(
+        &self,
+        weights: &BTreeMap<String, f64>,
+        bandwidths: &BTreeMap<String, ServiceBandwidth>,
+    ) -> Result<(), Stopped> {
         let mut sharing = self.sharing.lock().await;
-        if sharing.division.set_weights(weights_by_service(&self.names, weights)) {
+        let weights = weights_by_service(&self.names, weights);
+        if sharing.division.set_services(weights, bandwidths_by_service(&self.names, bandwidths)) {
             self.send_all_queues(&sharing).await?;
         }
         Ok(())
+    }
+
+    /// The guaranteed fraction of each queue of a port, by these weights and, at links of hosts, by the minimum bandwidths of services. The
+    /// sum is 1.
+    fn guaranteed_fractions(&self, sharing: &SharingState, port: Port, weights: &[f64]) -> Vec<f64> {
+        let LinkDivision::Services(services) = &sharing.division else { return weights.to_vec() };
+        let bounds = services.rate_bounds(true, 1);
+        if !self.port_map.is_host_link(port) || bounds.iter().all(|bounds| bounds.min == 0) {
+            return weights.to_vec();
+        }
+        let link = self.hosts[port as usize / 2].link;
+        let rate = if self.port_map.is_host_egress(port) { link.send } else { link.recv };
+        let capacity = self.budget.services(rate).get();
+        let minima: Vec<f64> = bounds.iter().map(|bounds| bounds.min as f64 / capacity).collect();
+        shares_with_minima(weights, &minima, 1.0)
     }
 
     fn ports(&self) -> std::ops::Range<Port> {
@@ -500,7 +556,8 @@ impl Registry {
         let sharing = self.sharing.lock().await;
         let port_queues = |port: Port, host: &str, direction: String| {
             let plan = sharing.division.plan(port)?;
-            let (weights, queue_of) = (plan.weights.to_vec(), plan.queue_of.to_vec());
+            let weights = self.guaranteed_fractions(&sharing, port, plan.weights);
+            let queue_of = plan.queue_of.to_vec();
             Some(PortQueues { host: host.to_owned(), direction, weights, queue_of })
         };
         let host_port_queues = |port: Port| {

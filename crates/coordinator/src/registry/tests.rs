@@ -55,6 +55,10 @@ fn actor() -> Actor {
     Actor::new(Arc::new(Identity::Local), address, "test".into(), "/")
 }
 
+fn weight_change(weight: f64) -> ServiceChange {
+    ServiceChange { weight: Some(weight), ..ServiceChange::default() }
+}
+
 fn flow_bodies(from: &str, to: &str, bytes: Option<u64>) -> Vec<FlowBody> {
     vec![FlowBody { from: from.to_owned(), to: to.to_owned(), bytes }]
 }
@@ -85,7 +89,7 @@ async fn failed_writes_leave_state_unchanged() {
         ("deregister", registry.deregister(&actor(), "c1").await),
         ("tree", registry.set_policy(&actor(), PolicySpec::Tree(weighted_tree.to_owned())).await),
         ("policy", registry.set_policy(&actor(), PolicySpec::Policy("varys".to_owned())).await),
-        ("weight", registry.set_weight(&actor(), "ads", 3.0).await),
+        ("weight", registry.set_service(&actor(), "ads", &weight_change(3.0)).await),
         ("table", registry.set_sensitivity_table(&actor(), "version = 1\n".to_owned()).await),
     ] {
         assert_eq!(problem.map_err(|problem| problem.status), Err(503), "{request}");
@@ -107,7 +111,7 @@ async fn failed_writes_leave_state_unchanged() {
     );
     // Accepted requests are stored.
     registry.set_policy(&actor(), PolicySpec::Tree(weighted_tree.to_owned())).await.unwrap();
-    registry.set_weight(&actor(), "ads", 3.0).await.unwrap();
+    registry.set_service(&actor(), "ads", &weight_change(3.0)).await.unwrap();
     registry.update(&actor(), "c1", flow_bodies("b", "a", None)).await.unwrap();
     assert_ne!(visible_state(&registry).await, before);
     assert!(registry.store.get::<Override<PolicySpec>>(Table::Settings, POLICY_KEY).unwrap().is_some());

@@ -1,26 +1,77 @@
-//! Serves the policy and the weights of services: `/v1/policy` and `/v1/services`.
+//! Serves the policy, and the weights and bandwidths of services: `/v1/policy` and `/v1/services`.
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use utoipa::{PartialSchema, ToSchema};
+use weir_core::units::Rate;
 
 use super::body::{JsonObject, PathParam};
 use super::{Api, Client, check_may_change, check_may_see, run_without_content};
 use crate::audit::Actor;
 use crate::policy::PolicySpec;
-use crate::problem::Problem;
-use crate::registry::ServiceState;
-use crate::values::{Name, Weight};
+use crate::problem::{Location, Problem};
+use crate::registry::{ServiceChange, ServiceState};
+use crate::service_bandwidth::{BandwidthKey, EXPECTED_BANDWIDTH};
+use crate::values::{Bandwidth, Name, Weight};
 
-/// New parameters of a service.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+/// New parameters of a service, at least one. Others are unchanged.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct ServiceParameters {
     /// Its weight.
     #[schema(schema_with = Weight::schema)]
-    weight: f64,
+    #[serde(deserialize_with = "read_present")]
+    weight: Option<f64>,
+    /// Guaranteed in sum over its hosts; `null` for no minimum.
+    #[schema(inline, value_type = Option<Bandwidth>)]
+    #[serde(deserialize_with = "read_present")]
+    min_bandwidth: Option<Option<String>>,
+    /// Not exceeded in sum over its hosts; `null` for no maximum.
+    #[schema(inline, value_type = Option<Bandwidth>)]
+    #[serde(deserialize_with = "read_present")]
+    max_bandwidth: Option<Option<String>>,
+    /// Guaranteed to each host, in each direction; `null` for no minimum.
+    #[schema(inline, value_type = Option<Bandwidth>)]
+    #[serde(deserialize_with = "read_present")]
+    min_bandwidth_per_host: Option<Option<String>>,
+    /// Not exceeded by any host, in each direction; `null` for no maximum.
+    #[schema(inline, value_type = Option<Bandwidth>)]
+    #[serde(deserialize_with = "read_present")]
+    max_bandwidth_per_host: Option<Option<String>>,
+}
+
+/// Reads a field that is present, which may be `null` if its type allows it.
+fn read_present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(input: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(input).map(Some)
+}
+
+impl ServiceParameters {
+    fn into_change(self) -> Result<ServiceChange, Problem> {
+        let texts = [
+            self.min_bandwidth,
+            self.max_bandwidth,
+            self.min_bandwidth_per_host,
+            self.max_bandwidth_per_host,
+        ];
+        let mut bandwidth = Vec::new();
+        for (key, text) in BandwidthKey::ALL.into_iter().zip(texts) {
+            let Some(text) = text else { continue };
+            let parse = |text: String| {
+                text.parse::<Rate>().map_err(|_| {
+                    let location = Location::field(&key.name().replace('-', "_"));
+                    Problem::invalid(location, &text, EXPECTED_BANDWIDTH)
+                })
+            };
+            bandwidth.push((key, text.map(parse).transpose()?));
+        }
+        if self.weight.is_none() && bandwidth.is_empty() {
+            let (status, location) = (StatusCode::UNPROCESSABLE_ENTITY, Location::Body(String::new()));
+            return Err(Problem::located(status, location, "no parameter", "a `weight` or a bandwidth"));
+        }
+        Ok(ServiceChange { weight: self.weight, bandwidth })
+    }
 }
 
 /// The current policy.
@@ -53,10 +104,10 @@ pub async fn services(State(api): State<Api>, client: Client) -> Result<Json<Vec
     Ok(Json(services))
 }
 
-/// Sets the weight of a service. Operators only.
+/// Sets the weight, or minimum and maximum bandwidths, of a service. Operators only.
 #[utoipa::path(put, path = "/v1/services/{name}", operation_id = "set_service",
     params(("name" = inline(Name), Path, description = "The service")),
-    request_body = ServiceParameters, responses((status = 204, description = "The weight is set"), Problem))]
+    request_body = ServiceParameters, responses((status = 204, description = "The parameters are set"), Problem))]
 pub async fn set_service(
     State(api): State<Api>,
     actor: Actor,
@@ -64,5 +115,6 @@ pub async fn set_service(
     JsonObject(body): JsonObject<ServiceParameters>,
 ) -> Result<StatusCode, Problem> {
     check_may_change(actor.identity(), None)?;
-    run_without_content(async move { api.registry.set_weight(&actor, &name, body.weight).await }).await
+    let change = body.into_change()?;
+    run_without_content(async move { api.registry.set_service(&actor, &name, &change).await }).await
 }

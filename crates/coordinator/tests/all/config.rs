@@ -257,16 +257,6 @@ fn ports_per_switch_are_limited() {
 }
 
 #[test]
-fn services_with_queues_are_limited() {
-    let service_tables = |count| (0..count).map(|n| format!("[service.s{n}]\n")).collect::<String>();
-    let config_with_services =
-        |count| SMALL.replace("policy =", "queues = \"services\"\npolicy =") + &service_tables(count);
-    assert!(parse(&config_with_services(63)).is_ok());
-    let error = parse(&config_with_services(64)).unwrap_err();
-    assert!(error.contains("field `service`: `64`: expected at most 63 services"), "{error}");
-}
-
-#[test]
 fn configuration_errors_name_line_field_value_and_expectation() {
     check_error_cases("serve", &SMALL.replace("policy =", "@\npolicy ="), parse);
 }

@@ -323,6 +323,7 @@ fn orders_carry_changed_queues_once() {
         class_of_application: vec![("web".into(), 3)],
         guaranteed: weight > 4.0,
         unclassified: UnclassifiedShare::default(),
+        rate_bounds: Vec::new(),
     };
     let mut now = 0.0;
     let mut ordered_queues = |plane: &mut ControlPlane| {

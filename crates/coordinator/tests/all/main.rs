@@ -4,6 +4,7 @@ mod agents;
 mod allocator;
 mod api;
 mod audit;
+mod bandwidths;
 #[path = "../../../core/tests/all/campaign.rs"]
 mod campaign;
 mod certificates;
@@ -30,6 +31,7 @@ mod relays;
 mod rest;
 mod roles;
 mod routing;
+mod service_api;
 #[cfg(target_os = "linux")]
 mod simulation;
 mod small_cluster;

@@ -529,6 +529,7 @@ fn services_have_queues_between_switches() {
         class_of_application: vec![],
         guaranteed: true,
         unclassified: UnclassifiedShare { fraction: 0.05, weight: 0.25 },
+        rate_bounds: Vec::new(),
     };
     for (switch, ports) in [(4, 4), (5, 4), (6, 2), (7, 2)] {
         let all: Vec<_> = (0..ports).map(|port| (port, expected.clone())).collect();
@@ -579,6 +580,7 @@ fn queues_by_service_have_service_weights() {
         guaranteed: true,
         // A service of weight 1 next to weights 1 and 3.
         unclassified: UnclassifiedShare { fraction: 0.05, weight: 0.25 },
+        rate_bounds: Vec::new(),
     };
     for host in 0..3 {
         assert_eq!(ordered_queues(&server, host), [(0, expected(vec![("job".into(), 2)]))]);

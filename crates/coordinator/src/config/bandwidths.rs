@@ -1,0 +1,65 @@
+//! Checks minimum and maximum bandwidths of services against the rest of the configuration.
+
+use std::collections::BTreeMap;
+
+use weir_core::model::ServiceNames;
+use weir_core::netshare::MEASUREMENT_PERIOD;
+use weir_trace::TraceError;
+use weir_trace::toml_fields::TableFields;
+
+use super::QueueAssignment;
+use crate::control_plane::{NetworkLinks, Settings};
+use crate::service_bandwidth::{NarrowestLink, ServiceBandwidth};
+use crate::service_queues::ServiceQueues;
+
+/// Checks that queues and rates can hold the bandwidths of services, and that all links carry the minima. `links` computes the network.
+pub(super) fn check_bandwidths<'a>(
+    fields: &TableFields<'_>,
+    (names, bandwidths): (&ServiceNames, &BTreeMap<String, ServiceBandwidth>),
+    queues: QueueAssignment,
+    settings: &Settings,
+    host_names: impl IntoIterator<Item = &'a str>,
+    links: impl FnOnce() -> NetworkLinks,
+) -> Result<(), TraceError> {
+    let refused = |name: &str, found: &str, expected: &str| {
+        Err(fields.key_error("service", &format!("{name}: {found}"), expected))
+    };
+    if queues != QueueAssignment::Services {
+        return match bandwidths.keys().next() {
+            Some(name) => {
+                refused(name, "bandwidth", "none, or `queues = \"services\"`, which bandwidths require")
+            }
+            None => Ok(()),
+        };
+    }
+    let with_max = bandwidths.iter().find(|(_, bandwidth)| bandwidth.has_max());
+    if let Some((name, _)) = with_max.filter(|_| settings.interval > MEASUREMENT_PERIOD.get()) {
+        return refused(name, "maximum bandwidth", "none, or an `interval` of at most 50ms");
+    }
+    check_queues(fields, names, bandwidths)?;
+    if !bandwidths.values().any(ServiceBandwidth::has_min) {
+        return Ok(());
+    }
+    let Some(link) = NarrowestLink::find(&links(), host_names, &settings.budget) else { return Ok(()) };
+    link.check(bandwidths).map_err(|error| {
+        let (found, expected) = error.found_and_expected();
+        fields.key_error("service", &found, &expected)
+    })
+}
+
+/// Checks that each service with a minimum has a queue of its own.
+fn check_queues(
+    fields: &TableFields<'_>,
+    names: &ServiceNames,
+    bandwidths: &BTreeMap<String, ServiceBandwidth>,
+) -> Result<(), TraceError> {
+    let Err(required) = ServiceQueues::assign(names, |name| has_min(bandwidths, name)) else { return Ok(()) };
+    let found = format!("{} services with a minimum", required.len());
+    let expected = format!("at most 62, since each needs its own queue; found {}", required.join(", "));
+    Err(fields.key_error("service", &found, &expected))
+}
+
+/// Whether a service has a minimum.
+pub(super) fn has_min(bandwidths: &BTreeMap<String, ServiceBandwidth>, name: &str) -> bool {
+    bandwidths.get(name).is_some_and(ServiceBandwidth::has_min)
+}
