@@ -72,8 +72,28 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
         }
         CtlCommand::Events { count } => events::follow(&coordinator, args.output.format, *count),
         CtlCommand::Observed => print_list(args, OBSERVED, coordinator.get("/v1/observed")?),
-        CtlCommand::Weight { service, weight } => {
-            coordinator.put(&object_path("services", service), &json!({ "weight": weight }))?;
+        CtlCommand::Weight {
+            service,
+            weight,
+            min_bandwidth,
+            max_bandwidth,
+            min_bandwidth_per_host,
+            max_bandwidth_per_host,
+        } => {
+            let mut body = weight.map_or(json!({}), |weight| json!({ "weight": weight }));
+            for (key, rate) in [
+                ("min_bandwidth", min_bandwidth),
+                ("max_bandwidth", max_bandwidth),
+                ("min_bandwidth_per_host", min_bandwidth_per_host),
+                ("max_bandwidth_per_host", max_bandwidth_per_host),
+            ] {
+                match rate.as_deref() {
+                    None => {}
+                    Some("none") => body[key] = Value::Null,
+                    Some(rate) => body[key] = rate.into(),
+                }
+            }
+            coordinator.put(&object_path("services", service), &body)?;
             Ok(())
         }
         CtlCommand::Backup { file, replace } => backup(args, &coordinator, file, *replace),
@@ -181,9 +201,20 @@ const PATHS: &[&str] = &[
     "sent_bytes",
     "detoured_bytes",
 ];
-const SERVICES: &[&str] = &["name", "weight", "excess", "weights_used", "applications"];
+const SERVICES: &[&str] = &[
+    "name",
+    "weight",
+    "excess",
+    "min_bandwidth",
+    "max_bandwidth",
+    "min_bandwidth_per_host",
+    "max_bandwidth_per_host",
+    "weights_used",
+    "applications",
+];
 const APPLICATIONS: &[&str] = &["id", "service", "model", "level"];
-const CONNECTIONS: &[&str] = &["id", "application", "from", "to", "level", "program", "ends_in_seconds"];
+const CONNECTIONS: &[&str] =
+    &["id", "application", "from", "to", "level", "weight", "program", "ends_in_seconds"];
 const OBSERVED: &[&str] =
     &["host", "application", "registered", "peer", "connections", "sent_bytes", "limit_bytes_per_second"];
 

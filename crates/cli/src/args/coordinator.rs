@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum, ValueHint};
 use weir_client::is_loopback;
 use weir_console::failure::Failure;
 
@@ -144,13 +144,26 @@ pub enum CtlCommand {
     },
     /// List the connections that agents observe, and their rate limits
     Observed,
-    /// Set the weight of a service
+    /// Set the weight of a service, and its minimum and maximum bandwidth
+    #[command(group(ArgGroup::new("parameter").required(true).multiple(true)))]
     Weight {
         /// The name of the service
         service: String,
         /// The weight, a number above 0
-        #[arg(value_parser = parse_weight)]
-        weight: f64,
+        #[arg(value_parser = parse_weight, group = "parameter")]
+        weight: Option<f64>,
+        /// The bandwidth that the service is guaranteed in sum over its hosts, or `none`
+        #[arg(long, value_name = "RATE", group = "parameter")]
+        min_bandwidth: Option<String>,
+        /// The bandwidth that the service does not exceed in sum over its hosts, or `none`
+        #[arg(long, value_name = "RATE", group = "parameter")]
+        max_bandwidth: Option<String>,
+        /// The bandwidth that each host of the service is guaranteed in each direction, or `none`
+        #[arg(long, value_name = "RATE", group = "parameter")]
+        min_bandwidth_per_host: Option<String>,
+        /// The bandwidth that no host of the service exceeds in each direction, or `none`
+        #[arg(long, value_name = "RATE", group = "parameter")]
+        max_bandwidth_per_host: Option<String>,
     },
     /// Write a verified backup of the coordinator's store to a new file
     Backup {

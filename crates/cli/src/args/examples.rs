@@ -587,6 +587,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "weir ctl weight ads 3",
             "weir ctl weight batch 0.5",
+            "weir ctl weight ads --min-bandwidth 100Mbit --max-bandwidth 200Mbit",
+            "weir ctl weight ads --max-bandwidth none",
             "weir ctl weight ads 3 --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem",
         ],
     ),

@@ -28,7 +28,9 @@ fn coordinator_answers_ctl_stops_on_sigterm_and_keeps_its_state() {
     assert_eq!(coordinator_process.ctl(&["policy", "get"]), (Some(0), "netshare\n".to_owned()));
     assert_eq!(coordinator_process.ctl(&["weight", "ads", "3"]), (Some(0), String::new()));
     let (_, text) = coordinator_process.ctl(&["services", "--format", "csv"]);
-    assert_eq!(text, "name,weight,excess,weights_used,applications\nads,3.0,,true,default sort\n");
+    let columns =
+        "name,weight,excess,min_bandwidth,max_bandwidth,min_bandwidth_per_host,max_bandwidth_per_host";
+    assert_eq!(text, format!("{columns},weights_used,applications\nads,3.0,,,,,,true,default sort\n"));
     assert_eq!(coordinator_process.ctl(&["policy", "set", "saath:d=4"]), (Some(0), String::new()));
     assert_eq!(coordinator_process.ctl(&["policy", "get"]).1, "saath:d=4\n");
     let (code, text) = coordinator_process.ctl(&["policy", "set", "none"]);

@@ -4,6 +4,7 @@
 
 mod abuse;
 mod allocator;
+mod bandwidths;
 mod bed;
 #[path = "../../../core/tests/all/campaign.rs"]
 mod campaign;
