@@ -124,11 +124,12 @@ class Application:
             level = _read_level(self._coordinator.put(target, body))
         except CoordinatorError as error:
             connection.registration_error = error
-            return connection
         except OSError:
             connection.destroy()
             raise
-        self._set_level(level, from_stream=False)
+        else:
+            self._set_level(level, from_stream=False)
+        # The thread also registers a connection that had no answer.
         with self._lock:
             starts, self._has_thread = not self._has_thread, True
         try:
@@ -156,9 +157,11 @@ class Application:
                     # The connection has ended.
                     pass
 
-    def _registered(self) -> List[Connection]:
+    def _to_register(self, all: bool) -> List[Connection]:
+        """All connections, or those without an answer to their registration."""
         with self._lock:
-            return [connection for connection in self._open.values() if connection.registration_error is None]
+            errors = [(connection, connection.registration_error) for connection in self._open.values()]
+        return [connection for connection, error in errors if (all if error is None else not _is_refusal(error))]
 
     def _is_open(self, connection: Connection) -> bool:
         with self._lock:
@@ -172,11 +175,12 @@ class Application:
                 continue
             try:
                 self._coordinator.put(connection._target, connection._body)
+                connection.registration_error = None
                 if not self._is_open(connection):
                     # It was destroyed meanwhile. If this fails, it ends with the program.
                     self._coordinator.delete(connection._target)
             except CoordinatorError as error:
-                if error.status is None or error.status >= 500:
+                if not _is_refusal(error):
                     unanswered.append(connection)
         return unanswered
 
@@ -217,7 +221,8 @@ class Connection:
     """A connection of an application.
 
     ``socket`` is the socket. ``registration_error`` is the error if the coordinator did not register the connection, else None. An unregistered
-    connection has the application's class, but does not count for the weights of queues.
+    connection has the application's class, but does not count for the weights of queues. Without an answer of the coordinator, it is registered
+    once the coordinator answers; a refusal is final.
     """
 
     def __init__(self, application: Application, sock: socket.socket, target: str, body: Dict[str, str]) -> None:
@@ -239,7 +244,7 @@ class Connection:
             pass
         self.socket.close()
         failed = self.registration_error
-        if is_open and (failed is None or failed.status is None):
+        if is_open and (failed is None or not _is_refusal(failed)):
             try:
                 application._coordinator.delete(self._target)
             except CoordinatorError as error:
@@ -271,8 +276,8 @@ def _follow_level(reference: weakref.ref[Application]) -> None:
                 application = reference()
                 if application is None or application._end_thread_if_idle():
                     return
-                if number == 0 and time.monotonic() - last_contact >= PROGRAM_LEASE / 2:
-                    unregistered = application._registered()
+                if number == 0:
+                    unregistered = application._to_register(all=time.monotonic() - last_contact >= PROGRAM_LEASE / 2)
                 unregistered = application._register_again(unregistered)
                 wait, last_contact = MIN_RECONNECT_WAIT, time.monotonic()
                 if line.startswith(b"data:"):
@@ -287,6 +292,11 @@ def _follow_level(reference: weakref.ref[Application]) -> None:
         del application
         time.sleep(wait)
         wait = min(2 * wait, MAX_RECONNECT_WAIT)
+
+
+def _is_refusal(error: CoordinatorError) -> bool:
+    """Whether the coordinator has refused a request, and would refuse it again."""
+    return error.status is not None and error.status < 500
 
 
 def _read_level(answer: Any) -> int:

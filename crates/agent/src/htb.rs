@@ -39,7 +39,8 @@ const MIN_BURST: u32 = 16 << 10;
 /// The maximum number of segments of a packet: 64 KiB in total.
 const MAX_SEGMENTS: u32 = 43;
 
-/// The maximum ratio of quanta. Beyond it, unused bandwidth is not divided by weight: the turn of a service would take too long.
+/// The maximum ratio of quanta: otherwise the turn of a service would take too long. For unused bandwidth, weights below this part of the
+/// highest one count as this part, so the ratios of the higher ones hold.
 const MAX_QUANTUM_RATIO: f64 = 100.0;
 
 /// The maximum number of services with separate queues: each has a mark.
@@ -116,10 +117,12 @@ impl HtbClass {
         unclassified_weight: f64,
     ) -> Vec<HtbClass> {
         let link_class = HtbClass::for_link(budget.shaped(link), segments);
-        let min_weight = weights.iter().copied().fold(unclassified_weight, f64::min);
+        let weights_of_all = || weights.iter().copied().chain([unclassified_weight]);
+        let max_weight = weights_of_all().fold(0.0, f64::max);
+        let min_weight = weights_of_all().fold(f64::INFINITY, f64::min).max(max_weight / MAX_QUANTUM_RATIO);
         let class = |rate: f64, weight: f64| HtbClass {
             rate: to_bits_per_sec(rate),
-            quantum: (f64::from(link_class.quantum) * (weight / min_weight).min(MAX_QUANTUM_RATIO)) as u32,
+            quantum: (f64::from(link_class.quantum) * (weight / min_weight).max(1.0)) as u32,
             ..link_class
         };
         let classes = rates.iter().zip(weights).map(|(&rate, &weight)| class(rate, weight));

@@ -66,6 +66,8 @@ struct OpenConnection {
     peer: IpAddr,
     /// The registration; none if the coordinator has refused it.
     body: Option<Value>,
+    /// Whether the coordinator has answered the registration.
+    is_registered: bool,
 }
 
 impl Application {
@@ -140,7 +142,7 @@ impl Application {
         // The id only has to be unique.
         let path = resource_path("connections", &random_id());
         let body = json!({ "application": shared.id, "from": from, "to": to, "program": shared.program });
-        let entry = OpenConnection { stream: Arc::clone(&stream), peer, body: None };
+        let entry = OpenConnection { stream: Arc::clone(&stream), peer, body: None, is_registered: false };
         let mut connection =
             Connection { stream, shared: Arc::clone(shared), path, registration_error: None };
         // From here on, a new level applies to the connection too.
@@ -150,25 +152,25 @@ impl Application {
         drop(open);
         marked?;
         let answer = shared.coordinator.put(&connection.path, &body);
-        match answer.and_then(|answer| parse_level(&answer)) {
-            Ok(level) => {
-                let mut open = shared.lock();
-                if let Some(entry) = open.by_path.get_mut(&connection.path) {
-                    entry.body = Some(body);
-                }
-                if !open.is_followed {
-                    shared.set_level(level, &open);
-                }
-                if !std::mem::replace(&mut open.has_thread, true) {
-                    let weak = Arc::downgrade(shared);
-                    let thread = thread::Builder::new().name("weir-level".to_owned());
-                    let spawned = thread.spawn(move || follow_level(&weak));
-                    open.has_thread = spawned.is_ok();
-                    drop(open);
-                    spawned?;
-                }
-            }
+        let level = answer.and_then(|answer| parse_level(&answer));
+        let mut open = shared.lock();
+        if let Some(entry) = open.by_path.get_mut(&connection.path) {
+            entry.body = Some(body).filter(|_| !level.as_ref().is_err_and(is_refusal));
+            entry.is_registered = level.is_ok();
+        }
+        match level {
+            Ok(level) if !open.is_followed => shared.set_level(level, &open),
+            Ok(_) => {}
             Err(error) => connection.registration_error = Some(error),
+        }
+        // The thread also registers a connection that had no answer.
+        if !std::mem::replace(&mut open.has_thread, true) {
+            let weak = Arc::downgrade(shared);
+            let thread = thread::Builder::new().name("weir-level".to_owned());
+            let spawned = thread.spawn(move || follow_level(&weak));
+            open.has_thread = spawned.is_ok();
+            drop(open);
+            spawned?;
         }
         Ok(connection)
     }
@@ -217,23 +219,26 @@ impl Shared {
         }
     }
 
-    /// The registrations of all connections.
-    fn registrations(&self) -> Vec<(String, Value)> {
+    /// The registrations of all connections, or of those without an answer.
+    fn registrations(&self, all: bool) -> Vec<(String, Value)> {
         let open = self.lock();
-        open.by_path.iter().filter_map(|(path, entry)| Some((path.clone(), entry.body.clone()?))).collect()
+        let selected = open.by_path.iter().filter(|(_, entry)| all || !entry.is_registered);
+        selected.filter_map(|(path, entry)| Some((path.clone(), entry.body.clone()?))).collect()
     }
 
     /// Registers connections again, because the coordinator may have closed them. Keeps those that it has not answered.
     fn register_again(&self, registrations: &mut Vec<(String, Value)>) {
         registrations.retain(|(path, body)| {
-            let is_open = || self.lock().by_path.contains_key(path);
-            if !is_open() {
+            if !self.lock().by_path.contains_key(path) {
                 return false;
             }
             let answer = self.coordinator.put(path, body);
-            if answer.is_ok() && !is_open() {
-                // It was destroyed meanwhile. If this fails, it ends with the program.
-                let _ = self.coordinator.delete(path);
+            if answer.is_ok() {
+                match self.lock().by_path.get_mut(path) {
+                    Some(entry) => entry.is_registered = true,
+                    // It was destroyed meanwhile. If this fails, it ends with the program.
+                    None => drop(self.coordinator.delete(path)),
+                }
             }
             matches!(answer, Err(error) if !is_refusal(&error))
         });
@@ -268,8 +273,8 @@ fn follow_level(application: &Weak<Shared>) {
                 if end_thread_if_idle(&shared) {
                     return;
                 }
-                if number == 0 && was_interrupted {
-                    unregistered = shared.registrations();
+                if number == 0 {
+                    unregistered = shared.registrations(was_interrupted);
                 }
                 shared.register_again(&mut unregistered);
                 let answer =
@@ -313,8 +318,9 @@ impl Connection {
         &self.stream
     }
 
-    /// Why the connection is not registered at the coordinator; none if it is. A connection without registration has the
-    /// application's class, but does not count for the weights of queues.
+    /// Why the connection was not registered when it was created; none if it was. A connection without registration has the
+    /// application's class, but does not count for the weights of queues. Without an answer of the coordinator, it is registered once
+    /// the coordinator answers; a refusal is final.
     pub fn registration_error(&self) -> Option<&CoordinatorError> {
         self.registration_error.as_ref()
     }
@@ -331,14 +337,14 @@ impl Connection {
         let Some(open) = self.shared.lock().by_path.remove(&self.path) else { return Ok(()) };
         // The connection may have been closed already.
         let _ = self.stream.shutdown(Shutdown::Both);
-        if matches!(self.registration_error, Some(CoordinatorError::Refused { .. })) {
+        if open.body.is_none() {
             return Ok(());
         }
         match self.shared.coordinator.delete(&self.path) {
             // An operator has closed it, or the coordinator did so while it heard nothing of this program.
             Err(CoordinatorError::Refused { status: 404, .. }) => Ok(()),
             // A registration without an answer may have been carried out or not.
-            Err(_) if open.body.is_none() => Ok(()),
+            Err(_) if !open.is_registered => Ok(()),
             answer => answer,
         }
     }

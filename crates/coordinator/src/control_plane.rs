@@ -756,6 +756,17 @@ impl ControlPlane {
         }
     }
 
+    /// Sets the classes of applications at the link of a host whose queues were set before, and keeps the queues. No effect on other hosts.
+    pub fn set_classes(&mut self, host: u32, class_of_application: &[(Arc<str>, u32)]) {
+        let Some(host_entry) = self.hosts.get_mut(host as usize) else { return };
+        if let Some((queues, is_ordered)) = host_entry.queues.get_mut(&0)
+            && queues.class_of_application != class_of_application
+        {
+            queues.class_of_application = class_of_application.to_vec();
+            *is_ordered = false;
+        }
+    }
+
     /// Checks the flows of a request that replaces `old_flows`.
     fn check_flows(&self, flows: &[Transfer], old_flows: &[Flow]) -> Result<(), Refusal> {
         if flows.is_empty() {

@@ -461,6 +461,21 @@ impl Handle {
         .await
     }
 
+    /// See [`ControlPlane::set_classes`], for each of `hosts`.
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn set_classes(
+        &self,
+        hosts: Vec<u32>,
+        class_of_application: Vec<(Arc<str>, u32)>,
+    ) -> Result<(), Stopped> {
+        let set = move |state: &mut State| {
+            hosts.into_iter().for_each(|host| state.plane.set_classes(host, &class_of_application));
+        };
+        self.call(set).await
+    }
+
     /// See [`ControlPlane::set_services`].
     ///
     /// # Errors

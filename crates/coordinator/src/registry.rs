@@ -663,7 +663,6 @@ fn table_value(table: &SensitivityTable) -> Value {
     fingerprint(&String::from_utf8_lossy(&text))
 }
 
-/// The expected value in errors about a weight outside of `WEIGHT_RANGE`.
 /// The size of the flow at this index of a list, if the size is valid.
 fn check_flow_bytes(bytes: Option<u64>, list_pointer: &str, at: usize) -> Result<Option<u64>, Problem> {
     match bytes {

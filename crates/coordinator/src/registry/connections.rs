@@ -86,6 +86,12 @@ impl ConnectionBody {
 }
 
 impl SharingState {
+    /// The host with an address, as seen from the host `from`; none if the configuration has no such address.
+    pub(super) fn host_of(&self, address: IpAddr, from: u32) -> Option<u32> {
+        let address = address.to_canonical();
+        if address.is_loopback() { Some(from) } else { self.addresses.get(&address).copied() }
+    }
+
     /// The numbers of the hosts of a connection. `host_number` finds the host of a field.
     pub(super) fn ends(
         &self,
@@ -96,7 +102,7 @@ impl SharingState {
         // A host may have the name of an address.
         let to = match (host_number(&body.to, "to"), body.to.parse::<IpAddr>()) {
             (Ok(host), _) => Some(host),
-            (Err(_), Ok(address)) => self.addresses.get(&address.to_canonical()).copied(),
+            (Err(_), Ok(address)) => self.host_of(address, from),
             (Err(problem), Err(_)) => return Err(problem),
         };
         Ok((from, to))

@@ -58,7 +58,7 @@ impl ServiceDivision {
         weights: Vec<f64>,
         bandwidths: Vec<ServiceBandwidth>,
     ) -> Box<ServiceDivision> {
-        let fractions = normalized_weights(&queues.sum_by_queue(&weights));
+        let fractions = queue_fractions(&queues, &weights);
         let queue_of = (0..queues.queue_count()).collect();
         Box::new(ServiceDivision {
             queues,
@@ -88,6 +88,16 @@ impl ServiceDivision {
         };
         self.queues.owners().into_iter().map(bounds).collect()
     }
+}
+
+/// The part of the highest weight that lower ones count as: agents refuse higher ratios than a million.
+const MIN_WEIGHT_RATIO: f64 = 1.000_001e-6;
+
+/// The weights of queues as fractions of a link.
+fn queue_fractions(queues: &ServiceQueues, weights: &[f64]) -> Vec<f64> {
+    let sums = queues.sum_by_queue(weights);
+    let min = sums.iter().copied().fold(0.0, f64::max) * MIN_WEIGHT_RATIO;
+    normalized_weights(&sums.iter().map(|sum| sum.max(min)).collect::<Vec<_>>())
 }
 
 impl LinkDivision {
@@ -126,7 +136,7 @@ impl LinkDivision {
     /// Sets the weights and bandwidths of services. Returns whether the division uses them.
     pub fn set_services(&mut self, weights: Vec<f64>, bandwidths: Vec<ServiceBandwidth>) -> bool {
         let LinkDivision::Services(services) = self else { return false };
-        services.fractions = normalized_weights(&services.queues.sum_by_queue(&weights));
+        services.fractions = queue_fractions(&services.queues, &weights);
         (services.weights, services.bandwidths) = (weights, bandwidths);
         true
     }

@@ -40,8 +40,7 @@ impl SharingState {
             self.observed.iter().flat_map(|(&host, entries)| entries.iter().map(move |entry| (host, entry)));
         let registered = observed.filter(|(_, entry)| self.applications.contains_key(&*entry.application));
         let to_key = |(host, observed): (u32, &weir_proto::ObservedConnections)| {
-            let dst = self.addresses.get(&observed.peer.to_canonical()).copied().filter(|&to| to != host);
-            (host, Arc::clone(&observed.application), dst)
+            (host, Arc::clone(&observed.application), self.host_of(observed.peer, host))
         };
         let wanted_keys: BTreeSet<ObservedKey> = registered.map(to_key).collect();
         for (_, number) in self.observed_numbers.extract_if(.., |key, _| !wanted_keys.contains(key)) {

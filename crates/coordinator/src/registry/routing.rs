@@ -166,8 +166,8 @@ impl PortMap {
         host_target.into_iter().chain(switch_targets.map(|&(switch, link)| (self.host_count + switch, link)))
     }
 
-    /// Ports that packets of both directions of a connection between two hosts can cross, without duplicates. `other` is `None` if
-    /// the host of the other end is unknown.
+    /// Ports that packets of both directions of a connection between two hosts can cross, without duplicates; none inside a host. `other`
+    /// is `None` if the host of the other end is unknown.
     pub fn both_directions(&self, host: u32, other: Option<u32>) -> Vec<Port> {
         let Some(other) = other else { return vec![2 * host, 2 * host + 1] };
         let mut ports = self.path(host, Some(other));
@@ -177,9 +177,12 @@ impl PortMap {
         ports
     }
 
-    /// Ports that packets from host `src` to host `dst` can cross, without duplicates. `dst` is `None` if the address of
-    /// the other end is unknown.
+    /// Ports that packets from host `src` to host `dst` can cross, without duplicates; none inside a host. `dst` is `None` if the address
+    /// of the other end is unknown.
     pub fn path(&self, src: u32, dst: Option<u32>) -> Vec<Port> {
+        if dst == Some(src) {
+            return Vec::new();
+        }
         let mut path = vec![2 * src];
         let Some(to) = dst else { return path };
         path.push(2 * to + 1);

@@ -315,6 +315,14 @@ impl SharingState {
         selected.map(|(id, known)| (id.to_string(), service_of(&known.body))).collect()
     }
 
+    /// The class of each application, in the order of ids.
+    fn class_of_application(&self) -> Vec<(Arc<str>, u32)> {
+        let to_class = |(id, known): (&Arc<str>, &Numbered<ApplicationBody>)| {
+            Some((Arc::clone(id), u32::from(self.division.level(AppId(known.number))?) + 1))
+        };
+        self.applications.iter().filter_map(to_class).collect()
+    }
+
     /// Queues of a port for an order; `None` if no connection is known at the port. Orders for ports out of hosts
     /// include the classes of all applications.
     fn queues_for_order(&self, port: Port) -> Option<Queues> {
@@ -325,12 +333,9 @@ impl SharingState {
         let min_weight = used_weights().fold(f64::INFINITY, f64::min);
         let weights =
             plan.weights.iter().map(|&weight| if weight > 0.0 { weight } else { min_weight }).collect();
-        let to_class = |(id, known): (&Arc<str>, &Numbered<ApplicationBody>)| {
-            Some((Arc::clone(id), u32::from(self.division.level(AppId(known.number))?) + 1))
-        };
         // Hosts mark only the packets that they send.
-        let marked_applications =
-            if self.port_map.is_host_egress(port) { self.applications.iter() } else { Default::default() };
+        let class_of_application =
+            if self.port_map.is_host_egress(port) { self.class_of_application() } else { Vec::new() };
         let queue_of_class = plan.queue_of.iter().map(|&queue| queue.into()).collect();
         // The weights of services are configured. Those of applications depend on the known connections.
         let guaranteed = matches!(self.division, LinkDivision::Services(_));
@@ -343,7 +348,7 @@ impl SharingState {
         Some(Queues {
             weights,
             queue_of_class,
-            class_of_application: marked_applications.filter_map(to_class).collect(),
+            class_of_application,
             guaranteed,
             unclassified: self.division.unclassified(port, self.unclassified_fraction),
             rate_bounds,
@@ -469,11 +474,25 @@ impl Registry {
         ports: impl IntoIterator<Item = Port>,
     ) -> Result<(), Stopped> {
         let mut queues_by_link: Vec<((u32, u32), Queues)> = Vec::new();
+        let mut hosts_without_connections = Vec::new();
         for port in ports {
-            let Some(queues) = sharing.queues_for_order(port) else { continue };
-            queues_by_link.extend(self.port_map.order_targets(port).map(|target| (target, queues.clone())));
+            let targets = self.port_map.order_targets(port);
+            match sharing.queues_for_order(port) {
+                Some(queues) => queues_by_link.extend(targets.map(|target| (target, queues.clone()))),
+                None if self.port_map.is_host_egress(port) => {
+                    hosts_without_connections.extend(targets.map(|(host, _)| host));
+                }
+                None => {}
+            }
         }
-        if queues_by_link.is_empty() { Ok(()) } else { self.handle.set_queues(queues_by_link).await }
+        if !queues_by_link.is_empty() {
+            self.handle.set_queues(queues_by_link).await?;
+        }
+        // Such a host may have had connections: its packets then still have classes, which may now belong to others.
+        if !hosts_without_connections.is_empty() {
+            self.handle.set_classes(hosts_without_connections, sharing.class_of_application()).await?;
+        }
+        Ok(())
     }
 
     /// Sends all queues, and the services to the allocator. Call this after a change of applications or weights.

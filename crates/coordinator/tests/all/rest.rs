@@ -707,8 +707,12 @@ fn observed_connections_count_as_connections() {
     // After it reconnects, an agent reports all observed connections again.
     report_applications(&["s1"], 1);
     wait_for(&server, "/v1/queues", has_queues_at_b);
-    first_ordered_queues(&server, 1).unwrap();
+    assert_eq!(first_ordered_queues(&server, 1).unwrap().class_of_application.len(), 1);
     wait_for(&server, "/v1/observed", |found| *found == json!([]));
+    wait_for(&server, "/v1/queues", |queues| *queues == json!([]));
+    // The host keeps its queues, but packets of the application lose their class, which another one may get.
+    assert_eq!(send_json_request(&server, "DELETE", "/v1/applications/s1", b"").0, 204);
+    assert_eq!(first_ordered_queues(&server, 1).unwrap().class_of_application, []);
 }
 
 #[test]

@@ -57,7 +57,7 @@ const ARRIVALS: [Arrivals; 2] = [
 /// How jobs share the links.
 struct Setup {
     name: String,
-    /// The degree of the models, from 0, and the number of priority levels; none for plain TCP.
+    /// The degree of the models and the number of priority levels; none for plain TCP.
     saba: Option<(usize, usize)>,
     /// By arrivals and job: the times of all runs, in seconds.
     times_secs: [[Vec<f64>; JOBS.len()]; ARRIVALS.len()],
@@ -84,10 +84,10 @@ fn setups() -> Vec<Setup> {
     };
     vec![
         setup("plain TCP", None),
-        setup("Saba, k=1", Some((0, 8))),
-        setup("Saba, k=2", Some((1, 8))),
-        setup("Saba, k=3", Some((2, 8))),
-        setup("Saba, k=1, two levels", Some((0, 2))),
+        setup("Saba, k=1", Some((1, 8))),
+        setup("Saba, k=2", Some((2, 8))),
+        setup("Saba, k=3", Some((3, 8))),
+        setup("Saba, k=1, two levels", Some((1, 2))),
     ]
 }
 
@@ -462,7 +462,7 @@ mod tests {
             times_secs: std::array::from_fn(|_| std::array::from_fn(|_| vec![seconds])),
             remappings: [0; ARRIVALS.len()],
         };
-        let setups = [with_times("plain TCP", None, 2.0), with_times("Saba, k=1", Some((0, 8)), 3.0)];
+        let setups = [with_times("plain TCP", None, 2.0), with_times("Saba, k=1", Some((1, 8)), 3.0)];
         let page = text(&[1.0; JOBS.len()], &setups);
         let first = page.lines().nth(2).unwrap();
         assert!(first.starts_with("**Saba loses** for jobs that start together: average slowdowns of Saba, k=1 3"), "{first}");
