@@ -19,7 +19,7 @@ use crate::control_plane::NetworkLinks;
 /// The lowest bandwidth that can be set: that of the slowest link.
 const LOWEST: f64 = 1e3;
 
-/// The rule for [`LOWEST`], for messages.
+/// The rule for bandwidths, for messages.
 pub const EXPECTED_BANDWIDTH: &str = "a rate of at least 8kbit";
 
 /// The minimum and maximum bandwidth of a service.

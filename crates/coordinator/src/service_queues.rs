@@ -90,7 +90,9 @@ mod tests {
 
     fn names(count: usize) -> ServiceNames {
         let mut names = ServiceNames::empty();
-        (0..count).for_each(|at| drop(names.intern(&format!("s{at}"), ServiceNames::DEFAULT)));
+        for at in 0..count {
+            names.intern(&format!("s{at}"), ServiceNames::DEFAULT).unwrap();
+        }
         names
     }
 

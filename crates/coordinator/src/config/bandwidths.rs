@@ -47,7 +47,7 @@ pub(super) fn check_bandwidths<'a>(
     })
 }
 
-/// Checks that each service with a minimum has a queue of its own.
+/// Checks that each service with a minimum has a separate queue.
 fn check_queues(
     fields: &TableFields<'_>,
     names: &ServiceNames,

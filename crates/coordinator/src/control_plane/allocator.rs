@@ -35,6 +35,7 @@ use std::sync::Arc;
 
 use weir_core::model::{BitSet, Trunks};
 use weir_core::netshare::{MEASUREMENT_PERIOD, limit_for_demand};
+use weir_core::solve::hierarchy::ClassId;
 use weir_core::units::Rate;
 use weir_proto::{Demand, Limit, ObservedConnections, OrderedRate, UdpFlow, UdpLimit};
 
@@ -222,6 +223,20 @@ pub(super) struct ServiceFlow {
     /// Its weight next to other flows of the service; above 0.
     pub weight: u32,
     demand: Demand,
+    /// The maximum of the flow by itself, in bytes per second.
+    pub max_rate: f64,
+    /// The highest rate that it may have without a measured demand, by the maxima that are not among its links.
+    pub max_lower_bound: f64,
+}
+
+impl ServiceFlow {
+    /// The demand in bytes per second; infinite if it is unlimited.
+    pub fn demand_rate(&self) -> f64 {
+        match self.demand {
+            Demand::Rate(rate) => rate as f64,
+            Demand::Unlimited | Demand::Unknown => f64::INFINITY,
+        }
+    }
 }
 
 impl ControlPlane {
@@ -407,9 +422,12 @@ impl ControlPlane {
                 Scope::AllLinks => path(&mut self.links, host, dst, contended_trunks),
                 Scope::Maxima => Vec::new(),
             };
-            links.extend(maxima.of_flow(service, host, dst, &services.bandwidths[service]));
+            links.extend(maxima.links_of_flow(service, host, dst, &services.bandwidths[service]));
             if !links.is_empty() {
-                flows.push(ServiceFlow { host, traffic, service, links, weight, demand });
+                let (max_rate, max_lower_bound) = (f64::INFINITY, f64::INFINITY);
+                let flow =
+                    ServiceFlow { host, traffic, service, links, weight, demand, max_rate, max_lower_bound };
+                flows.push(flow);
             }
         };
         for ((host, peer), &demand) in demands.iter() {
@@ -436,6 +454,7 @@ impl ControlPlane {
         if flows.iter().all(|flow| flow.weight.is_multiple_of(THOUSANDTHS)) {
             flows.iter_mut().for_each(|flow| flow.weight /= THOUSANDTHS);
         }
+        maxima.apply_simple_maxima(&mut flows, &services.bandwidths);
         flows
     }
 }
@@ -479,18 +498,22 @@ fn compute_limits(network: &NetworkUse<'_>, services: &ServiceWeights, flows: &[
     let division = ServiceDivision::new(network, services, flows);
     let mut hierarchy = division.solver();
     let mut add_class = |flow: &ServiceFlow| {
-        let demand = match flow.demand {
-            Demand::Rate(rate) => rate as f64 / f64::from(flow.weight),
-            Demand::Unlimited | Demand::Unknown => f64::INFINITY,
-        };
+        let links = division.positions(flow);
+        if links.is_empty() {
+            return None;
+        }
         // A flow of weight n gets the rate of n flows.
-        let added = hierarchy.add_class(flow.service, &division.positions(flow), flow.weight, demand);
-        added.expect("a path has each link once, services are numbered from 0, and a demand is not negative")
+        let demand = flow.demand_rate().min(flow.max_rate) / f64::from(flow.weight);
+        let added = hierarchy.add_class(flow.service, &links, flow.weight, demand);
+        let expected =
+            "a path has each link once, services are numbered from 0, and a demand is not negative";
+        Some(added.expect(expected))
     };
     let classes: Vec<_> = flows.iter().map(&mut add_class).collect();
     hierarchy.solve();
-    let to_limit = |(flow, class): (&ServiceFlow, _)| {
-        let rate = hierarchy.rate(class) * f64::from(flow.weight);
+    let to_limit = |(flow, class): (&ServiceFlow, Option<ClassId>)| {
+        let unshared_rate = flow.demand_rate().min(flow.max_rate);
+        let rate = class.map_or(unshared_rate, |class| hierarchy.rate(class) * f64::from(flow.weight));
         let limit = if let Demand::Rate(demand) = flow.demand {
             let [rate, demand] = [rate, demand as f64].map(|rate| Rate::new(rate).unwrap_or(Rate::ZERO));
             limit_for_demand(rate, demand).get().max(division.lower_bound(flow))
@@ -498,7 +521,7 @@ fn compute_limits(network: &NetworkUse<'_>, services: &ServiceWeights, flows: &[
             rate
         };
         let link_rate = network.link_rates[flow.host as usize];
-        limit.clamp(1.0, link_rate.max(1.0)) as u64
+        limit.min(flow.max_rate).clamp(1.0, link_rate.max(1.0)) as u64
     };
     flows.iter().zip(classes).map(to_limit).collect()
 }

@@ -2,6 +2,11 @@
 //!
 //! A maximum is a link that only one service crosses: all its flows for its maximum in sum over its hosts, and the flows from or to one
 //! host for its maximum of each host. The solver then divides maxima as it divides links.
+//!
+//! The solver's time and memory grow with the number of links times the number of services. Maxima that one flow crosses, and those that
+//! the demands of their flows do not exceed, bound each of their flows by itself, and are not part of the solver's network.
+
+use std::collections::BTreeMap;
 
 use weir_core::model::LinkBudget;
 use weir_core::netshare::shares_with_minima;
@@ -27,7 +32,7 @@ pub(super) struct MaximumLinks {
 
 impl MaximumLinks {
     /// The maxima that a flow crosses. `dst` is none if the receiver is unknown.
-    pub fn of_flow(
+    pub fn links_of_flow(
         self,
         service: usize,
         src: u32,
@@ -43,6 +48,33 @@ impl MaximumLinks {
         [total, sent, received].into_iter().flatten()
     }
 
+    /// Removes the maxima that the solver need not divide from the links of flows, and bounds the flows by them.
+    pub fn apply_simple_maxima(self, flows: &mut [ServiceFlow], bandwidths: &[ServiceBandwidth]) {
+        let mut uses: BTreeMap<u32, MaximumUse> = BTreeMap::new();
+        for flow in flows.iter() {
+            for &link in flow.links.iter().filter(|&&link| link >= self.first) {
+                let link_use = uses.entry(link).or_default();
+                link_use.flows += 1;
+                link_use.weight += u64::from(flow.weight);
+                link_use.demand += flow.demand_rate();
+            }
+        }
+        for flow in flows {
+            let ServiceFlow { links, weight, max_rate, max_lower_bound, .. } = flow;
+            links.retain(|&link| {
+                let Some((_, rate)) = self.service_and_rate(link, bandwidths) else { return true };
+                let link_use = uses[&link];
+                if link_use.flows > 1 && link_use.demand > rate {
+                    return true;
+                }
+                *max_rate = max_rate.min(rate);
+                let share = rate * f64::from(*weight) / link_use.weight as f64;
+                *max_lower_bound = max_lower_bound.min(share);
+                false
+            });
+        }
+    }
+
     /// The service of a maximum, and its rate in bytes per second; none for a link of the network.
     fn service_and_rate(self, link: u32, bandwidths: &[ServiceBandwidth]) -> Option<(usize, f64)> {
         let at = link.checked_sub(self.first)?;
@@ -54,6 +86,15 @@ impl MaximumLinks {
         };
         Some((service, rate.map_or(f64::INFINITY, Rate::get)))
     }
+}
+
+/// The flows that cross a maximum.
+#[derive(Debug, Clone, Copy, Default)]
+struct MaximumUse {
+    flows: u32,
+    weight: u64,
+    /// The sum of their demands in bytes per second; infinite with an unlimited one.
+    demand: f64,
 }
 
 /// The links of the network, and what coflows use of them.
@@ -190,6 +231,6 @@ impl<'a> ServiceDivision<'a> {
             let cell = self.cell(link, flow.service);
             self.service_rates[cell] * f64::from(flow.weight) / self.flow_weights[cell] as f64
         });
-        bounds.fold(f64::INFINITY, f64::min)
+        bounds.fold(flow.max_lower_bound, f64::min)
     }
 }

@@ -45,7 +45,7 @@ impl ServiceWeights {
         })
     }
 
-    /// The same services with these bandwidths, by service number. Services beyond the list have none.
+    /// The same services with these bandwidths, by service number. Services beyond the list are bounded by weight only.
     #[must_use]
     pub fn with_bandwidths(mut self, mut bandwidths: Vec<ServiceBandwidth>) -> ServiceWeights {
         bandwidths.resize(self.weights.len(), ServiceBandwidth::default());

@@ -163,7 +163,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Writes the changed parameters of a service to the store. If one cannot be written, the store has none of them.
+    /// Writes the changed parameters of a service to the store. If one cannot be written, the store keeps all former ones.
     async fn store_service(
         &self,
         policy_state: &PolicyState,
@@ -222,8 +222,11 @@ impl Registry {
             return conflict("rates cannot hold a maximum bandwidth", expected);
         }
         if bandwidth.has_min() && self.sharing.lock().await.is_queue_shared(service) {
-            let expected = "a minimum in the configuration, which gives it a queue of its own";
+            let expected = "a minimum in the configuration, which reserves a queue for it";
             return conflict("it shares its queue with other services", expected);
+        }
+        if !bandwidth.has_min() {
+            return Ok(());
         }
         let narrowest = self.narrowest_link.get_or_init(|| {
             let names = self.hosts.iter().map(|host| &*host.name);

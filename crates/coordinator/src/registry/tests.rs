@@ -6,6 +6,7 @@ use crate::config;
 use crate::control_plane::ControlPlane;
 use crate::control_thread;
 use crate::identity::Identity;
+use crate::service_bandwidth::BandwidthKey;
 
 const CONFIG: &str = r#"weir-serve = 1
 store = "weir.redb"
@@ -59,6 +60,11 @@ fn weight_change(weight: f64) -> ServiceChange {
     ServiceChange { weight: Some(weight), ..ServiceChange::default() }
 }
 
+fn min_change(min: &str) -> ServiceChange {
+    let bandwidth = vec![(BandwidthKey::Min, Some(min.parse().unwrap()))];
+    ServiceChange { bandwidth, ..ServiceChange::default() }
+}
+
 fn flow_bodies(from: &str, to: &str, bytes: Option<u64>) -> Vec<FlowBody> {
     vec![FlowBody { from: from.to_owned(), to: to.to_owned(), bytes }]
 }
@@ -90,6 +96,7 @@ async fn failed_writes_leave_state_unchanged() {
         ("tree", registry.set_policy(&actor(), PolicySpec::Tree(weighted_tree.to_owned())).await),
         ("policy", registry.set_policy(&actor(), PolicySpec::Policy("varys".to_owned())).await),
         ("weight", registry.set_service(&actor(), "ads", &weight_change(3.0)).await),
+        ("bandwidth", registry.set_service(&actor(), "ads", &min_change("100Mbit")).await),
         ("table", registry.set_sensitivity_table(&actor(), "version = 1\n".to_owned()).await),
     ] {
         assert_eq!(problem.map_err(|problem| problem.status), Err(503), "{request}");
@@ -112,6 +119,7 @@ async fn failed_writes_leave_state_unchanged() {
     // Accepted requests are stored.
     registry.set_policy(&actor(), PolicySpec::Tree(weighted_tree.to_owned())).await.unwrap();
     registry.set_service(&actor(), "ads", &weight_change(3.0)).await.unwrap();
+    registry.set_service(&actor(), "ads", &min_change("100Mbit")).await.unwrap();
     registry.update(&actor(), "c1", flow_bodies("b", "a", None)).await.unwrap();
     assert_ne!(visible_state(&registry).await, before);
     assert!(registry.store.get::<Override<PolicySpec>>(Table::Settings, POLICY_KEY).unwrap().is_some());
