@@ -151,7 +151,7 @@ pub enum BandwidthError {
         key: &'static str,
         /// The rate.
         value: String,
-        /// What is expected.
+        /// The expected value.
         expected: String,
     },
     /// The minima do not fit into a link.
@@ -171,7 +171,7 @@ pub enum BandwidthError {
 }
 
 impl BandwidthError {
-    /// The wrong value, and what is expected.
+    /// The wrong value and the expected one.
     pub fn found_and_expected(&self) -> (String, String) {
         match self {
             BandwidthError::Invalid { value, expected, .. } => (value.clone(), expected.clone()),

@@ -327,7 +327,7 @@ fn services_beyond_the_queues_share_the_last_one() {
         assert_eq!(status, 200);
         levels.push(application["level"].as_u64().unwrap());
     }
-    // The service with a minimum has a queue of its own.
+    // The service with a minimum has a separate queue.
     assert_eq!(levels, [0, 60, 62, 62, 61, 62]);
     let ordered = queues(&server, 0);
     assert_eq!((ordered.weights.len(), ordered.queue_of_class.len()), (63, 63));
