@@ -8,7 +8,8 @@
 //!   [`MAX_LEASE`]. Links are those of this host or switch.
 //! - *Nothing holds forever.* When the lease ends, flows and connections of applications are plain TCP, without a rate.
 //!   Guaranteed weights stay until another order, since other queues can use their unused bandwidth. Other weights hold for
-//!   [`WEIGHT_LEASE`] after the last order, or for the lease if that is longer; then all packets share one queue.
+//!   [`WEIGHT_LEASE`] after the last order, or for the lease if that is longer; then all packets share one queue. Classes and the
+//!   ordered traffic of applications stay until another order: they only select queues.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,7 +20,8 @@ use std::time::Duration;
 use weir_core::units::Rate;
 pub use weir_proto::MAX_LEASE;
 use weir_proto::{
-    FlowKey, Limit, MAX_FLOWS_PER_HOST, MAX_OBSERVED, Order, OrderedRate, Queues, RefusedOrders,
+    ApplicationTraffic, FlowKey, Limit, MAX_FLOWS_PER_HOST, MAX_OBSERVED, Order, OrderedRate, Queues,
+    RefusedOrders,
 };
 
 use crate::htb::MAX_SERVICES;
@@ -101,6 +103,7 @@ pub struct LeaseState {
     first_generation: u64,
     limits: BTreeMap<ApplicationPeer, u64>,
     queues: BTreeMap<u32, Queues>,
+    traffic: Vec<ApplicationTraffic>,
     refusals: RefusedOrders,
 }
 
@@ -135,6 +138,7 @@ impl LeaseState {
             first_generation: 0,
             limits,
             queues,
+            traffic: Vec::new(),
             refusals: RefusedOrders::default(),
         }
     }
@@ -166,6 +170,10 @@ impl LeaseState {
             };
         }
         self.queues.extend(order.queues);
+        // A full order without traffic is also that of a coordinator that does not know of it.
+        if order.is_full || order.traffic.is_some() {
+            self.traffic = order.traffic.unwrap_or_default();
+        }
         self.applied = (order.epoch, order.seq);
         (self.lease_end, self.lease) = (Some(now.saturating_add(order.lease)), order.lease);
         Ok(())
@@ -340,6 +348,11 @@ impl LeaseState {
         Cow::Owned(
             self.queues.iter().map(|(&interface, queues)| (interface, without_weights(queues))).collect(),
         )
+    }
+
+    /// The ordered traffic of applications. It stays after the end of the lease, as the classes of applications do.
+    pub fn traffic(&self) -> &[ApplicationTraffic] {
+        &self.traffic
     }
 
     /// Whether weights that are not guaranteed hold.

@@ -11,6 +11,7 @@
 //! - `socket` sets and reads socket options.
 //! - [`load_generator`] simulates many agents to measure coordinators.
 //! - `observed_connections` counts the connections of applications, and sets the classes of their packets.
+//! - `ordered_traffic` applies the traffic of applications that orders name, and reports conflicts.
 //! - `demands` predicts the demands of these connections, and divides limits between them.
 //! - `throttle` measures UDP that arrives, and limits UDP that is sent by the rate at which it arrives at other hosts.
 //! - [`watchdog`] is a second process that removes pacing rates if this process is killed or hangs.
@@ -41,7 +42,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use weir_core::units::Rate;
 use weir_metrics::MetricsTls;
-use weir_proto::{FlowKey, OrderedRate, Queues, Report, UdpControl};
+use weir_proto::{FlowKey, MAX_CONFLICTS, OrderedRate, Queues, Report, UdpControl};
 
 use crate::lease::{LeaseState, RefusalReason};
 use crate::queues::{Interface, InterfaceLock, LimitedFlow};
@@ -59,6 +60,7 @@ pub mod load_generator;
 mod local_socket;
 mod metrics;
 mod observed_connections;
+mod ordered_traffic;
 mod program_demand;
 mod report_timer;
 mod socket;
@@ -71,6 +73,7 @@ use flows::{Flows, HandedOver};
 use interfaces::Machine;
 use metrics::AgentMetrics;
 use observed_connections::Applications;
+use ordered_traffic::OrderedTraffic;
 use report_timer::ReportTimer;
 use throttle::UdpOrder;
 use watchdog::Watchdog;
@@ -120,6 +123,8 @@ struct AgentState {
     history: ReportHistory,
     /// The applications that the agent observes, if it observes any.
     applications: Option<Applications>,
+    /// The start of programs for ordered traffic, and its conflicts.
+    ordered_traffic: OrderedTraffic,
     /// Whether this agent cannot throttle and has not logged that yet.
     is_throttling_unavailable: bool,
     /// Whether weights that are not guaranteed held at the last check.
@@ -288,6 +293,7 @@ impl AgentState {
         (self.coordinator, self.link_rates, self.is_connected) = (Some(coordinator), link_rates, true);
         self.publish_desired_links();
         self.report_all();
+        self.ordered_traffic.begin_stream(udp_control, wants_demands);
         if let Some(applications) = &mut self.applications {
             applications.begin_stream(wants_demands);
             applications.udp_throttling.begin_stream(&mut applications.traffic, udp_control, Instant::now());
@@ -306,6 +312,8 @@ impl AgentState {
         let unscheduled = std::mem::take(&mut order.unscheduled);
         let has_limits = order.is_full || !order.limits.is_empty();
         let names_flows = order.is_full || !order.flows.is_empty();
+        let names_traffic = order.traffic.is_some();
+        let has_traffic = order.is_full || names_traffic;
         let (epoch, seq) = (order.epoch, order.seq);
         let (last_epoch, last_seq) = self.lease.applied();
         let refusal = self.lease.accept(order, now).err();
@@ -315,6 +323,10 @@ impl AgentState {
                 self.flows.set_unscheduled(unscheduled);
                 if names_flows {
                     self.flows.join_generations(&self.lease);
+                }
+                if has_traffic {
+                    self.ordered_traffic.record_order(names_traffic);
+                    self.apply_ordered_traffic();
                 }
                 if let Some(applications) = &mut self.applications {
                     if has_limits {
@@ -372,7 +384,9 @@ impl AgentState {
         let elapsed = self.now();
         let mut restored = self.applications.as_ref().map(|known| known.restored()).unwrap_or_default();
         restored.queues += self.interfaces.restored;
-        let conflicts = self.interfaces.conflicts.clone();
+        let mut conflicts = self.interfaces.conflicts.clone();
+        conflicts.extend(self.ordered_traffic.reported_conflicts().iter().cloned());
+        conflicts.truncate(MAX_CONFLICTS);
         let flows = self.flows.take_changes(&self.lease, elapsed);
         let report = Report {
             applied,
@@ -443,6 +457,7 @@ pub async fn run(
         history: ReportHistory::default(),
         is_throttling_unavailable: settings.local_socket.is_some()
             && (traffic.is_none() || shaped_link.is_none()),
+        ordered_traffic: OrderedTraffic::new(&settings),
         applications: traffic.map(|traffic| Applications::new(traffic, link)),
         had_valid_weights: false,
         desired_links: desired_sender,
@@ -495,7 +510,8 @@ async fn restore_programs(shared: &SharedState) {
     loop {
         ticker.tick().await;
         let inspection = shared.lock().applications.as_ref().map(|known| known.traffic.inspection());
-        let Some(inspection) = inspection else { return std::future::pending().await };
+        // An order can start the programs.
+        let Some(inspection) = inspection else { continue };
         if spawn_blocking(move || inspection.is_intact()).await.is_ok_and(|is_intact| !is_intact)
             && let Some(applications) = &mut shared.lock().applications
         {
@@ -614,6 +630,7 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
                 if let Some(applications) = &mut host.applications {
                     applications.update(host.lease.limits(host.start_time.elapsed()), Instant::now());
                 }
+                host.update_ordered_traffic();
                 if last_repeat.elapsed() >= REPEAT_INTERVAL {
                     last_repeat = Instant::now();
                     host.flows.report_unconfirmed(&host.lease);

@@ -9,6 +9,8 @@
 //!   ([`SocketLeases`]).
 //! - UDP that arrives is counted, and UDP that is sent is limited, while this is enabled ([`ThrottleMaps`]).
 //!
+//! Options of the agent name applications, and so do orders, while the agent runs ([`Traffic::apply_ordered`]).
+//!
 //! [`Traffic`] does this for the network namespace that it is started in. Programs and maps stay in the kernel until
 //! [`Traffic::stop`] or [`cleanup`]. If the agent is killed, classes stay and pacing rates hold for their lease; the next agent
 //! takes over.
@@ -17,31 +19,35 @@ mod attachment;
 mod cgroup;
 mod folder;
 mod maps;
+mod ordered;
 mod program;
 mod record;
 mod socket_leases;
 mod sweep;
 mod throttle;
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use weir_core::units::Rate;
-use weir_proto::{RestoredObjects, UdpControl};
+use weir_proto::{ApplicationTraffic, RestoredObjects, UdpControl};
 
 use crate::batch::{BatchError, run_tool};
 use crate::lease;
 use crate::queues::Interface;
 use attachment::{Attachment, AttachmentCheck, Programs};
-use cgroup::Cgroup;
+use cgroup::{Cgroup, find_own_cgroup};
 pub use cgroup::{Rule, TrafficClass, find_cgroup_root};
 use folder::{FolderKind, PinFolder};
 use maps::Maps;
+pub use ordered::MAX_ORDERED_TARGETS;
+use ordered::{CgroupTree, OptionTarget, Target};
 pub(crate) use program::attach_egress;
 pub use record::{ApplicationId, Connection, ConnectionEnds, ConnectionEvent, EventKind};
 pub use socket_leases::SocketLeases;
@@ -147,6 +153,23 @@ struct Application {
     rule: Rule,
     /// The number of the cgroup to which the programs are attached.
     id: u64,
+    /// The folder of the cgroup, without symbolic links.
+    path: PathBuf,
+    /// Whether an order names it, and not an option of the agent.
+    is_ordered: bool,
+}
+
+/// The maximum number of cgroups and ports that one call of [`Traffic::apply_ordered`] adds: loading programs takes some milliseconds each.
+const MAX_ADDED_TARGETS: usize = 4;
+
+/// How long the agent waits before it tries again to add a cgroup or port that the kernel has refused.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(10);
+
+/// A cgroup or port of an order that the kernel has refused.
+struct RefusedTarget {
+    retry_at: Instant,
+    /// The reason, for a conflict.
+    conflict: String,
 }
 
 /// The programs, files and interfaces that have to exist, to be inspected without the [`Traffic`].
@@ -176,6 +199,10 @@ pub struct Traffic {
     /// The programs attached to cgroups and interfaces.
     programs: Programs,
     throttling: Option<ThrottleMaps>,
+    /// The cgroups and ports of orders that the kernel has refused, by number.
+    refused_targets: BTreeMap<u64, RefusedTarget>,
+    /// Whether the kernel may have programs, classes or connections of applications that no longer exist.
+    has_stale_state: bool,
 }
 
 impl Traffic {
@@ -189,6 +216,21 @@ impl Traffic {
     /// If the programs were not built, the applications overlap, a cgroup or interface does not exist, another agent runs, or the kernel
     /// refuses a program or map. Some programs may then be attached: the next call takes them over, or [`cleanup`] removes them.
     pub fn start(rules: &[Rule], interfaces: &[Interface]) -> Result<Traffic, TrafficError> {
+        let mut traffic = Traffic::open(rules, interfaces)?;
+        traffic.remove_stale_state()?;
+        Ok(traffic)
+    }
+
+    /// As [`Traffic::start`], for an agent whose applications are all ordered. What an earlier agent has left stays until
+    /// [`Traffic::apply_ordered`] has added them.
+    ///
+    /// # Errors
+    /// As [`Traffic::start`].
+    pub fn start_for_orders(interfaces: &[Interface]) -> Result<Traffic, TrafficError> {
+        Traffic::open(&[], interfaces)
+    }
+
+    fn open(rules: &[Rule], interfaces: &[Interface]) -> Result<Traffic, TrafficError> {
         if !(program::is_built() && throttle::is_built()) {
             return Err(TrafficError::NotBuilt(env!("WEIR_BPF_LACKS")));
         }
@@ -223,13 +265,22 @@ impl Traffic {
             |cgroup: &Cgroup| indexes.first().map_or(Ok(None), |&interface| maps.class(cgroup.id, interface));
         let application = |(rule, cgroup): (&Rule, &Cgroup)| {
             let class = rule.class.map_or_else(|| inherited_class(cgroup), |class| Ok(Some(class)))?;
-            Ok(Application { rule: Rule { class, ..rule.clone() }, id: cgroup.id })
+            let (rule, path) = (Rule { class, ..rule.clone() }, cgroup.path.clone());
+            Ok(Application { rule, id: cgroup.id, path, is_ordered: false })
         };
         let applications = rules.iter().zip(&cgroups).map(application);
         let applications = applications.collect::<Result<Vec<_>, TrafficError>>()?;
         let interfaces = interfaces.iter().cloned().zip(indexes).collect();
-        let mut traffic = Traffic { folder, maps, applications, interfaces, programs, throttling: None };
-        traffic.remove_stale_state()?;
+        let traffic = Traffic {
+            folder,
+            maps,
+            applications,
+            interfaces,
+            programs,
+            throttling: None,
+            refused_targets: BTreeMap::new(),
+            has_stale_state: true,
+        };
         // Folders of other versions of Weir: the layout of their maps differs, so this version does not take them over.
         for other_version in PinFolder::open_existing(FolderKind::Applications, Some(&traffic.folder))? {
             other_version.remove()?;
@@ -244,9 +295,9 @@ impl Traffic {
     /// As [`Traffic::start`].
     pub fn refresh(&mut self) -> Result<usize, TrafficError> {
         let mut count = 0;
-        // An application that is a port is attached to the root cgroup, which is never deleted.
-        for application in self.applications.iter_mut().filter(|application| application.rule.port.is_none())
-        {
+        // An application that is a port is attached to the root cgroup, which is never deleted. `apply_ordered` follows those of orders.
+        let is_followed = |known: &&mut Application| known.rule.port.is_none() && !known.is_ordered;
+        for application in self.applications.iter_mut().filter(is_followed) {
             let cgroup = match Cgroup::open_for(&application.rule) {
                 Err(TrafficError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
                 cgroup => cgroup?,
@@ -259,7 +310,7 @@ impl Traffic {
                 self.maps.set_class(cgroup.id, interface, application.rule.class)?;
             }
             self.programs.extend(program::attach_application_programs(&self.folder, &cgroup)?);
-            application.id = cgroup.id;
+            (application.id, application.path) = (cgroup.id, cgroup.path);
             count += 1;
         }
         if count > 0 {
@@ -267,6 +318,117 @@ impl Traffic {
             self.remove_stale_state()?;
         }
         Ok(count)
+    }
+
+    /// Marks and follows the traffic that orders name, in addition to that of options, and no longer that of earlier orders. Returns the
+    /// conflicts: why some of it is not marked. Call it periodically: it also finds cgroups that were created since. It adds at most
+    /// four cgroups and ports per call; the next calls add the others. `class_of` gives the class of an application; an
+    /// application without one keeps that of an earlier agent.
+    ///
+    /// # Errors
+    /// If the cgroups cannot be found, or the kernel refuses to remove traffic of earlier orders. A refusal to add some is a conflict.
+    pub fn apply_ordered(
+        &mut self,
+        ordered: &[ApplicationTraffic],
+        class_of: impl Fn(&str) -> Option<TrafficClass>,
+        now: Instant,
+    ) -> Result<Vec<String>, TrafficError> {
+        let (targets, mut conflicts) = if ordered.is_empty() {
+            Default::default()
+        } else {
+            let root = find_cgroup_root()?;
+            let root = root.canonicalize().map_err(|error| TrafficError::file(&root, error))?;
+            let tree = CgroupTree { own: find_own_cgroup(&root), root };
+            tree.find_targets(ordered, &self.option_targets())
+        };
+        let is_target = |known: &Application| {
+            let names = |target: &Target| target.id == known.id && *target.application == *known.rule.name;
+            targets.iter().any(names)
+        };
+        let count = self.applications.len();
+        self.applications.retain(|known| !known.is_ordered || is_target(known));
+        self.has_stale_state |= self.applications.len() < count;
+        self.refused_targets.retain(|id, _| targets.iter().any(|target| target.id == *id));
+        let missing: Vec<&Target> = targets.iter().filter(|target| !self.has_target(target)).collect();
+        let is_due = |target: &&&Target| {
+            self.refused_targets.get(&target.id).is_none_or(|refused| refused.retry_at <= now)
+        };
+        let due: Vec<&Target> = missing.iter().filter(is_due).copied().collect();
+        for target in due.iter().take(MAX_ADDED_TARGETS) {
+            self.add_target(target, class_of(&target.application), now);
+        }
+        conflicts.extend(self.refused_targets.values().map(|refused| refused.conflict.clone()));
+        // Targets of an earlier agent keep their marks until this one has added them.
+        if self.has_stale_state && due.len() <= MAX_ADDED_TARGETS {
+            self.remove_stale_state()?;
+        }
+        Ok(conflicts)
+    }
+
+    fn has_target(&self, target: &Target) -> bool {
+        self.applications.iter().any(|known| known.is_ordered && known.id == target.id)
+    }
+
+    fn option_targets(&self) -> Vec<OptionTarget<'_>> {
+        let options = self.applications.iter().filter(|known| !known.is_ordered);
+        options
+            .map(|known| OptionTarget { name: &known.rule.name, path: &known.path, port: known.rule.port })
+            .collect()
+    }
+
+    /// Adds a cgroup or port of an order, or records why the kernel refuses.
+    fn add_target(&mut self, target: &Target, class: Option<TrafficClass>, now: Instant) {
+        match self.attach_target(target, class) {
+            Ok(Some(application)) => {
+                self.refused_targets.remove(&target.id);
+                self.applications.push(application);
+            }
+            // The cgroup was deleted meanwhile.
+            Ok(None) => {}
+            Err(error) => {
+                // Some of its programs and entries may exist.
+                self.has_stale_state = true;
+                let conflict = format!("application {}: {error}", target.application);
+                self.refused_targets
+                    .insert(target.id, RefusedTarget { retry_at: now + REFUSAL_PAUSE, conflict });
+            }
+        }
+    }
+
+    fn attach_target(
+        &mut self,
+        target: &Target,
+        class: Option<TrafficClass>,
+    ) -> Result<Option<Application>, TrafficError> {
+        let rule = target.rule();
+        let cgroup = match Cgroup::open_for(&rule) {
+            Err(TrafficError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(None);
+            }
+            cgroup => cgroup?,
+        };
+        if cgroup.id != target.id {
+            return Ok(None);
+        }
+        let inherited = self.interfaces.first().map(|&(_, interface)| self.maps.class(cgroup.id, interface));
+        let class = class.or(inherited.transpose()?.flatten());
+        self.maps.enable_application(cgroup.id)?;
+        for &(_, interface) in &self.interfaces {
+            self.maps.set_class(cgroup.id, interface, class)?;
+        }
+        if target.port.is_some() && !has_ports(self.rules()) {
+            for (interface, index) in self.present_interfaces() {
+                let attached = program::attach_interface_program(&self.folder, &interface, index, true)?;
+                self.programs.insert(program::interface_pin_name(index), attached);
+            }
+        }
+        self.programs.extend(program::attach_application_programs(&self.folder, &cgroup)?);
+        Ok(Some(Application {
+            rule: Rule { class, ..rule },
+            id: cgroup.id,
+            path: cgroup.path,
+            is_ordered: true,
+        }))
     }
 
     /// Returns the objects that [`Traffic::repair`] checks, to be inspected without a lock on this value.
@@ -387,7 +549,7 @@ impl Traffic {
     fn restore_cgroup_programs(&mut self) -> Result<u64, TrafficError> {
         let mut count = 0;
         for position in 0..self.applications.len() {
-            let Application { rule, id } = &self.applications[position];
+            let Application { rule, id, .. } = &self.applications[position];
             if program::needed_pin_names(*id, rule.port.is_some()).all(|name| self.is_attached(&name)) {
                 continue;
             }
@@ -424,7 +586,9 @@ impl Traffic {
         self.maps.retain_applications(&ids)?;
         self.maps.retain_classes_and_rates(&ids, &interfaces, &self.folder)?;
         self.retain_programs()?;
-        self.maps.retain_connections(&ids)
+        self.maps.retain_connections(&ids)?;
+        self.has_stale_state = false;
+        Ok(())
     }
 
     /// Removes the programs of other applications and interfaces.
@@ -479,7 +643,8 @@ impl Traffic {
         marking_application(&self.applications, id, ends)
     }
 
-    /// The applications, in the order of the rules. An application whose cgroup is created again gets another number.
+    /// The applications of options in the order of the rules, then those of orders. An application whose cgroup is created again gets
+    /// another number. One of an order has a number for each of its cgroups and ports.
     pub fn applications(&self) -> impl Iterator<Item = (&Rule, ApplicationId)> {
         self.applications.iter().map(|known| (&known.rule, ApplicationId(known.id)))
     }
@@ -489,14 +654,15 @@ impl Traffic {
     /// # Errors
     /// If the kernel refuses.
     pub fn set_class(&mut self, name: &str, class: Option<TrafficClass>) -> Result<bool, TrafficError> {
-        let Some(application) = self.applications.iter_mut().find(|known| known.rule.name == name) else {
-            return Ok(false);
-        };
-        for &(_, interface) in &self.interfaces {
-            self.maps.set_class(application.id, interface, class)?;
+        let mut exists = false;
+        for application in self.applications.iter_mut().filter(|known| known.rule.name == name) {
+            for &(_, interface) in &self.interfaces {
+                self.maps.set_class(application.id, interface, class)?;
+            }
+            application.rule.class = class;
+            exists = true;
         }
-        application.rule.class = class;
-        Ok(true)
+        Ok(exists)
     }
 
     /// The open connections, in no order. Connections that open or close meanwhile may be missing.
@@ -671,7 +837,12 @@ mod tests {
     #[test]
     fn connection_belongs_to_the_application_of_its_class() {
         let rules = ["web=a:1", "free=b", "one=port/8080:2", "two=port/8081:3", "none=port/9000"];
-        let application = |(id, rule): (u64, &str)| Application { rule: rule.parse().unwrap(), id };
+        let application = |(id, rule): (u64, &str)| Application {
+            rule: rule.parse().unwrap(),
+            id,
+            path: PathBuf::new(),
+            is_ordered: false,
+        };
         let applications: Vec<Application> = (0..).zip(rules).map(application).collect();
         let marking_id = |id: u64, local: u16, remote: u16| {
             let ends = ConnectionEnds {

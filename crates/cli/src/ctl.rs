@@ -20,7 +20,9 @@ use crate::args::{
 };
 use crate::render;
 
+mod applications;
 mod events;
+mod sensitivity;
 
 /// Runs `weir ctl`.
 pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
@@ -44,16 +46,9 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
         CtlCommand::Routes => print_list(args, ROUTES, coordinator.routes()?),
         CtlCommand::Paths => print_list(args, PATHS, coordinator.get("/v1/paths")?),
         CtlCommand::Services => print_list(args, SERVICES, coordinator.get("/v1/services")?),
-        CtlCommand::Applications => print_list(args, APPLICATIONS, coordinator.get("/v1/applications")?),
-        CtlCommand::Application(ApplicationCommand::Register { id, service, model }) => {
-            let mut body = json!({});
-            for (key, value) in [("service", service), ("model", model)] {
-                if let Some(value) = value {
-                    body[key] = value.as_str().into();
-                }
-            }
-            coordinator.put(&object_path("applications", id), &body)?;
-            Ok(())
+        CtlCommand::Applications => applications::list(args, &coordinator),
+        CtlCommand::Application(ApplicationCommand::Register(application)) => {
+            applications::register(&coordinator, application)
         }
         CtlCommand::Application(ApplicationCommand::Deregister { id }) => {
             Ok(coordinator.delete(&object_path("applications", id))?)
@@ -116,6 +111,7 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
             coordinator.put("/v1/policy", &body)?;
             Ok(())
         }
+        CtlCommand::Sensitivity(command) => sensitivity::run(args, &coordinator, command),
     }
 }
 
@@ -212,7 +208,6 @@ const SERVICES: &[&str] = &[
     "weights_used",
     "applications",
 ];
-const APPLICATIONS: &[&str] = &["id", "service", "model", "level"];
 const CONNECTIONS: &[&str] =
     &["id", "application", "from", "to", "level", "weight", "program", "ends_in_seconds"];
 const OBSERVED: &[&str] =

@@ -122,7 +122,8 @@ impl Application {
     }
 
     /// Accepts a connection of `listener` on `host`, which is this host, and registers it. What this end sends has the application's class,
-    /// and follows its level; the kernel's answer to the first packet has the class at the time of the call. The coordinator finds the other host by its address (`[address]` of its configuration).
+    /// and follows its level; the kernel's answer to the first packet has the class at the time of the call. The coordinator finds the
+    /// other host by its address (`[address]` of its configuration).
     ///
     /// # Errors
     /// If `listener` does not accept, for example because it does not block and no connection waits. A failed registration is no error:

@@ -75,9 +75,9 @@ pub use request::{Refusal, Registration, Transfer, UnknownName};
 pub use service_weights::ServiceWeights;
 pub use status::{CoflowStatus, CoflowSummary, FlowAllocation, FlowStatus, HostStatus};
 pub use weir_proto::{
-    Conflict, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues,
-    RefusedOrders, Report, RestoredObjects, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement,
-    UnscheduledReason,
+    ApplicationTraffic, Conflict, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order,
+    OrderedRate, Queues, RefusedOrders, Report, RestoredObjects, SenderState, UdpControl, UdpFlow, UdpLimit,
+    UdpMeasurement, UnscheduledReason,
 };
 
 /// Size of a flow with an unknown size, in bytes: more than any flow sends, and small enough for sums of sizes.
@@ -219,6 +219,8 @@ struct Host {
     flow_count: usize,
     /// Queues of its links by link number, each with whether an order with the queues was sent.
     queues: BTreeMap<u32, (Queues, bool)>,
+    /// The traffic of applications at it, and whether an order with the traffic was sent.
+    traffic: (Vec<ApplicationTraffic>, bool),
     /// Observed connections of the host.
     observed: observed_connections::ObservedOfHost,
     /// Limits of these connections.
@@ -234,7 +236,7 @@ struct Host {
 impl Host {
     /// A host or switch whose next order is a full order.
     fn new() -> Host {
-        Host { needs_full_order: true, ..Host::default() }
+        Host { needs_full_order: true, traffic: (Vec::new(), true), ..Host::default() }
     }
 
     /// Seconds since the last report; infinite before the first.
@@ -764,6 +766,15 @@ impl ControlPlane {
         {
             queues.class_of_application = class_of_application.to_vec();
             *is_ordered = false;
+        }
+    }
+
+    /// Sets the traffic of applications at a host, sorted by application. The next order contains the traffic if it changed; full orders
+    /// contain all traffic. Ignores a host that does not exist.
+    pub fn set_traffic(&mut self, host: u32, traffic: Vec<ApplicationTraffic>) {
+        let Some(host_entry) = self.hosts.get_mut(host as usize) else { return };
+        if host_entry.traffic.0 != traffic {
+            host_entry.traffic = (traffic, false);
         }
     }
 

@@ -18,7 +18,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 use weir_core::policy::AnyPolicy;
-use weir_proto::{ObservedConnections, Order, Queues, RefusedOrders, Report, RestoredObjects, UdpControl};
+use weir_proto::{
+    ApplicationTraffic, ObservedConnections, Order, Queues, RefusedOrders, Report, RestoredObjects,
+    UdpControl,
+};
 use weir_tls::LogLimit;
 
 use crate::control_plane::{
@@ -474,6 +477,22 @@ impl Handle {
             hosts.into_iter().for_each(|host| state.plane.set_classes(host, &class_of_application));
         };
         self.call(set).await
+    }
+
+    /// See [`ControlPlane::set_traffic`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn set_traffic(
+        &self,
+        traffic_by_host: Vec<(u32, Vec<ApplicationTraffic>)>,
+    ) -> Result<(), Stopped> {
+        self.call(move |state| {
+            for (host, traffic) in traffic_by_host {
+                state.plane.set_traffic(host, traffic);
+            }
+        })
+        .await
     }
 
     /// See [`ControlPlane::set_services`].

@@ -52,6 +52,7 @@ mod sharing;
 mod stored_coflow;
 #[cfg(test)]
 mod tests;
+mod traffic;
 
 use routing::PortMap;
 use stored_coflow::StoredCoflow;
@@ -63,6 +64,7 @@ pub use observed_connections::ObservedState;
 pub use quota::ObjectUsage;
 pub use services::{ServiceChange, ServiceState};
 pub use sharing::{Application, ApplicationBody, PortQueues};
+pub use traffic::TrafficBody;
 
 /// Key of the policy in the store's [`Table::Settings`].
 const POLICY_KEY: &str = "policy";
@@ -309,6 +311,7 @@ impl Registry {
         let mut sharing = self.sharing.lock().await;
         self.send_all_queues(&sharing).await.map_err(|stopped| stopped.to_string())?;
         self.send_flow_weights(&mut sharing).await.map_err(|stopped| stopped.to_string())?;
+        self.send_traffic(&sharing).await.map_err(|stopped| stopped.to_string())?;
         drop(sharing);
         let policy_state = self.policy_state.lock().await;
         self.audit.note_start(policy_state.audit_value(self.epoch()));

@@ -110,6 +110,12 @@ macro_rules! schemas {
     };
 }
 
+/// A path of 1 to 16 components of printable ASCII characters.
+const CGROUP_PATH_PATTERN: &str = "^[!-.0-~]{1,255}(/[!-.0-~]{1,255}){0,15}$";
+
+/// Parts with `-` between two, without `/` and `*`.
+const SLICE_NAME_PATTERN: &str = r"^[!-)+,.0-~]+(-[!-)+,.0-~]+){0,15}\.slice$";
+
 schemas! {
     /// The id of a coflow, application or connection ([`weir_proto::is_id`]).
     Id: text().min_length(Some(1)).max_length(Some(MAX_ID_LENGTH)).pattern(Some("^[!-~]+$"));
@@ -146,6 +152,15 @@ schemas! {
 
     /// A limit of [`CONNECTION_PAGE`].
     ConnectionPageLimit: CONNECTION_PAGE.schema();
+
+    /// The path of a cgroup ([`weir_proto::CgroupPattern::parse`]), which also limits the number of `*`, and refuses `.` and `..`.
+    CgroupPath: text().pattern(Some(CGROUP_PATH_PATTERN));
+
+    /// The name of a slice ([`weir_proto::CgroupPattern::from_slice`]).
+    SliceName: text().max_length(Some(255)).pattern(Some(SLICE_NAME_PATTERN));
+
+    /// A TCP or UDP port.
+    PortNumber: integer(1, u64::from(u16::MAX));
 
     /// The index of a flow.
     FlowIndex: integer(0, u64::from(u32::MAX));

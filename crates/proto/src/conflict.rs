@@ -7,6 +7,9 @@ use crate::{MessageError, wire};
 /// The maximum length of an interface's name, in bytes.
 const MAX_NAME_BYTES: usize = 15;
 
+/// In place of an interface: a conflict of all interfaces.
+pub const ALL_INTERFACES: &str = "-";
+
 /// The maximum length of a detail, in bytes.
 const MAX_DETAIL_BYTES: usize = 200;
 
@@ -25,17 +28,20 @@ pub enum ConflictReason {
     Refused,
     /// The agent's options and the coordinator's configuration have different rates of the link. The lower one counts.
     Rate,
+    /// The agent does not apply the ordered traffic of an application. Such a conflict belongs to all interfaces ([`ALL_INTERFACES`]).
+    Traffic,
 }
 
 impl ConflictReason {
     /// All reasons.
-    pub const ALL: [ConflictReason; 6] = [
+    pub const ALL: [ConflictReason; 7] = [
         ConflictReason::ForeignQdisc,
         ConflictReason::Missing,
         ConflictReason::Down,
         ConflictReason::Slow,
         ConflictReason::Refused,
         ConflictReason::Rate,
+        ConflictReason::Traffic,
     ];
 
     /// The name in the API and in metrics.
@@ -47,6 +53,7 @@ impl ConflictReason {
             ConflictReason::Slow => "slow",
             ConflictReason::Refused => "refused",
             ConflictReason::Rate => "rate",
+            ConflictReason::Traffic => "traffic",
         }
     }
 }
@@ -127,7 +134,7 @@ mod tests {
         let good = wire::Conflict::from(&Conflict::new("eth0", ConflictReason::Down, ""));
         for bad in [
             wire::Conflict { reason: 0, ..good.clone() },
-            wire::Conflict { reason: 7, ..good.clone() },
+            wire::Conflict { reason: 8, ..good.clone() },
             wire::Conflict { interface: String::new(), ..good.clone() },
             wire::Conflict { interface: "x".repeat(16), ..good.clone() },
             wire::Conflict { detail: "x".repeat(201), ..good.clone() },

@@ -10,8 +10,8 @@ use crate::order::{
     is_id,
 };
 use crate::{
-    Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS_PER_HOST, MAX_OBSERVED, MAX_QUEUES,
-    MAX_REPORTED_FLOWS, MAX_UDP_FLOWS, RefusedOrders, RestoredObjects, wire,
+    ApplicationTraffic, Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS_PER_HOST, MAX_OBSERVED,
+    MAX_QUEUES, MAX_REPORTED_FLOWS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS, RefusedOrders, RestoredObjects, wire,
 };
 
 /// Why a message is not a valid order or report.
@@ -60,7 +60,7 @@ pub enum MessageError {
     Unsorted(&'static str),
     /// A conflict is invalid.
     #[error(
-        "conflict is invalid; expected an interface name of 1 to 15 bytes, a reason from 1 to 6 and a detail of at most 200 bytes"
+        "conflict is invalid; expected an interface name of 1 to 15 bytes, a reason from 1 to 7 and a detail of at most 200 bytes"
     )]
     Conflict,
     /// What packets without a class get is out of range.
@@ -604,6 +604,7 @@ impl From<&Order> for wire::Order {
                 .collect(),
             queue_min_rates,
             queue_max_rates,
+            traffic: order.traffic.as_deref().map(encode_traffic),
         }
     }
 }
@@ -632,6 +633,48 @@ fn decode_rate_bounds(order: &wire::Order) -> Result<Option<Vec<RateBounds>>, Me
     check_equal_lengths("maximum rates of queues", max_rates.len(), order.weights.len())?;
     let bounds = |(&min, &max): (&u64, &u64)| RateBounds { min, max: (max > 0).then_some(max) };
     Ok(Some(min_rates.iter().zip(max_rates).map(bounds).collect()))
+}
+
+fn encode_traffic(traffic: &[ApplicationTraffic]) -> wire::TrafficRules {
+    let join = |names: Vec<&str>| names.join(" ");
+    wire::TrafficRules {
+        applications: join(traffic.iter().map(|entry| &*entry.application).collect()),
+        cgroup_counts: traffic.iter().map(|entry| entry.cgroups.len() as u32).collect(),
+        cgroups: join(traffic.iter().flat_map(|entry| &entry.cgroups).map(String::as_str).collect()),
+        port_counts: traffic.iter().map(|entry| entry.ports.len() as u32).collect(),
+        ports: traffic.iter().flat_map(|entry| &entry.ports).map(|&port| port.into()).collect(),
+    }
+}
+
+fn decode_traffic(rules: wire::TrafficRules) -> Result<Vec<ApplicationTraffic>, MessageError> {
+    let wire::TrafficRules { applications, cgroup_counts, cgroups, port_counts, ports } = rules;
+    let application_count = names(&applications).count();
+    check_max_length("applications with traffic", application_count, MAX_APPLICATIONS)?;
+    check_equal_lengths("cgroup counts", cgroup_counts.len(), application_count)?;
+    check_equal_lengths("port counts", port_counts.len(), application_count)?;
+    check_equal_lengths("cgroups", names(&cgroups).count(), sum(&cgroup_counts))?;
+    check_equal_lengths("ports", ports.len(), sum(&port_counts))?;
+    check_max_length("cgroups and ports", sum(&cgroup_counts) + ports.len(), MAX_TRAFFIC_RULES)?;
+    let to_port = |port: u32| {
+        let port = u16::try_from(port).ok().filter(|&port| port > 0);
+        port.ok_or(MessageError::Invalid { field: "port of an application", expected: "1 to 65535" })
+    };
+    let (mut cgroups, mut ports) = (names(&cgroups), ports.into_iter());
+    let mut traffic: Vec<ApplicationTraffic> = Vec::with_capacity(application_count);
+    for ((name, cgroup_count), port_count) in names(&applications).zip(cgroup_counts).zip(port_counts) {
+        if !is_id(name) {
+            return Err(MessageError::Id);
+        }
+        if traffic.last().is_some_and(|last| *last.application >= *name) {
+            return Err(MessageError::Unsorted("applications with traffic"));
+        }
+        traffic.push(ApplicationTraffic {
+            application: name.into(),
+            cgroups: cgroups.by_ref().take(cgroup_count as usize).map(str::to_owned).collect(),
+            ports: ports.by_ref().take(port_count as usize).map(to_port).collect::<Result<_, _>>()?,
+        });
+    }
+    Ok(traffic)
 }
 
 /// Checks the lengths of the lists of queues, and that interfaces are sorted.
@@ -773,6 +816,7 @@ impl TryFrom<wire::Order> for Order {
             udp_limits: decode_udp_limits(order.udp_limits)?,
             limits: decode_limits(peers, order.limit_rates)?,
             unscheduled: decode_unscheduled(order.unscheduled_flows, order.unscheduled_reasons)?,
+            traffic: order.traffic.map(decode_traffic).transpose()?,
         })
     }
 }

@@ -10,10 +10,11 @@ mod encoding;
 mod order;
 pub mod relay;
 mod totals;
+mod traffic;
 
 use std::time::Duration;
 
-pub use conflict::{Conflict, ConflictReason};
+pub use conflict::{ALL_INTERFACES, Conflict, ConflictReason};
 pub use encoding::MessageError;
 pub use order::{
     Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues, RateBounds,
@@ -21,6 +22,7 @@ pub use order::{
     estimate_sent_bytes, is_id,
 };
 pub use totals::CounterTotals;
+pub use traffic::{ApplicationTraffic, CgroupPattern, matches_component};
 pub use weir_core::model::link_budget::{FRAME_BYTES, PAYLOAD_BYTES};
 pub use wire::{RefusedOrders, RestoredObjects};
 
@@ -70,3 +72,6 @@ pub const MAX_QUEUES: usize = MAX_SWITCH_PORTS * (MAX_CLASSES + 1);
 
 /// The maximum number of applications, and of applications with classes in an order.
 pub const MAX_APPLICATIONS: usize = 1 << 12;
+
+/// The maximum number of cgroups and ports of all applications ([`ApplicationTraffic`]) in an order.
+pub const MAX_TRAFFIC_RULES: usize = 256;

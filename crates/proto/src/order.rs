@@ -7,7 +7,8 @@ use std::time::Duration;
 use weir_core::model::LinkBudget;
 
 use crate::{
-    Conflict, FRAME_BYTES, MAX_CLASSES, MAX_ID_LENGTH, PAYLOAD_BYTES, RefusedOrders, RestoredObjects,
+    ApplicationTraffic, Conflict, FRAME_BYTES, MAX_CLASSES, MAX_ID_LENGTH, PAYLOAD_BYTES, RefusedOrders,
+    RestoredObjects,
 };
 
 /// The identity of a flow: its coflow's id, the number of the registration, and its position in the registration.
@@ -83,6 +84,9 @@ pub struct Order {
     pub limits: Vec<Limit>,
     /// The gated flows of the last reports that are not scheduled. Sorted by key, each once.
     pub unscheduled: Vec<(FlowKey, UnscheduledReason)>,
+    /// The traffic of applications, in place of that of earlier orders. Sorted by application, each once. None if it is unchanged; in a
+    /// full order, none stands for an empty list.
+    pub traffic: Option<Vec<ApplicationTraffic>>,
 }
 
 /// The queues of an interface, and their classes.

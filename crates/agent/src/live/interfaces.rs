@@ -648,7 +648,7 @@ fn differ(a: Rate, b: Rate) -> bool {
 }
 
 /// The agent's reaction to a conflict, for the log.
-fn agent_action(reason: ConflictReason) -> &'static str {
+pub fn agent_action(reason: ConflictReason) -> &'static str {
     match reason {
         ConflictReason::ForeignQdisc => {
             "the queueing discipline stays; the agent checks again after 1 s to 60 s, and configures its queues after the removal"
@@ -658,6 +658,7 @@ fn agent_action(reason: ConflictReason) -> &'static str {
         ConflictReason::Slow => "its queues share this speed",
         ConflictReason::Refused => "the agent tries again after 1 s to 60 s",
         ConflictReason::Rate => "the lower one counts",
+        ConflictReason::Traffic => "the agent applies the rest of the order",
     }
 }
 

@@ -11,16 +11,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_core::units::Rate;
-use weir_proto::{CounterTotals, Demand, MAX_OBSERVED, ObservedConnections, Queues, RestoredObjects};
+use weir_proto::{
+    ApplicationTraffic, CounterTotals, Demand, MAX_OBSERVED, ObservedConnections, Queues, RestoredObjects,
+};
 
 use super::demands::{Demands, LIMIT_LEASE};
 use super::throttle::UdpThrottling;
 use crate::lease::ApplicationPeer;
 use crate::traffic::{
-    ApplicationId, ConnectionEvent, EventKind, MIN_PACING_RATE, Rule, Traffic, TrafficClass, TrafficError,
+    ApplicationId, ConnectionEvent, EventKind, MIN_PACING_RATE, Traffic, TrafficClass, TrafficError,
 };
 
-/// How often the agent looks for cgroups that were created again, and for programs and maps that another process removed.
+/// How often the agent looks for cgroups of orders, for cgroups that were created again, and for programs and maps that another process
+/// removed.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The maximum time between two counts.
@@ -63,8 +66,14 @@ pub struct Applications {
     pub traffic: Traffic,
     /// The measurements and limits of UDP.
     pub udp_throttling: UdpThrottling,
-    /// The rules of the agent's options, with the classes that apply without an order.
-    rules: Vec<(Arc<str>, Rule)>,
+    /// The applications of the agent's options, with the classes that apply without an order.
+    options: Vec<(Arc<str>, Option<TrafficClass>)>,
+    /// The ordered traffic of applications.
+    ordered: Vec<ApplicationTraffic>,
+    /// The classes of the last order that names some.
+    ordered_classes: Vec<(Arc<str>, u32)>,
+    /// Why some of the ordered traffic is not marked.
+    ordered_conflicts: Vec<String>,
     tallies: BTreeMap<ApplicationPeer, Tally>,
     /// The demands of connections, if the coordinator requests them.
     demands: Option<Demands>,
@@ -83,14 +92,17 @@ pub struct Applications {
 impl Applications {
     /// For a host with a link of this rate.
     pub fn new(traffic: Traffic, link_rate: Rate) -> Applications {
-        let rules =
-            traffic.applications().map(|(rule, _)| (rule.name.as_str().into(), rule.clone())).collect();
+        let options =
+            traffic.applications().map(|(rule, _)| (rule.name.as_str().into(), rule.class)).collect();
         let now = Instant::now();
         let tallies = BTreeMap::new();
         Applications {
             traffic,
             udp_throttling: UdpThrottling::new(link_rate),
-            rules,
+            options,
+            ordered: Vec::new(),
+            ordered_classes: Vec::new(),
+            ordered_conflicts: Vec::new(),
             tallies,
             demands: None,
             last_refresh: now,
@@ -172,6 +184,7 @@ impl Applications {
         if now.duration_since(self.last_refresh) >= REFRESH_INTERVAL {
             self.last_refresh = now;
             self.traffic.refresh()?;
+            self.apply_ordered(now);
             let maps = self.traffic.restore_entries()?;
             self.count_restored(RestoredObjects { maps, ..RestoredObjects::default() });
         }
@@ -210,9 +223,7 @@ impl Applications {
 
     /// The tally of an application and a peer. None for an application that has been removed, and beyond [`MAX_OBSERVED`] tallies.
     fn tally_mut(&mut self, id: ApplicationId, peer: IpAddr, now: Instant) -> Option<&mut Tally> {
-        let name = self.traffic.application_name(id)?;
-        let (name, _) = self.rules.iter().find(|(known, _)| **known == *name)?;
-        let key = (Arc::clone(name), peer);
+        let key = (self.find_name(id)?, peer);
         if self.tallies.len() == MAX_OBSERVED && !self.tallies.contains_key(&key) {
             return None;
         }
@@ -253,11 +264,8 @@ impl Applications {
             }
         }
         if let Some(demands) = &mut self.demands {
-            let name = |id| {
-                let name = self.traffic.application_name(id)?;
-                self.rules.iter().find(|(known, _)| **known == *name).map(|(known, _)| Arc::clone(known))
-            };
-            demands.measure(&connections, name, now);
+            let (traffic, options, ordered) = (&self.traffic, &self.options, &self.ordered);
+            demands.measure(&connections, |id| find_name(traffic, options, ordered, id), now);
             let demand_by_peer = demands.by_peer();
             for (peer, tally) in &mut self.tallies {
                 tally.demand = demand_by_peer.get(peer).copied().unwrap_or_default();
@@ -306,15 +314,66 @@ impl Applications {
     /// # Errors
     /// If the kernel refuses.
     pub fn set_classes(&mut self, queues: &Queues) -> Result<(), String> {
-        for (name, Rule { class, .. }) in &self.rules {
-            let ordered_class = queues.class_of_application.iter().find(|(known, _)| known == name);
-            // `LeaseState` refuses orders with other classes.
-            let ordered = ordered_class.and_then(|&(_, class)| TrafficClass::new(u8::try_from(class).ok()?));
-            let class = ordered.or(*class);
+        self.ordered_classes.clone_from(&queues.class_of_application);
+        for (name, class) in &self.options {
+            let class = find_class(&self.ordered_classes, name).or(*class);
             self.traffic.set_class(name, class).map_err(|error| error.to_string())?;
+        }
+        for ApplicationTraffic { application, .. } in &self.ordered {
+            let is_option = self.options.iter().any(|(name, _)| name == application);
+            if !is_option {
+                let class = find_class(&self.ordered_classes, application);
+                self.traffic.set_class(application, class).map_err(|error| error.to_string())?;
+            }
         }
         Ok(())
     }
+
+    /// Marks and observes the traffic that orders name, in place of that of earlier orders. `queues` has the classes of applications, if an
+    /// order has named some.
+    pub fn set_ordered(&mut self, ordered: &[ApplicationTraffic], queues: Option<&Queues>, now: Instant) {
+        self.ordered = ordered.to_vec();
+        if let Some(queues) = queues {
+            self.ordered_classes.clone_from(&queues.class_of_application);
+        }
+        self.apply_ordered(now);
+    }
+
+    /// Applies the ordered traffic. An error is a conflict, and the next call tries again.
+    fn apply_ordered(&mut self, now: Instant) {
+        let classes = &self.ordered_classes;
+        let class_of = |name: &str| find_class(classes, name);
+        let result = self.traffic.apply_ordered(&self.ordered, class_of, now);
+        self.ordered_conflicts = result.unwrap_or_else(|error| vec![error.to_string()]);
+    }
+
+    /// Why some of the ordered traffic is not marked.
+    pub fn ordered_conflicts(&self) -> &[String] {
+        &self.ordered_conflicts
+    }
+
+    fn find_name(&self, id: ApplicationId) -> Option<Arc<str>> {
+        find_name(&self.traffic, &self.options, &self.ordered, id)
+    }
+}
+
+/// The name of an application by its number; none for an application that has been removed.
+fn find_name(
+    traffic: &Traffic,
+    options: &[(Arc<str>, Option<TrafficClass>)],
+    ordered: &[ApplicationTraffic],
+    id: ApplicationId,
+) -> Option<Arc<str>> {
+    let name = traffic.application_name(id)?;
+    let of_options = options.iter().map(|(known, _)| known);
+    let mut names = of_options.chain(ordered.iter().map(|entry| &entry.application));
+    names.find(|known| ***known == *name).cloned()
+}
+
+/// The ordered class of an application. `LeaseState` refuses orders with classes out of range.
+fn find_class(classes: &[(Arc<str>, u32)], name: &str) -> Option<TrafficClass> {
+    let (_, class) = classes.iter().find(|(known, _)| **known == *name)?;
+    TrafficClass::new(u8::try_from(*class).ok()?)
 }
 
 /// Whether a demand has to be reported.

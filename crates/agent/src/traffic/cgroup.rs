@@ -129,12 +129,17 @@ pub(super) struct Cgroup {
     pub folder: File,
 }
 
+/// The number of an application that is a port, in place of a cgroup's.
+pub(super) fn port_application_id(port: u16) -> u64 {
+    u64::from(port) << 48 | ROOT_CGROUP_ID
+}
+
 impl Cgroup {
     /// Opens the cgroup of an application.
     pub fn open_for(rule: &Rule) -> Result<Cgroup, TrafficError> {
         let Some(port) = rule.port else { return Cgroup::open(&rule.cgroup) };
         let root = Cgroup::open_root()?;
-        Ok(Cgroup { id: u64::from(port) << 48 | ROOT_CGROUP_ID, port: Some(port), ..root })
+        Ok(Cgroup { id: port_application_id(port), port: Some(port), ..root })
     }
 
     /// Opens the root of all cgroups.
@@ -180,6 +185,17 @@ pub fn find_cgroup_root() -> Result<PathBuf, TrafficError> {
     parse_cgroup_root(&text).ok_or(TrafficError::NoCgroups)
 }
 
+/// Returns the folder of this process's cgroup below a root; none if it is not known, or outside of the root.
+pub(super) fn find_own_cgroup(root: &Path) -> Option<PathBuf> {
+    parse_own_cgroup(root, &fs::read_to_string("/proc/self/cgroup").ok()?)
+}
+
+/// Finds the cgroup in the text of `/proc/self/cgroup`.
+fn parse_own_cgroup(root: &Path, text: &str) -> Option<PathBuf> {
+    let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    (!path.starts_with("..")).then(|| root.join(path))
+}
+
 /// Finds the root in the text of `/proc/self/mountinfo`.
 fn parse_cgroup_root(mounts: &str) -> Option<PathBuf> {
     let mount_point = mounts.lines().find_map(|line| {
@@ -203,6 +219,18 @@ mod tests {
 ";
         assert_eq!(parse_cgroup_root(mounts), Some("/sys/fs/cgroup/uni fied".into()));
         assert_eq!(parse_cgroup_root("37 31 0:36 / /cgroup2 rw - cgroup cgroup2 rw\n"), None);
+    }
+
+    #[test]
+    fn own_cgroup_is_that_of_version_2() {
+        let own = |text| parse_own_cgroup(Path::new("/root"), text);
+        assert_eq!(
+            own("5:cpu:/x\n0::/system.slice/weir.service\n"),
+            Some("/root/system.slice/weir.service".into())
+        );
+        assert_eq!(own("0::/\n"), Some("/root/".into()));
+        // The root of a container's cgroups is deeper.
+        assert_eq!((own("0::/../other\n"), own("5:cpu:/x\n")), (None, None));
     }
 
     #[test]

@@ -8,7 +8,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use weir_agent::lease::{ApplicationPeer, FlowLimit, LeaseState, RefusalReason};
 use weir_core::units::Rate;
-use weir_proto::{CounterTotals, FlowKey, Limit, MAX_OBSERVED, Order, OrderedRate, Queues, RefusedOrders};
+use weir_proto::{
+    ApplicationTraffic, CounterTotals, FlowKey, Limit, MAX_OBSERVED, Order, OrderedRate, Queues,
+    RefusedOrders,
+};
 
 const LINKS: [u64; 2] = [1_000_000, 10_000_000];
 
@@ -201,6 +204,30 @@ fn weights_of_applications_expire_and_those_of_services_do_not() {
     let long = Order { lease: ms(50_000), ..order(1, 4, false, &[]) };
     lease.accept(long, ms(50_000)).unwrap();
     assert!(lease.are_weights_valid(ms(99_999)) && !lease.are_weights_valid(ms(100_000)));
+}
+
+#[test]
+fn traffic_of_applications_stays_until_an_order_replaces_it() {
+    let traffic =
+        |port| vec![ApplicationTraffic { application: "web".into(), cgroups: vec![], ports: vec![port] }];
+    let with_traffic = |seq, is_full, traffic| Order { traffic, ..order(1, seq, is_full, &[]) };
+    let mut lease = new_lease_state();
+    assert_eq!(lease.traffic(), []);
+    lease.accept(with_traffic(1, true, Some(traffic(80))), ms(0)).unwrap();
+    // An order without traffic changes nothing.
+    lease.accept(with_traffic(2, false, None), ms(1)).unwrap();
+    assert!(!lease.is_lease_valid(ms(100_000)));
+    assert_eq!(lease.traffic(), traffic(80));
+    lease.accept(with_traffic(3, false, Some(traffic(81))), ms(2)).unwrap();
+    assert_eq!(lease.traffic(), traffic(81));
+    assert_eq!(lease.accept(with_traffic(3, false, Some(traffic(82))), ms(3)), Err(RefusalReason::Duplicate));
+    assert_eq!(lease.traffic(), traffic(81));
+    // A coordinator of an earlier version orders none.
+    lease.accept(with_traffic(4, true, None), ms(4)).unwrap();
+    assert_eq!(lease.traffic(), []);
+    lease.accept(with_traffic(5, false, Some(traffic(83))), ms(5)).unwrap();
+    lease.accept(with_traffic(6, false, Some(vec![])), ms(6)).unwrap();
+    assert_eq!(lease.traffic(), []);
 }
 
 #[test]

@@ -178,6 +178,9 @@ pub enum CtlCommand {
     /// Print or set the policy
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Print or replace the sensitivity table
+    #[command(subcommand)]
+    Sensitivity(SensitivityCommand),
 }
 
 /// The subcommands of `weir ctl coflow`.
@@ -199,22 +202,63 @@ pub enum CoflowCommand {
 #[derive(Debug, Subcommand)]
 pub enum ApplicationCommand {
     /// Register an application; agents give the class of its service to the application of this name
-    Register {
-        /// The application's id
-        id: String,
-
-        /// Its service
-        #[arg(long, value_name = "NAME")]
-        service: Option<String>,
-
-        /// Its model in the sensitivity table, for queues by application
-        #[arg(long, value_name = "NAME")]
-        model: Option<String>,
-    },
+    #[command(
+        after_help = "With --cgroup, --slice and --port, agents mark and observe this traffic as if their option --application named it, without a \
+restart. If the application is registered, its traffic is replaced; repeat --service and --model as before. Without them, its traffic stays."
+    )]
+    Register(RegisterApplication),
     /// Deregister an application
     Deregister {
         /// The application's id
         id: String,
+    },
+}
+
+/// Arguments of `weir ctl application register`.
+#[derive(Debug, Args)]
+pub struct RegisterApplication {
+    /// The application's id
+    pub id: String,
+
+    /// Its service
+    #[arg(long, value_name = "NAME")]
+    pub service: Option<String>,
+
+    /// Its model in the sensitivity table, for queues by application
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+
+    /// A cgroup of its programs from the root of the cgroups; in a component, `*` stands for any characters; may be repeated
+    #[arg(long = "cgroup", value_name = "PATH")]
+    pub cgroups: Vec<String>,
+
+    /// A systemd slice of its programs, such as batch.slice; may be repeated
+    #[arg(long = "slice", value_name = "NAME")]
+    pub slices: Vec<String>,
+
+    /// A TCP or UDP port, at either end, of packets that no cgroup has a class for; may be repeated
+    #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub ports: Vec<u16>,
+
+    /// The hosts at which this traffic belongs to the application, separated by commas [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub hosts: Vec<String>,
+
+    /// Remove the traffic of a registered application
+    #[arg(long, conflicts_with_all = ["cgroups", "slices", "ports", "hosts"])]
+    pub no_traffic: bool,
+}
+
+/// The subcommands of `weir ctl sensitivity`.
+#[derive(Debug, Subcommand)]
+pub enum SensitivityCommand {
+    /// Print the sensitivity table, in TOML; with --format json or csv, its rows
+    Show,
+    /// Replace the sensitivity table; the queues of all registered applications follow at once
+    Load {
+        /// A sensitivity table, as `weir profile` and `weir saba profile` write it
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
     },
 }
 

@@ -495,6 +495,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "weir ctl application register web --service web",
             "weir ctl application register sort-17 --service ads --model sort",
+            "weir ctl application register batch --service batch --cgroup 'system.slice/job-*.service' --hosts node-1,node-2",
+            "weir ctl application register dns --service web --port 53",
             "weir ctl application register web --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem",
         ],
     ),
@@ -564,6 +566,30 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "weir ctl services",
             "weir ctl services --format json",
             "weir ctl services --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem",
+        ],
+    ),
+    (
+        "weir ctl sensitivity",
+        &[
+            "weir ctl sensitivity load table.toml",
+            "weir ctl sensitivity show",
+            "weir ctl sensitivity show --format csv",
+        ],
+    ),
+    (
+        "weir ctl sensitivity show",
+        &[
+            "weir ctl sensitivity show",
+            "weir ctl sensitivity show --out table.toml",
+            "weir ctl sensitivity show --format json",
+        ],
+    ),
+    (
+        "weir ctl sensitivity load",
+        &[
+            "weir ctl sensitivity load table.toml",
+            "weir ctl sensitivity load table.toml --coordinator 127.0.0.1:7701",
+            "weir ctl sensitivity load table.toml --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem",
         ],
     ),
     (

@@ -109,7 +109,18 @@ fn ctl_registers_applications_deregisters_coflows_and_follows_events() {
     let done = (Some(0), String::new());
     assert_eq!(ctl("application register web --service ads"), done);
     let (_, text) = ctl("applications --format csv");
-    assert_eq!(text, "id,service,model,level\nweb,ads,,0\n");
+    assert_eq!(text, "id,service,model,level,traffic,hosts\nweb,ads,,0,,\n");
+    let traffic = "--cgroup system.slice/web-*.service --slice web.slice --port 53 --port 80 --hosts a,b";
+    assert_eq!(ctl(&format!("application register web --service ads {traffic}")), done);
+    let (_, text) = ctl("applications --format csv");
+    let expected = "web,ads,,0,system.slice/web-*.service web.slice port/53 port/80,a b\n";
+    assert_eq!(text, format!("id,service,model,level,traffic,hosts\n{expected}"));
+    let (code, text) = ctl("application register web --service ads --cgroup ../x");
+    assert!(code == Some(1) && text.contains("/traffic/cgroups/0"), "{text}");
+    let (code, text) = ctl("application register web --service ads --hosts a");
+    assert!(code == Some(2) && text.contains("--hosts: no traffic is given"), "{text}");
+    assert_eq!(ctl("application register web --service ads --no-traffic"), done);
+    assert_eq!(ctl("applications --format csv").1, "id,service,model,level,traffic,hosts\nweb,ads,,0,,\n");
     assert_eq!(ctl("application deregister web"), done);
     assert_eq!(ctl("application deregister web").0, Some(1));
     let body = r#"{"service": "ads", "flows": [{"from": "a", "to": "b", "bytes": 1000}]}"#;
@@ -130,6 +141,58 @@ fn ctl_registers_applications_deregisters_coflows_and_follows_events() {
     assert_eq!(texts[2], format!("event,subject,service\n{}", events.replace(' ', ",")));
     let event: Value = serde_json::from_str(texts[1].lines().next().unwrap()).unwrap();
     assert_eq!(event["event"], "application-registered");
+}
+
+#[test]
+fn ctl_loads_and_shows_the_sensitivity_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("serve.toml");
+    fs::write(&config, CONFIG).unwrap();
+    let file = folder.path().join("table.toml");
+    let table = |model: &str| {
+        let text = "version = 1\n\n[[application]]\nname = \"sort\"\ncoefficients = [5, -4]\n\n[[application]]\nname = \"flat\"\n";
+        fs::write(&file, format!("{text}coefficients = {model}\n")).unwrap();
+    };
+    table("[1.25, -0.25]");
+    let path = file.to_str().unwrap();
+    let coordinator_process = CoordinatorProcess::start(&config);
+    let ctl = |args: &[&str]| coordinator_process.ctl(&[&["sensitivity"], args].concat());
+    let done = (Some(0), String::new());
+    assert_eq!(ctl(&["load", path]), done);
+    let expected = "application,r2,c0,c1,c2,c3\nsort,,5.0,-4.0,,\nflat,,1.25,-0.25,,\n";
+    assert_eq!(ctl(&["show", "--format", "csv"]).1, expected);
+    // The printed table can be loaded again.
+    let (_, text) = ctl(&["show"]);
+    fs::write(&file, &text).unwrap();
+    assert_eq!((ctl(&["load", path]), ctl(&["show"]).1), (done.clone(), text));
+
+    // Queues of registered applications follow a new table at once.
+    for name in ["sort", "flat"] {
+        let register = ["application", "register", name, "--service", "ads", "--model", name];
+        assert_eq!(coordinator_process.ctl(&register), done);
+    }
+    let connect = |id: &str, application: &str| {
+        let body = format!(r#"{{"application": "{application}", "from": "a", "to": "b"}}"#);
+        assert!(put(&coordinator_process.api_address, &format!("/v1/connections/{id}"), &body));
+    };
+    connect("x1", "sort");
+    connect("x2", "flat");
+    let before = coordinator_process.ctl(&["queues", "--format", "csv"]).1;
+    // Both are equally sensitive now, so they share a level and its queue.
+    table("[5, -4]");
+    assert_eq!(ctl(&["load", path]), done);
+    let after = coordinator_process.ctl(&["queues", "--format", "csv"]).1;
+    assert_ne!(after, before);
+    assert!(after.contains("a,out,1.0 0.0"), "{after}");
+
+    // A table without a model in use is refused, and so is an invalid file, before it is sent.
+    fs::write(&file, "version = 1\n").unwrap();
+    let (code, text) = ctl(&["load", path]);
+    assert!(code == Some(1) && text.contains("uses the model"), "{text}");
+    fs::write(&file, "version = 2\n").unwrap();
+    let (code, text) = ctl(&["load", path]);
+    assert!(code == Some(2) && text.contains("table.toml:1"), "{text}");
+    assert_eq!(coordinator_process.ctl(&["queues", "--format", "csv"]).1, after);
 }
 
 /// In URLs, IPv6 addresses have brackets, and in certificates none.
@@ -348,8 +411,13 @@ fn register_coflow(api: &str, id: &str) -> bool {
 }
 
 fn put_coflow(api: &str, id: &str, body: &str) -> bool {
+    put(api, &format!("/v1/coflows/{id}"), body)
+}
+
+/// Whether a coordinator accepts an object.
+fn put(api: &str, path: &str, body: &str) -> bool {
     let Ok(mut socket) = TcpStream::connect(api) else { return false };
-    let head = format!("PUT /v1/coflows/{id} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
+    let head = format!("PUT {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
     let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
     let mut answer = String::new();
     socket.write_all(request.as_bytes()).is_ok()

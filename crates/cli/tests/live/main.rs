@@ -23,6 +23,7 @@ mod host_pair;
 #[path = "../../../agent/tests/live/kernel.rs"]
 mod kernel;
 mod live;
+mod ordered_traffic;
 mod profile;
 mod receiver_link;
 mod restoration;

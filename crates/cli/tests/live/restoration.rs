@@ -199,7 +199,7 @@ impl AgentSetup {
 }
 
 /// The type-of-service byte of the next packet.
-fn received_tos(socket: &std::net::UdpSocket) -> Option<u8> {
+pub fn received_tos(socket: &std::net::UdpSocket) -> Option<u8> {
     use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg};
     use std::io::IoSliceMut;
     use std::os::fd::AsRawFd;

@@ -128,6 +128,11 @@ impl ControlPlane {
                 (link, queues.clone())
             });
             let queues = queues.collect();
+            let (traffic, is_traffic_sent) = &mut host.traffic;
+            // A full order without traffic stands for none.
+            let has_traffic = if is_full { !traffic.is_empty() } else { !*is_traffic_sent };
+            *is_traffic_sent |= receives_orders;
+            let traffic = has_traffic.then(|| traffic.clone());
             let udp_measurements = self
                 .udp_measurements
                 .as_mut()
@@ -147,6 +152,7 @@ impl ControlPlane {
                 udp_limits,
                 limits: host.limits.take_changes(is_full),
                 unscheduled: std::mem::take(&mut host.unscheduled).into_iter().collect(),
+                traffic,
             });
         }
         orders
@@ -292,13 +298,14 @@ pub(super) const MIN_RATE_FRACTION: f64 = 0.125;
 
 /// Whether an order only renews the lease.
 fn only_renews_lease(order: &Order) -> bool {
-    let Order { flows, queues, udp_measurements, udp_limits, limits, unscheduled, .. } = order;
+    let Order { flows, queues, udp_measurements, udp_limits, limits, unscheduled, traffic, .. } = order;
     flows.is_empty()
         && queues.is_empty()
         && udp_measurements.is_empty()
         && udp_limits.is_empty()
         && limits.is_empty()
         && unscheduled.is_empty()
+        && traffic.is_none()
 }
 
 /// The next power of two, or three quarters of it if that is not below `count`. With exact counts, each new or completed

@@ -22,6 +22,7 @@ use super::connections::{ConnectionBody, Ends};
 use super::division::LinkDivision;
 use super::flow_weights::FlowWeights;
 use super::routing::PortMap;
+use super::traffic::TrafficBody;
 use super::{Registry, refusal_problem, unknown_host};
 use crate::audit::Actor;
 use crate::config::{CableEnd, Config, QueueAssignment};
@@ -44,6 +45,17 @@ pub struct ApplicationBody {
     pub service: Option<String>,
     /// Name of its model in the sensitivity table. Optional only if queues belong to services, which use no model.
     pub model: Option<String>,
+    /// Its traffic of unmodified programs. Only operators may set it, also for a registered application: it replaces the former one. Empty:
+    /// no traffic. Default: unchanged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<TrafficBody>,
+}
+
+impl ApplicationBody {
+    /// Whether two registrations are equal, except for the traffic, which can be replaced.
+    fn is_same_registration(&self, other: &ApplicationBody) -> bool {
+        (&self.service, &self.model) == (&other.service, &other.model)
+    }
 }
 
 /// A registered application.
@@ -57,6 +69,9 @@ pub struct Application {
     pub model: Option<String>,
     /// Its priority level, from 0: packets of level 0 have the mark (DSCP) 1.
     pub level: u16,
+    /// Its traffic of unmodified programs; absent if none is registered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<TrafficBody>,
 }
 
 /// The queues of a link in one direction.
@@ -219,7 +234,7 @@ impl SharingState {
     /// Registers an application. Returns whether it is new, and the applications whose level changed.
     fn register(&mut self, id: &str, body: ApplicationBody) -> Result<(bool, Vec<AppId>), Problem> {
         if let Some(known) = self.applications.get(id) {
-            if known.body == body {
+            if known.body.is_same_registration(&body) {
                 return Ok((false, Vec::new()));
             }
             return Err(Problem::conflict(&format!(
@@ -247,6 +262,21 @@ impl SharingState {
         self.applications.insert(id.into(), Numbered { number: self.next_number, body });
         self.next_number += 1;
         Ok((true, changed_levels))
+    }
+
+    /// Replaces the body of a registered application. Returns whether it differs, and calls `note` with both bodies if so.
+    fn replace_body(
+        &mut self,
+        id: &str,
+        body: ApplicationBody,
+        note: impl FnOnce(&ApplicationBody, &ApplicationBody),
+    ) -> bool {
+        let Some(known) = self.applications.get_mut(id).filter(|known| known.body != body) else {
+            return false;
+        };
+        note(&known.body, &body);
+        known.body = body;
+        true
     }
 
     /// Number of applications by service.
@@ -280,6 +310,7 @@ impl SharingState {
             service: service_of(&entry.body),
             model: entry.body.model.clone(),
             level: self.division.level(AppId(entry.number)).unwrap_or(0),
+            traffic: entry.body.traffic.clone(),
         })
     }
 
@@ -428,7 +459,7 @@ impl Registry {
         sharing.applications.keys().filter_map(|id| sharing.application(id).ok()).collect()
     }
 
-    /// Registers an application. Repeating a registration changes nothing.
+    /// Registers an application. Repeating a registration changes nothing; another traffic replaces the former one.
     ///
     /// # Errors
     /// [`Problem`]: a field is invalid, another application has the id, a limit is reached, or the store cannot be
@@ -448,6 +479,10 @@ impl Registry {
         if body.model.is_some() && !sharing.applications.contains_key(id) {
             model_position(&sharing.sensitivity_table, body.model.as_deref())?;
         }
+        let body = sharing.with_known_traffic(id, body);
+        if let Some(traffic) = &body.traffic {
+            self.check_traffic(&sharing, id, traffic)?;
+        }
         let (is_new, changed_levels) = sharing.register(id, body.clone())?;
         sharing.sync_observed_connections()?;
         sharing.division.update();
@@ -458,12 +493,20 @@ impl Registry {
             }
             return Err(error.into());
         }
+        let has_traffic = body.traffic.is_some();
         if is_new {
             self.audit.note_accepted(actor, Value::Null, json!(body));
             self.events.send(EventKind::ApplicationRegistered, id, Some(service));
         }
+        let has_other_traffic = sharing.replace_body(id, body, |before, after| {
+            self.audit.note_accepted(actor, json!(before), json!(after));
+        });
         self.send_level_events(&sharing, &changed_levels);
         self.send_all_queues(&sharing).await?;
+        // After the queues, so that an agent knows the class of the traffic.
+        if is_new && has_traffic || has_other_traffic {
+            self.send_traffic(&sharing).await?;
+        }
         sharing.application(id)
     }
 
@@ -566,6 +609,9 @@ impl Registry {
             self.events.send(EventKind::ApplicationDeregistered, id, Some(service));
             self.send_level_events(&sharing, &changed_levels);
             self.send_all_queues(&sharing).await?;
+            if known.body.traffic.is_some() {
+                self.send_traffic(&sharing).await?;
+            }
         }
         Ok(())
     }

@@ -64,7 +64,8 @@ pub async fn show(
     Ok(Json(application))
 }
 
-/// Registers an application. The answer has its priority level.
+/// Registers an application. The answer has its priority level. Operators may also set its traffic, or replace that of a registered
+/// application.
 #[utoipa::path(put, path = "/v1/applications/{id}", operation_id = "register_application",
     params(("id" = inline(Id), Path, description = "An id that the framework chooses")),
     request_body = ApplicationBody, responses((status = 200, description = "The application is registered", body = Application), Problem))]
@@ -76,7 +77,13 @@ pub async fn register(
 ) -> Result<Json<Application>, Problem> {
     let service = service_or_own(actor.identity(), body.service);
     check_may_change(actor.identity(), Some(&service))?;
-    let body = ApplicationBody { service: Some(service), model: body.model };
+    if body.traffic.is_some() && !actor.identity().may_change(None) {
+        return Err(Problem::forbidden(format!(
+            "{} may not set `traffic`, which claims packets of other programs; expected an operator",
+            actor.identity()
+        )));
+    }
+    let body = ApplicationBody { service: Some(service), ..body };
     run_to_completion(async move { api.registry.register_application(&actor, &id, body).await })
         .await
         .map(Json)

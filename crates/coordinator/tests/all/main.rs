@@ -37,3 +37,4 @@ mod simulation;
 mod small_cluster;
 mod store;
 mod tls;
+mod traffic;

@@ -180,7 +180,8 @@ pub struct Conflict {
     #[prost(string, tag = "1")]
     pub interface: ::prost::alloc::string::String,
     /// 1: another process owns the root queueing discipline. 2: the interface does not exist. 3: the interface is down. 4: the
-    /// interface is slower than the link. 5: the kernel refused a command.
+    /// interface is slower than the link. 5: the kernel refused a command. 6: the rates of the link differ. 7: the agent does not apply
+    /// Order.traffic of an application, at all interfaces (`-`).
     #[prost(uint32, tag = "2")]
     pub reason: u32,
     /// The queueing discipline, the speed, or the kernel's message; at most 200 bytes.
@@ -316,6 +317,30 @@ pub struct Order {
     /// The maximum rate of each queue of `weights`, in bytes per second. 0: none. Empty if no queue has one.
     #[prost(uint64, repeated, tag = "29")]
     pub queue_max_rates: ::prost::alloc::vec::Vec<u64>,
+    /// The traffic of applications that the agent marks and observes in addition to that of its options. It replaces that of earlier orders.
+    /// Absent: unchanged; in a full order: none.
+    #[prost(message, optional, tag = "30")]
+    pub traffic: ::core::option::Option<TrafficRules>,
+}
+/// The traffic of unmodified programs, by application.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TrafficRules {
+    /// The names of the applications, sorted, each once.
+    #[prost(string, tag = "1")]
+    pub applications: ::prost::alloc::string::String,
+    /// The number of entries of `cgroups` for each application.
+    #[prost(uint32, repeated, tag = "2")]
+    pub cgroup_counts: ::prost::alloc::vec::Vec<u32>,
+    /// The paths of cgroups from their root, with a space between two; in a component, `*` stands for any characters. An agent reports a path
+    /// that it does not understand as a conflict.
+    #[prost(string, tag = "3")]
+    pub cgroups: ::prost::alloc::string::String,
+    /// The number of entries of `ports` for each application.
+    #[prost(uint32, repeated, tag = "4")]
+    pub port_counts: ::prost::alloc::vec::Vec<u32>,
+    /// TCP and UDP ports, at either end, of packets that no cgroup has a class for: 1 to 65535.
+    #[prost(uint32, repeated, tag = "5")]
+    pub ports: ::prost::alloc::vec::Vec<u32>,
 }
 /// How hosts limit UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

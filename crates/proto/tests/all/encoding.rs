@@ -8,10 +8,11 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use prost::Message;
 use weir_proto::{
-    Conflict, ConflictReason, Demand, FlowKey, FlowProgress, Limit, MAX_CONFLICTS, MAX_ID_LENGTH,
-    MAX_OBSERVED, MAX_REPORT_BYTES, MAX_REPORTED_FLOWS, MAX_UDP_FLOWS, Mark, MessageError,
-    ObservedConnections, Order, OrderedRate, Queues, RateBounds, RefusedOrders, Report, RestoredObjects,
-    SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare, UnscheduledReason, wire,
+    ApplicationTraffic, Conflict, ConflictReason, Demand, FlowKey, FlowProgress, Limit, MAX_CONFLICTS,
+    MAX_ID_LENGTH, MAX_OBSERVED, MAX_REPORT_BYTES, MAX_REPORTED_FLOWS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS,
+    Mark, MessageError, ObservedConnections, Order, OrderedRate, Queues, RateBounds, RefusedOrders, Report,
+    RestoredObjects, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare,
+    UnscheduledReason, wire,
 };
 
 fn any_flow_key() -> impl Strategy<Value = FlowKey> {
@@ -111,6 +112,17 @@ fn any_demand() -> impl Strategy<Value = Demand> {
     prop_oneof![Just(Demand::Unknown), Just(Demand::Unlimited), (0..u64::MAX - 1).prop_map(Demand::Rate)]
 }
 
+fn any_traffic() -> impl Strategy<Value = Option<Vec<ApplicationTraffic>>> {
+    let rules = (vec("[!-~]{1,9}", 0..3), vec(1..=u16::MAX, 0..3));
+    let traffic = |(application, (cgroups, ports)): (String, _)| ApplicationTraffic {
+        application: application.into(),
+        cgroups,
+        ports,
+    };
+    let list = btree_map("[!-~]{1,3}", rules, 0..4);
+    prop::option::of(list.prop_map(move |list| list.into_iter().map(traffic).collect()))
+}
+
 fn any_order() -> impl Strategy<Value = Order> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>());
     let queues = btree_map(any::<u32>(), any_queues(), 0..4);
@@ -119,11 +131,11 @@ fn any_order() -> impl Strategy<Value = Order> {
         btree_map(any_flow_key(), any_flow_rate(), 0..20),
         queues,
         any_udp_measurements(),
-        (any_limits(), any_udp_limits(), any_unscheduled()),
+        (any_limits(), any_udp_limits(), any_unscheduled(), any_traffic()),
     )
         .prop_map(
             |((epoch, seq, lease, is_full, is_early), flows, queues, udp_measurements, changes)| {
-                let (limits, udp_limits, unscheduled) = changes;
+                let (limits, udp_limits, unscheduled, traffic) = changes;
                 Order {
                     epoch,
                     seq,
@@ -136,6 +148,7 @@ fn any_order() -> impl Strategy<Value = Order> {
                     udp_limits,
                     limits,
                     unscheduled,
+                    traffic,
                 }
             },
         )
@@ -509,6 +522,42 @@ fn malformed_orders_are_refused() {
     for (order, error) in cases {
         assert_eq!(Order::try_from(order.clone()), Err(error), "{order:?}");
     }
+}
+
+#[test]
+fn invalid_traffic_of_applications_is_refused() {
+    let rules = |names: &str, cgroup_counts: &[u32], cgroups: &str, port_counts: &[u32], ports: &[u32]| {
+        let (applications, cgroups) = (names.to_owned(), cgroups.to_owned());
+        let (cgroup_counts, port_counts) = (cgroup_counts.to_vec(), port_counts.to_vec());
+        wire::TrafficRules { applications, cgroup_counts, cgroups, port_counts, ports: ports.to_vec() }
+    };
+    let length_mismatch = |list, count, expected| MessageError::LengthMismatch { list, count, expected };
+    let port = MessageError::Invalid { field: "port of an application", expected: "1 to 65535" };
+    let too_many = MAX_TRAFFIC_RULES + 1;
+    let cases = [
+        (rules("a", &[], "", &[0], &[]), length_mismatch("cgroup counts", 0, 1)),
+        (rules("a", &[0], "", &[], &[]), length_mismatch("port counts", 0, 1)),
+        (rules("a", &[2], "x", &[0], &[]), length_mismatch("cgroups", 1, 2)),
+        (rules("a", &[0], "", &[1], &[]), length_mismatch("ports", 0, 1)),
+        (rules("a", &[u32::MAX], "x", &[0], &[]), length_mismatch("cgroups", 1, u32::MAX as usize)),
+        (rules("a", &[0], "", &[1], &[0]), port),
+        (rules("a", &[0], "", &[1], &[65_536]), port),
+        (rules("\u{7}", &[0], "", &[0], &[]), MessageError::Id),
+        (rules("b a", &[0, 0], "", &[0, 0], &[]), MessageError::Unsorted("applications with traffic")),
+        (rules("a a", &[0, 0], "", &[0, 0], &[]), MessageError::Unsorted("applications with traffic")),
+        (
+            rules("a", &[0], "", &[too_many as u32], &vec![1; too_many]),
+            MessageError::TooMany { list: "cgroups and ports", count: too_many, max: MAX_TRAFFIC_RULES },
+        ),
+    ];
+    for (traffic, error) in cases {
+        let order = wire::Order { traffic: Some(traffic.clone()), ..wire::Order::default() };
+        assert_eq!(Order::try_from(order), Err(error), "{traffic:?}");
+    }
+    // An agent reports paths that it does not understand, and applies the rest of the order.
+    let unknown = rules("a", &[2], "../b [x]", &[1], &[80]);
+    let order = Order::try_from(wire::Order { traffic: Some(unknown), ..wire::Order::default() }).unwrap();
+    assert_eq!(order.traffic.unwrap()[0].cgroups, ["../b", "[x]"]);
 }
 
 /// A report without refused orders does not encode their counts.

@@ -1,0 +1,150 @@
+//! Tests that operators add applications of unmodified programs to a running agent. The test skips without the privileges or the BPF
+//! programs.
+
+use std::fs::{self, File};
+use std::net::UdpSocket;
+use std::os::unix::fs::MetadataExt;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::common::{TestDir, wait_within};
+use crate::group::TestCgroup;
+use crate::host_pair::{HostPair, Process};
+use crate::restoration::received_tos;
+
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The documented time until a new cgroup is marked is 0.5 s. Each check of this test starts processes.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(3);
+
+const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\nqueues = \"services\"\n\
+                      [listen]\nagents = \"127.0.0.1:7700\"\napi = \"127.0.0.1:7701\"\n\
+                      [host]\na = \"40Mbit\"\nb = \"40Mbit\"\n[service.web]\nweight = 3\n[service.batch]\n";
+
+fn ctl(hosts: &HostPair, line: &str) -> String {
+    let mut command = hosts.command_on_host(env!("CARGO_BIN_EXE_weir"));
+    let output = command.arg("ctl").args(line.split(' ')).output().unwrap();
+    assert!(output.status.success(), "ctl {line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The mark (DSCP) of packets of an application, from its level.
+fn mark(hosts: &HostPair, application: &str) -> u8 {
+    let list: Value = serde_json::from_str(&ctl(hosts, "applications --format json")).unwrap();
+    let found = list.as_array().unwrap().iter().find(|known| known["id"] == application).unwrap();
+    found["level"].as_u64().unwrap() as u8 + 1
+}
+
+/// The mark (DSCP) of a packet that an unmodified program in the cgroup sends; none if it does not arrive.
+fn sent_mark(hosts: &HostPair, group: &TestCgroup) -> Option<u8> {
+    let receiver = hosts.run_in_namespace("b", || {
+        let socket = UdpSocket::bind("10.9.0.2:0").unwrap();
+        nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::IpRecvTos, &true).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        socket
+    });
+    let mut command = group.command("nsenter");
+    command.arg(format!("--net=/run/netns/{}", hosts.namespace("a")));
+    let port = receiver.local_addr().unwrap().port();
+    command.args(["bash", "-c", &format!("echo x > /dev/udp/10.9.0.2/{port}")]).stderr(Stdio::null());
+    command.status().unwrap();
+    received_tos(&receiver).map(|tos| tos >> 2)
+}
+
+fn wait_for_mark(hosts: &HostPair, group: &TestCgroup, expected: u8, event: &str) {
+    let began = Instant::now();
+    wait_within(SEARCH_TIMEOUT, &format!("mark {expected} after {event}"), || {
+        sent_mark(hosts, group) == Some(expected)
+    });
+    eprintln!("mark {expected} {:.0} ms after {event}", began.elapsed().as_secs_f64() * 1e3);
+}
+
+/// A program in the cgroup that sends at full speed, and the number of its bytes that have arrived.
+fn start_sender(hosts: &HostPair, group: &TestCgroup) -> (Process, Arc<AtomicU64>) {
+    let (address, received) = hosts.start_sink();
+    let mut command = group.command("nsenter");
+    command.arg(format!("--net=/run/netns/{}", hosts.namespace("a"))).args(["bash", "-c"]);
+    command.arg(format!("exec cat /dev/zero > /dev/tcp/10.9.0.2/{}", address.port()));
+    (Process(command.spawn().unwrap()), received)
+}
+
+/// The first sender's share of the payload that arrives within 1.5 s.
+fn first_share(received: &[Arc<AtomicU64>; 2]) -> f64 {
+    let read = || received.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let before = read();
+    thread::sleep(Duration::from_millis(1500));
+    let after = read();
+    let [first, second] = [0, 1].map(|at| (after[at] - before[at]) as f64);
+    first / (first + second)
+}
+
+#[test]
+fn applications_are_added_to_a_running_agent_and_removed() {
+    let test = "ordered";
+    let Some(hosts) = HostPair::up() else {
+        eprintln!("{test} skips, since this machine cannot create namespaces");
+        return;
+    };
+    let (dir, web) = (TestDir::new(), TestCgroup::new("ordered-web"));
+    if !hosts.has_bpf_programs(test, &web.path) {
+        return;
+    }
+    dir.write("serve.toml", CONFIG);
+    let mut coordinator = hosts.start_coordinator(&dir.path("serve.toml"));
+    let mut command = hosts.command_on_host(env!("CARGO_BIN_EXE_weir"));
+    command.args(["agent", "run", "--host", "0", "--rate", "40Mbit", "--interface", "e0", "--socket"]);
+    command.arg(dir.path("local_socket")).stderr(File::create(dir.path("log")).unwrap());
+    let mut agent = Process(command.spawn().unwrap());
+    wait_within(START_TIMEOUT, "queues", || hosts.tc("class").contains("7765:100"));
+    assert_eq!(sent_mark(&hosts, &web), Some(0));
+
+    // By pattern, and by the path of a cgroup that does not exist yet.
+    let prefix = web.name.strip_suffix("ordered-web").unwrap();
+    ctl(&hosts, &format!("application register web --service web --cgroup {prefix}*-web --hosts a"));
+    wait_for_mark(&hosts, &web, mark(&hosts, "web"), "the registration");
+    ctl(&hosts, &format!("application register batch --service batch --cgroup {prefix}ordered-batch"));
+    let batch = TestCgroup::new("ordered-batch");
+    wait_for_mark(&hosts, &batch, mark(&hosts, "batch"), "the creation of the cgroup");
+    assert_ne!(mark(&hosts, "web"), mark(&hosts, "batch"));
+
+    // Unmodified programs share the link by the weights of their services, and their connections are observed.
+    let senders = [start_sender(&hosts, &web), start_sender(&hosts, &batch)];
+    let received = senders.each_ref().map(|(_, received)| Arc::clone(received));
+    wait_within(START_TIMEOUT, "a share of 0.75", || (first_share(&received) - 0.75).abs() < 0.03);
+    wait_within(START_TIMEOUT, "observed connections", || {
+        let list: Value = serde_json::from_str(&ctl(&hosts, "observed --format json")).unwrap();
+        list.as_array().unwrap().iter().filter(|entry| entry["registered"] == true).count() == 2
+    });
+    drop(senders);
+
+    // Overlapping traffic is a conflict.
+    let overlap = format!("application register other --service web --cgroup {prefix}ordered-web --port 9");
+    ctl(&hosts, &overlap);
+    wait_within(START_TIMEOUT, "a conflict", || {
+        ctl(&hosts, "hosts --format csv").contains("overlaps with application")
+    });
+    ctl(&hosts, "application deregister other");
+    wait_within(START_TIMEOUT, "no conflict", || !ctl(&hosts, "hosts --format csv").contains("overlaps"));
+
+    // Marks stay without a coordinator, and the next one has the traffic in its store.
+    coordinator.kill();
+    thread::sleep(Duration::from_secs(2));
+    assert!(sent_mark(&hosts, &web).is_some_and(|mark| mark > 0));
+    let _coordinator = hosts.start_coordinator(&dir.path("serve.toml"));
+    wait_within(START_TIMEOUT, "the next coordinator", || {
+        dir.read("log").matches("has a coordinator").count() == 2
+    });
+    wait_for_mark(&hosts, &web, mark(&hosts, "web"), "the next coordinator");
+
+    ctl(&hosts, "application deregister web");
+    wait_for_mark(&hosts, &web, 0, "the deregistration");
+    assert_eq!(sent_mark(&hosts, &batch), Some(mark(&hosts, "batch")));
+    agent.interrupt();
+    let namespace = fs::metadata(format!("/run/netns/{}", hosts.namespace("a"))).unwrap().ino();
+    assert!(!fs::exists(format!("/sys/fs/bpf/weir/{namespace}-2")).unwrap());
+}
