@@ -20,14 +20,18 @@ use std::time::Duration;
 use weir_core::units::Rate;
 pub use weir_proto::MAX_LEASE;
 use weir_proto::{
-    ApplicationTraffic, FlowKey, Limit, MAX_FLOWS_PER_HOST, MAX_OBSERVED, Order, OrderedRate, Queues,
-    RefusedOrders,
+    ApplicationTraffic, BandwidthLimit, FlowKey, Limit, MAX_FLOWS_PER_HOST, MAX_OBSERVED, Order, OrderedRate,
+    Queues, RefusedOrders,
 };
 
 use crate::htb::MAX_SERVICES;
 
 /// How long weights that are not guaranteed hold after the last order. The lease applies if it is longer.
 pub const WEIGHT_LEASE: Duration = Duration::from_secs(30);
+
+/// How long a limit of the host's bandwidth holds after the last order. The lease applies if it is longer. Leases are too short for a
+/// limit: a late order must not change the rate during a measurement.
+pub const BANDWIDTH_LIMIT_LEASE: Duration = Duration::from_secs(10);
 
 /// Why an order is refused. Each message completes "order N is refused: ...".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -104,6 +108,7 @@ pub struct LeaseState {
     limits: BTreeMap<ApplicationPeer, u64>,
     queues: BTreeMap<u32, Queues>,
     traffic: Vec<ApplicationTraffic>,
+    bandwidth_limit: Option<BandwidthLimit>,
     refusals: RefusedOrders,
 }
 
@@ -139,6 +144,7 @@ impl LeaseState {
             limits,
             queues,
             traffic: Vec::new(),
+            bandwidth_limit: None,
             refusals: RefusedOrders::default(),
         }
     }
@@ -174,6 +180,7 @@ impl LeaseState {
         if order.is_full || order.traffic.is_some() {
             self.traffic = order.traffic.unwrap_or_default();
         }
+        self.bandwidth_limit = order.bandwidth_limit;
         self.applied = (order.epoch, order.seq);
         (self.lease_end, self.lease) = (Some(now.saturating_add(order.lease)), order.lease);
         Ok(())
@@ -357,7 +364,17 @@ impl LeaseState {
 
     /// Whether weights that are not guaranteed hold.
     pub fn are_weights_valid(&self, now: Duration) -> bool {
-        self.lease_end.is_some_and(|end| now + self.lease < end + WEIGHT_LEASE.max(self.lease))
+        self.is_recent(WEIGHT_LEASE, now)
+    }
+
+    /// The limit of what the host sends at a time.
+    pub fn bandwidth_limit(&self, now: Duration) -> Option<BandwidthLimit> {
+        self.bandwidth_limit.filter(|_| self.is_recent(BANDWIDTH_LIMIT_LEASE, now))
+    }
+
+    /// Whether the last order arrived within a time, or within its lease if that is longer.
+    fn is_recent(&self, time: Duration, now: Duration) -> bool {
+        self.lease_end.is_some_and(|end| now + self.lease < end + time.max(self.lease))
     }
 
     /// The number of refused orders by reason, as reported to the coordinator.

@@ -42,7 +42,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use weir_core::units::Rate;
 use weir_metrics::MetricsTls;
-use weir_proto::{FlowKey, MAX_CONFLICTS, OrderedRate, Queues, Report, UdpControl};
+use weir_proto::{BandwidthLimit, FlowKey, MAX_CONFLICTS, OrderedRate, Queues, Report, UdpControl};
 
 use crate::lease::{LeaseState, RefusalReason};
 use crate::queues::{Interface, InterfaceLock, LimitedFlow};
@@ -164,6 +164,8 @@ struct DesiredLinks {
     coordinator: Option<SocketAddr>,
     /// The rates of links in its configuration, in bytes per second; 0 if not configured.
     link_rates: Vec<u64>,
+    /// The limit of what a host sends.
+    bandwidth_limit: Option<BandwidthLimit>,
 }
 
 /// The state of the agent, shared between tasks.
@@ -192,17 +194,20 @@ impl AgentState {
     fn publish_desired_links(&self) {
         let limited_flows = if self.is_link_shaped { self.flows.limited_flows() } else { BTreeMap::new() };
         let queues = self.lease.queues(self.now());
+        let bandwidth_limit = self.lease.bandwidth_limit(self.now());
         self.desired_links.send_if_modified(|last| {
             let is_changed = last.queues != *queues
                 || last.limited_flows != limited_flows
                 || last.coordinator != self.coordinator
-                || last.link_rates != self.link_rates;
+                || last.link_rates != self.link_rates
+                || last.bandwidth_limit != bandwidth_limit;
             if is_changed {
                 *last = DesiredLinks {
                     queues: queues.into_owned(),
                     limited_flows,
                     coordinator: self.coordinator,
                     link_rates: self.link_rates.clone(),
+                    bandwidth_limit,
                 };
             }
             is_changed
@@ -396,6 +401,7 @@ impl AgentState {
             refused_orders: refusals,
             restored_objects: restored,
             conflicts,
+            bandwidth_limit: self.interfaces.bandwidth_limit,
         };
         let max_interval = max_report_interval(self.lease.lease(), interval);
         self.history.is_due(&report, max_interval, elapsed).then_some(report)

@@ -47,7 +47,7 @@ pub use coordinator::{
 pub use fabric::{Fabric, FabricCheck, FabricDescribe, FabricGenerate};
 pub use predict::{Predict, PredictConnections, PredictTrain};
 #[cfg(all(feature = "live", target_os = "linux"))]
-pub use profile::{LimitedLinks, Profile, parse_application_name};
+pub use profile::{Profile, parse_application_name};
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub use relay::{Relay, RelayRun};
 pub use replay::{Compare, DetailFiles, Experiment, Explain, NetworkOptions, ReplayOptions, Sim, Sweep};

@@ -26,7 +26,7 @@ mod sensitivity;
 
 /// Runs `weir ctl`.
 pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
-    let coordinator = connect(args)?;
+    let coordinator = connect(&args.coordinator, &args.credentials)?;
     match &args.command {
         CtlCommand::Hosts => print_list(args, HOSTS, coordinator.get("/v1/hosts")?),
         CtlCommand::Switches => print_list(args, SWITCHES, coordinator.get("/v1/switches")?),
@@ -351,9 +351,8 @@ fn read(path: &Path) -> Result<String, Failure> {
 }
 
 /// Connects to a coordinator: over plain text on this host, over TLS with the given certificate.
-fn connect(args: &args::Ctl) -> Result<Coordinator, Failure> {
-    let address = &args.coordinator;
-    Ok(match args.credentials.tls_files(address, false)? {
+pub fn connect(address: &str, credentials: &args::Credentials) -> Result<Coordinator, Failure> {
+    Ok(match credentials.tls_files(address, false)? {
         None => Coordinator::local(address)?,
         Some([certificate, key, authority]) => {
             #[cfg(target_os = "linux")]

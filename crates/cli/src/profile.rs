@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir_console::failure::Failure;
 use weir_console::output::{self, OutputFile};
-use weir_console::profile::{MeasuredRuns, ProfileTarget, TimedCommand, measure};
+use weir_console::profile::{ClusterHosts, MeasuredRuns, ProfileTarget, TimedCommand, measure};
 use weir_console::progress::Progress;
 use weir_console::record::{self, Record};
 use weir_console::table::{Alignment, Table, format_count, format_number, format_whole_percent};
@@ -16,6 +16,7 @@ use weir_testbed::Bed;
 use weir_trace::sensitivity::{self, ProfiledApplication, SensitivityTable};
 
 use crate::args;
+use crate::ctl;
 use crate::render;
 use crate::saba;
 
@@ -42,7 +43,7 @@ pub fn profile(args: &args::Profile) -> Result<(), Failure> {
         timeout: Duration::from_secs_f64(args.timeout.get()),
         output_file: log.transpose()?,
     };
-    let (runs, link_description) = with_limited_links(&args.limited_links, |place| {
+    let (runs, link_description) = with_limited_links(args, |place| {
         Ok((measure(&name, &command, place, args.runs.into(), &progress)?, place.describe()))
     })?;
     let degree = usize::from(args.degree);
@@ -78,9 +79,15 @@ fn existing_table(path: &Path) -> Result<SensitivityTable, Failure> {
 
 /// Calls `run` with the links whose bandwidth it can limit, and restores their bandwidth.
 fn with_limited_links<T>(
-    args: &args::LimitedLinks,
+    args: &args::Profile,
     run: impl FnOnce(&ProfileTarget<'_>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
+    let args::Profile { limited_links: args, credentials, .. } = args;
+    if let Some(coordinator) = &args.coordinator {
+        let coordinator = ctl::connect(coordinator, credentials)?;
+        let place = ProfileTarget::Cluster(ClusterHosts::new(coordinator, &args.hosts)?);
+        return place.run_and_restore(|| run(&place));
+    }
     if let Some((interface, rate)) = args.interface.clone().zip(args.rate) {
         let place = ProfileTarget::interface(interface, rate)?;
         return place.run_and_restore(|| run(&place));

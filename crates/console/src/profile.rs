@@ -1,5 +1,6 @@
 //! Profiles a real command as Saba's offline profiler does (sections 4 and 7.1): runs it at several fractions of the bandwidth.
 
+mod cluster;
 mod command;
 mod estimate;
 mod target;
@@ -12,6 +13,7 @@ use weir_core::saba::profile::{Job, PROFILED_FRACTIONS, Profile, ProfileError};
 use weir_core::units::Time;
 use weir_sim::outcome::percentile;
 
+pub use cluster::ClusterHosts;
 pub use command::TimedCommand;
 pub use target::ProfileTarget;
 
@@ -40,6 +42,7 @@ struct RepeatedCommand<'a> {
 impl RepeatedCommand<'_> {
     fn run_once(&self) -> Result<f64, Failure> {
         let duration = self.command.run(self.target, || self.bar.tick())?;
+        self.target.check_limit()?;
         self.bar.inc(1);
         Ok(duration.as_secs_f64())
     }

@@ -48,6 +48,7 @@ use crate::quota::UsageByService;
 use crate::values::WEIGHT_RANGE;
 
 mod allocator;
+mod bandwidth;
 mod contention;
 mod flow_demands;
 mod history;
@@ -68,6 +69,7 @@ mod udp_measurements;
 use link_rates::LinkRates;
 
 pub use allocator::{FlowPeer, WeightedFlow};
+pub use bandwidth::LimitTaken;
 pub use history::Decision;
 pub use outline::CoflowOutline;
 pub use rejected_entries::RejectedEntries;
@@ -221,6 +223,8 @@ struct Host {
     queues: BTreeMap<u32, (Queues, bool)>,
     /// The traffic of applications at it, and whether an order with the traffic was sent.
     traffic: (Vec<ApplicationTraffic>, bool),
+    /// The limit of its sending rate.
+    bandwidth: bandwidth::HostBandwidth,
     /// Observed connections of the host.
     observed: observed_connections::ObservedOfHost,
     /// Limits of these connections.

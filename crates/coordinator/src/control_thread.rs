@@ -19,14 +19,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 use weir_core::policy::AnyPolicy;
 use weir_proto::{
-    ApplicationTraffic, ObservedConnections, Order, Queues, RefusedOrders, Report, RestoredObjects,
-    UdpControl,
+    ApplicationTraffic, BandwidthLimit, ObservedConnections, Order, Queues, RefusedOrders, Report,
+    RestoredObjects, UdpControl,
 };
 use weir_tls::LogLimit;
 
 use crate::control_plane::{
-    CoflowOutline, CoflowStatus, CoflowSummary, ControlPlane, Decision, FlowAllocation, HostStatus, Refusal,
-    Registration, RejectedEntries, ServiceWeights, Transfer, WeightedFlow,
+    CoflowOutline, CoflowStatus, CoflowSummary, ControlPlane, Decision, FlowAllocation, HostStatus,
+    LimitTaken, Refusal, Registration, RejectedEntries, ServiceWeights, Transfer, WeightedFlow,
 };
 use crate::quota::{CoflowQuota, ServiceQuota, UsageByService};
 
@@ -491,6 +491,40 @@ impl Handle {
             for (host, traffic) in traffic_by_host {
                 state.plane.set_traffic(host, traffic);
             }
+        })
+        .await
+    }
+
+    /// See [`ControlPlane::limit_bandwidth`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped. Inner error: another owner limits the host.
+    pub async fn limit_bandwidth(
+        &self,
+        host: u32,
+        owner: String,
+        limit: BandwidthLimit,
+        lease: f64,
+    ) -> Result<Result<Option<BandwidthLimit>, LimitTaken>, Stopped> {
+        self.call(move |state| {
+            let now = state.now();
+            state.plane.limit_bandwidth(host, &owner, limit, lease, now)
+        })
+        .await
+    }
+
+    /// See [`ControlPlane::end_bandwidth_limit`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped. Inner error: another owner limits the host.
+    pub async fn end_bandwidth_limit(
+        &self,
+        host: u32,
+        owner: String,
+    ) -> Result<Result<Option<BandwidthLimit>, LimitTaken>, Stopped> {
+        self.call(move |state| {
+            let now = state.now();
+            state.plane.end_bandwidth_limit(host, &owner, now)
         })
         .await
     }

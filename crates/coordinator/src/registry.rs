@@ -37,6 +37,7 @@ use crate::service_bandwidth::{NarrowestLink, ServiceBandwidth};
 use crate::store::{Snapshot, Store, StoreError, StoreStatus, Table};
 use crate::values::{self, MAX_FLOW_BYTES, WEIGHT_RANGE, expected_weight};
 
+mod bandwidth;
 mod change_watcher;
 mod connections;
 mod division;

@@ -36,6 +36,7 @@ use crate::tls::ServerCertificate;
 
 mod audit;
 mod backup;
+mod bandwidth;
 mod body;
 mod body_permits;
 mod certificate_metrics;
@@ -119,6 +120,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(policy::services))
         .routes(routes!(policy::set_service))
         .routes(routes!(state::hosts))
+        .routes(routes!(bandwidth::limit, bandwidth::end))
         .routes(routes!(state::switches))
         .routes(routes!(state::allocation))
         .routes(routes!(trace::trace))

@@ -116,6 +116,12 @@ const CGROUP_PATH_PATTERN: &str = "^[!-.0-~]{1,255}(/[!-.0-~]{1,255}){0,15}$";
 /// Parts with `-` between two, without `/` and `*`.
 const SLICE_NAME_PATTERN: &str = r"^[!-)+,.0-~]+(-[!-)+,.0-~]+){0,15}\.slice$";
 
+/// Fractions of a link to which a host can be limited.
+pub const BANDWIDTH_FRACTION: RangeInclusive<f64> = 0.001..=1.0;
+
+/// Leases of such a limit, in seconds.
+pub const BANDWIDTH_LEASE_SECONDS: RangeInclusive<f64> = 1.0..=60.0;
+
 schemas! {
     /// The id of a coflow, application or connection ([`weir_proto::is_id`]).
     Id: text().min_length(Some(1)).max_length(Some(MAX_ID_LENGTH)).pattern(Some("^[!-~]+$"));
@@ -134,6 +140,12 @@ schemas! {
         .schema_type(Type::Number)
         .minimum(Some(*CONNECTION_WEIGHTS.start()))
         .maximum(Some(*CONNECTION_WEIGHTS.end()));
+
+    /// A fraction in [`BANDWIDTH_FRACTION`].
+    BandwidthFraction: ObjectBuilder::new()
+        .schema_type(Type::Number)
+        .minimum(Some(*BANDWIDTH_FRACTION.start()))
+        .maximum(Some(*BANDWIDTH_FRACTION.end()));
 
     /// The size of a flow.
     FlowBytes: integer(0, MAX_FLOW_BYTES);

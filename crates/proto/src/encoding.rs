@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::order::{
-    Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues, RateBounds,
-    Report, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare, UnscheduledReason,
-    is_id,
+    BandwidthLimit, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
+    Queues, RateBounds, Report, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare,
+    UnscheduledReason, is_id,
 };
 use crate::{
     ApplicationTraffic, Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS_PER_HOST, MAX_OBSERVED,
@@ -431,6 +431,7 @@ impl From<&Report> for wire::Report {
             restored_objects: Some(report.restored_objects)
                 .filter(|counts| *counts != RestoredObjects::default()),
             conflicts: report.conflicts.iter().map(wire::Conflict::from).collect(),
+            bandwidth_limit: encode_bandwidth_limit(report.bandwidth_limit),
         }
     }
 }
@@ -490,6 +491,7 @@ impl TryFrom<wire::Report> for Report {
             refused_orders: report.refused_orders.unwrap_or_default(),
             restored_objects: report.restored_objects.unwrap_or_default(),
             conflicts,
+            bandwidth_limit: decode_bandwidth_limit(report.bandwidth_limit)?,
         })
     }
 }
@@ -605,6 +607,7 @@ impl From<&Order> for wire::Order {
             queue_min_rates,
             queue_max_rates,
             traffic: order.traffic.as_deref().map(encode_traffic),
+            bandwidth_limit: encode_bandwidth_limit(order.bandwidth_limit),
         }
     }
 }
@@ -633,6 +636,20 @@ fn decode_rate_bounds(order: &wire::Order) -> Result<Option<Vec<RateBounds>>, Me
     check_equal_lengths("maximum rates of queues", max_rates.len(), order.weights.len())?;
     let bounds = |(&min, &max): (&u64, &u64)| RateBounds { min, max: (max > 0).then_some(max) };
     Ok(Some(min_rates.iter().zip(max_rates).map(bounds).collect()))
+}
+
+fn encode_bandwidth_limit(limit: Option<BandwidthLimit>) -> u32 {
+    limit.map_or(0, BandwidthLimit::millionths)
+}
+
+fn decode_bandwidth_limit(millionths: u32) -> Result<Option<BandwidthLimit>, MessageError> {
+    if millionths == 0 {
+        return Ok(None);
+    }
+    let limit = BandwidthLimit::from_millionths(millionths);
+    let invalid =
+        MessageError::Invalid { field: "limit of bandwidth", expected: "0 to 1,000,000 millionths" };
+    limit.map(Some).ok_or(invalid)
 }
 
 fn encode_traffic(traffic: &[ApplicationTraffic]) -> wire::TrafficRules {
@@ -817,6 +834,7 @@ impl TryFrom<wire::Order> for Order {
             limits: decode_limits(peers, order.limit_rates)?,
             unscheduled: decode_unscheduled(order.unscheduled_flows, order.unscheduled_reasons)?,
             traffic: order.traffic.map(decode_traffic).transpose()?,
+            bandwidth_limit: decode_bandwidth_limit(order.bandwidth_limit)?,
         })
     }
 }

@@ -17,9 +17,9 @@ use std::time::Duration;
 pub use conflict::{ALL_INTERFACES, Conflict, ConflictReason};
 pub use encoding::MessageError;
 pub use order::{
-    Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues, RateBounds,
-    Report, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare, UnscheduledReason,
-    estimate_sent_bytes, is_id,
+    BandwidthLimit, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
+    Queues, RateBounds, Report, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare,
+    UnscheduledReason, estimate_sent_bytes, is_id,
 };
 pub use totals::CounterTotals;
 pub use traffic::{ApplicationTraffic, CgroupPattern, matches_component};

@@ -87,6 +87,38 @@ pub struct Order {
     /// The traffic of applications, in place of that of earlier orders. Sorted by application, each once. None if it is unchanged; in a
     /// full order, none stands for an empty list.
     pub traffic: Option<Vec<ApplicationTraffic>>,
+    /// The limit of what a host sends, for a time after this order. None: it may use its whole link. Each order has it.
+    pub bandwidth_limit: Option<BandwidthLimit>,
+}
+
+/// The fraction of its link's rate at which a host may send, for a profile of its programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BandwidthLimit(u32);
+
+impl BandwidthLimit {
+    /// Millionths of the whole rate.
+    const WHOLE: u32 = 1_000_000;
+
+    /// The limit to a fraction above 0 and up to 1, rounded to millionths; none for other numbers.
+    pub fn new(fraction: f64) -> Option<BandwidthLimit> {
+        (fraction > 0.0 && fraction <= 1.0)
+            .then(|| BandwidthLimit(((fraction * f64::from(Self::WHOLE)).round() as u32).max(1)))
+    }
+
+    /// The limit with this number of millionths; none if it is 0 or above that of the whole rate.
+    pub(crate) fn from_millionths(millionths: u32) -> Option<BandwidthLimit> {
+        (1..=Self::WHOLE).contains(&millionths).then_some(BandwidthLimit(millionths))
+    }
+
+    /// Millionths of the whole rate.
+    pub(crate) fn millionths(self) -> u32 {
+        self.0
+    }
+
+    /// The fraction, above 0 and up to 1.
+    pub fn fraction(self) -> f64 {
+        f64::from(self.0) / f64::from(Self::WHOLE)
+    }
 }
 
 /// The queues of an interface, and their classes.
@@ -188,6 +220,8 @@ pub struct Report {
     ///
     /// [`MAX_CONFLICTS`]: crate::MAX_CONFLICTS
     pub conflicts: Vec<Conflict>,
+    /// The limit of all interfaces of the host; none if one of them is unlimited, or their limits differ.
+    pub bandwidth_limit: Option<BandwidthLimit>,
 }
 
 /// The mark (DSCP) of a class: 1 to [`MAX_CLASSES`].

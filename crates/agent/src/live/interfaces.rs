@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep_until;
 use weir_core::units::Rate;
-use weir_proto::{Conflict, ConflictReason, MAX_CONFLICTS, Queues};
+use weir_proto::{BandwidthLimit, Conflict, ConflictReason, MAX_CONFLICTS, Queues};
 
 use super::{DesiredLinks, Link, SharedState, log};
 use crate::htb::max_segments;
@@ -64,12 +64,14 @@ struct DesiredLink {
     coordinator: Option<SocketAddr>,
     /// The rate of the link in its configuration, if it has one.
     configured_rate: Option<Rate>,
+    /// The limit of what the host sends.
+    bandwidth_limit: Option<BandwidthLimit>,
 }
 
 impl DesiredLink {
     /// Whether an interface of the link has no queues of the agent.
     fn has_no_queues(&self) -> bool {
-        self.queues.is_none() && self.limited_flows.is_empty()
+        self.queues.is_none() && self.limited_flows.is_empty() && self.bandwidth_limit.is_none()
     }
 }
 
@@ -91,6 +93,8 @@ pub struct InterfaceStatus {
     pub restored: u64,
     /// The present names of the interfaces that exist, each with the number of its link.
     pub names: Vec<(u32, Interface)>,
+    /// The limit of all interfaces; none if one of them is unlimited, or their limits differ.
+    pub bandwidth_limit: Option<BandwidthLimit>,
 }
 
 /// An interface that the agent keeps as ordered.
@@ -259,7 +263,8 @@ fn set_desired(interfaces: &mut [ManagedInterface], mut desired_links: DesiredLi
         let configured_rate = desired_links.link_rates.get(managed.link as usize).copied();
         let configured_rate =
             configured_rate.filter(|&rate| rate > 0).and_then(|rate| Rate::new(rate as f64));
-        let desired = DesiredLink { queues, limited_flows, coordinator, configured_rate };
+        let bandwidth_limit = desired_links.bandwidth_limit;
+        let desired = DesiredLink { queues, limited_flows, coordinator, configured_rate, bandwidth_limit };
         if desired == managed.desired {
             continue;
         }
@@ -324,7 +329,15 @@ async fn check_due(shared: &SharedState, interfaces: &mut [ManagedInterface], st
         .iter()
         .filter_map(|managed| Some((managed.link, managed.device.as_ref()?.name.clone())))
         .collect();
+    status.bandwidth_limit = common_limit(interfaces);
     shared.lock().interfaces.clone_from(status);
+}
+
+/// The limit that all interfaces have.
+fn common_limit(interfaces: &[ManagedInterface]) -> Option<BandwidthLimit> {
+    let limit = |managed: &ManagedInterface| managed.configuration.as_ref()?.desired.bandwidth_limit;
+    let first = interfaces.first().and_then(limit);
+    first.filter(|_| interfaces.iter().all(|managed| limit(managed) == first))
 }
 
 /// A check of one interface, which runs in a separate thread: it starts processes.
@@ -415,8 +428,9 @@ impl CheckJob {
 }
 
 impl Configuration {
-    /// Computes the configuration of a device: queues share its speed if that is below its share of the link's rate. The driver of a
-    /// virtual device reports a nominal speed, which counts only if it has changed since it was first read.
+    /// Computes the configuration of a device: queues share its speed if that is below its share of the link's rate, or a fraction of it
+    /// if an order limits the host. The driver of a virtual device reports a nominal speed, which counts only if it has changed since it
+    /// was first read.
     fn new(
         max_rate: Rate,
         kind: Machine,
@@ -427,6 +441,8 @@ impl Configuration {
         let is_speed_reliable =
             device.is_physical || first_speed.is_some_and(|first| device.speed != Some(first));
         let rate = device.speed.filter(|&speed| is_speed_reliable && speed < max_rate).unwrap_or(max_rate);
+        let limited_rate = desired.bandwidth_limit.and_then(|limit| Rate::new(rate.get() * limit.fraction()));
+        let rate = limited_rate.unwrap_or(rate);
         // Packets that a switch forwards are as large as their sender made them.
         let max_segments = (kind == Machine::Host).then(|| max_segments(rate));
         let segments = max_segments.map_or(device.segments, |max| device.limited_segments(max));
@@ -765,6 +781,27 @@ mod tests {
         assert_eq!(managed.next_wait(now, CHECK_INTERVAL), CHECK_INTERVAL);
         managed.set_conflicts(vec![(ConflictReason::Refused, String::new())]);
         assert_eq!(managed.next_wait(now, CHECK_INTERVAL), FIRST_WAIT);
+    }
+
+    #[test]
+    fn limited_host_shares_a_fraction_of_its_link_without_ordered_queues() {
+        let link = Link { rate: Rate::new(1.25e8).unwrap(), interfaces: vec!["eth0".parse().unwrap()] };
+        let mut interfaces: Vec<ManagedInterface> =
+            ManagedInterface::for_link(0, &link, Machine::Host).collect();
+        let limit = BandwidthLimit::new(0.25);
+        assert!(interfaces[0].desired.has_no_queues());
+        set_desired(&mut interfaces, DesiredLinks { bandwidth_limit: limit, ..DesiredLinks::default() });
+        assert!(!interfaces[0].desired.has_no_queues());
+        assert_eq!(common_limit(&interfaces), None);
+        let device = Device { speed: None, ..device(7, "eth0") };
+        let desired = interfaces[0].desired.clone();
+        let configuration = Configuration::new(link.rate, Machine::Host, desired, &device, None);
+        assert_eq!((configuration.rate.get(), configuration.fraction), (1.25e8 / 4.0, 0.25));
+        interfaces[0].configuration = Some(configuration);
+        assert_eq!(common_limit(&interfaces), limit);
+        // An interface that does not have it yet.
+        interfaces.extend(ManagedInterface::for_link(0, &link, Machine::Host));
+        assert_eq!(common_limit(&interfaces), None);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use weir_agent::lease::{ApplicationPeer, FlowLimit, LeaseState, RefusalReason};
 use weir_core::units::Rate;
 use weir_proto::{
-    ApplicationTraffic, CounterTotals, FlowKey, Limit, MAX_OBSERVED, Order, OrderedRate, Queues,
-    RefusedOrders,
+    ApplicationTraffic, BandwidthLimit, CounterTotals, FlowKey, Limit, MAX_OBSERVED, Order, OrderedRate,
+    Queues, RefusedOrders,
 };
 
 const LINKS: [u64; 2] = [1_000_000, 10_000_000];
@@ -204,6 +204,22 @@ fn weights_of_applications_expire_and_those_of_services_do_not() {
     let long = Order { lease: ms(50_000), ..order(1, 4, false, &[]) };
     lease.accept(long, ms(50_000)).unwrap();
     assert!(lease.are_weights_valid(ms(99_999)) && !lease.are_weights_valid(ms(100_000)));
+}
+
+#[test]
+fn limit_of_bandwidth_ends_ten_seconds_after_the_last_order() {
+    let limited = |seq, limit| Order { bandwidth_limit: limit, ..order(1, seq, seq == 1, &[]) };
+    let quarter = BandwidthLimit::new(0.25);
+    let mut lease = new_lease_state();
+    assert_eq!(lease.bandwidth_limit(ms(0)), None);
+    lease.accept(limited(1, quarter), ms(0)).unwrap();
+    lease.accept(limited(2, quarter), ms(1000)).unwrap();
+    // It holds while an order is late.
+    assert!(!lease.is_lease_valid(ms(1080)));
+    assert_eq!([10_999, 11_000].map(|now| lease.bandwidth_limit(ms(now))), [quarter, None]);
+    // Each order has the limit.
+    lease.accept(limited(3, None), ms(2000)).unwrap();
+    assert_eq!(lease.bandwidth_limit(ms(2000)), None);
 }
 
 #[test]

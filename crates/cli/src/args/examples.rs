@@ -205,6 +205,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "weir profile --bed bed --name shuffle --out table.toml -- python3 examples/jobs/shuffle.py weir-bed-h0 weir-bed-h1 weir-bed-h2",
             "weir profile --interface eth0 --rate 10Gbit --runs 5 --samples samples.csv -- ./job.sh",
             "weir profile --interface eth0 --rate 1Gbit --timeout 10min --log job.log -- ./job.sh",
+            "weir profile --coordinator 127.0.0.1:7701 --hosts node-1,node-2,node-3 --out table.toml -- ./job.sh",
         ],
     ),
     ("weir policies", &["weir policies", "weir policies saath", "weir policies tree"]),

@@ -9,6 +9,7 @@ use weir_core::units::{Rate, Time};
 use weir_testbed::BedName;
 use weir_trace::sensitivity::MAX_NAME_BYTES;
 
+use super::coordinator::{Credentials, parse_address};
 use super::{EXECUTION_HEADING, Format, MODEL_HEADING, OUTPUT_HEADING, parse_port_rate};
 
 /// Arguments of `weir profile`.
@@ -25,6 +26,9 @@ pub struct Profile {
 
     #[command(flatten)]
     pub limited_links: LimitedLinks,
+
+    #[command(flatten)]
+    pub credentials: Credentials,
 
     /// The application's name in the sensitivity table [default: the name of the program]
     #[arg(long, value_name = "NAME", value_parser = parse_application_name, help_heading = MODEL_HEADING)]
@@ -69,11 +73,12 @@ pub struct Profile {
 #[command(next_help_heading = "Limited links")]
 pub struct LimitedLinks {
     /// Limit the cables of hosts of this testbed, which must be up
-    #[arg(long, value_name = "NAME", required_unless_present = "interface", conflicts_with_all = ["interface", "rate"])]
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["interface", "coordinator"], conflicts_with_all = ["interface", "rate", "coordinator"])]
     pub bed: Option<BedName>,
 
-    /// The hosts of the testbed whose cables are limited in both directions; the command runs on the first [default: all]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "bed", conflicts_with = "interface")]
+    /// The hosts of the testbed whose cables are limited in both directions; the command runs on the first [default: all]. With
+    /// --coordinator, the hosts of the cluster
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "interface")]
     pub hosts: Vec<String>,
 
     /// Limit the outgoing traffic of this interface of this machine
@@ -83,6 +88,11 @@ pub struct LimitedLinks {
     /// The rate of the interface's link, with a unit such as 1Gbit or 125MB/s
     #[arg(long, value_name = "RATE", value_parser = parse_port_rate, requires = "interface")]
     pub rate: Option<Rate>,
+
+    /// Limit what hosts of a cluster send, by their agents: the address of the coordinator's HTTP interface. The command runs on this
+    /// machine, and needs --hosts: all hosts of the job
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address, requires = "hosts", conflicts_with_all = ["interface", "rate"])]
+    pub coordinator: Option<String>,
 }
 
 /// Parses a name that a sensitivity table can contain.

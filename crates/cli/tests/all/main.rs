@@ -27,6 +27,8 @@ mod pictures;
 mod predict;
 mod problems_of_replays;
 #[cfg(target_os = "linux")]
+mod profile;
+#[cfg(target_os = "linux")]
 mod python;
 mod reference;
 mod regions;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::bed::Bed;
 use crate::common::{CommandOutput, TestDir, wait_within};
+use crate::host_pair::HostPair;
 
 const FABRIC: &str = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 3\nrate = \"100Mbit\"\n";
 
@@ -217,6 +218,63 @@ fn interrupted_profile_restores_port_rates() {
     assert!(ran.stderr.ends_with("of the bandwidth: interrupted; nothing was written\n"), "{ran:?}");
     assert_eq!(bed.port_rates(), before);
     assert!(!bed.dir.files().contains(&"t.toml".to_owned()));
+}
+
+const CLUSTER: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\n\
+                       [listen]\nagents = \"127.0.0.1:7700\"\napi = \"127.0.0.1:7701\"\n\
+                       [host]\na = \"40Mbit\"\nb = \"40Mbit\"\n";
+
+/// The documented time until hosts have their full rates after `kill -9` is 10 s, and a second for the change of the queues.
+const LAPSE_TIMEOUT: Duration = Duration::from_secs(20);
+
+#[test]
+fn profile_of_a_cluster_limits_hosts_through_their_agents() {
+    let Some(hosts) = HostPair::up() else {
+        eprintln!(
+            "profile_of_a_cluster_limits_hosts_through_their_agents skips: this machine cannot create namespaces"
+        );
+        return;
+    };
+    let dir = TestDir::new();
+    dir.write("serve.toml", CLUSTER);
+    let _coordinator = hosts.start_coordinator(&dir.path("serve.toml"));
+    let _agent = hosts.start_agent(&dir.path("local_socket"), std::iter::empty());
+    let ctl_hosts = || hosts.request("GET", "/v1/hosts", "");
+    wait_within(Duration::from_secs(20), "the agent", || ctl_hosts().contains("\"present\":true"));
+    let start = |line: &str| {
+        let mut command = hosts.command_on_host(env!("CARGO_BIN_EXE_weir"));
+        command.args(["profile", "--coordinator", "127.0.0.1:7701", "--hosts", "a"]).args(line.split(' '));
+        command.current_dir(dir.path("")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let link_rate = || {
+        let text = hosts.tc("class");
+        let line = text.lines().find(|line| line.starts_with("class htb 7765:1 ")).map(str::to_owned);
+        line.and_then(|line| Some(line.split_once("rate ")?.1.split(' ').next()?.to_owned()))
+    };
+    dir.write("job.sh", "tc class show dev e0 | grep 'htb 7765:1 ' | grep -o ' rate [^ ]*' | cut -d' ' -f3");
+    let ran = CommandOutput::new(start("--runs 1 --log log -- sh job.sh").wait_with_output().unwrap());
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    // Fractions of 40 Mbit/s, without a margin of 1 %.
+    let rates = [39600, 39600, 35640, 29700, 19800, 9900, 3960, 1980].map(|kbit| format!("{kbit}Kbit\n"));
+    assert_eq!(dir.read("log"), rates.concat());
+    assert_eq!(link_rate().as_deref(), Some("39600Kbit"));
+    assert!(!ctl_hosts().contains("bandwidth_fraction"), "{}", ctl_hosts());
+
+    // Ctrl-C restores the rates at once, and a killed profile after its lease.
+    dir.write("slow.sh", "tc class show dev e0 | grep -q 39600Kbit || sleep 60");
+    for (signal, code) in [("-INT", Some(130)), ("-KILL", None)] {
+        let child = start("--runs 1 -- sh slow.sh");
+        wait_within(Duration::from_secs(60), "a limit", || link_rate().as_deref() == Some("35640Kbit"));
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        let began = Instant::now();
+        let ran = CommandOutput::new(child.wait_with_output().unwrap());
+        assert_eq!(ran.code, code, "{ran:?}");
+        if code.is_some() {
+            assert_eq!(link_rate().as_deref(), Some("39600Kbit"), "after {signal}");
+        }
+        wait_within(LAPSE_TIMEOUT, "the full rate", || link_rate().as_deref() == Some("39600Kbit"));
+        eprintln!("full rate {:.1} s after {signal}", began.elapsed().as_secs_f64());
+    }
 }
 
 /// The example jobs complete on hosts of a testbed, and find the same data at all hosts.

@@ -1,4 +1,4 @@
-//! Limits bandwidth for a profile, on the cables of a bed or at an interface.
+//! Limits bandwidth for a profile: on the cables of a bed, at an interface, or at the hosts of a cluster.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,6 +13,7 @@ use weir_core::saba::profile::PROFILED_FRACTIONS;
 use weir_core::units::Rate;
 use weir_testbed::{Bed, namespace};
 
+use super::cluster::ClusterHosts;
 use crate::failure::Failure;
 use crate::table::format_whole_percent;
 use crate::testbed;
@@ -37,6 +38,8 @@ pub enum ProfileTarget<'a> {
         /// Keeps agents from changing its queues meanwhile.
         lock: InterfaceLock,
     },
+    /// What the hosts of a cluster send, by their agents. Commands run on this machine.
+    Cluster(ClusterHosts),
 }
 
 /// Restores the bandwidth when it is dropped, also after a panic.
@@ -123,6 +126,18 @@ impl<'a> ProfileTarget<'a> {
                 let changed = interface.reconcile(&desired, ReplaceableRoots::Restorable);
                 changed.map(drop).map_err(|error: QueueError| Failure::runtime(error))
             }
+            ProfileTarget::Cluster(hosts) => hosts.limit_bandwidth(fraction),
+        }
+    }
+
+    /// Checks after a run that the limit has held.
+    ///
+    /// # Errors
+    /// If it has not: the run was not at this bandwidth.
+    pub fn check_limit(&self) -> Result<(), Failure> {
+        match self {
+            ProfileTarget::Cluster(hosts) => hosts.check(),
+            ProfileTarget::Hosts { .. } | ProfileTarget::Interface { .. } => Ok(()),
         }
     }
 
@@ -132,6 +147,7 @@ impl<'a> ProfileTarget<'a> {
             ProfileTarget::Interface { interface, .. } => {
                 interface.restore().map(drop).map_err(Failure::runtime)
             }
+            ProfileTarget::Cluster(hosts) => hosts.restore(),
         }
     }
 
@@ -145,7 +161,7 @@ impl<'a> ProfileTarget<'a> {
             ProfileTarget::Hosts { bed, hosts } => {
                 namespace::run_inside(&bed.plan().nodes[hosts[0]].namespace, || command.spawn())?
             }
-            ProfileTarget::Interface { .. } => command.spawn(),
+            ProfileTarget::Interface { .. } | ProfileTarget::Cluster(_) => command.spawn(),
         }
     }
 
@@ -157,6 +173,7 @@ impl<'a> ProfileTarget<'a> {
                 format!("the cables of {} of bed `{}`", names.join(", "), bed.plan().name)
             }
             ProfileTarget::Interface { interface, rate, .. } => format!("the egress of {interface} ({rate})"),
+            ProfileTarget::Cluster(hosts) => format!("the links of {}", hosts.names().join(", ")),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_core::model::PortSide;
 use weir_core::units::Rate;
+use weir_proto::BandwidthLimit;
 
 use super::{ControlPlane, Link};
 
@@ -84,8 +85,11 @@ impl ControlPlane {
         configured
     }
 
-    fn apply_link_rate(&mut self, host: u32, now: f64) {
+    /// Applies the rate of a host's link, with the limit of what the host sends.
+    pub(super) fn apply_link_rate(&mut self, host: u32, now: f64) {
         let link = self.link_rates.effective(host);
+        let fraction = self.hosts[host as usize].bandwidth.limit().map_or(1.0, BandwidthLimit::fraction);
+        let link = Link { send: Rate::new(link.send.get() * fraction).unwrap_or(link.send), ..link };
         if self.links.hosts[host as usize] == link {
             return;
         }

@@ -66,6 +66,7 @@ impl ControlPlane {
             self.restored_objects.add(report.restored_objects.since(host_state.restored_objects));
         host_state.restored_objects = report.restored_objects;
         host_state.conflicts.clone_from(&report.conflicts);
+        host_state.bandwidth.reported = report.bandwidth_limit;
         let (epoch, seq) = report.applied;
         let applied_seq = if epoch == self.epoch { seq } else { 0 };
         if applied_seq > host_state.applied_seq {

@@ -16,6 +16,7 @@ impl ControlPlane {
     /// O(flows), plus the cost of the policy.
     pub fn tick(&mut self, now: f64) -> Vec<(u32, Order)> {
         self.advance_to(now);
+        self.expire_bandwidth_limits();
         self.has_changed_flows = false;
         self.engine.correct_overdue_flows(self.overdue_bytes(), self.now);
         for host in 0..self.hosts.len() {
@@ -153,6 +154,7 @@ impl ControlPlane {
                 limits: host.limits.take_changes(is_full),
                 unscheduled: std::mem::take(&mut host.unscheduled).into_iter().collect(),
                 traffic,
+                bandwidth_limit: host.bandwidth.limit(),
             });
         }
         orders
@@ -188,7 +190,8 @@ impl ControlPlane {
         self.schedule_count += 1;
         let turn = self.schedule_count % turns as u64;
         let is_due = |at: usize, host: &Host, order: &Order| {
-            let has_changes = order.is_full || !only_renews_lease(order);
+            let has_changes =
+                order.is_full || !only_renews_lease(order) || order.bandwidth_limit != host.bandwidth.ordered;
             let is_renewal_due =
                 at as u64 % turns as u64 == turn || now - host.last_order_at >= turns * interval;
             host.receives_orders && (has_changes || is_renewal_due)
@@ -201,6 +204,7 @@ impl ControlPlane {
                     host.confirmation_wait_start = now;
                 }
                 (host.ordered_seq, host.last_order_at) = (order.seq, now);
+                host.bandwidth.ordered = order.bandwidth_limit;
                 // A flow that was removed and added again within an interval appears once in the order, with its last
                 // rate.
                 order.flows.sort_by(|a, b| a.0.cmp(&b.0));

@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use weir_core::allocation::Allocation;
-use weir_proto::{Conflict, FlowKey, OrderedRate, RefusedOrders, RestoredObjects};
+use weir_proto::{BandwidthLimit, Conflict, FlowKey, OrderedRate, RefusedOrders, RestoredObjects};
 
 use super::{Coflow, CoflowOutline, ControlPlane, Registration, RejectedEntries, Transfer};
 use crate::quota::{CoflowQuota, UsageByService};
@@ -76,6 +76,10 @@ pub struct HostStatus {
     pub applied_seq: u64,
     /// The interfaces that differ from the orders, by the last report.
     pub conflicts: Vec<Conflict>,
+    /// The limit of what a host sends, as a fraction of its link.
+    pub bandwidth_fraction: Option<f64>,
+    /// The limit that its interfaces have, by the last report.
+    pub applied_bandwidth_fraction: Option<f64>,
 }
 
 impl ControlPlane {
@@ -198,6 +202,8 @@ impl ControlPlane {
             ordered_seq: host.ordered_seq,
             applied_seq: host.applied_seq,
             conflicts: host.conflicts.clone(),
+            bandwidth_fraction: host.bandwidth.limit().map(BandwidthLimit::fraction),
+            applied_bandwidth_fraction: host.bandwidth.reported.map(BandwidthLimit::fraction),
         };
         self.hosts.iter().map(to_status).collect()
     }

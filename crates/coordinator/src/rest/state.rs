@@ -51,6 +51,12 @@ pub struct HostState {
     applied: u64,
     /// The interfaces that differ from the host's orders, each as `INTERFACE: REASON (DETAIL)`, by the agent's last report.
     conflicts: Vec<String>,
+    /// The limit of its sending rate, as a fraction of its link; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bandwidth_fraction: Option<f64>,
+    /// The limit of all its interfaces, by the agent's last report; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    applied_bandwidth_fraction: Option<f64>,
 }
 
 /// State of a switch.
@@ -126,6 +132,8 @@ pub async fn hosts(State(api): State<Api>, client: Client) -> Result<Json<Vec<Ho
         ordered: state.ordered_seq,
         applied: state.applied_seq,
         conflicts: state.conflicts.iter().map(Conflict::to_string).collect(),
+        bandwidth_fraction: state.bandwidth_fraction,
+        applied_bandwidth_fraction: state.applied_bandwidth_fraction,
     });
     Ok(Json(hosts.collect()))
 }

@@ -13,16 +13,16 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use weir_agent::lease::LeaseState;
 use weir_coordinator::control_plane::{
-    ControlPlane, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
-    Queues, Refusal, RefusedOrders, Registration, Report, SenderState, ServiceWeights, Settings, UdpControl,
-    UdpFlow, UdpMeasurement,
+    ControlPlane, Demand, FlowKey, FlowProgress, Limit, LimitTaken, Mark, ObservedConnections, Order,
+    OrderedRate, Queues, Refusal, RefusedOrders, Registration, Report, SenderState, ServiceWeights, Settings,
+    UdpControl, UdpFlow, UdpMeasurement,
 };
 use weir_coordinator::quota::{CoflowQuota, CoflowUsage};
 use weir_core::allocation::Allocation;
 use weir_core::model::{ServiceNames, SizesUnknown, View};
 use weir_core::policy::{AnyPolicy, Policy, build};
 use weir_core::units::Rate;
-use weir_proto::{UnclassifiedShare, estimate_sent_bytes};
+use weir_proto::{BandwidthLimit, UnclassifiedShare, estimate_sent_bytes};
 
 /// All hosts send an empty report, which keeps them present.
 fn report_all_hosts(plane: &mut ControlPlane, now: f64) {
@@ -357,6 +357,59 @@ fn orders_carry_changed_queues_once() {
     let all = [vec![(0, queues(5.0))], vec![(1, queues(5.0)), (3, queues(9.0))]];
     assert_eq!(ordered_queues(&mut plane), all);
     assert_eq!(ordered_queues(&mut plane), [vec![], vec![]]);
+}
+
+/// A profiler limits hosts, and may be killed.
+#[test]
+fn bandwidth_limits_are_ordered_until_they_end_or_lapse() {
+    let mut plane = control_plane("saath", 1);
+    let limit = |fraction| BandwidthLimit::new(fraction).unwrap();
+    let ordered = |plane: &mut ControlPlane, now: f64| {
+        report_all_hosts(plane, now);
+        let orders = plane.tick(now);
+        orders.into_iter().find(|(host, _)| *host == 2).map(|(_, order)| order.bandwidth_limit)
+    };
+    assert_eq!(ordered(&mut plane, 0.0), Some(None));
+    assert_eq!(plane.limit_bandwidth(2, "p1", limit(0.25), 10.0, 0.001), Ok(None));
+    assert_eq!(plane.limit_bandwidth(2, "p1", limit(0.5), 10.0, 0.002), Ok(Some(limit(0.25))));
+    let taken = Err(LimitTaken { owner: "p1".to_owned() });
+    assert_eq!(plane.limit_bandwidth(2, "p2", limit(0.1), 10.0, 0.003), taken);
+    assert_eq!(plane.end_bandwidth_limit(2, "p2", 0.003), taken);
+    // The change is ordered at once.
+    assert_eq!(ordered(&mut plane, 0.004), Some(Some(limit(0.5))));
+    let fractions = |plane: &ControlPlane| {
+        let status = &plane.host_statuses()[2];
+        (status.bandwidth_fraction, status.applied_bandwidth_fraction)
+    };
+    assert_eq!(fractions(&plane), (Some(0.5), None));
+    plane.report(2, &Report { bandwidth_limit: Some(limit(0.5)), ..Report::default() }, 0.005);
+    assert_eq!(fractions(&plane), (Some(0.5), Some(0.5)));
+
+    // Schedules count with half of the link.
+    plane.register("a", registration(&[(2, 1, 5e5)]), 0.006).unwrap();
+    plane.register("b", registration(&[(2, 3, 5e5)]), 0.006).unwrap();
+    for id in ["a", "b"] {
+        report_flow(&mut plane, 2, flow_key(id, 0), 0.006);
+    }
+    let rate = |plane: &mut ControlPlane, now: f64| {
+        report_all_hosts(plane, now);
+        plane.tick(now);
+        let rates = plane.flow_allocations(None, 10).into_iter().map(|flow| u64::from(flow.ordered_rate));
+        rates.sum::<u64>() as f64 / LINK_RATE
+    };
+    let half = rate(&mut plane, 0.007);
+    assert!((0.45..0.51).contains(&half), "{half}");
+
+    // The owner ends it, or no longer renews it.
+    assert_eq!(plane.end_bandwidth_limit(2, "p1", 0.008), Ok(Some(limit(0.5))));
+    assert_eq!(plane.end_bandwidth_limit(2, "p1", 0.008), Ok(None));
+    let whole = rate(&mut plane, 0.009);
+    assert!((0.9..1.01).contains(&whole), "{whole}");
+    assert_eq!(plane.limit_bandwidth(2, "p2", limit(0.1), 10.0, 1.0), Ok(None));
+    assert_eq!(ordered(&mut plane, 1.0), Some(Some(limit(0.1))));
+    assert_eq!(ordered(&mut plane, 10.9), Some(Some(limit(0.1))));
+    assert_eq!(ordered(&mut plane, 11.0), Some(None));
+    assert_eq!(plane.limit_bandwidth(2, "p3", limit(0.1), 10.0, 11.0), Ok(None));
 }
 
 /// Flows and observed connections in reports of switches are rejected.

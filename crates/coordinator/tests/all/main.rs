@@ -4,6 +4,7 @@ mod agents;
 mod allocator;
 mod api;
 mod audit;
+mod bandwidth;
 mod bandwidths;
 #[path = "../../../core/tests/all/campaign.rs"]
 mod campaign;

@@ -159,6 +159,9 @@ pub struct Report {
     /// What the program of each of these flows writes, in bytes per second.
     #[prost(uint64, repeated, tag = "21")]
     pub demands: ::prost::alloc::vec::Vec<u64>,
+    /// The limit of Order.bandwidth_limit that the host's interfaces have now; 0: none, or not all of them.
+    #[prost(uint32, tag = "22")]
+    pub bandwidth_limit: u32,
 }
 /// The number of kernel objects that the agent restored after another process removed or changed them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -317,10 +320,14 @@ pub struct Order {
     /// The maximum rate of each queue of `weights`, in bytes per second. 0: none. Empty if no queue has one.
     #[prost(uint64, repeated, tag = "29")]
     pub queue_max_rates: ::prost::alloc::vec::Vec<u64>,
-    /// The traffic of applications that the agent marks and observes in addition to that of its options. It replaces that of earlier orders.
-    /// Absent: unchanged; in a full order: none.
+    /// The traffic of applications that the agent marks and observes in addition to that of its options. It replaces that of earlier
+    /// orders. Absent: unchanged; in a full order: none.
     #[prost(message, optional, tag = "30")]
     pub traffic: ::core::option::Option<TrafficRules>,
+    /// The part of its link's rate at which a host may send, in millionths, 1 to 1,000,000. 0: all of it, without a limit. Each order has it.
+    /// It ends some time after the last order.
+    #[prost(uint32, tag = "31")]
+    pub bandwidth_limit: u32,
 }
 /// The traffic of unmodified programs, by application.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

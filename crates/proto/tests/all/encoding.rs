@@ -8,10 +8,10 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use prost::Message;
 use weir_proto::{
-    ApplicationTraffic, Conflict, ConflictReason, Demand, FlowKey, FlowProgress, Limit, MAX_CONFLICTS,
-    MAX_ID_LENGTH, MAX_OBSERVED, MAX_REPORT_BYTES, MAX_REPORTED_FLOWS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS,
-    Mark, MessageError, ObservedConnections, Order, OrderedRate, Queues, RateBounds, RefusedOrders, Report,
-    RestoredObjects, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare,
+    ApplicationTraffic, BandwidthLimit, Conflict, ConflictReason, Demand, FlowKey, FlowProgress, Limit,
+    MAX_CONFLICTS, MAX_ID_LENGTH, MAX_OBSERVED, MAX_REPORT_BYTES, MAX_REPORTED_FLOWS, MAX_TRAFFIC_RULES,
+    MAX_UDP_FLOWS, Mark, MessageError, ObservedConnections, Order, OrderedRate, Queues, RateBounds, RefusedOrders,
+    Report, RestoredObjects, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare,
     UnscheduledReason, wire,
 };
 
@@ -112,6 +112,10 @@ fn any_demand() -> impl Strategy<Value = Demand> {
     prop_oneof![Just(Demand::Unknown), Just(Demand::Unlimited), (0..u64::MAX - 1).prop_map(Demand::Rate)]
 }
 
+fn any_bandwidth_limit() -> impl Strategy<Value = Option<BandwidthLimit>> {
+    (0.0..=1.0).prop_map(BandwidthLimit::new)
+}
+
 fn any_traffic() -> impl Strategy<Value = Option<Vec<ApplicationTraffic>>> {
     let rules = (vec("[!-~]{1,9}", 0..3), vec(1..=u16::MAX, 0..3));
     let traffic = |(application, (cgroups, ports)): (String, _)| ApplicationTraffic {
@@ -131,11 +135,11 @@ fn any_order() -> impl Strategy<Value = Order> {
         btree_map(any_flow_key(), any_flow_rate(), 0..20),
         queues,
         any_udp_measurements(),
-        (any_limits(), any_udp_limits(), any_unscheduled(), any_traffic()),
+        (any_limits(), any_udp_limits(), any_unscheduled(), any_traffic(), any_bandwidth_limit()),
     )
         .prop_map(
             |((epoch, seq, lease, is_full, is_early), flows, queues, udp_measurements, changes)| {
-                let (limits, udp_limits, unscheduled, traffic) = changes;
+                let (limits, udp_limits, unscheduled, traffic, bandwidth_limit) = changes;
                 Order {
                     epoch,
                     seq,
@@ -149,6 +153,7 @@ fn any_order() -> impl Strategy<Value = Order> {
                     limits,
                     unscheduled,
                     traffic,
+                    bandwidth_limit,
                 }
             },
         )
@@ -179,7 +184,8 @@ fn any_report() -> impl Strategy<Value = Report> {
     let reason = (0..ConflictReason::ALL.len()).prop_map(|at| ConflictReason::ALL[at]);
     let conflict = ("[a-z]{1,15}", reason, ".{0,60}")
         .prop_map(|(name, reason, text)| Conflict::new(&name, reason, &text));
-    let agent = (refused_orders, restored_objects, prop::collection::vec(conflict, 0..4));
+    let agent =
+        (refused_orders, restored_objects, prop::collection::vec(conflict, 0..4), any_bandwidth_limit());
     (any::<(u64, u64)>(), flows, observed, any_udp_measurements(), agent).prop_map(
         move |(applied, flows, observed, udp_measurements, agent): (
             _,
@@ -188,7 +194,7 @@ fn any_report() -> impl Strategy<Value = Report> {
             _,
             _,
         )| {
-            let (refused_orders, restored_objects, conflicts) = agent;
+            let (refused_orders, restored_objects, conflicts, bandwidth_limit) = agent;
             Report {
                 applied,
                 flows: flows.into_iter().map(to_progress).collect(),
@@ -197,6 +203,7 @@ fn any_report() -> impl Strategy<Value = Report> {
                 refused_orders,
                 restored_objects,
                 conflicts,
+                bandwidth_limit,
             }
         },
     )
@@ -525,6 +532,18 @@ fn malformed_orders_are_refused() {
 }
 
 #[test]
+fn bandwidth_limits_are_fractions_of_the_link() {
+    let limit = |fraction| BandwidthLimit::new(fraction).map(BandwidthLimit::fraction);
+    assert_eq!([1.0, 0.05, 1e-9].map(limit), [Some(1.0), Some(0.05), Some(1e-6)]);
+    assert_eq!([0.0, -0.1, 1.1, f64::NAN].map(limit), [None; 4]);
+    let error = MessageError::Invalid { field: "limit of bandwidth", expected: "0 to 1,000,000 millionths" };
+    let order = wire::Order { bandwidth_limit: 1_000_001, ..wire::Order::default() };
+    assert_eq!(Order::try_from(order), Err(error));
+    let report = wire::Report { bandwidth_limit: 1_000_001, ..wire::Report::default() };
+    assert_eq!(Report::try_from(report), Err(error));
+}
+
+#[test]
 fn invalid_traffic_of_applications_is_refused() {
     let rules = |names: &str, cgroup_counts: &[u32], cgroups: &str, port_counts: &[u32], ports: &[u32]| {
         let (applications, cgroups) = (names.to_owned(), cgroups.to_owned());
@@ -620,6 +639,7 @@ fn largest_report_fits_max_report() {
         refused_orders,
         restored_objects,
         conflicts,
+        bandwidth_limit: BandwidthLimit::new(1.0),
     };
     let length = wire::AgentMessage::report(&report).encoded_len();
     assert!(length <= MAX_REPORT_BYTES, "{length} bytes");
