@@ -68,7 +68,9 @@ impl Experiment {
     const fn name_and_heading(self) -> (&'static str, &'static str) {
         match self {
             Self::Netshare => ("netshare", "NetShare, section 5.3: queues, throttling, both and neither"),
-            Self::Responsiveness => ("responsiveness", "NetShare, Table 1: time from a change to the new rates"),
+            Self::Responsiveness => {
+                ("responsiveness", "NetShare, Table 1: time from a change to the new rates")
+            }
             Self::Slice => ("slice", "A slice of coflows"),
             Self::FastLinks => ("fast-links", "A slice of coflows over faster links"),
             Self::Fabric => ("fabric", "Coflows over an oversubscribed fabric"),

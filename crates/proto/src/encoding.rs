@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::order::{
     BandwidthLimit, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
-    Queues, RateBounds, Report, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare,
-    UnscheduledReason, is_id,
+    Queues, RateBounds, Report, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement,
+    UnclassifiedShare, UnscheduledReason, is_id,
 };
 use crate::{
     ApplicationTraffic, Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS_PER_HOST, MAX_OBSERVED,

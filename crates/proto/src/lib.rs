@@ -18,8 +18,8 @@ pub use conflict::{ALL_INTERFACES, Conflict, ConflictReason};
 pub use encoding::MessageError;
 pub use order::{
     BandwidthLimit, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
-    Queues, RateBounds, Report, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare,
-    UnscheduledReason, estimate_sent_bytes, is_id,
+    Queues, RateBounds, Report, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement,
+    UnclassifiedShare, UnscheduledReason, estimate_sent_bytes, is_id,
 };
 pub use totals::CounterTotals;
 pub use traffic::{ApplicationTraffic, CgroupPattern, matches_component};

@@ -167,7 +167,7 @@ fn registered_applications_keep_their_shares_without_an_agent() {
     // waiting.
     if test_scale(false, true) {
         wait_within(Duration::from_secs(60), "one queue", || class_rates(&hosts).len() == 1);
-        // Besides it, the class of the coordinator's streams and that of other packets have one each.
+        // The coordinator's streams and other packets have a queue each, too.
         assert_eq!(hosts.tc("qdisc").matches("parent 7765:1").count(), 3, "{}", hosts.tc("qdisc"));
     }
     second.interrupt();

@@ -36,8 +36,10 @@ impl HostedCoordinator {
     /// Starts a coordinator with a configuration, whose agents reach it at the host `node`.
     pub fn start(node: &Node, configuration: &str) -> Result<HostedCoordinator, Failure> {
         let directory = tempfile::tempdir().map_err(Failure::runtime)?;
-        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::runtime)?;
-        let config = config::parse(configuration, "serve.toml", directory.path()).map_err(Failure::runtime)?;
+        let runtime =
+            Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::runtime)?;
+        let config =
+            config::parse(configuration, "serve.toml", directory.path()).map_err(Failure::runtime)?;
         let coordinator = runtime.block_on(server::Coordinator::new(config)).map_err(Failure::runtime)?;
         let (_, api) = coordinator.addresses().map_err(Failure::runtime)?;
         let address = SocketAddr::from((node.address, PORT));
@@ -77,10 +79,13 @@ impl HostedCoordinator {
 
     /// `weir agent run` for a host with one cable. The caller may add arguments.
     pub fn agent_command(&self, node: &Node, number: u32) -> Result<Command, Failure> {
-        let [port, ..] = &node.ports[..] else { return Err(Failure::runtime(format_args!("{}: no cable", node.name))) };
+        let [port, ..] = &node.ports[..] else {
+            return Err(Failure::runtime(format_args!("{}: no cable", node.name)));
+        };
         delete_queue(node, &port.interface)?;
         let socket = self.directory.path().join(format!("agent{number}"));
-        let mut command = cluster::agent_command(Some(node), &self.agents_address, number, port.rate, &socket)?;
+        let mut command =
+            cluster::agent_command(Some(node), &self.agents_address, number, port.rate, &socket)?;
         command.args(["--interface", &port.interface]);
         Ok(command)
     }

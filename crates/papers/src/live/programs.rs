@@ -15,10 +15,10 @@ use weir_console::progress::Progress;
 use weir_console::testbed;
 use weir_testbed::{BedName, Node};
 
+use super::cgroup::Cgroup;
 use super::cluster::{self, Coordinator, Process};
 use super::{LINK_BYTES_PER_SEC, link_rate};
 use crate::markdown::{format_cell, table};
-use super::cgroup::Cgroup;
 use applications::APPLICATIONS;
 
 /// The sensitivities c of the applications, before and after the change. An application with a fraction b of the bandwidth has the

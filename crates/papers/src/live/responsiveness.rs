@@ -20,7 +20,7 @@ use super::hosted_coordinator::{HostedCoordinator, LISTEN};
 use super::{LINK_BYTES_PER_SEC, link_rate};
 use crate::markdown::{format_cell, table};
 
-/// The services, each with a sender of its own.
+/// The services. Each has one sender.
 const SERVICES: [&str; 2] = ["one", "two"];
 
 /// The hosts: a sender of each service, the receiver, and the coordinator.
@@ -166,7 +166,8 @@ fn configuration(nodes: &[Node], mechanism: &Mechanism) -> String {
         nodes[..=COORDINATOR].iter().map(|node| format!("{} = {}\n", node.name, value(node))).collect()
     };
     let switch = if mechanism.has_switch_agent {
-        let hosts: Vec<String> = nodes[..COORDINATOR].iter().map(|node| format!("\"{}\"", node.name)).collect();
+        let hosts: Vec<String> =
+            nodes[..COORDINATOR].iter().map(|node| format!("\"{}\"", node.name)).collect();
         format!("[switch]\nswitch = [{}]\n", hosts.join(", "))
     } else {
         String::new()
@@ -222,8 +223,11 @@ impl Traffic {
         for (service, port) in (0..SERVICES.len()).zip(FIRST_PORT..) {
             let to = SocketAddr::from((nodes[RECEIVER].address, port));
             let (from, receiver) = (&nodes[service].namespace, &nodes[RECEIVER].namespace);
-            let is_active: Arc<AtomicBool> =
-                if service == 0 { Arc::new(AtomicBool::new(true)) } else { Arc::clone(&traffic.is_two_active) };
+            let is_active: Arc<AtomicBool> = if service == 0 {
+                Arc::new(AtomicBool::new(true))
+            } else {
+                Arc::clone(&traffic.is_two_active)
+            };
             let is_sending = Sending { is_active, is_stopped: Arc::clone(&traffic.is_stopped) };
             let count = &traffic.received[service];
             if is_udp {
@@ -302,7 +306,8 @@ fn send_datagrams(socket: UdpSocket, to: SocketAddr, sending: Sending) {
 }
 
 fn count_datagrams(socket: &UdpSocket, count: &Arc<AtomicU64>, sending: &Sending) -> Result<(), Failure> {
-    let (socket, count, sending) = (socket.try_clone().map_err(Failure::runtime)?, Arc::clone(count), sending.clone());
+    let (socket, count, sending) =
+        (socket.try_clone().map_err(Failure::runtime)?, Arc::clone(count), sending.clone());
     socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(Failure::runtime)?;
     thread::spawn(move || {
         let mut buffer = [0; DATAGRAM_BYTES];
@@ -325,7 +330,8 @@ fn last_arrival(samples: &Samples, service: usize) -> Duration {
 fn response(samples: &Samples, begin: Duration) -> Response {
     let end = samples.last().map_or(Duration::ZERO, |last| last.0);
     // The first sample at or after a time.
-    let at = |time: Duration| samples[samples.partition_point(|sample| sample.0 < time).min(samples.len() - 1)];
+    let at =
+        |time: Duration| samples[samples.partition_point(|sample| sample.0 < time).min(samples.len() - 1)];
     let (first, last) = (at(end.saturating_sub(FINAL)), at(end));
     let bytes = |service: usize| last.1[service].saturating_sub(first.1[service]) as f64;
     let final_rate = bytes(0) / (last.0 - first.0).as_secs_f64();
@@ -357,25 +363,34 @@ fn text(responses: &[Vec<Vec<Response>>]) -> String {
             let time = if times.is_empty() {
                 "-".to_owned()
             } else {
-                let [min, median, max] = [0.0, 50.0, 100.0].map(|p| format_cell(percentile(&times, p).round()));
+                let [min, median, max] =
+                    [0.0, 50.0, 100.0].map(|p| format_cell(percentile(&times, p).round()));
                 format!("{median} ({min} to {max})")
             };
             let shares = [change.share_of_one(), share].map(|share| format_cell(100.0 * share));
-            let mut line = vec![mechanism.name.to_owned(), change.name.to_owned(), mechanism.published.to_owned(), time];
+            let mut line =
+                vec![mechanism.name.to_owned(), change.name.to_owned(), mechanism.published.to_owned(), time];
             line.push(format!("{} of {}", times.len(), responses.len()));
             line.extend(shares);
             lines.push(line);
         }
     }
-    let head =
-        ["mechanism", "change", "published, ms", "measured, ms", "reached", "expected share, %", "measured share, %"];
+    let head = [
+        "mechanism",
+        "change",
+        "published, ms",
+        "measured, ms",
+        "reached",
+        "expected share, %",
+        "measured share, %",
+    ];
     format!(
-        "Two services send from a host each to a third host under one switch, over links of {} Mbit/s: {CONNECTIONS} connections of TCP each, or, under \
-         throttling, a flood of UDP. Queues by service are at hosts and, for the first two mechanisms, at the switch. An operator changes the weight of the first service from 1 to 3 and back, and the second one \
-         stops and starts again. The time is from the operator's request, from the last byte that arrives of the second service, or from the \
-         first one that it writes again, until the \
-         received rate of the first service is within {} % of its final one for {} ms, in windows of {} ms from then on: the median of \
-         {REPETITIONS} repetitions, the minimum and the maximum. It includes packets in queues, the adaptation of TCP, and the \
+        "Two services send from a host each to a third host under one switch, over links of {} Mbit/s: {CONNECTIONS} connections of TCP \
+         each, or, under throttling, a flood of UDP. Queues by service are at hosts and, for the first two mechanisms, at the switch. An \
+         operator changes the weight of the first service from 1 to 3 and back, and the second one stops and starts again. The time is \
+         from the operator's request, from the last byte that arrives of the second service, or from the first one that it writes again, \
+         until the received rate of the first service is within {} % of its final one for {} ms, in windows of {} ms from then on: the \
+         median of {REPETITIONS} repetitions, the minimum and the maximum. It includes packets in queues, the adaptation of TCP, and the \
          request; the times of Table 1 are estimates of the mechanisms alone.\n\n{}",
         format_cell(LINK_BYTES_PER_SEC * 8e-6),
         format_cell(100.0 * TOLERANCE),

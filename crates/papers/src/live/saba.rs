@@ -111,7 +111,8 @@ pub(super) fn section(bed: &BedName, progress: &Progress) -> Result<String, Fail
 
 fn measure(bed: &Bed, progress: &Progress) -> Result<Measurements, Failure> {
     let job_files = JobFiles::write()?;
-    let namespaces: Vec<String> = bed.plan().nodes[..HOSTS as usize].iter().map(|node| node.namespace.clone()).collect();
+    let namespaces: Vec<String> =
+        bed.plan().nodes[..HOSTS as usize].iter().map(|node| node.namespace.clone()).collect();
     let target = ProfileTarget::hosts(bed, &[])?;
     let mut profiled = Vec::with_capacity(JOBS.len());
     for (job, (name, _)) in JOBS.iter().enumerate() {
@@ -166,7 +167,8 @@ impl JobFiles {
     /// The command of a job on hosts with these namespaces, whose packets have a DSCP.
     fn command(&self, job: usize, namespaces: &[String], dscp: u8) -> TimedCommand {
         let script = self.0.path().join(format!("{}.py", JOBS[job].0));
-        let words = ["python3".into(), script.into()].into_iter().chain(namespaces.iter().map(Into::into)).collect();
+        let words =
+            ["python3".into(), script.into()].into_iter().chain(namespaces.iter().map(Into::into)).collect();
         TimedCommand {
             command_line: words,
             environment: vec![("WEIR_DSCP", dscp.to_string())],

@@ -10,9 +10,9 @@ use prost::Message;
 use weir_proto::{
     ApplicationTraffic, BandwidthLimit, Conflict, ConflictReason, Demand, FlowKey, FlowProgress, Limit,
     MAX_CONFLICTS, MAX_ID_LENGTH, MAX_OBSERVED, MAX_REPORT_BYTES, MAX_REPORTED_FLOWS, MAX_TRAFFIC_RULES,
-    MAX_UDP_FLOWS, Mark, MessageError, ObservedConnections, Order, OrderedRate, Queues, RateBounds, RefusedOrders,
-    Report, RestoredObjects, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare,
-    UnscheduledReason, wire,
+    MAX_UDP_FLOWS, Mark, MessageError, ObservedConnections, Order, OrderedRate, Queues, RateBounds,
+    RefusedOrders, Report, RestoredObjects, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement,
+    UnclassifiedShare, UnscheduledReason, wire,
 };
 
 fn any_flow_key() -> impl Strategy<Value = FlowKey> {

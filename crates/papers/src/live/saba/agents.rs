@@ -110,7 +110,9 @@ fn measure(
         for setup in &mut setups {
             let cluster = match setup.saba {
                 None => None,
-                Some((degree, levels)) => Some(Cluster::start(bed, &jobs, &table_of(profiled, degree)?, levels)?),
+                Some((degree, levels)) => {
+                    Some(Cluster::start(bed, &jobs, &table_of(profiled, degree)?, levels)?)
+                }
             };
             for (at, arrivals) in ARRIVALS.iter().enumerate() {
                 let times = run(&jobs, arrivals, cluster.as_ref())?;
@@ -152,7 +154,9 @@ fn network() -> Topology {
             }
             builder.add_cable(name, core, link_rate())?;
         }
-        SWITCHES.iter().try_for_each(|switch| builder.add_cable("coordinator", switch, link_rate()).map(drop))?;
+        SWITCHES
+            .iter()
+            .try_for_each(|switch| builder.add_cable("coordinator", switch, link_rate()).map(drop))?;
         builder.build()
     };
     build().expect("the nodes and cables are valid")
@@ -199,11 +203,7 @@ impl<'a> Jobs<'a> {
 }
 
 /// Runs the jobs as they arrive, and returns the times of each.
-fn run(
-    jobs: &Jobs<'_>,
-    arrivals: &Arrivals,
-    cluster: Option<&Cluster>,
-) -> Result<Vec<Vec<f64>>, Failure> {
+fn run(jobs: &Jobs<'_>, arrivals: &Arrivals, cluster: Option<&Cluster>) -> Result<Vec<Vec<f64>>, Failure> {
     let began = Instant::now();
     let run_job = |job: usize, (start, runs): (f64, usize)| {
         let start = Duration::from_secs_f64(start);
@@ -278,7 +278,8 @@ impl Cluster {
         let applications = answer.as_array().map_or(&[][..], Vec::as_slice);
         let level = |entry: &Value| Some((entry["id"].as_str()?.to_owned(), entry["level"].as_u64()?));
         let now: BTreeMap<String, u64> = applications.iter().filter_map(level).collect();
-        let changed = now.iter().filter(|(name, level)| levels.0.get(*name).is_some_and(|last| last != *level));
+        let changed =
+            now.iter().filter(|(name, level)| levels.0.get(*name).is_some_and(|last| last != *level));
         levels.1 += changed.count();
         levels.0 = now;
         Ok(())
@@ -300,7 +301,7 @@ fn connection_path(job: usize, from: usize, to: usize) -> String {
     format!("/v1/connections/{}-{from}-{to}", JOBS[job].0)
 }
 
-/// The configuration of the coordinator. Cables of its own host have no queues, so that orders are not delayed.
+/// The configuration of the coordinator. The cables of its host have no queues, so that orders are not delayed.
 fn configuration(nodes: &[Node], levels: usize) -> String {
     let mut text = format!(
         "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\n\
@@ -312,7 +313,9 @@ fn configuration(nodes: &[Node], levels: usize) -> String {
     };
     nodes[..=COORDINATOR_HOST].iter().for_each(|node| write(format!("{} = \"{}\"", node.name, link_rate())));
     write("[address]".to_owned());
-    nodes[..=COORDINATOR_HOST].iter().for_each(|node| write(format!("{} = [\"{}\"]", node.name, node.address)));
+    nodes[..=COORDINATOR_HOST]
+        .iter()
+        .for_each(|node| write(format!("{} = [\"{}\"]", node.name, node.address)));
     write("[switch]".to_owned());
     for (leaf, switch) in SWITCHES[..LEAVES].iter().enumerate() {
         let hosts = [2 * leaf, 2 * leaf + 1].map(host_name);
@@ -372,11 +375,13 @@ impl Setup {
 
 fn text(alone: &[f64; JOBS.len()], setups: &[Setup]) -> String {
     let names = JOBS.map(|(name, _)| name);
-    let head: Vec<&str> = ["jobs", "setup"].into_iter().chain(names).chain(["average", "remappings"]).collect();
+    let head: Vec<&str> =
+        ["jobs", "setup"].into_iter().chain(names).chain(["average", "remappings"]).collect();
     let mut lines = Vec::new();
     for (at, arrivals) in ARRIVALS.iter().enumerate() {
         for setup in setups {
-            let [min, median, max] = [0.0, 50.0, 100.0].map(|p| setup.slowdowns(at, p, alone).map(format_cell));
+            let [min, median, max] =
+                [0.0, 50.0, 100.0].map(|p| setup.slowdowns(at, p, alone).map(format_cell));
             let mut line = vec![arrivals.name.to_owned(), setup.name.clone()];
             line.extend((0..JOBS.len()).map(|job| format!("{} ({} to {})", median[job], min[job], max[job])));
             line.push(format_cell(setup.average(at, alone)));
@@ -403,7 +408,7 @@ fn verdict(name: &str, arrivals: usize, alone: &[f64; JOBS.len()], setups: &[Set
     )
 }
 
-/// What was run, and first whether Saba lost.
+/// The jobs, hosts and setups; first where Saba loses.
 fn introduction(alone: &[f64; JOBS.len()], setups: &[Setup]) -> String {
     let verdict = ARRIVALS.iter().enumerate().map(|(at, arrivals)| verdict(arrivals.name, at, alone, setups));
     let [starts, runs] = [
@@ -448,7 +453,8 @@ mod tests {
         for (switch, node) in config.switches.iter().zip(&plan.nodes[COORDINATOR_HOST + 1..]) {
             assert_eq!(switch.name, node.name);
             // The last port, to the coordinator, is not in the configuration.
-            let names = node.ports[..LEAVES].iter().map(|port| topology.name(topology.link(port.link).to).to_owned());
+            let names =
+                node.ports[..LEAVES].iter().map(|port| topology.name(topology.link(port.link).to).to_owned());
             let expected = format!("{} = [\"{}\"]", node.name, names.collect::<Vec<_>>().join("\", \""));
             assert!(configuration(&plan.nodes, 8).contains(&expected), "{expected}");
         }
@@ -465,7 +471,11 @@ mod tests {
         let setups = [with_times("plain TCP", None, 2.0), with_times("Saba, k=1", Some((1, 8)), 3.0)];
         let page = text(&[1.0; JOBS.len()], &setups);
         let first = page.lines().nth(2).unwrap();
-        assert!(first.starts_with("**Saba loses** for jobs that start together: average slowdowns of Saba, k=1 3"), "{first}");
+        assert!(
+            first
+                .starts_with("**Saba loses** for jobs that start together: average slowdowns of Saba, k=1 3"),
+            "{first}"
+        );
         assert!(!text(&[1.0; JOBS.len()], &[with_times("plain TCP", None, 2.0)]).contains("loses"));
     }
 }
