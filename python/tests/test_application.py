@@ -148,9 +148,10 @@ class ApplicationTest(Bed):
                 reader.connect(("::1" if family == socket.AF_INET6 else "127.0.0.1", server.getsockname()[1]))
                 with application.accept("a", server) as connection:
                     self.assertIsNone(connection.registration_error)
-                    # The address of the reader is in no `[address]`: the connection counts at the links of host a.
-                    ports = [(port["host"], port["direction"]) for port in self.coordinator.get("/v1/queues")]
-                    self.assertEqual(ports, [("a", "out"), ("a", "in")])
+                    (registered,) = self.connections()
+                    self.assertEqual((registered["from"], registered["to"]), ("a", reader.getsockname()[0]))
+                    # Traffic inside a host crosses no link.
+                    self.assertEqual(self.coordinator.get("/v1/queues"), [])
                     connection.socket.sendall(b"abc")
                     self.assertEqual(reader.recv(3), b"abc")
                     marks = first_marks(packets)

@@ -136,7 +136,10 @@ fn accepted_connections_have_the_class_and_follow_the_level() {
     let coordinator_process = start_coordinator(&dir);
     let coordinator = Coordinator::local(&coordinator_process.api_address).unwrap();
     coordinator.put_text("/v1/sensitivity", TABLE).unwrap();
-    let names = || coordinator.get("/v1/queues").unwrap().as_array().unwrap().len();
+    let ends = || {
+        let connection = &coordinator.get("/v1/connections").unwrap()["connections"][0];
+        (connection["from"].clone(), connection["to"].clone())
+    };
     let mut moved = false;
     for (first, second) in [("LR", "flat"), ("flat", "LR")] {
         let application = Application::register(&coordinator, first, None, Some(first)).unwrap();
@@ -146,8 +149,10 @@ fn accepted_connections_have_the_class_and_follow_the_level() {
         let connection = application.accept("a", &listener).unwrap();
         assert!(connection.registration_error().is_none());
         let mark = || getsockopt(connection.stream(), Ipv4Tos).unwrap();
-        // The reader's address belongs to no host, so only both links of host a count.
-        assert_eq!((mark(), names()), (i32::from(application.dscp()) << 2, 2));
+        assert_eq!(mark(), i32::from(application.dscp()) << 2);
+        assert_eq!(ends(), ("a".into(), "127.0.0.1".into()));
+        // Traffic inside a host crosses no link.
+        assert_eq!(coordinator.get("/v1/queues").unwrap(), serde_json::json!([]));
         let other = Application::register(&coordinator, second, None, Some(second)).unwrap();
         let level = coordinator.get(&format!("/v1/applications/{first}")).unwrap()["level"].as_u64().unwrap();
         wait_for("the level", || mark() == (level as i32 + 1) << 2);

@@ -45,6 +45,9 @@ fn other_values(default: &str, description: &str) -> impl Iterator<Item = String
     let (number, unit) = default.split_at(digits);
     let less = number.parse().into_iter().flat_map(|n: f64| [n / 2.0, (n / 2.0).floor(), 0.9 * n, 2.0 * n]);
     let numbers = less.filter(|&less| less > 0.0).map(move |less| format!("{less}{unit}"));
+    // A default without a number, or of 0.
+    let others: &[&str] = if matches!(default, "" | "0") { &["2", "0.05"] } else { &[] };
+    let words = words.chain(others.iter().copied());
     let words: Vec<String> = words.filter(|word| *word != default).map(str::to_owned).collect();
     words.into_iter().chain(numbers)
 }
@@ -59,7 +62,9 @@ fn with_others(name: &str, key: &str, value: &str) -> Vec<String> {
     };
     let small = small.iter().filter(|(other, _)| *other != key);
     let small: String = small.map(|(other, value)| format!(":{other}={value}")).collect();
-    ["", ":sharing=turns"].map(|required| format!("{name}:{key}={value}{small}{required}")).into()
+    ["", ":sharing=turns", ":queues=3"]
+        .map(|required| format!("{name}:{key}={value}{small}{required}"))
+        .into()
 }
 
 /// Whether the order of coflows counts those that share a trunk, so that a trunk which ports could fill has an influence.
