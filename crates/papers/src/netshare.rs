@@ -82,9 +82,9 @@ fn summary(claims: &[Claim], table_3: &scaling::Table3) -> String {
          - {same} of {figures} published figures of sections 5.1 to 5.3 are within 10 %.\n\
          - {same_in_table_3} of {figures_of_table_3} figures of Table 3 are within 10 %, and {same_payload} if the rates count \
          payload only, as ns-2's defaults suggest ([assumptions](#assumptions)).\n\
-         - [Real traffic](live.md) repeats section 5.3 in network namespaces; [a benchmark](allocator.md) measures the central \
+         - [Real traffic](live.md) repeats section 5.3 in network namespaces, and has the responsiveness of Table 1; [a benchmark](allocator.md) measures the central \
          allocator with the paper's 128 million flows (3.3).\n\
-         - Not reproduced: the times of the Hadoop sorts, which include disks; the responsiveness of Table 1, since simulated \
+         - Not reproduced: the times of the Hadoop sorts, which include disks. Simulations have no responsiveness, since their \
          queues reach their steady state at once.\n\n"
     )
 }

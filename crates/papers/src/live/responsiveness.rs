@@ -387,11 +387,11 @@ fn text(responses: &[Vec<Vec<Response>>]) -> String {
     format!(
         "Two services send from a host each to a third host under one switch, over links of {} Mbit/s: {CONNECTIONS} connections of TCP \
          each, or, under throttling, a flood of UDP. Queues by service are at hosts and, for the first two mechanisms, at the switch. An \
-         operator changes the weight of the first service from 1 to 3 and back, and the second one stops and starts again. The time is \
-         from the operator's request, from the last byte that arrives of the second service, or from the first one that it writes again, \
-         until the received rate of the first service is within {} % of its final one for {} ms, in windows of {} ms from then on: the \
-         median of {REPETITIONS} repetitions, the minimum and the maximum. It includes packets in queues, the adaptation of TCP, and the \
-         request; the times of Table 1 are estimates of the mechanisms alone.\n\n{}",
+         operator changes the weight of the first service from 1 to 3 and back, and the second one stops and starts again. The time \
+         begins with the operator's request, with the last byte of the second service that arrives, or with the first one that it writes \
+         again. It ends when the received rate of the first service comes within {} % of its final one and stays there for {} ms. Rates \
+         are those of windows of {} ms. The cells have the median of {REPETITIONS} repetitions, the minimum and the maximum. Times \
+         include packets in queues, the adaptation of TCP, and the request; those of Table 1 are estimates of the mechanisms alone.\n\n{}",
         format_cell(LINK_BYTES_PER_SEC * 8e-6),
         format_cell(100.0 * TOLERANCE),
         HOLD.as_millis(),

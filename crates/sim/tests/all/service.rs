@@ -168,22 +168,24 @@ fn last_phase_rates(shared: &ScenarioOutcome) -> Vec<f64> {
     last.iter().map(|rate| rate / 125e6).collect()
 }
 
+/// Fig. 1, where the first service sends as `a1`.
+fn fig_1(a1: SendMode) -> Scenario {
+    scenario(TopologyTemplate::NetShareFig1, &[4.0, 1.0, 1.0])
+        .with_demand(0, "E1-A1", "E2-A1", a1)
+        .with_demand(1, "E1-A2", "E2-A2", SendMode::Elastic)
+        .with_demand(1, "E1-A2", "E3-A2", SendMode::Elastic)
+        .with_demand(2, "E4-A3", "E3-A3", SendMode::Elastic)
+}
+
 #[test]
 fn fig_1_on_its_fabric() {
-    let flows = |a1| {
-        scenario(TopologyTemplate::NetShareFig1, &[4.0, 1.0, 1.0])
-            .with_demand(0, "E1-A1", "E2-A1", a1)
-            .with_demand(1, "E1-A2", "E2-A2", SendMode::Elastic)
-            .with_demand(1, "E1-A2", "E3-A2", SendMode::Elastic)
-            .with_demand(2, "E4-A3", "E3-A3", SendMode::Elastic)
-    };
-    let shared = run_to_end(&flows(SendMode::Elastic), Mechanism::Queues);
+    let shared = run_to_end(&fig_1(SendMode::Elastic), Mechanism::Queues);
     assert_close(&last_phase_rates(&shared), &[8.0, 1.0, 1.0, 9.0], "Fig. 1");
-    let shared = run_to_end(&flows(SendMode::Capped(gbit(6.0))), Mechanism::Queues);
+    let shared = run_to_end(&fig_1(SendMode::Capped(gbit(6.0))), Mechanism::Queues);
     assert_close(&last_phase_rates(&shared), &[6.0, 2.0, 2.0, 8.0], "Fig. 1, A1 needs 6");
     assert_eq!(shared.sum_by_service(&shared.phases[0].final_rates).len(), 3);
     // A2's two flows leave E1 with A1's.
-    let topology = &flows(SendMode::Elastic).topology;
+    let topology = &fig_1(SendMode::Elastic).topology;
     let link =
         topology.link_between(topology.find_node("E1").unwrap(), topology.find_node("C1").unwrap()).unwrap();
     let load = shared.mean_rates_on_link(&shared.phases[0], link);
@@ -252,14 +254,7 @@ fn central_allocation_alone_gives_the_rates_of_fig_3() {
 
 #[test]
 fn central_allocation_alone_gives_the_rates_of_fig_1() {
-    let flows = |a1| {
-        scenario(TopologyTemplate::NetShareFig1, &[4.0, 1.0, 1.0])
-            .with_demand(0, "E1-A1", "E2-A1", a1)
-            .with_demand(1, "E1-A2", "E2-A2", SendMode::Elastic)
-            .with_demand(1, "E1-A2", "E3-A2", SendMode::Elastic)
-            .with_demand(2, "E4-A3", "E3-A3", SendMode::Elastic)
-    };
-    let central = |a1| run_scenario(&flows(a1), Mechanism::Central, |_| true).unwrap();
+    let central = |a1| run_scenario(&fig_1(a1), Mechanism::Central, |_| true).unwrap();
     assert_steady_rates(&central(SendMode::Elastic), &[8.0, 1.0, 1.0, 9.0], "Fig. 1");
     let limited = central(SendMode::Capped(gbit(6.0)));
     assert_steady_rates(&limited, &[6.0, 2.0, 2.0, 8.0], "Fig. 1, A1 needs 6");
