@@ -20,6 +20,9 @@
 //!   service, and once after all services. It decides over the bandwidth that it uses and all unused bandwidth. Other
 //!   leaves may use its unused bandwidth by then. The leaf keeps its earlier decision if it now *lacks* bandwidth: it
 //!   uses less than its slices at both ends of a flow, and one of these ends is full.
+//! - *Turns that start again.* A policy may decide by state of an earlier schedule as long as no capacity changes, such as Sincronia's
+//!   order. The offer of a second turn changes capacities, which updates the state. If the leaf has to keep its earlier decision then, but
+//!   with the new state needs bandwidth that other leaves use by now, all turns start again with the new state.
 //! - *Claims.* A `fair` leaf claims only the bandwidth that its flows can get at their other ends. Its slice can
 //!   therefore be below its *weighted part*, the division by weight alone. The other leaves share the rest by weight.
 //!   Upper and lower bounds of claims converge, as in [`crate::solve::hierarchy`].
@@ -114,6 +117,10 @@ struct Scratch {
     /// Parts of the leaves in `here`.
     leaf_parts: Vec<f64>,
 }
+
+/// A policy decided in its first turn with the state of an earlier schedule, such as an order of coflows. Its state is current now, so
+/// the decision differs, and other leaves use bandwidth that it requires.
+struct OutdatedState;
 
 /// Maximum number of rounds that tighten the bounds of `fair` leaves.
 const MAX_BOUND_ROUNDS: usize = 100;
@@ -264,15 +271,31 @@ impl PolicyTree {
     /// Computes the allocation. The caller clears `out` before.
     ///
     /// O(leaves x (ports x leaves + a schedule of each)). For `fair` leaves also O(flows), and pairs of ports x steps
-    /// for each round of their bounds.
+    /// for each round of their bounds. Turns that start again add as much; each leaf can restart them once.
     pub(crate) fn decide(&mut self, by: DecidedBy, network: &mut Network, now: f64, out: &mut Allocation) {
         self.decided_by = by;
+        self.leaves.iter_mut().for_each(|leaf| leaf.has_current_state = false);
+        let turns = std::mem::take(&mut self.turn_order);
+        loop {
+            self.prepare_turns(network, now);
+            if self.run_turns(&turns, network, now).is_ok() {
+                break;
+            }
+        }
+        self.turn_order = turns;
+        for leaf in &self.leaves {
+            out.copy_decisions(&leaf.allocation, &leaf.scope.active_coflows);
+        }
+    }
+
+    /// Computes the slices of all leaves before their first turns.
+    fn prepare_turns(&mut self, network: &mut Network, now: f64) {
         self.scratch.capacities.clear();
         self.scratch.capacities.extend(network.fabric().link_capacities());
         network.fabric().find_contended_links(&mut self.scratch.divided_sides);
         for leaf in &mut self.leaves {
             leaf.find_active_sides(network);
-            if leaf.holds_decision(by) {
+            if leaf.holds_decision(self.decided_by) {
                 // The other leaves divide the capacity that this leaf does not use.
                 leaf.hold_decision(network, now);
                 leaf.active_sides.clear();
@@ -284,25 +307,30 @@ impl PolicyTree {
         self.compute_weighted_parts();
         self.compute_claims(network.fabric().nominal_rate());
         self.divide_sides();
+    }
+
+    /// Runs the turns of all leaves, in this order.
+    ///
+    /// # Errors
+    /// [`OutdatedState`] if all turns have to start again.
+    fn run_turns(
+        &mut self,
+        turns: &[Vec<u32>],
+        network: &mut Network,
+        now: f64,
+    ) -> Result<(), OutdatedState> {
         let min_useful_capacity = MIN_USEFUL_FRACTION * network.fabric().nominal_rate();
-        let turns = std::mem::take(&mut self.turn_order);
-        for service in &turns {
+        for service in turns {
             for &leaf in service {
-                if self.leaves[leaf as usize].holds_decision(by) {
+                if self.leaves[leaf as usize].holds_decision(self.decided_by) {
                     continue;
                 }
                 self.run_turn(leaf as usize, network, now);
                 self.redo_without_unused(leaf as usize, network, now, min_useful_capacity);
             }
-            self.run_second_turns(service, network, now, min_useful_capacity);
+            self.run_second_turns(service, network, now, min_useful_capacity)?;
         }
-        for service in &turns {
-            self.run_second_turns(service, network, now, min_useful_capacity);
-        }
-        self.turn_order = turns;
-        for leaf in &self.leaves {
-            out.copy_decisions(&leaf.allocation, &leaf.scope.active_coflows);
-        }
+        turns.iter().try_for_each(|service| self.run_second_turns(service, network, now, min_useful_capacity))
     }
 
     /// Passes the changed flows of the applied schedule to their leaves.
@@ -550,7 +578,16 @@ impl PolicyTree {
     }
 
     /// Lets the leaves decide again that can use more bandwidth.
-    fn run_second_turns(&mut self, leaves: &[u32], network: &mut Network, now: f64, dust: f64) {
+    ///
+    /// # Errors
+    /// [`OutdatedState`] if a leaf has to keep its earlier decision, but cannot repeat it.
+    fn run_second_turns(
+        &mut self,
+        leaves: &[u32],
+        network: &mut Network,
+        now: f64,
+        dust: f64,
+    ) -> Result<(), OutdatedState> {
         for &leaf in leaves {
             let leaf = leaf as usize;
             if self.leaves[leaf].holds_decision(self.decided_by) || !self.can_use_more(leaf, network, dust) {
@@ -565,11 +602,15 @@ impl PolicyTree {
                 self.decide_leaf(leaf, network, now);
                 if self.unused_capacity.iter().any(|free| *free < -dust) {
                     // A policy with state decided differently this time, and the required bandwidth is taken.
+                    if self.leaves[leaf].used_earlier_state {
+                        return Err(OutdatedState);
+                    }
                     std::mem::swap(&mut self.scratch.offered, &mut self.scratch.previous_offer);
                     self.decide_leaf(leaf, network, now);
                 }
             }
         }
+        Ok(())
     }
 
     /// Whether a leaf could use bandwidth that is free now.

@@ -29,6 +29,10 @@ pub(super) struct Leaf {
     decided_at: f64,
     /// Whether the leaf had its turn in this schedule.
     pub(super) had_turn: bool,
+    /// Whether capacities have changed in this schedule, so that the policy has updated its state.
+    pub(super) has_current_state: bool,
+    /// Whether the policy decided in the first turn with the state of an earlier schedule.
+    pub(super) used_earlier_state: bool,
     /// Sides with live flows of the leaf.
     pub(super) active_sides: BitSet,
     /// By side: the slice.
@@ -100,6 +104,8 @@ impl Leaf {
             allocation: Allocation::default(),
             decided_at: 0.0,
             had_turn: false,
+            has_current_state: false,
+            used_earlier_state: false,
             active_sides: BitSet::default(),
             slices: vec![0.0; sides],
             weighted_parts: vec![0.0; sides],
@@ -232,6 +238,10 @@ impl Leaf {
         self.decided_at = now;
         self.allocation.start_decision(network.slots());
         let changed = self.scope.fabric.set_link_capacities(offered);
+        self.has_current_state |= changed;
+        if !self.had_turn {
+            self.used_earlier_state = !self.has_current_state;
+        }
         if changed {
             let fraction =
                 |(offered, capacity): (&f64, f64)| if capacity > 0.0 { offered / capacity } else { 1.0 };

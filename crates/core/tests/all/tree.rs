@@ -405,6 +405,29 @@ pub(crate) fn run_to_completion(
     Ok(())
 }
 
+/// After the first completion, the leaf of Sincronia is offered what it was offered before, and decides by its order of that time. Unused
+/// bandwidth of the other leaf then changes the offer, and so the order. The leaf has to get its share by the new order.
+#[test]
+fn leaf_gets_its_share_if_a_second_turn_changes_the_order_of_its_policy() {
+    let first = (0, 0);
+    let second = (1, 0);
+    let case = TreeCase {
+        ports: 4,
+        services: vec![(1.0, vec![(1.0, "sincronia")]), (8.434326882058414, vec![(1.0, "varys")])],
+        curves: vec![None, None],
+        limits: SabaLimits::default(),
+        coflows: vec![
+            (second, vec![(2, 0, 1.0), (3, 0, 1.0)]),
+            (second, vec![(2, 2, 1.0), (2, 2, 1.0)]),
+            (first, vec![(0, 2, 2.5319614290627044)]),
+            (second, vec![(3, 1, 1.0), (0, 1, 1.0), (1, 1, 1.0)]),
+            (first, vec![(0, 3, 1.0), (1, 2, 2.1226604518872407), (0, 0, 0.7922474495598691), (1, 2, 1.0)]),
+        ],
+        port_factors: vec![(2, 1.3117601627854945)],
+    };
+    run_to_completion(case.engine(), |engine| check_weighted_shares(engine, &case, |_| true)).unwrap();
+}
+
 proptest! {
     #![proptest_config(config_with_cases(300))]
 
