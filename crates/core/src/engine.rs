@@ -217,19 +217,25 @@ impl Engine {
         slot
     }
 
+    /// Whether a flow of `bytes` bytes takes no time once its data is available and its ports are up: it has no bytes, or both of its
+    /// ports are in one region. Such a flow needs no schedule.
+    pub fn takes_no_time(&self, slot: Slot, flow: u32, bytes: f64) -> bool {
+        let (src, dst) = self.network.coflow(slot).flow_ports(flow);
+        let is_local = |regions: &Vec<u32>| regions[src as usize] == regions[dst as usize];
+        bytes == 0.0 || self.regions.as_ref().is_some_and(is_local)
+    }
+
     /// The state of a flow of `bytes` bytes that starts. It takes no time without bytes, and inside a region if both of its ports are
     /// up; otherwise it waits there.
     fn starting_state(&self, slot: Slot, flow: u32, bytes: f64) -> FlowState {
         let (src, dst) = self.network.coflow(slot).flow_ports(flow);
-        let (src, dst) = (src as usize, dst as usize);
         let fabric = self.network.fabric();
-        let is_up = fabric.send_capacities()[src] > 0.0 && fabric.recv_capacities()[dst] > 0.0;
-        let is_local = self.regions.as_ref().is_some_and(|regions| regions[src] == regions[dst]);
-        match (is_local, is_up) {
-            _ if bytes == 0.0 => FlowState::Completed,
-            (true, true) => FlowState::Completed,
-            (true, false) => FlowState::Waiting,
-            (false, _) => FlowState::Live,
+        let is_up =
+            || fabric.send_capacities()[src as usize] > 0.0 && fabric.recv_capacities()[dst as usize] > 0.0;
+        match self.takes_no_time(slot, flow, bytes) {
+            true if bytes == 0.0 || is_up() => FlowState::Completed,
+            true => FlowState::Waiting,
+            false => FlowState::Live,
         }
     }
 

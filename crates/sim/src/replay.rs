@@ -302,10 +302,11 @@ impl Replay<'_> {
         self.queue_event(at, QueuedEvent::CoflowRelease(index));
     }
 
-    /// Adds an event. A start of flows waits for the next schedule, unless the policy starts flows at once.
+    /// Adds an event. A start of flows waits for the next schedule, unless the policy starts flows at once, or the flow takes no time.
     fn queue_event(&mut self, at: f64, event: QueuedEvent) {
         let reaction = match event {
             QueuedEvent::WorkloadEvent(_) => Reaction::AtOnce,
+            QueuedEvent::DataAvailable(index, flow) if self.takes_no_time(index, flow) => Reaction::AtOnce,
             QueuedEvent::CoflowRelease(index) => self.timing_of(index).start,
             QueuedEvent::DataAvailable(index, _) => self.reaction_to_data(index),
         };
@@ -330,6 +331,13 @@ impl Replay<'_> {
             true => Reaction::AtInterval,
             false => self.timing_of(index).start,
         }
+    }
+
+    /// Whether a flow of an active coflow takes no time.
+    fn takes_no_time(&self, index: usize, spec_index: u32) -> bool {
+        let bytes = self.flow_size(index, spec_index);
+        let found = self.find_flow(index, spec_index as usize);
+        found.is_some_and(|(slot, flow)| self.engine.takes_no_time(slot, flow, bytes))
     }
 
     /// The first multiple of the interval at or after `time`, up to the slack.
@@ -751,7 +759,6 @@ impl Replay<'_> {
                     self.release_coflow(index, at, now, observer);
                 }
                 QueuedEvent::DataAvailable(index, flow) => {
-                    self.effects.add(self.reaction_to_data(index));
                     self.make_data_available(index, flow, at, now, observer);
                 }
                 QueuedEvent::WorkloadEvent(position) => {
@@ -831,13 +838,18 @@ impl Replay<'_> {
     ) {
         let Some((slot, flow)) = self.find_waiting_flow(index, spec_index, at) else { return };
         match self.engine.set_flow_live(slot, flow, self.flow_size(index, spec_index), now) {
-            FlowState::Live => self.start_flow(index, slot, flow, now),
+            FlowState::Live => {
+                self.effects.add(self.reaction_to_data(index));
+                self.start_flow(index, slot, flow, now);
+            }
             FlowState::Waiting => self.blocked_flows.push((index, spec_index)),
             FlowState::Completed => {
-                // The flow needs no schedule, so it ends at once.
+                // The flow needs no schedule, so it ends at once. The coordinator learns of it with its next schedule.
+                let by_coordinator = self.effects.by_coordinator;
                 self.completed_flows.push(CompletedFlow { slot, flow, completed_at: at });
                 self.count_instant_bytes(index, slot, at);
                 self.record_completions(observer);
+                self.effects.by_coordinator = by_coordinator;
             }
         }
     }

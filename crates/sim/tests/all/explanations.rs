@@ -124,6 +124,16 @@ fn check_workload(w: &Workload) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// The flow completes between two multiples of the interval, and takes effect before the schedule at 17.25 s.
+#[test]
+fn explained_time_ends_when_the_data_of_a_flow_without_bytes_exists() {
+    let mut w = workload(2, vec![coflow(1, 15.0, &[(0, 0, 0.0)])]);
+    w.coflows[0].flows[0].data_delay = time(2.0);
+    let change = WorkloadChange::PortRate { port: 0, side: PortSide::Send, factor: 0.5 };
+    w.events.push(TimedEvent { time: time(17.25), change });
+    check_workload(&w).unwrap();
+}
+
 /// Coflows of up to eight flows between the hosts of two leaves.
 fn any_crossing_coflow() -> impl Strategy<Value = Workload> {
     let size = prop_oneof![Just(1.0), (1..20u32).prop_map(f64::from)];
