@@ -78,6 +78,11 @@ impl<L: CapacityLimit + ?Sized> CapacityLimiter<L> {
         CapacityLimiter { what, carried: Allocation::default(), reduced: false, own: Vec::new() }
     }
 
+    /// Whether the rates in force are not those that were decided.
+    pub(crate) fn reduces_rates(&self) -> bool {
+        self.reduced
+    }
+
     /// See [`CapacityLimit::drop_cached_flows`].
     pub(crate) fn drop_cached_flows(&mut self, slot: Slot) {
         self.what.drop_cached_flows(slot);

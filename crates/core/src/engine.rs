@@ -553,7 +553,8 @@ impl Engine {
     /// # Errors
     /// As [`Engine::schedule`].
     pub fn reassign(&mut self, now: f64) -> Result<(), PolicyError> {
-        let is_limited = self.has_capacity_limits() || self.has_max_rates();
+        let is_limited = self.demand_limiter.reduces_rates()
+            || self.capacity_limiters.iter().any(CapacityLimiter::reduces_rates);
         match &mut self.host_service {
             Some(host_service) => {
                 host_service.serve(&mut self.allocation, is_limited, &mut self.network, now);

@@ -70,7 +70,7 @@ impl HostService {
     }
 
     /// Continues the last schedule, and shares the capacity that it leaves between the other live flows of fresh coflows. `is_limited`:
-    /// rates in force may be below those of the schedule. O(links of all coflows + flows with own rates + flows of fresh coflows), and
+    /// rates in force differ from those of the schedule. O(links of all coflows + flows with own rates + flows of fresh coflows), and
     /// max-min fairness of the flows served; O(flows) if rates are limited.
     pub fn serve(&mut self, allocation: &mut Allocation, is_limited: bool, network: &mut Network, now: f64) {
         // A coflow that was released after the schedule may have the slot of one that has completed.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::{
     CapacityChecker, POLICIES, WorkloadFeatures, any_workload, assert_near, cases, check_all_sent_bytes,
-    coflow, is_near, options, replay_with_options, workload,
+    coflow, is_near, options, replay_with_options, time, workload,
 };
 use proptest::prelude::*;
 use weir_core::model::{Goodput, Incast, IncastRun, Workload};
@@ -94,6 +94,27 @@ fn connection_without_a_rate_costs_no_goodput() {
     let through = options_with_goodput(&goodput, 1.0, 0.0);
     let found = replay_with_options(&all, "django:connections=2", &through).ccts();
     assert_near(&found, &[9.0, 1.0], 1e-9, "django");
+}
+
+/// At 15.5 s, a flow has sent exactly what `weir` estimates. Rates that differ by rounding, because a limit applies flow by flow, would
+/// change the decision.
+#[test]
+fn goodput_limit_that_reduces_no_rate_leaves_the_replay_identical() {
+    let mut late = coflow(1, 0.0, &[(0, 1, 3.0), (1, 1, 4.0), (0, 0, 2.0), (0, 0, 4.0), (0, 0, 1.5)]);
+    late.flows[2].data_delay = time(6.0);
+    late.flows[3].data_delay = time(6.0);
+    let wide = [(1, 1, 1.0), (0, 0, 2.0), (1, 0, 2.0), (0, 0, 1.0), (0, 0, 1.0), (0, 0, 2.0)];
+    let others = [
+        coflow(2, 15.25, &[(0, 0, 1.0)]),
+        coflow(3, 10.25, &[(0, 0, 1.0)]),
+        coflow(4, 4.0, &[(0, 0, 1.0), (0, 0, 1.0), (0, 1, 1.0)]),
+    ];
+    let all = workload(2, [coflow(0, 3.5, &wide), late].into_iter().chain(others).collect());
+    let far = goodput_of(&[(1, 1.0), (100, 1.0), (200, 0.1)], 1.0);
+    let policy = "weir:turns=0:pilots=0s";
+    let plain = replay_with_options(&all, policy, &options(1.0, 0.5)).coflows;
+    let limited = replay_with_options(&all, policy, &options_with_goodput(&far, 1.0, 0.5)).coflows;
+    assert_eq!(limited, plain);
 }
 
 proptest! {
