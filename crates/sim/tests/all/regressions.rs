@@ -180,9 +180,7 @@ fn empty_flow_completes_when_its_data_is_available() {
     for policy in POLICIES {
         let out = replay_with(&w, policy, 1.0, 8.0, &mut NoObserver).unwrap();
         let ends: Vec<f64> = out.coflows.iter().map(|c| c.end).collect();
-        // Under `weir`, data that becomes available later waits for the schedule.
-        let waits = build(policy).unwrap().timing().hosts_serve_between_schedules();
-        let last = if starts_at_once(policy) && !waits { 3.5 } else { 9.0 };
+        let last = if starts_at_once(policy) { 3.5 } else { 9.0 };
         assert_near(&ends, &[1.0, 2.5, last], 1e-9, policy);
         assert_near(&[out.coflows[2].released_at], &[2.5], 1e-9, policy);
     }

@@ -1,6 +1,6 @@
 //! What happens at once under a policy, and what waits for the next multiple of the interval.
 
-use super::{Policy, RATE_TOLERANCE};
+use super::{Flow, Policy, RATE_TOLERANCE};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
@@ -48,6 +48,11 @@ impl Clock {
     /// When something starts that could start at `at`.
     pub(super) fn start(&self, at: f64) -> f64 {
         if self.starts_wait { self.next_multiple(at) } else { at }
+    }
+
+    /// When a waiting flow starts. A flow that takes no time needs no schedule.
+    pub(super) fn flow_start(&self, flow: &Flow) -> f64 {
+        if flow.takes_no_time() { flow.available_at } else { self.start(flow.available_at) }
     }
 
     /// When others use the capacity of a flow that completes at `at`.

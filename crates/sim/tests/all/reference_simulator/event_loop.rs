@@ -39,7 +39,10 @@ impl ReferenceSimulator<'_> {
                 || started && self.clock.starts_wait
                 || completed && self.clock.completions_wait;
             self.coordinator_is_late = !by_coordinator;
-            self.schedule(by_coordinator);
+            // Flows that took no time change no rates. The coordinator learns of them with its next schedule.
+            if by_coordinator || started || completed || !self.clock.completions_wait {
+                self.schedule(by_coordinator);
+            }
         }
         panic!("the reference simulator makes no progress after {}", self.now);
     }
@@ -61,7 +64,7 @@ impl ReferenceSimulator<'_> {
                         let end = self.now + (flow.size - flow.sent_bytes) / flow.rate;
                         soon.min(self.clock.completion(end))
                     }
-                    FlowPhase::Waiting if !flow.is_blocked => soon.min(self.clock.start(flow.available_at)),
+                    FlowPhase::Waiting if !flow.is_blocked => soon.min(self.clock.flow_start(flow)),
                     _ => soon,
                 };
             }
@@ -167,7 +170,7 @@ impl ReferenceSimulator<'_> {
         }
     }
 
-    /// Applies arrivals, data and events until now. Returns whether a coflow or flow started.
+    /// Applies arrivals, data and events until now. Returns whether a coflow started, or a flow that takes time.
     fn process_events(&mut self) -> bool {
         let (clock, now) = (self.clock, self.now + self.clock.step_slack());
         let is_due = |at: f64| clock.start(at) <= now;
@@ -176,8 +179,7 @@ impl ReferenceSimulator<'_> {
             // Data before events: an event at the same time overrides data arrivals.
             for coflow in &mut self.coflows {
                 let waiting = coflow.flows.iter_mut().filter(|f| f.phase == FlowPhase::Waiting);
-                for flow in waiting.filter(|f| is_due(f.available_at)) {
-                    has_starts = true;
+                for flow in waiting.filter(|f| clock.flow_start(f) <= now) {
                     // Inside a region, a flow takes no time, unless one of its ports is down.
                     let is_up = self.links[flow.src] > 0.0 && self.links[flow.dst] > 0.0;
                     if flow.size > 0.0 && flow.is_local && !is_up {
@@ -185,7 +187,7 @@ impl ReferenceSimulator<'_> {
                         continue;
                     }
                     flow.phase = FlowPhase::Live;
-                    if flow.size == 0.0 || flow.is_local {
+                    if flow.takes_no_time() {
                         let at = if flow.is_blocked { self.now } else { flow.available_at };
                         (flow.phase, flow.end) = (FlowPhase::Completed, at);
                         flow.sent_bytes = flow.size;
@@ -193,7 +195,7 @@ impl ReferenceSimulator<'_> {
                             coflow.completed_lengths.push(flow.size);
                         }
                     } else {
-                        self.flows_changed = true;
+                        (has_starts, self.flows_changed) = (true, true);
                     }
                 }
             }
