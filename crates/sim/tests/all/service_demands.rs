@@ -15,6 +15,10 @@ const LINK: f64 = 25e6;
 /// A service at its own host: weight, connections, and the rate of its programs as a fraction of the link, if limited.
 type HostService = (f64, u32, Option<f64>);
 
+/// Below the share of each connection: at most 8 connections have at least 0.5 / 40.5 of the link. Connections whose share is below the
+/// lowest limit send at that limit, and others receive less (docs/scenario-format.md).
+const MIN_LIMIT: &str = "100kbit";
+
 /// Hosts that send to one receiver, all through one switch.
 fn scenario(services: &[HostService]) -> Scenario {
     let (mut hosts, mut links) = (String::new(), String::new());
@@ -32,7 +36,7 @@ fn scenario(services: &[HostService]) -> Scenario {
             &format!("{{ service = \"S{number}\", {ends}, connections = {connections}, {sending} }}, ");
     }
     let text = format!(
-        "weir-scenario = 1\nend = \"20s\"\nfabric = {{ kind = \"links\", hosts = [{hosts}\"r\"], \
+        "weir-scenario = 1\nend = \"20s\"\nmin-limit = \"{MIN_LIMIT}\"\nfabric = {{ kind = \"links\", hosts = [{hosts}\"r\"], \
          switch = [{{ name = \"s\", tier = 1 }}], \
          link = [{links}{{ ends = [\"s\", \"r\"], rate = \"200Mbit\" }}] }}\n\
          service = [{names}]\ndemand = [{demands}]\n"
