@@ -400,7 +400,12 @@ impl Replay<'_> {
             self.is_between_schedules = self.hosts_serve_between_schedules()
                 && !self.effects.by_coordinator
                 && next_scheduled_completion > due_until;
+            let by_coordinator = self.effects.by_coordinator;
             now = self.complete_flows_until(due_until, now, observer);
+            if next_scheduled_completion > due_until {
+                // An event that waits for no schedule came first. The coordinator learns of the completions with its next schedule.
+                self.effects.by_coordinator = by_coordinator;
+            }
             if next_limit <= due_until {
                 now = now.max(next_limit);
                 self.end_transfers_until(due_until, observer);

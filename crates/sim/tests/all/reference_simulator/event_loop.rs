@@ -111,7 +111,8 @@ impl ReferenceSimulator<'_> {
         }
     }
 
-    /// Advances all flows to `next`. Flows that complete earlier keep their own completion time. Returns whether one completed.
+    /// Advances all flows to `next`. Flows that complete earlier keep their own completion time. Returns whether the policy
+    /// reacts to one.
     fn advance(&mut self, next: f64) -> bool {
         let (from, slack) = (self.now, self.clock.step_slack());
         let mut has_completions = false;
@@ -130,7 +131,7 @@ impl ReferenceSimulator<'_> {
                     flow.sent_bytes += flow.rate * (next - from);
                 }
             }
-            has_completions |= !ended.is_empty();
+            has_completions |= ended.iter().any(|&(end, _)| self.clock.completion(end) <= next + slack);
             coflow.completed_lengths.extend(ended.iter().map(|&(_, place)| coflow.flows[place].size));
         }
         self.now = next;
