@@ -543,8 +543,8 @@ proptest! {
             // Without knowledge, `weir` estimates every flow at 10^4 s, which follow no scale. If flows of a coflow have sent different
             // numbers of bytes, their rates thus differ a little, and attained service at a tick is just above or below a level.
             let is_estimated = policy.starts_with("weir") && !policy.contains("sizes=known");
-            // Priors are exponentials of mean logarithms, whose rounding follows no scale either. Coflows with one prior that have sent equally
-            // much at a tick are ordered by that rounding.
+            // Priors are exponentials of mean logarithms, whose rounding follows no scale either. That rounding orders coflows with one
+            // prior that have sent equally much at a tick.
             let w = match *policy {
                 "weir:prior=on" => &without_priors,
                 _ if is_estimated => &single,
