@@ -6,7 +6,8 @@
 //!
 //! - A flow that had data to send during all of the last 5 periods, or sent at its limit, wants to send more. It demands everything,
 //!   unless it is [limited elsewhere](BottleneckDetector).
-//! - Any other flow demands the [predicted rate](DemandPredictor).
+//! - Any other flow demands the [predicted rate](DemandPredictor), but not less than it sent in one of the last 5 periods if it had data
+//!   to send during all of the last one: something held it back then, so its rate was not its demand.
 
 use super::{BottleneckDetector, DemandPredictor};
 use crate::units::Rate;
@@ -68,10 +69,18 @@ impl DemandEstimator {
         self.backlogged_periods == HISTORY_PERIODS || self.count > 0 && sent >= FULL_USE_FRACTION * limits
     }
 
+    /// The highest rate of the last periods.
+    fn max_recent_rate(&self) -> f64 {
+        self.recent[..self.count].iter().map(|(rate, _)| *rate).fold(0.0, f64::max)
+    }
+
     /// The demand in the next period. `None` without measurements.
     pub fn demand(&self) -> Option<FlowDemand> {
         let predicted_rate = self.predictor.predict_rate()?;
         Some(match self.bottleneck.demand() {
+            _ if !self.wants_more() && self.backlogged_periods > 0 => {
+                FlowDemand::Rate(Rate::new(self.max_recent_rate().max(predicted_rate.get()))?)
+            }
             _ if !self.wants_more() => FlowDemand::Rate(predicted_rate),
             // The flow is about to rise.
             FlowDemand::Rate(rate) if rate < predicted_rate => FlowDemand::Rate(predicted_rate),

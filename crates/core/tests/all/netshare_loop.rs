@@ -176,10 +176,15 @@ proptest! {
         let max_rates: Vec<f64> =
             services.iter().zip(&shares).map(|(service, &share)| service.max_rate(share)).collect();
         let (mut sum, mut seconds, mut violation) = (0.0, 0.0, None);
+        let mut was_low = vec![false; services.len()];
         run_loop(&services, 180.0, |time, rates| {
-            let is_low = |at: &usize| rates[*at] < 0.95 * shares[*at].min(max_rates[*at]);
-            if time >= 4.0 && let Some(at) = (0..rates.len()).find(is_low) {
-                violation.get_or_insert((time, at, rates.to_vec()));
+            // Limits follow a change of another service's demand one period later.
+            for (at, was_low) in was_low.iter_mut().enumerate() {
+                let is_low = rates[at] < 0.95 * shares[at].min(max_rates[at]);
+                if time >= 4.0 && is_low && *was_low {
+                    violation.get_or_insert((time, at, rates.to_vec()));
+                }
+                *was_low = is_low;
             }
             if time >= 60.0 {
                 sum += rates.iter().sum::<f64>();
