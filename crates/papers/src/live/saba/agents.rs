@@ -43,6 +43,9 @@ const COORDINATOR_HOST: usize = 2 * LEAVES;
 /// The time between two runs of a job.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// The coordinator's interval.
+const INTERVAL_MILLIS: u64 = 100;
+
 /// Which jobs run when: the time of the first start in seconds, and the number of runs, by job.
 struct Arrivals {
     name: &'static str,
@@ -302,9 +305,11 @@ fn connection_path(job: usize, from: usize, to: usize) -> String {
 }
 
 /// The configuration of the coordinator. The cables of its host have no queues, so that orders are not delayed.
+///
+/// Registrations change weights at once, so nothing needs short intervals. With them, ten agents would take the jobs' processors.
 fn configuration(nodes: &[Node], levels: usize) -> String {
     let mut text = format!(
-        "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\n\
+        "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\ninterval = \"{INTERVAL_MILLIS}ms\"\n\
          [saba]\nlevels = {levels}\n{LISTEN}[host]\n"
     );
     let mut write = |line: String| {
@@ -420,7 +425,7 @@ fn introduction(alone: &[f64; JOBS.len()], setups: &[Setup]) -> String {
          {}\n\nThe same jobs and profiles under three leaves and a core, with two hosts under each leaf and links of {} Mbit/s. A job has \
          a host under each leaf: `{}` and `{}` the first one, `{}` the second one, so all three meet between switches. A \
          coordinator divides each port by Eq. 2; agents run at the six hosts and the four switches, and mark the jobs' packets by \
-         their cgroups. A job registers and opens its connections before it starts, and deregisters at its end; its level may change \
+         their cgroups, at an interval of {INTERVAL_MILLIS} ms. A job registers and opens its connections before it starts, and deregisters at its end; its level may change \
          while it runs (*remappings*, in the sum of {RUNS} repetitions). Queues of agents carry 1 % less than the links of plain \
          TCP. Jobs *start together*, or they *come and go*: `{}`, `{}` and `{}` first start after {starts}, and run {runs} times, \
          {} s after their last run. Slowdowns are the median times of all runs, divided by the median time alone under plain TCP.\n\n",
