@@ -91,7 +91,7 @@ pub struct Config {
     pub allocator: bool,
     /// Weights of services for unused bandwidth, if they differ from `weights`. Used with [`Config::allocator`].
     pub excess_weights: BTreeMap<String, f64>,
-    /// Minimum and maximum bandwidths of services; services without an entry are limited by weight only.
+    /// Minimum and maximum bandwidths of services, each with at least one; services without an entry are limited by weight only.
     pub bandwidths: BTreeMap<String, ServiceBandwidth>,
     /// Whether hosts throttle UDP to slightly above the rate measured at the receiver.
     pub has_throttling: bool,
@@ -152,7 +152,7 @@ impl Config {
 
     /// The queue of each service, if queues belong to services.
     pub fn service_queues(&self) -> ServiceQueues {
-        ServiceQueues::assign(&self.names, |name| bandwidths::has_min(&self.bandwidths, name))
+        ServiceQueues::assign(&self.names, |name| self.bandwidths.contains_key(name))
             .expect("the configuration was checked when it was read")
     }
 

@@ -1,4 +1,7 @@
 //! The queue of each service, where each has its own as far as queues suffice.
+//!
+//! Queues bound the rates of services, and the mark of a queue identifies the service of UDP. A service with a minimum or maximum therefore
+//! needs a separate queue.
 
 use weir_core::model::ServiceNames;
 use weir_proto::MAX_CLASSES;
@@ -12,7 +15,7 @@ pub struct ServiceQueues {
 }
 
 impl ServiceQueues {
-    /// Assigns queues: first to services that need an own one, such as those with a minimum, then in the order of service numbers.
+    /// Assigns queues: first to services that need a separate one, those with a minimum or maximum, then in the order of service numbers.
     ///
     /// # Errors
     /// The names of the services that need a queue, if they are too many.

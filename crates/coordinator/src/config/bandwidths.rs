@@ -47,19 +47,16 @@ pub(super) fn check_bandwidths<'a>(
     })
 }
 
-/// Checks that each service with a minimum has a separate queue.
+/// Checks that each service with a minimum or maximum has a separate queue.
 fn check_queues(
     fields: &TableFields<'_>,
     names: &ServiceNames,
     bandwidths: &BTreeMap<String, ServiceBandwidth>,
 ) -> Result<(), TraceError> {
-    let Err(required) = ServiceQueues::assign(names, |name| has_min(bandwidths, name)) else { return Ok(()) };
-    let found = format!("{} services with a minimum", required.len());
-    let expected = format!("at most 62, since each needs its own queue; found {}", required.join(", "));
+    let Err(required) = ServiceQueues::assign(names, |name| bandwidths.contains_key(name)) else {
+        return Ok(());
+    };
+    let found = format!("{} services with a minimum or maximum", required.len());
+    let expected = format!("at most 62, since each needs a separate queue; found {}", required.join(", "));
     Err(fields.key_error("service", &found, &expected))
-}
-
-/// Whether a service has a minimum.
-pub(super) fn has_min(bandwidths: &BTreeMap<String, ServiceBandwidth>, name: &str) -> bool {
-    bandwidths.get(name).is_some_and(ServiceBandwidth::has_min)
 }

@@ -71,7 +71,8 @@ impl ServiceDivision {
     }
 
     /// The rates that each queue of a link may not fall below or exceed; empty without any. `links` is the number of links that divide
-    /// the traffic evenly. A queue that services share is not bounded.
+    /// the traffic evenly. A queue that services share is not bounded:
+    /// none of its services has a minimum or maximum.
     pub fn rate_bounds(&self, is_host_link: bool, links: usize) -> Vec<RateBounds> {
         if self.bandwidths.iter().all(ServiceBandwidth::is_unset) {
             return Vec::new();

@@ -221,8 +221,8 @@ impl Registry {
             let expected = "an `interval` of at most 50ms in the configuration";
             return conflict("rates cannot hold a maximum bandwidth", expected);
         }
-        if bandwidth.has_min() && self.sharing.lock().await.is_queue_shared(service) {
-            let expected = "a minimum in the configuration, which reserves a queue for it";
+        if self.sharing.lock().await.is_queue_shared(service) {
+            let expected = "a minimum or maximum in the configuration, which reserves a queue for it";
             return conflict("it shares its queue with other services", expected);
         }
         if !bandwidth.has_min() {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_coordinator::config::{self, Config};
-use weir_proto::{Demand, ObservedConnections, Order, Queues, RateBounds, Report};
+use weir_proto::{
+    Demand, Mark, ObservedConnections, Order, Queues, RateBounds, Report, UdpFlow, UdpLimit, UdpMeasurement,
+};
 
 use crate::api::{CONFIG, TIMEOUT, TestServer, get, put, send_json_request};
 
@@ -339,11 +341,12 @@ fn services_beyond_the_queues_share_the_last_one() {
         (bounds(12_500_000, None), bounds(0, None))
     );
     assert!(ordered.class_of_application.contains(&("job99".into(), 63)));
-    // A minimum needs a queue.
-    let (status, problem) = put(&server, "/v1/services/ns99", &json!({ "min_bandwidth": "1Mbit" }));
-    assert_eq!((status, problem["detail"].as_str().unwrap().contains("shares its queue")), (409, true));
-    assert_eq!(put(&server, "/v1/services/ns99", &json!({ "max_bandwidth": "1Mbit" })).0, 204);
-    assert_eq!(queues(&server, 0).rate_bounds[62], bounds(0, None));
+    // Minima and maxima need a queue.
+    for body in [json!({ "min_bandwidth": "1Mbit" }), json!({ "max_bandwidth": "1Mbit" })] {
+        let (status, problem) = put(&server, "/v1/services/ns99", &body);
+        assert_eq!((status, problem["detail"].as_str().unwrap().contains("shares its queue")), (409, true));
+        assert_eq!(put(&server, "/v1/services/ns60", &body).0, 204, "{body}");
+    }
 }
 
 #[test]
@@ -358,21 +361,50 @@ fn allocator_divides_links_among_services_that_share_a_queue() {
     wait_for_limits(&server, &[Some(55_006_250), Some(55_006_250), Some(12_500_000)]);
 }
 
+/// A maximum reserves a queue, whose bound and mark apply to UDP.
 #[test]
-fn more_minima_than_queues_are_refused_by_name() {
+fn maximum_among_more_services_than_queues_applies_to_udp() {
+    let server = start_with_tenants("", (99, "max-bandwidth = \"100Mbit\"\n"));
+    let (_, application) = put(&server, "/v1/applications/job", &json!({ "service": "ns99" }));
+    assert_eq!(application["level"], 61);
+    assert_eq!(queues(&server, 0).rate_bounds[61], bounds(0, Some(12_500_000)));
+    let flow = UdpFlow { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 3].into(), mark: Mark::new(62).unwrap() };
+    let shared = UdpFlow { mark: Mark::new(63).unwrap(), ..flow };
+    let report = || Report {
+        udp_measurements: [flow, shared].map(|flow| UdpMeasurement { flow, rate: 100_000_000 }).to_vec(),
+        ..Report::default()
+    };
+    let registry = server.registry();
+    let limits = block_on(async {
+        let mut orders = registry.handle().subscribe_to_orders(0).await.unwrap().unwrap();
+        for _ in 0..500 {
+            registry.handle().report(0, report()).await.unwrap();
+            let order = tokio::time::timeout(TIMEOUT, orders.recv()).await.unwrap().unwrap();
+            if !order.udp_limits.is_empty() {
+                return order.udp_limits;
+            }
+        }
+        panic!("no order limits UDP")
+    });
+    assert_eq!(limits, [UdpLimit { flow, rate: 12_500_000 }]);
+}
+
+#[test]
+fn more_minima_and_maxima_than_queues_are_refused_by_name() {
     let hosts = LIMITS.replace("1Gbit", "100Gbit");
     let text = hosts[..hosts.find("[service").unwrap()].to_owned();
-    let with_minima = |count: usize| {
+    let with_bandwidths = |count: usize| {
         let service = |at: usize| {
-            let min = if at < count { "min-bandwidth = \"1Mbit\"\n" } else { "" };
-            format!("[service.ns{at}]\n{min}")
+            let key = if at.is_multiple_of(2) { "min-bandwidth" } else { "max-bandwidth" };
+            let bandwidth = if at < count { format!("{key} = \"1Mbit\"\n") } else { String::new() };
+            format!("[service.ns{at}]\n{bandwidth}")
         };
         parse(&(text.clone() + &(0..100).map(service).collect::<String>())).map(|config| config.to_string())
     };
-    let shown = with_minima(62).unwrap();
+    let shown = with_bandwidths(62).unwrap();
     assert!(shown.contains("38 services share the last of 63"), "{shown}");
-    let error = with_minima(63).unwrap_err();
-    for part in ["`63 services with a minimum`", "at most 62", "found ns0, ns1, "] {
+    let error = with_bandwidths(63).unwrap_err();
+    for part in ["`63 services with a minimum or maximum`", "at most 62", "found ns0, ns1, "] {
         assert!(error.contains(part), "{part}: {error}");
     }
 }
