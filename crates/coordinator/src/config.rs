@@ -150,10 +150,12 @@ impl Config {
         self.queues == QueueAssignment::Services && self.settings.interval <= MEASUREMENT_PERIOD.get()
     }
 
-    /// The queue of each service, if queues belong to services.
-    pub fn service_queues(&self) -> ServiceQueues {
-        ServiceQueues::assign(&self.names, |name| self.bandwidths.contains_key(name))
-            .expect("the configuration was checked when it was read")
+    /// The queue of each service, if queues belong to services. Services with configured bandwidths, or with these `bandwidths`, have
+    /// separate queues. They are at most 62, or all services are at most 63.
+    pub fn service_queues(&self, bandwidths: &BTreeMap<String, ServiceBandwidth>) -> ServiceQueues {
+        let needs_queue = |name: &str| self.bandwidths.contains_key(name) || bandwidths.contains_key(name);
+        ServiceQueues::assign(&self.names, needs_queue)
+            .expect("bandwidths are checked when the configuration and the store are read")
     }
 
     /// Configured IPv4 addresses of hosts, with the host's number. Throttling of UDP applies to them.

@@ -50,6 +50,7 @@ pub(crate) mod records;
 pub mod routing;
 mod services;
 mod sharing;
+mod stored_bandwidths;
 mod stored_coflow;
 #[cfg(test)]
 mod tests;
@@ -189,7 +190,7 @@ impl PolicyState {
         };
         let weights = load_weights(config, store)?;
         let configured_weights = config.weights.clone();
-        let bandwidths = services::load_bandwidths(config, store)?;
+        let bandwidths = stored_bandwidths::load_bandwidths(config, store)?;
         let configured_bandwidths = config.bandwidths.clone();
         Ok(PolicyState {
             policy,

@@ -101,7 +101,7 @@ impl Config {
             }
             QueueAssignment::Services => {
                 writeln!(f, "queues    one for each service, at every port")?;
-                let queues = self.service_queues();
+                let queues = self.service_queues(&self.bandwidths);
                 let shared = (0..self.names.services() as u32).filter(|&service| queues.is_shared(service));
                 match shared.count() {
                     0 => {}

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use tracing::warn;
 use utoipa::ToSchema;
 use weir_core::netshare::MEASUREMENT_PERIOD;
 use weir_core::units::Rate;
 
+use super::stored_bandwidths::BANDWIDTHS_KEY;
 use super::{Override, PolicyState, Registry};
 use crate::audit::Actor;
-use crate::config::{Config, QueueAssignment, network_links};
+use crate::config::network_links;
 use crate::control_plane::UnknownName;
 use crate::control_thread::RequestError;
 use crate::events::EventKind;
@@ -20,11 +20,8 @@ use crate::problem::{Location, Problem};
 use crate::service_bandwidth::{
     BandwidthBody, BandwidthError, BandwidthKey, NarrowestLink, ServiceBandwidth,
 };
-use crate::store::{Store, StoreError, Table};
+use crate::store::{StoreError, Table};
 use crate::values::{WEIGHT_RANGE, expected_weight};
-
-/// Key of the bandwidths of services that clients set in the store's [`Table::Settings`].
-const BANDWIDTHS_KEY: &str = "bandwidths";
 
 /// A service.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -51,47 +48,6 @@ pub struct ServiceChange {
     pub weight: Option<f64>,
     /// Its minimum and maximum bandwidths; none removes one.
     pub bandwidth: Vec<(BandwidthKey, Option<Rate>)>,
-}
-
-/// The bandwidths of services, configured or set by a client.
-pub(super) fn load_bandwidths(
-    config: &Config,
-    store: &Store,
-) -> Result<BTreeMap<String, ServiceBandwidth>, String> {
-    let stored: Option<BTreeMap<String, Override<BandwidthBody>>> =
-        store.get(Table::Settings, BANDWIDTHS_KEY).map_err(|error| error.to_string())?;
-    let mut bandwidths = config.bandwidths.clone();
-    for (name, stored) in stored.unwrap_or_default() {
-        let configured = config.bandwidths.get(&name).copied().unwrap_or_default();
-        let body = stored.value_for((&configured).into());
-        let bandwidth = ServiceBandwidth::try_from(&body).and_then(|bandwidth| {
-            bandwidth.check()?;
-            Ok(bandwidth)
-        });
-        let bandwidth = bandwidth.map_err(|error| {
-            let reason = format!("service {name}: {error}");
-            store.damaged_record(Table::Settings, BANDWIDTHS_KEY, reason).to_string()
-        })?;
-        bandwidths.insert(name, bandwidth);
-    }
-    // Queues of applications, and services that the configuration no longer has, use none.
-    let is_services = config.queues == QueueAssignment::Services;
-    bandwidths.retain(|name, bandwidth| {
-        is_services && config.names.service_number(name).is_some() && !bandwidth.is_unset()
-    });
-    if bandwidths == config.bandwidths || !bandwidths.values().any(ServiceBandwidth::has_min) {
-        return Ok(bandwidths);
-    }
-    let names = config.hosts.iter().map(|host| &*host.name);
-    let narrowest = NarrowestLink::find(&config.network_links(), names, &config.settings.budget);
-    match narrowest.map_or(Ok(()), |link| link.check(&bandwidths)) {
-        Ok(()) => Ok(bandwidths),
-        // Links, or other bandwidths of the configuration, have changed.
-        Err(error) => {
-            warn!(%error, "stored bandwidths of services ignored; the configured ones apply");
-            Ok(config.bandwidths.clone())
-        }
-    }
 }
 
 impl Registry {

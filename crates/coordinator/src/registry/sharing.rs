@@ -138,7 +138,7 @@ impl SharingState {
                     .map_err(|error| error.to_string())?
             }
             QueueAssignment::Services => LinkDivision::services(
-                config.service_queues(),
+                config.service_queues(bandwidths),
                 weights_by_service(&config.names, weights),
                 bandwidths_by_service(&config.names, bandwidths),
             ),

@@ -349,6 +349,45 @@ fn services_beyond_the_queues_share_the_last_one() {
     }
 }
 
+/// The configuration with a minimum of 1 Mbit/s for these services.
+fn with_minima(mut text: String, services: impl IntoIterator<Item = usize>) -> String {
+    for at in services {
+        let table = format!("[service.ns{at}]\n");
+        assert!(text.contains(&table));
+        text = text.replace(&table, &format!("{table}min-bandwidth = \"1Mbit\"\n"));
+    }
+    text
+}
+
+#[test]
+fn stored_minimum_keeps_its_queue_while_queues_suffice() {
+    let mut server = start_with_tenants("", (0, ""));
+    assert_eq!(put(&server, "/v1/services/ns60", &json!({ "min_bandwidth": "2Mbit" })).0, 204);
+    let shown = |server: &TestServer| get(server, "/v1/services").1[60]["min_bandwidth"].clone();
+    // The first 51 services follow in the order of the file.
+    server.restart(|text| with_minima(text, 80..90));
+    assert_eq!((shown(&server), queues(&server, 0).rate_bounds[51]), (json!("2Mbit"), bounds(250_000, None)));
+    // Other services need all queues.
+    server.restart(|text| with_minima(text, (0..52).map(|at| if at < 51 { at } else { 99 })));
+    assert_eq!(shown(&server), Value::Null);
+    let ordered = queues(&server, 0).rate_bounds;
+    assert_eq!((ordered[61], ordered[62]), (bounds(125_000, None), bounds(0, None)));
+}
+
+#[test]
+fn stored_maximum_is_ignored_with_an_interval_that_cannot_hold_it() {
+    let mut server = start("", "");
+    let body = json!({ "min_bandwidth": "1Mbit", "max_bandwidth": "2Mbit", "max_bandwidth_per_host": "2Mbit" });
+    assert_eq!(put(&server, "/v1/services/ads", &body).0, 204);
+    server.restart(|text| text.replace("policy =", "interval = \"100ms\"\npolicy ="));
+    let ads = get(&server, "/v1/services").1[1].clone();
+    assert_eq!(
+        [&ads["min_bandwidth"], &ads["max_bandwidth"], &ads["max_bandwidth_per_host"]],
+        [&json!("1Mbit"), &Value::Null, &Value::Null]
+    );
+    assert_eq!(queues(&server, 0).rate_bounds[1], bounds(125_000, None));
+}
+
 #[test]
 fn allocator_divides_links_among_services_that_share_a_queue() {
     let server = start_with_tenants("allocator = true\n", (99, "max-bandwidth = \"100Mbit\"\n"));
