@@ -1,7 +1,7 @@
 //! Limits what hosts send for a time, so that a profiler measures programs at a fraction of the bandwidth (Saba, section 4.1).
 //!
 //! A limit has an owner, who renews it. Without a renewal it ends after its lease, so that a profiler that was killed leaves no limit.
-//! Schedules and the allocator count with the lower rate.
+//! Schedules and the allocator count with the lower rate; reports of progress are checked against the rate of the link.
 
 use weir_proto::BandwidthLimit;
 

@@ -1,4 +1,7 @@
 //! The rates of hosts' links, where the configuration and the options of agents differ: the lower one counts.
+//!
+//! A temporary limit of a host's sending rate ([`super::bandwidth`]) reduces the rate for schedules only. Reports are checked against the
+//! rate without the limit: a host has sent at that rate before the limit, and sends at it until an order has started or ended the limit.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +20,14 @@ pub(super) struct LinkRates {
     hosts_at_ports: Vec<Vec<Option<u32>>>,
     /// By agent and number of its link.
     of_agents: BTreeMap<(u32, u32), Rate>,
+    /// By host, the link at the lowest of its rates, without a temporary limit.
+    unlimited: Vec<Link>,
 }
 
 impl LinkRates {
     pub(super) fn new(configured: Vec<Link>) -> LinkRates {
-        LinkRates { configured, hosts_at_ports: Vec::new(), of_agents: BTreeMap::new() }
+        let unlimited = configured.clone();
+        LinkRates { configured, hosts_at_ports: Vec::new(), of_agents: BTreeMap::new(), unlimited }
     }
 
     pub(super) fn set_switches(&mut self, hosts_at_ports: Vec<Vec<Option<u32>>>) {
@@ -54,7 +60,12 @@ impl LinkRates {
         (0..links).map(rate).collect()
     }
 
-    /// The link of a host at the lowest of its rates.
+    /// The rate at which a host can send, in bytes per second, without a temporary limit.
+    pub(super) fn unlimited_send_rate(&self, host: u32) -> f64 {
+        self.unlimited[host as usize].send.get()
+    }
+
+    /// The link of a host at the lowest of its rates. O(links of switches).
     fn effective(&self, host: u32) -> Link {
         let configured = self.configured[host as usize];
         let own = self.of_agents.get(&(host, 0)).copied();
@@ -88,6 +99,7 @@ impl ControlPlane {
     /// Applies the rate of a host's link, with the limit of what the host sends.
     pub(super) fn apply_link_rate(&mut self, host: u32, now: f64) {
         let link = self.link_rates.effective(host);
+        self.link_rates.unlimited[host as usize] = link;
         let fraction = self.hosts[host as usize].bandwidth.limit().map_or(1.0, BandwidthLimit::fraction);
         let link = Link { send: Rate::new(link.send.get() * fraction).unwrap_or(link.send), ..link };
         if self.links.hosts[host as usize] == link {

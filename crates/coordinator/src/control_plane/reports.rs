@@ -112,7 +112,7 @@ impl ControlPlane {
         (flow.grace_end, flow.state) = (None, progress.state);
         (flow.is_gated, flow.is_udp) = (progress.gated, progress.udp);
         flow.demand = progress.demand.filter(|_| flow.state == SenderState::Ready);
-        let link_rate = self.links.hosts[host as usize].send.get();
+        let link_rate = self.link_rates.unlimited_send_rate(host);
         // An agent that has restarted does not know the bytes before a restart of the flow.
         flow.sent_before_restart = flow.sent_before_restart.min(progress.sent);
         let sent = (progress.sent - flow.sent_before_restart) as f64;

@@ -412,6 +412,34 @@ fn bandwidth_limits_are_ordered_until_they_end_or_lapse() {
     assert_eq!(plane.limit_bandwidth(2, "p3", limit(0.1), 10.0, 11.0), Ok(None));
 }
 
+/// The host sends at the rate of its link before the limit, and after it.
+#[test]
+fn progress_at_the_link_rate_is_accepted_while_a_limit_starts_and_ends() {
+    let mut plane = control_plane("saath", 1);
+    plane.register("a", registration(&[(0, 1, 1e9)]), 0.0).unwrap();
+    report_flow(&mut plane, 0, flow_key("a", 0), 0.0);
+    // A report a second, of what the host has sent since then at this part of the link.
+    let (mut now, mut sent) = (0.0, 0.0);
+    let mut report_second = |plane: &mut ControlPlane, part: f64| {
+        now += 1.0;
+        sent += part * LINK_RATE;
+        let flows = vec![FlowProgress::new(flow_key("a", 0), sent as u64, SenderState::Ready)];
+        plane.report(0, &Report { flows, ..Report::default() }, now);
+        assert_eq!(plane.coflow_status("a").unwrap().flows[0].sent_bytes, sent, "at {now} s");
+    };
+    let limit = BandwidthLimit::new(0.1).unwrap();
+    report_second(&mut plane, 1.0);
+    plane.limit_bandwidth(0, "p", limit, 60.0, 1.99).unwrap();
+    report_second(&mut plane, 0.99);
+    report_second(&mut plane, 0.1);
+    plane.end_bandwidth_limit(0, "p", 3.0).unwrap();
+    report_second(&mut plane, 1.0);
+    // The host has sent at its link's rate for most of a second when the next limit starts, and is late to apply it.
+    plane.limit_bandwidth(0, "p", limit, 60.0, 4.5).unwrap();
+    report_second(&mut plane, 0.7);
+    assert_eq!(plane.rejected_entries().above_link_rate, 0);
+}
+
 /// Flows and observed connections in reports of switches are rejected.
 #[test]
 fn flows_reported_by_a_switch_are_rejected() {
