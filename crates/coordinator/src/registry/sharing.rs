@@ -479,10 +479,11 @@ impl Registry {
         if body.model.is_some() && !sharing.applications.contains_key(id) {
             model_position(&sharing.sensitivity_table, body.model.as_deref())?;
         }
-        let body = sharing.with_known_traffic(id, body);
-        if let Some(traffic) = &body.traffic {
+        // The traffic of an earlier request is not that of this client, and the configuration may have lost its hosts since.
+        if let Some(traffic) = body.traffic.as_ref().filter(|traffic| !traffic.is_empty()) {
             self.check_traffic(&sharing, id, traffic)?;
         }
+        let body = sharing.with_known_traffic(id, body);
         let (is_new, changed_levels) = sharing.register(id, body.clone())?;
         sharing.sync_observed_connections()?;
         sharing.division.update();

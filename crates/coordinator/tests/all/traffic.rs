@@ -109,6 +109,19 @@ fn hosts_receive_traffic_of_applications_until_they_are_deregistered() {
     assert_eq!(b.next_traffic(&server), (false, vec![]));
 }
 
+/// Only an operator could correct the stored traffic, not the framework that repeats its registration.
+#[test]
+fn repeated_registration_keeps_traffic_of_removed_hosts() {
+    let mut server = start_server();
+    let traffic = json!({ "ports": [53], "hosts": ["b", "c"] });
+    assert_eq!(put_traffic(&server, "web", traffic.clone()).0, 200);
+    server.restart(|text| text.replace("c = \"1Gbit\"\n", ""));
+    let (status, answer) = put(&server, "/v1/applications/web", &json!({ "service": "ads" }));
+    assert_eq!((status, &answer["traffic"]), (200, &traffic), "{answer}");
+    let (status, problem) = put_traffic(&server, "web", traffic);
+    assert_eq!((status, problem["pointer"].as_str()), (422, Some("/traffic/hosts/1")), "{problem}");
+}
+
 #[test]
 fn invalid_traffic_is_refused_with_the_position_of_its_error() {
     let server = start_server();
