@@ -53,9 +53,7 @@ pub use record::{ApplicationId, Connection, ConnectionEnds, ConnectionEvent, Eve
 pub use socket_leases::SocketLeases;
 pub use sweep::Sweep;
 pub use throttle::{ThrottleMaps, UdpByteCount};
-
-/// The minimum pacing rate, in bytes per second: 100 kbit/s. A lower rate is raised to it, so that no connection stops.
-pub const MIN_PACING_RATE: u32 = 12_500;
+pub use weir_proto::MIN_PACING_RATE;
 
 /// Why traffic cannot be observed, marked or paced.
 #[derive(Debug, thiserror::Error)]

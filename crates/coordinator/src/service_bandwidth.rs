@@ -3,7 +3,8 @@
 //! - *Minimum.* A service is guaranteed its minimum on every link that it uses: the higher one of the minimum in sum over its hosts, which
 //!   can cross one link as a whole, and of the minimum of each host.
 //! - *Maximum.* A service does not exceed its maximum in sum over its hosts, and each host does not exceed that of a host, in each
-//!   direction.
+//!   direction. Agents pace each connection at [`MIN_PACING_RATE`] at least, so that rate times the number of backlogged connections can
+//!   exceed a maximum.
 //!
 //! All links guarantee the same minima, so the narrowest link decides whether they can.
 
@@ -13,14 +14,17 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_core::model::LinkBudget;
 use weir_core::units::Rate;
+use weir_proto::{FRAME_BYTES, MIN_PACING_RATE, PAYLOAD_BYTES};
 
 use crate::control_plane::NetworkLinks;
 
-/// The lowest bandwidth that can be set: that of the slowest link.
-const LOWEST: f64 = 1e3;
+/// The lowest minimum that can be set, in bytes per second: the rate of the slowest link.
+const LOWEST_MIN: f64 = 1e3;
 
-/// The rule for bandwidths, for messages.
-pub const EXPECTED_BANDWIDTH: &str = "a rate of at least 8kbit";
+/// The lowest maximum that can be set, in bytes per second: what one connection sends at the lowest pacing rate, with headers, rounded up.
+const LOWEST_MAX: u32 = 13_125;
+
+const _: () = assert!(LOWEST_MAX * PAYLOAD_BYTES >= MIN_PACING_RATE * FRAME_BYTES, "one connection holds it");
 
 /// The minimum and maximum bandwidth of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -93,8 +97,8 @@ impl ServiceBandwidth {
             Err(BandwidthError::Invalid { key, value: rate.to_string(), expected })
         };
         for key in BandwidthKey::ALL {
-            if let Some(rate) = self.get(key).filter(|rate| rate.get() < LOWEST) {
-                return invalid(key.name(), rate, EXPECTED_BANDWIDTH.to_owned());
+            if let Some(rate) = self.get(key).filter(|rate| rate.get() < key.lowest()) {
+                return invalid(key.name(), rate, key.expected().to_owned());
             }
         }
         for (min_key, max_key) in [
@@ -137,6 +141,23 @@ impl BandwidthKey {
             BandwidthKey::Max => "max-bandwidth",
             BandwidthKey::MinPerHost => "min-bandwidth-per-host",
             BandwidthKey::MaxPerHost => "max-bandwidth-per-host",
+        }
+    }
+
+    fn is_min(self) -> bool {
+        matches!(self, BandwidthKey::Min | BandwidthKey::MinPerHost)
+    }
+
+    /// The lowest valid rate, in bytes per second.
+    fn lowest(self) -> f64 {
+        if self.is_min() { LOWEST_MIN } else { f64::from(LOWEST_MAX) }
+    }
+
+    /// The rule for the rate, for messages.
+    pub fn expected(self) -> &'static str {
+        match self.is_min() {
+            true => "a rate of at least 8kbit",
+            false => "a rate of at least 105kbit, the lowest at which agents pace a connection",
         }
     }
 }
@@ -280,7 +301,7 @@ impl TryFrom<&BandwidthBody> for ServiceBandwidth {
             let rate = text.parse().map_err(|_| BandwidthError::Invalid {
                 key: key.name(),
                 value: text.clone(),
-                expected: EXPECTED_BANDWIDTH.to_owned(),
+                expected: key.expected().to_owned(),
             })?;
             bandwidth.set(key, Some(rate));
         }

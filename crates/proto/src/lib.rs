@@ -51,6 +51,10 @@ pub const MAX_OBSERVED: usize = 1 << 12;
 /// The maximum number of [`UdpFlow`]s that a host measures or limits, of measurements in a report or order, and of limits in an order.
 pub const MAX_UDP_FLOWS: usize = 1 << 10;
 
+/// The minimum rate at which agents pace a connection, in bytes of payload per second: 100 kbit/s. A lower rate is raised to it, so that
+/// no connection stops.
+pub const MIN_PACING_RATE: u32 = 12_500;
+
 /// The maximum number of conflicts in a report. An agent leaves out the others.
 pub const MAX_CONFLICTS: usize = 64;
 

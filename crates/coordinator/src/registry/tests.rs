@@ -6,7 +6,7 @@ use crate::config;
 use crate::control_plane::ControlPlane;
 use crate::control_thread;
 use crate::identity::Identity;
-use crate::service_bandwidth::BandwidthKey;
+use crate::service_bandwidth::{BandwidthBody, BandwidthKey};
 
 const CONFIG: &str = r#"weir-serve = 1
 store = "weir.redb"
@@ -140,4 +140,21 @@ async fn stored_weights_out_of_range_are_refused() {
     }
     store.put(Table::Weights, "ads", &Override { set: Some(3.0), configured: None }).await.unwrap();
     assert_eq!(open_registry(&config, store).await.unwrap().services().await[1].weight, Some(3.0));
+}
+
+/// An earlier version accepted it.
+#[tokio::test]
+async fn stored_maximum_below_the_lowest_one_is_ignored() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = configuration(folder.path());
+    let store = Store::open(&config.store_path).unwrap();
+    for (max, expected) in [("104kbit", None), ("105kbit", Some("105kbit"))] {
+        let set = BandwidthBody { max_bandwidth: Some(max.to_owned()), ..BandwidthBody::default() };
+        let set = Override { set, configured: BandwidthBody::default() };
+        let record = BTreeMap::from([("ads".to_owned(), set)]);
+        store.put(Table::Settings, "bandwidths", &record).await.unwrap();
+        let registry = open_registry(&config, store.clone()).await.unwrap();
+        let found = registry.services().await.remove(1).bandwidth.max_bandwidth;
+        assert_eq!(found.as_deref(), expected);
+    }
 }

@@ -13,7 +13,7 @@ use crate::audit::Actor;
 use crate::policy::PolicySpec;
 use crate::problem::{Location, Problem};
 use crate::registry::{ServiceChange, ServiceState};
-use crate::service_bandwidth::{BandwidthKey, EXPECTED_BANDWIDTH};
+use crate::service_bandwidth::BandwidthKey;
 use crate::values::{Bandwidth, Name, Weight};
 
 /// New parameters of a service, at least one. Others are unchanged.
@@ -61,7 +61,7 @@ impl ServiceParameters {
             let parse = |text: String| {
                 text.parse::<Rate>().map_err(|_| {
                     let location = Location::field(&key.name().replace('-', "_"));
-                    Problem::invalid(location, &text, EXPECTED_BANDWIDTH)
+                    Problem::invalid(location, &text, key.expected())
                 })
             };
             bandwidth.push((key, text.map(parse).transpose()?));
