@@ -246,7 +246,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
     bandwidths::check_bandwidths(
         &fields,
         (&names, &bandwidths),
-        queues,
+        (queues, has_allocator),
         &settings,
         hosts.iter().map(|host| &*host.name),
         || network_links(&hosts, topology.as_ref()),

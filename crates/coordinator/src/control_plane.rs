@@ -50,6 +50,7 @@ use crate::values::WEIGHT_RANGE;
 mod allocator;
 mod bandwidth;
 mod contention;
+mod division_size;
 mod flow_demands;
 mod history;
 mod link_rates;
@@ -70,6 +71,7 @@ use link_rates::LinkRates;
 
 pub use allocator::{FlowPeer, WeightedFlow};
 pub use bandwidth::LimitTaken;
+pub use division_size::DivisionSize;
 pub use history::Decision;
 pub use outline::CoflowOutline;
 pub use rejected_entries::RejectedEntries;

@@ -18,6 +18,7 @@ pub mod events;
 mod expiry;
 pub mod identity;
 pub mod listener;
+pub mod network_bounds;
 pub mod overlay;
 pub mod peers;
 pub mod policy;

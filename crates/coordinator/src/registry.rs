@@ -29,11 +29,12 @@ use crate::config::{Config, Host, QueueAssignment, Switch};
 use crate::control_plane::{CoflowOutline, CoflowStatus, Refusal, Registration, Transfer, UnknownName};
 use crate::control_thread::{Handle, RequestError};
 use crate::events::{EventChannel, EventKind};
+use crate::network_bounds::NetworkBounds;
 use crate::overlay::Handle as OverlayHandle;
 use crate::policy::{PolicyError, PolicySpec, ValidatedPolicy};
 use crate::problem::{Location, Problem};
 use crate::quota::ServiceQuota;
-use crate::service_bandwidth::{NarrowestLink, ServiceBandwidth};
+use crate::service_bandwidth::ServiceBandwidth;
 use crate::store::{Snapshot, Store, StoreError, StoreStatus, Table};
 use crate::values::{self, MAX_FLOW_BYTES, WEIGHT_RANGE, expected_weight};
 
@@ -247,8 +248,10 @@ pub struct Registry {
     /// The parts of every link.
     budget: LinkBudget,
     topology: Option<Topology>,
-    /// Computed at the first minimum that a client sets.
-    narrowest_link: OnceLock<Option<NarrowestLink>>,
+    /// Whether an allocator divides the links of the network among services.
+    divides_links: bool,
+    /// Computed at the first bandwidth that a client sets.
+    network_bounds: OnceLock<NetworkBounds>,
     /// Events of changes.
     pub events: EventChannel,
     audit: AuditLog,
@@ -297,7 +300,8 @@ impl Registry {
             excess_weights: config.excess_weights.clone(),
             budget: config.settings.budget,
             topology: config.topology.clone(),
-            narrowest_link: OnceLock::new(),
+            divides_links: config.allocator,
+            network_bounds: OnceLock::new(),
             events: EventChannel::new(config.limits.max_queued_events as usize),
             audit,
             framework_quota: config.limits.framework,

@@ -1,4 +1,4 @@
-//! Minimum and maximum bandwidth of services, and whether links carry all minima (admission).
+//! Minimum and maximum bandwidth of services. [`crate::network_bounds`] checks them against the network.
 //!
 //! - *Minimum.* A service is guaranteed its minimum on every link that it uses: the higher one of the minimum in sum over its hosts, which
 //!   can cross one link as a whole, and of the minimum of each host.
@@ -6,17 +6,10 @@
 //!   direction. Agents pace each connection at [`MIN_PACING_RATE`] at least, so that rate times the number of backlogged connections can
 //!   exceed a maximum.
 //!
-//! All links guarantee the same minima, so the narrowest link decides whether they can.
-
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use weir_core::model::LinkBudget;
 use weir_core::units::Rate;
 use weir_proto::{FRAME_BYTES, MIN_PACING_RATE, PAYLOAD_BYTES};
-
-use crate::control_plane::NetworkLinks;
 
 /// The lowest minimum that can be set, in bytes per second: the rate of the slowest link.
 const LOWEST_MIN: f64 = 1e3;
@@ -189,6 +182,18 @@ pub enum BandwidthError {
         /// The link and its rate.
         link: String,
     },
+    /// The rates of all services cannot be computed within the memory and time for them.
+    #[error(
+        "{services} services with {rows} links and maxima that flows can share; expected at most {max_services} services with them"
+    )]
+    TooManyServices {
+        /// Number of services.
+        services: usize,
+        /// Number of links and maxima ([`crate::control_plane::DivisionSize::rows`]).
+        rows: usize,
+        /// The maximum number of services with as many links and maxima.
+        max_services: usize,
+    },
 }
 
 impl BandwidthError {
@@ -200,62 +205,13 @@ impl BandwidthError {
                 format!("minimum bandwidths of {sum}"),
                 format!("at most {services} in total, what services divide of {link}; found {minima}"),
             ),
+            BandwidthError::TooManyServices { services, rows, max_services } => (
+                format!("{services} services"),
+                format!(
+                    "at most {max_services} with {rows} links and maxima that flows can share, since the rates of services are computed for each"
+                ),
+            ),
         }
-    }
-}
-
-/// The link of which services divide the least.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NarrowestLink {
-    /// The link and its rate.
-    name: String,
-    /// What services divide of it.
-    services: Rate,
-}
-
-impl NarrowestLink {
-    /// The narrowest one of the links of hosts, which have these names, and of the link groups between switches that hosts can fill. None
-    /// without hosts.
-    pub fn find<'a>(
-        links: &NetworkLinks,
-        host_names: impl IntoIterator<Item = &'a str>,
-        budget: &LinkBudget,
-    ) -> Option<NarrowestLink> {
-        let host_links = links.host_links().iter().zip(host_names).flat_map(|(link, name)| {
-            [(link.send, format!("the link out of {name}")), (link.recv, format!("the link into {name}"))]
-        });
-        let trunks =
-            links.contended_trunks().into_iter().map(|(name, rate)| (rate, format!("the links {name}")));
-        let narrowest =
-            host_links.chain(trunks).min_by(|(one, _), (other, _)| one.get().total_cmp(&other.get()));
-        narrowest.map(|(rate, name)| NarrowestLink {
-            name: format!("{name} ({rate})"),
-            services: budget.services(rate),
-        })
-    }
-
-    /// Checks that the minima of all services fit into every link.
-    ///
-    /// # Errors
-    /// [`BandwidthError::LinkExceeded`].
-    pub fn check(&self, bandwidths: &BTreeMap<String, ServiceBandwidth>) -> Result<(), BandwidthError> {
-        let minima: Vec<(&str, Rate)> = bandwidths
-            .iter()
-            .filter_map(|(name, bandwidth)| Some((&**name, Rate::new(bandwidth.link_min())?)))
-            .filter(|(_, min)| *min > Rate::ZERO)
-            .collect();
-        let sum: f64 = minima.iter().map(|(_, min)| min.get()).sum();
-        // Sums of rates differ by rounding.
-        if sum <= self.services.get() * (1.0 + 1e-9) {
-            return Ok(());
-        }
-        let minima: Vec<String> = minima.iter().map(|(name, min)| format!("{name} {min}")).collect();
-        Err(BandwidthError::LinkExceeded {
-            sum: Rate::new(sum).unwrap_or(Rate::ZERO),
-            minima: minima.join(", "),
-            services: self.services,
-            link: self.name.clone(),
-        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Checks minimum and maximum bandwidths of services against the rest of the configuration.
+//! Checks services and their minimum and maximum bandwidths against the rest of the configuration.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,16 @@ use weir_trace::toml_fields::TableFields;
 
 use super::QueueAssignment;
 use crate::control_plane::{NetworkLinks, Settings};
-use crate::service_bandwidth::{NarrowestLink, ServiceBandwidth};
+use crate::network_bounds::NetworkBounds;
+use crate::service_bandwidth::ServiceBandwidth;
 use crate::service_queues::ServiceQueues;
 
-/// Checks that queues and rates can hold the bandwidths of services, and that all links carry the minima. `links` computes the network.
+/// Checks that queues and rates can hold the bandwidths of services, that all links carry the minima, and that rates can be computed for
+/// all services. `links` computes the network.
 pub(super) fn check_bandwidths<'a>(
     fields: &TableFields<'_>,
     (names, bandwidths): (&ServiceNames, &BTreeMap<String, ServiceBandwidth>),
-    queues: QueueAssignment,
+    (queues, has_allocator): (QueueAssignment, bool),
     settings: &Settings,
     host_names: impl IntoIterator<Item = &'a str>,
     links: impl FnOnce() -> NetworkLinks,
@@ -37,11 +39,11 @@ pub(super) fn check_bandwidths<'a>(
         return refused(name, "maximum bandwidth", "none, or an `interval` of at most 50ms");
     }
     check_queues(fields, names, bandwidths)?;
-    if !bandwidths.values().any(ServiceBandwidth::has_min) {
+    if bandwidths.is_empty() && !has_allocator {
         return Ok(());
     }
-    let Some(link) = NarrowestLink::find(&links(), host_names, &settings.budget) else { return Ok(()) };
-    link.check(bandwidths).map_err(|error| {
+    let bounds = NetworkBounds::new(&links(), host_names, &settings.budget, has_allocator);
+    bounds.check(names.services(), bandwidths).map_err(|error| {
         let (found, expected) = error.found_and_expected();
         fields.key_error("service", &found, &expected)
     })

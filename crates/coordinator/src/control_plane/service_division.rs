@@ -3,8 +3,9 @@
 //! A maximum is a link that only one service crosses: all its flows for its maximum in sum over its hosts, and the flows from or to one
 //! host for its maximum of each host. The solver then divides maxima as it divides links.
 //!
-//! The solver's time and memory grow with the number of links times the number of services. Maxima that one flow crosses, and those that
-//! the demands of their flows do not exceed, bound each of their flows by itself, and are not part of the solver's network.
+//! The solver's time and memory grow with the number of links times the number of services, which [`super::DivisionSize`] bounds. Maxima
+//! that one flow crosses, and those that the demands of their flows do not exceed, bound each of their flows by itself, and are not part of
+//! the solver's network.
 
 use std::collections::BTreeMap;
 
@@ -209,7 +210,7 @@ impl<'a> ServiceDivision<'a> {
         let shares = self.services.shares.clone().with_link_guarantees(self.guarantees.clone());
         let shares = shares.expect("rates are finite and not negative, and each link and service has one");
         HierarchicalMaxMin::new(&self.capacities, shares).expect(
-            "the configuration limits rates to 1e15 B/s per cable, and guarantees sum to the capacity",
+            "the configuration limits rates to 1e15 B/s per cable and the number of cells, and guarantees sum to the capacity",
         )
     }
 

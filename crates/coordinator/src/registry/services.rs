@@ -15,11 +15,10 @@ use crate::config::network_links;
 use crate::control_plane::UnknownName;
 use crate::control_thread::RequestError;
 use crate::events::EventKind;
+use crate::network_bounds::NetworkBounds;
 use crate::policy::ValidatedPolicy;
 use crate::problem::{Location, Problem};
-use crate::service_bandwidth::{
-    BandwidthBody, BandwidthError, BandwidthKey, NarrowestLink, ServiceBandwidth,
-};
+use crate::service_bandwidth::{BandwidthBody, BandwidthError, BandwidthKey, ServiceBandwidth};
 use crate::store::{StoreError, Table};
 use crate::values::{WEIGHT_RANGE, expected_weight};
 
@@ -154,7 +153,8 @@ impl Registry {
         stored
     }
 
-    /// Checks the bandwidth of a service, and whether all links carry the minima of `bandwidths`.
+    /// Checks the bandwidth of a service, whether all links carry the minima of `bandwidths`, and whether rates can be computed for all
+    /// services.
     async fn check_bandwidth(
         &self,
         service: u32,
@@ -181,15 +181,12 @@ impl Registry {
             let expected = "a minimum or maximum in the configuration, which reserves a queue for it";
             return conflict("it shares its queue with other services", expected);
         }
-        if !bandwidth.has_min() {
-            return Ok(());
-        }
-        let narrowest = self.narrowest_link.get_or_init(|| {
+        let bounds = self.network_bounds.get_or_init(|| {
+            let links = network_links(&self.hosts, self.topology.as_ref());
             let names = self.hosts.iter().map(|host| &*host.name);
-            NarrowestLink::find(&network_links(&self.hosts, self.topology.as_ref()), names, &self.budget)
+            NetworkBounds::new(&links, names, &self.budget, self.divides_links)
         });
-        let fits = narrowest.as_ref().map_or(Ok(()), |link| link.check(bandwidths));
-        fits.map_err(bandwidth_problem)
+        bounds.check(self.names.services(), bandwidths).map_err(bandwidth_problem)
     }
 
     /// Applies weights and bandwidths of services to the policy, queues and rates, as far as these use them.
@@ -231,6 +228,8 @@ fn bandwidth_problem(error: BandwidthError) -> Problem {
         BandwidthError::Invalid { key, value, expected } => {
             Problem::invalid(Location::field(&key.replace('-', "_")), &value, &expected)
         }
-        BandwidthError::LinkExceeded { .. } => Problem::conflict(&error.to_string()),
+        BandwidthError::LinkExceeded { .. } | BandwidthError::TooManyServices { .. } => {
+            Problem::conflict(&error.to_string())
+        }
     }
 }

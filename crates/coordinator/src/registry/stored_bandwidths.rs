@@ -9,7 +9,8 @@ use weir_proto::MAX_CLASSES;
 
 use super::Override;
 use crate::config::{Config, QueueAssignment};
-use crate::service_bandwidth::{BandwidthBody, BandwidthKey, NarrowestLink, ServiceBandwidth};
+use crate::network_bounds::NetworkBounds;
+use crate::service_bandwidth::{BandwidthBody, BandwidthKey, ServiceBandwidth};
 use crate::store::{Store, Table};
 
 /// Key of the bandwidths of services that clients set in the store's [`Table::Settings`].
@@ -46,14 +47,15 @@ pub(super) fn load_bandwidths(
     remove_unenforceable_bandwidths(config, &mut changed);
     bandwidths.extend(changed);
     bandwidths.retain(|_, bandwidth| !bandwidth.is_unset());
-    if bandwidths == config.bandwidths || !bandwidths.values().any(ServiceBandwidth::has_min) {
+    if bandwidths == config.bandwidths || bandwidths.is_empty() {
         return Ok(bandwidths);
     }
     let names = config.hosts.iter().map(|host| &*host.name);
-    let narrowest = NarrowestLink::find(&config.network_links(), names, &config.settings.budget);
-    match narrowest.map_or(Ok(()), |link| link.check(&bandwidths)) {
+    let bounds =
+        NetworkBounds::new(&config.network_links(), names, &config.settings.budget, config.allocator);
+    match bounds.check(config.names.services(), &bandwidths) {
         Ok(()) => Ok(bandwidths),
-        // Links, or other bandwidths of the configuration, have changed.
+        // Links, services, or other bandwidths of the configuration have changed.
         Err(error) => {
             warn!(%error, "stored bandwidths of services ignored; the configured ones apply");
             Ok(config.bandwidths.clone())

@@ -382,7 +382,8 @@ fn stored_minimum_keeps_its_queue_while_queues_suffice() {
 #[test]
 fn stored_maximum_is_ignored_with_an_interval_that_cannot_hold_it() {
     let mut server = start("", "");
-    let body = json!({ "min_bandwidth": "1Mbit", "max_bandwidth": "2Mbit", "max_bandwidth_per_host": "2Mbit" });
+    let body =
+        json!({ "min_bandwidth": "1Mbit", "max_bandwidth": "2Mbit", "max_bandwidth_per_host": "2Mbit" });
     assert_eq!(put(&server, "/v1/services/ads", &body).0, 204);
     server.restart(|text| text.replace("policy =", "interval = \"100ms\"\npolicy ="));
     let ads = get(&server, "/v1/services").1[1].clone();
@@ -403,6 +404,48 @@ fn allocator_divides_links_among_services_that_share_a_queue() {
     send_report(&server, 0, observed(&["job97", "job98", "job99"]));
     // 980.1 Mbit/s less 100, in two parts.
     wait_for_limits(&server, &[Some(55_006_250), Some(55_006_250), Some(12_500_000)]);
+}
+
+/// Services and hosts, each named by its number.
+fn large_configuration(services: usize, hosts: usize) -> String {
+    let from = CONFIG.find("[host]").unwrap();
+    let hosts: String = (0..hosts).map(|at| format!("h{at} = \"10Gbit\"\n")).collect();
+    let services: String = (0..services).map(|at| format!("[service.ns{at}]\n")).collect();
+    let head = CONFIG[..from].replace("policy =", "queues = \"services\"\npolicy =");
+    format!("{head}[host]\n{hosts}{services}")
+}
+
+#[test]
+fn allocator_with_too_many_services_is_refused_with_the_maximum() {
+    let parse_with = |services: usize| {
+        let text = large_configuration(services, 1100).replace("queues =", "allocator = true\nqueues =");
+        parse(&text).map(drop)
+    };
+    // 8,388,608 / 2,200 links.
+    assert_eq!(parse_with(3813), Ok(()));
+    let error = parse_with(3814).unwrap_err();
+    for part in ["`3814 services`", "at most 3813 with 2200 links"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    assert_eq!(parse(&large_configuration(3814, 1100)).map(drop), Ok(()));
+}
+
+#[test]
+fn api_refuses_maxima_beyond_those_whose_rates_can_be_computed() {
+    let server = TestServer::start_with(tempfile::tempdir().unwrap(), large_configuration(4000, 500));
+    let set_max = |service: &str| {
+        put(&server, &format!("/v1/services/{service}"), &json!({ "max_bandwidth_per_host": "1Gbit" }))
+    };
+    assert_eq!([set_max("ns0").0, set_max("ns1").0], [204, 204]);
+    let (status, problem) = set_max("ns2");
+    let detail = problem["detail"].as_str().unwrap();
+    assert_eq!(
+        (status, detail.contains("4000 services with 3000 links and maxima")),
+        (409, true),
+        "{detail}"
+    );
+    assert_eq!(put(&server, "/v1/services/ns1", &json!({ "max_bandwidth_per_host": null })).0, 204);
+    assert_eq!(set_max("ns2").0, 204);
 }
 
 /// A maximum reserves a queue, whose bound and mark apply to UDP.
