@@ -106,6 +106,25 @@ class ApplicationTest(Bed):
             Application.register(self.coordinator, "lr", model="unknown")
         self.assertEqual(raised.exception.status, 422)
 
+    def test_connections_are_registered_with_their_weight(self) -> None:
+        server = self.listen()
+        application = Application.register(self.coordinator, "lr", model="LR")
+
+        def weights() -> List[Any]:
+            return [connection["weight"] for connection in self.coordinator.get("/v1/connections")["connections"]]
+
+        with application.connect("a", "b", server.getsockname()) as connection:
+            self.assertEqual((connection.registration_error, weights()), (None, [None]))
+        with application.connect("a", "b", server.getsockname(), weight=2.5) as connection:
+            self.assertEqual((connection.registration_error, weights()), (None, [2.5]))
+        with application.connect("a", "b", server.getsockname(), weight=0) as connection:
+            assert connection.registration_error is not None
+            self.assertEqual((connection.registration_error.status, weights()), (422, []))
+        accepted = self.listen()
+        with socket.create_connection(accepted.getsockname()), application.accept("b", accepted, weight=4):
+            self.assertEqual(weights(), [4.0])
+        application.deregister()
+
     def test_open_connections_follow_their_level(self) -> None:
         try:
             socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0).close()

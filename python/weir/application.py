@@ -86,35 +86,43 @@ class Application:
         """The mark of its packets: level 0 is DSCP 1, level 1 is DSCP 2, and so on."""
         return self.level + 1
 
-    def connect(self, from_host: str, to_host: str, address: Tuple[str, int]) -> Connection:
+    def connect(
+        self, from_host: str, to_host: str, address: Tuple[str, int], *, weight: Optional[float] = None
+    ) -> Connection:
         """Creates a TCP connection from ``from_host``, which is this host, to ``address`` on ``to_host``.
 
         Hosts have the names of the coordinator's configuration. All packets that this end sends have the application's class, including the
         first one, and follow its level. Data may flow in both directions: :meth:`accept` marks what the other end sends. Raises
         :class:`OSError` if the other end does not accept within 30 s. If the coordinator does not answer, there is no exception: see
         :attr:`Connection.registration_error`.
-        """
-        return self._add(self._dial(address), from_host, to_host)
 
-    def accept(self, host: str, listener: socket.socket) -> Connection:
+        ``weight``, from 0.001 to 1,000, is for the allocator: the weight of all connections of the application between the two hosts is the
+        sum of those that have one, or else 1. If the other end accepts the connection by :meth:`accept`, that is a second registration:
+        give the weight at one end only.
+        """
+        return self._add(self._dial(address), from_host, to_host, weight)
+
+    def accept(self, host: str, listener: socket.socket, *, weight: Optional[float] = None) -> Connection:
         """Accepts a connection of ``listener`` on ``host``, which is this host, and registers it.
 
         What this end sends has the application's class, and follows its level; the kernel's answer to the first packet has the class at
         the time of the call. The coordinator finds the other host by its
         address (``[address]`` of its configuration). Raises :class:`OSError` if the listener does not accept. If the coordinator does not
-        answer, there is no exception: see :attr:`Connection.registration_error`.
+        answer, there is no exception: see :attr:`Connection.registration_error`. ``weight`` is that of :meth:`connect`.
         """
         # The kernel answers the first packet of a connection with the mark of the listener.
         _mark(listener, self.dscp)
         sock, peer = listener.accept()
         address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
         mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-        return self._add(sock, host, str(mapped or address))
+        return self._add(sock, host, str(mapped or address), weight)
 
-    def _add(self, sock: socket.socket, from_host: str, to_host: str) -> Connection:
+    def _add(self, sock: socket.socket, from_host: str, to_host: str, weight: Optional[float]) -> Connection:
         """Registers a connection, and marks its packets."""
         target = path("connections", uuid.uuid4().hex)
-        body = {"application": self.id, "from": from_host, "to": to_host, "program": self._program}
+        body: Dict[str, Any] = {"application": self.id, "from": from_host, "to": to_host, "program": self._program}
+        if weight is not None:
+            body["weight"] = weight
         connection = Connection(self, sock, target, body)
         try:
             with self._lock:
@@ -225,7 +233,7 @@ class Connection:
     once the coordinator answers; a refusal is final.
     """
 
-    def __init__(self, application: Application, sock: socket.socket, target: str, body: Dict[str, str]) -> None:
+    def __init__(self, application: Application, sock: socket.socket, target: str, body: Dict[str, Any]) -> None:
         self.socket = sock
         self.registration_error: Optional[CoordinatorError] = None
         self._application = application

@@ -116,9 +116,35 @@ impl Application {
     /// If no address accepts the connection within 30 s. A failed registration is no error: see
     /// [`Connection::registration_error`].
     pub fn connect(&self, src: &str, dst: &str, address: impl ToSocketAddrs) -> io::Result<Connection> {
+        self.connect_any_weight(src, dst, address, None)
+    }
+
+    /// As [`Application::connect`], with a weight for the allocator, from 0.001 to 1,000. The weight of all connections of the application
+    /// between the two hosts is the sum of those that have one, or else 1. If the other end accepts the connection by
+    /// [`Application::accept`], that is a second registration: give the weight at one end only.
+    ///
+    /// # Errors
+    /// Those of [`Application::connect`]. The coordinator refuses other weights: see [`Connection::registration_error`].
+    pub fn connect_with_weight(
+        &self,
+        src: &str,
+        dst: &str,
+        address: impl ToSocketAddrs,
+        weight: f64,
+    ) -> io::Result<Connection> {
+        self.connect_any_weight(src, dst, address, Some(weight))
+    }
+
+    fn connect_any_weight(
+        &self,
+        src: &str,
+        dst: &str,
+        address: impl ToSocketAddrs,
+        weight: Option<f64>,
+    ) -> io::Result<Connection> {
         let stream = self.connect_to_any(address)?;
         let peer = stream.peer_addr()?.ip();
-        self.add(stream, peer, src, dst)
+        self.add(stream, peer, (src, dst), weight)
     }
 
     /// Accepts a connection of `listener` on `host`, which is this host, and registers it. What this end sends has the application's class,
@@ -129,20 +155,51 @@ impl Application {
     /// If `listener` does not accept, for example because it does not block and no connection waits. A failed registration is no error:
     /// see [`Connection::registration_error`].
     pub fn accept(&self, host: &str, listener: &TcpListener) -> io::Result<Connection> {
+        self.accept_any_weight(host, listener, None)
+    }
+
+    /// As [`Application::accept`], with a weight as in [`Application::connect_with_weight`].
+    ///
+    /// # Errors
+    /// Those of [`Application::accept`]. The coordinator refuses other weights: see [`Connection::registration_error`].
+    pub fn accept_with_weight(
+        &self,
+        host: &str,
+        listener: &TcpListener,
+        weight: f64,
+    ) -> io::Result<Connection> {
+        self.accept_any_weight(host, listener, Some(weight))
+    }
+
+    fn accept_any_weight(
+        &self,
+        host: &str,
+        listener: &TcpListener,
+        weight: Option<f64>,
+    ) -> io::Result<Connection> {
         // The kernel answers the first packet of a connection with the mark of the listener.
         set_dscp(&SockRef::from(listener), listener.local_addr()?.ip(), self.dscp())?;
         let (stream, peer) = listener.accept()?;
         let peer = peer.ip().to_canonical();
-        self.add(stream, peer, host, &peer.to_string())
+        self.add(stream, peer, (host, &peer.to_string()), weight)
     }
 
     /// Registers a connection, and marks its packets.
-    fn add(&self, stream: TcpStream, peer: IpAddr, from: &str, to: &str) -> io::Result<Connection> {
+    fn add(
+        &self,
+        stream: TcpStream,
+        peer: IpAddr,
+        (from, to): (&str, &str),
+        weight: Option<f64>,
+    ) -> io::Result<Connection> {
         let shared = &self.shared;
         let stream = Arc::new(stream);
         // The id only has to be unique.
         let path = resource_path("connections", &random_id());
-        let body = json!({ "application": shared.id, "from": from, "to": to, "program": shared.program });
+        let mut body = json!({ "application": shared.id, "from": from, "to": to, "program": shared.program });
+        if let Some(weight) = weight {
+            body["weight"] = json!(weight);
+        }
         let entry = OpenConnection { stream: Arc::clone(&stream), peer, body: None, is_registered: false };
         let mut connection =
             Connection { stream, shared: Arc::clone(shared), path, registration_error: None };

@@ -83,6 +83,35 @@ fn refused_status(error: CoordinatorError) -> u16 {
 }
 
 #[test]
+fn connections_are_registered_with_their_weight() {
+    let dir = TestDir::new();
+    let coordinator_process = start_coordinator(&dir);
+    let coordinator = Coordinator::local(&coordinator_process.api_address).unwrap();
+    coordinator.put_text("/v1/sensitivity", TABLE).unwrap();
+    let application = Application::register(&coordinator, "lr", None, Some("LR")).unwrap();
+    let weights = || -> Vec<Option<f64>> {
+        let connections = coordinator.get("/v1/connections").unwrap()["connections"].take();
+        connections.as_array().unwrap().iter().map(|connection| connection["weight"].as_f64()).collect()
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let connection = application.connect("a", "b", address).unwrap();
+    assert_eq!(weights(), [None]);
+    connection.destroy().unwrap();
+    let connection = application.connect_with_weight("a", "b", address, 2.5).unwrap();
+    assert!(connection.registration_error().is_none());
+    assert_eq!(weights(), [Some(2.5)]);
+    connection.destroy().unwrap();
+    let connection = application.connect_with_weight("a", "b", address, 0.0).unwrap();
+    assert!(connection.registration_error().unwrap().to_string().contains("0.001"));
+    connection.destroy().unwrap();
+    // The first waiting connection is one of those above, which have ended.
+    let accepted = application.accept_with_weight("b", &listener, 4.0).unwrap();
+    assert_eq!(weights(), [Some(4.0)]);
+    accepted.destroy().unwrap();
+}
+
+#[test]
 fn application_connections_carry_their_class() {
     let dir = TestDir::new();
     let mut coordinator_process = start_coordinator(&dir);
