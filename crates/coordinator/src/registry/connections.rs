@@ -47,8 +47,9 @@ pub struct ConnectionBody {
     /// application's level. Without a program, it ends by a request only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
-    /// Its weight next to other connections of the service, for the allocator. The weight of all connections of an application between
-    /// two hosts is the sum of those that have one, or else 1.
+    /// Its weight for the allocator, and for a maximum bandwidth of the service. The weight of all connections of an application between
+    /// two hosts, in both directions, is the sum of those that have one, or else 1. It divides the share of the service between pairs of
+    /// hosts, not between connections of one pair.
     #[schema(inline, value_type = Option<ConnectionWeight>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
