@@ -26,8 +26,9 @@ Each error is a problem document (RFC 9457, `application/problem+json`). A refus
 | `line` | the line of a TOML document |
 | `value`, `expected` | the value, at most 200 characters, and what is expected |
 
-The examples below are answers of a coordinator with the hosts `a`, `b`, `c`, the service `default`, and the service `ads` with the application
-`sort`; `limits.body` is 200 kB, and `limits.request` is 2 s. A test compares them with the code.
+The examples below are answers of a coordinator with the hosts `a`, `b`, `c`, whose links have 1 Gbit/s, the service `default`, and the
+service `ads` with the application `sort`; `limits.body` is 200 kB, and `limits.request` is 2 s. Bandwidths need `queues = \"services\"`. A
+test compares the examples with the code.
 ";
 
 const CASES: &[Case<'_>] = &[
@@ -102,6 +103,27 @@ fn format_section(&(title, method, path, body): &Case<'_>, (status, problem): (u
     format!("\n## {title}\n\n```text\n{method} {path}{request_body}\n```\n\n```json\n{answer}\n```\n")
 }
 
+/// Sections of bandwidths that queues or links cannot hold, and of hosts that another client limits.
+fn bandwidth_sections(server: &TestServer) -> String {
+    const ADS: &str = "/v1/services/ads";
+    let min = r#"{"min_bandwidth": "2Gbit"}"#;
+    let case = ("409: a bandwidth without queues of services", "PUT", ADS, min);
+    let mut page = section_of_case(server, &case);
+    let start = |text: String| TestServer::start_with(tempfile::tempdir().unwrap(), text);
+    let with_queues = CONFIG.replace("policy =", "queues = \"services\"\npolicy =");
+    let case = ("409: minimum bandwidths that a link does not carry", "PUT", ADS, min);
+    page += &section_of_case(&start(with_queues.clone()), &case);
+    let more_services: String = (0..80).map(|at| format!("[service.ns{at}]\n")).collect();
+    let max = r#"{"max_bandwidth": "200Mbit"}"#;
+    let case = ("409: a bandwidth of a service that shares its queue", "PUT", "/v1/services/ns79", max);
+    page += &section_of_case(&start(with_queues + &more_services), &case);
+    let limit = |owner: &str| format!(r#"{{"fraction": 0.5, "lease": "10s", "owner": "{owner}"}}"#);
+    const HOST: &str = "/v1/hosts/a/bandwidth";
+    assert_eq!(send_json_request(server, "PUT", HOST, limit("profile-1").as_bytes()).0, 200);
+    let case = ("409: a host that another client limits", "PUT", HOST, &*limit("profile-2"));
+    page + &section_of_case(server, &case)
+}
+
 /// Sections of answers that depend on certificates, limits and time.
 fn limit_sections(server: &TestServer) -> String {
     const COFLOW: &str = r#"{"flows": [{"from": "a", "to": "b"}]}"#;
@@ -159,6 +181,7 @@ fn api_errors_page_shows_current_answers() {
     assert_eq!(send_json_request(&server, "PUT", "/v1/coflows/used", used).0, 200);
     let mut page = PAGE_HEAD.to_owned();
     CASES.iter().for_each(|case| write!(page, "{}", section_of_case(&server, case)).unwrap());
+    page += &bandwidth_sections(&server);
     page += &limit_sections(&server);
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api-errors.md");
     if std::env::var_os("WEIR_WRITE_DOCS").is_some() {
