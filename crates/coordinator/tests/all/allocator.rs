@@ -2,19 +2,19 @@
 //! networks.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use weir_coordinator::control_plane::{
-    ControlPlane, Demand, FlowProgress, Link, Mark, NetworkLinks, ObservedConnections, OrderedRate, Report,
-    SenderState, ServiceWeights, Settings, UdpControl, UdpFlow, UdpLimit, UdpMeasurement,
+    ControlPlane, Demand, FlowProgress, Link, NetworkLinks, OrderedRate, Report, SenderState, ServiceWeights,
+    Settings, UdpControl, UdpFlow, UdpLimit, UdpMeasurement,
 };
 use weir_core::model::{ServiceNames, Topology, TopologyTemplate};
 use weir_core::policy::build;
 use weir_core::units::Rate;
 
 use crate::common::config_with_cases;
+use crate::reported_flows::{self, ReportedFlow, report_flows, report_udp};
 use crate::small_cluster::{HOSTS, INTERVAL, LINK_RATE, address, equal_links, flow_key, registration};
 
 /// What services divide of each link: the shaped rate without the part of control.
@@ -40,32 +40,6 @@ fn allocating_plane(links: NetworkLinks, hosts: usize, policy: &str, weights: &[
     plane
 }
 
-/// A service, its sender and receiver, and its demand.
-type Flow = (usize, u32, u32, Demand);
-
-/// All hosts report, with these flows as their only observed connections. Returns the limits of the next orders in bytes per second.
-fn report_flows(
-    plane: &mut ControlPlane,
-    flows: &[Flow],
-    now: f64,
-) -> BTreeMap<(u32, Arc<str>, IpAddr), u64> {
-    for (host, status) in (0..).zip(plane.host_statuses()) {
-        let of_host = flows.iter().filter(|(_, from, ..)| *from == host);
-        let observed = of_host.map(|&(service, _, to, demand)| ObservedConnections {
-            application: format!("s{service}").into(),
-            peer: address(to).into(),
-            open_connections: 1,
-            sent_bytes: 1,
-            demand,
-        });
-        let observed = observed.collect();
-        plane.clear_observed(host);
-        plane.report(host, &Report { applied: (1, status.ordered_seq), observed, ..Report::default() }, now);
-    }
-    plane.tick(now);
-    plane.limits()
-}
-
 /// The limits of flows with the weights 4:1:1 on a network of NetShare's figures, in Gbit/s if services divided whole links. `topology` is
 /// none for the same hosts without links between switches. A flow has the names of its hosts, and a demand in Gbit/s if that is limited.
 fn figure_limits(
@@ -86,9 +60,9 @@ fn figure_limits(
         let demand = demand.map_or(Demand::Unlimited, |gbit| Demand::Rate((gbit * GBIT) as u64));
         (service, host_number(&topology, from), host_number(&topology, to), demand)
     };
-    let flows: Vec<Flow> = flows.iter().map(to_flow).collect();
+    let flows: Vec<ReportedFlow> = flows.iter().map(to_flow).collect();
     let limits = report_flows(&mut plane, &flows, 0.0);
-    let limit_of = |(service, from, to, _): &Flow| {
+    let limit_of = |(service, from, to, _): &ReportedFlow| {
         limits[&(*from, format!("s{service}").into(), address(*to).into())] as f64 / GBIT / ALLOCATABLE
     };
     flows.iter().map(limit_of).collect()
@@ -204,8 +178,7 @@ fn coflows_come_off_what_services_divide_of_a_trunk() {
 
 /// A measurement of UDP of a service, from one host to another, in bytes per second.
 fn udp(service: u8, from: u32, to: u32, rate: u64) -> UdpMeasurement {
-    let mark = Mark::new(service + 1).unwrap();
-    UdpMeasurement { flow: UdpFlow { src: address(from), dst: address(to), mark }, rate }
+    reported_flows::udp(service + 1, from, to, rate)
 }
 
 /// A control plane of hosts under one switch that limits UDP by the allocator.
@@ -215,18 +188,6 @@ fn udp_plane(weights: &[f64]) -> ControlPlane {
 
 fn with_udp(plane: ControlPlane, hosts: u32) -> ControlPlane {
     plane.with_throttling((0..hosts).map(|host| (address(host), host)).collect())
-}
-
-/// All hosts confirm their orders, and senders report these measurements. Returns the limits of UDP in the next orders, by host.
-fn report_udp(plane: &mut ControlPlane, measurements: &[UdpMeasurement], now: f64) -> Vec<(u32, UdpLimit)> {
-    for (host, status) in (0..).zip(plane.host_statuses()) {
-        let of_host = measurements.iter().filter(|measurement| measurement.flow.src == address(host));
-        let udp_measurements = of_host.copied().collect();
-        let applied = (1, status.ordered_seq);
-        plane.report(host, &Report { applied, udp_measurements, ..Report::default() }, now);
-    }
-    let orders = plane.tick(now).into_iter();
-    orders.flat_map(|(host, order)| order.udp_limits.into_iter().map(move |limit| (host, limit))).collect()
 }
 
 /// The limits as fractions of what services divide of a link.
@@ -382,7 +343,7 @@ proptest! {
     fn limits_for_unlimited_demands_fit_into_trunks(
         flows in prop::collection::btree_set((0usize..3, 0u32..8, 0u32..8), 1..24),
     ) {
-        let flows: Vec<Flow> = flows
+        let flows: Vec<ReportedFlow> = flows
             .into_iter()
             .filter(|(_, from, to)| from != to)
             .map(|(service, from, to)| (service, from, to, Demand::Unlimited))
@@ -398,7 +359,7 @@ proptest! {
             }
             links
         };
-        let of_flow = |&(service, from, to, _): &Flow| {
+        let of_flow = |&(service, from, to, _): &ReportedFlow| {
             limits[&(from, Arc::from(format!("s{service}")), address(to).into())] as f64
         };
         for flow in &flows {

@@ -1,19 +1,17 @@
 //! Tests of minimum and maximum bandwidths of services, of services that share a queue, and of weights of connections, as limits of the
 //! control plane.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use weir_coordinator::control_plane::{
-    ControlPlane, Demand, FlowPeer, Mark, ObservedConnections, Report, ServiceWeights, Settings, UdpControl,
-    UdpFlow, UdpMeasurement,
+    ControlPlane, Demand, FlowPeer, ServiceWeights, Settings, UdpControl, UdpMeasurement,
 };
 use weir_coordinator::service_bandwidth::ServiceBandwidth;
 use weir_core::model::ServiceNames;
 use weir_core::policy::build;
 use weir_core::units::Rate;
 
+use crate::reported_flows::{self, ReportedFlow, report_flows, report_udp};
 use crate::small_cluster::{HOSTS, LINK_RATE, address, equal_links};
 
 /// What services divide of each link, as a fraction: the shaped rate without the part of control.
@@ -75,24 +73,14 @@ fn services(weights: &[f64], excess: Option<&[f64]>, bandwidths: &[ServiceBandwi
 /// A service, its sender and receiver, and its demand as a fraction of a link.
 type Flow = (usize, u32, u32, Option<f64>);
 
-/// All hosts report, with these flows as their only observed connections. Returns the limit of each flow as a fraction of a link; infinite
-/// without one.
+/// Hosts report these flows. Returns the limit of each flow as a fraction of a link; infinite without one.
 fn limits(plane: &mut ControlPlane, flows: &[Flow], now: f64) -> Vec<f64> {
-    for (host, status) in (0..).zip(plane.host_statuses()) {
-        let of_host = flows.iter().filter(|(_, from, ..)| *from == host);
-        let observed = of_host.map(|&(service, _, to, demand)| ObservedConnections {
-            application: format!("s{service}").into(),
-            peer: address(to).into(),
-            open_connections: 1,
-            sent_bytes: 1,
-            demand: demand.map_or(Demand::Unlimited, |demand| Demand::Rate((demand * LINK_RATE) as u64)),
-        });
-        let observed = observed.collect();
-        plane.clear_observed(host);
-        plane.report(host, &Report { applied: (1, status.ordered_seq), observed, ..Report::default() }, now);
-    }
-    plane.tick(now);
-    let limits: BTreeMap<(u32, Arc<str>, IpAddr), u64> = plane.limits();
+    let to_reported = |&(service, from, to, demand): &Flow| {
+        let demand = demand.map_or(Demand::Unlimited, |demand| Demand::Rate((demand * LINK_RATE) as u64));
+        (service, from, to, demand)
+    };
+    let reported: Vec<ReportedFlow> = flows.iter().map(to_reported).collect();
+    let limits = report_flows(plane, &reported, now);
     let limit_of = |&(service, from, to, _): &Flow| {
         let limit = limits.get(&(from, format!("s{service}").into(), address(to).into()));
         limit.map_or(f64::INFINITY, |&limit| limit as f64 / LINK_RATE)
@@ -229,21 +217,12 @@ fn weights_of_connections_keep_demands_and_maxima() {
 
 /// A measurement of UDP with this mark, as a fraction of a link.
 fn udp(mark: u8, from: u32, to: u32, rate: f64) -> UdpMeasurement {
-    let flow = UdpFlow { src: address(from), dst: address(to), mark: Mark::new(mark).unwrap() };
-    UdpMeasurement { flow, rate: (rate * LINK_RATE) as u64 }
+    reported_flows::udp(mark, from, to, (rate * LINK_RATE) as u64)
 }
 
 /// The limits of UDP in the next orders as fractions of a link, by source and mark.
 fn udp_limits(plane: &mut ControlPlane, measured: &[UdpMeasurement], now: f64) -> Vec<(u32, u8, f64)> {
-    for (host, status) in (0..).zip(plane.host_statuses()) {
-        let of_host = measured.iter().filter(|measurement| measurement.flow.src == address(host));
-        let udp_measurements = of_host.copied().collect();
-        let applied = (1, status.ordered_seq);
-        plane.report(host, &Report { applied, udp_measurements, ..Report::default() }, now);
-    }
-    let orders = plane.tick(now).into_iter();
-    let limits =
-        orders.flat_map(|(host, order)| order.udp_limits.into_iter().map(move |limit| (host, limit)));
+    let limits = report_udp(plane, measured, now).into_iter();
     limits.map(|(host, limit)| (host, limit.flow.mark.get(), limit.rate as f64 / LINK_RATE)).collect()
 }
 

@@ -29,6 +29,7 @@ mod policies;
 mod problems;
 mod quotas;
 mod relays;
+mod reported_flows;
 mod rest;
 mod roles;
 mod routing;
