@@ -86,6 +86,10 @@ const DEFAULT_INTERVAL: Duration = Duration::from_millis(8);
 /// How often the agent reports open flows again, and ended flows that the coordinator has not confirmed.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long queues of an earlier agent stay after the first order if no order names queues: the coordinator orders queues of applications
+/// after it has received their connections from this agent.
+const INHERITED_QUEUES_TIME: Duration = Duration::from_secs(2);
+
 /// The configuration of an agent.
 #[derive(Clone)]
 pub struct Settings {
@@ -117,6 +121,8 @@ pub struct Link {
 /// The state of the agent. The loop and the connections of programs share it.
 struct AgentState {
     lease: LeaseState,
+    /// When the first order was accepted.
+    first_order: Option<Instant>,
     /// Why the last order was refused; none if it was accepted.
     last_refusal: Option<RefusalReason>,
     flows: Flows,
@@ -166,6 +172,8 @@ struct DesiredLinks {
     link_rates: Vec<u64>,
     /// The limit of what a host sends.
     bandwidth_limit: Option<BandwidthLimit>,
+    /// Whether queues of an earlier agent end if no order names queues.
+    ends_inherited_queues: bool,
 }
 
 /// The state of the agent, shared between tasks.
@@ -180,6 +188,48 @@ impl SharedState {
 }
 
 impl AgentState {
+    /// For an agent before its first order.
+    fn new(
+        settings: &Settings,
+        queue_locks: Vec<InterfaceLock>,
+        traffic: Option<Traffic>,
+        desired_links: watch::Sender<DesiredLinks>,
+    ) -> AgentState {
+        // A switch has no programs.
+        let shaped_link = settings
+            .links
+            .first()
+            .filter(|link| settings.local_socket.is_some() && !link.interfaces.is_empty());
+        let link = settings.links.first().map_or(Rate::ZERO, |link| link.rate);
+        AgentState {
+            lease: LeaseState::new(settings.links.iter().map(|link| link.rate).collect()),
+            first_order: None,
+            last_refusal: None,
+            flows: Flows::new(start_leases(settings)),
+            history: ReportHistory::default(),
+            is_throttling_unavailable: settings.local_socket.is_some()
+                && (traffic.is_none() || shaped_link.is_none()),
+            ordered_traffic: OrderedTraffic::new(settings),
+            applications: traffic.map(|traffic| Applications::new(traffic, link)),
+            had_valid_weights: false,
+            desired_links,
+            interfaces: interfaces::InterfaceStatus::default(),
+            queue_locks,
+            has_watchdog_failed: false,
+            report_wake: Arc::default(),
+            watchdog: settings.watchdog.clone().map(|start| {
+                let interfaces = settings.links.iter().flat_map(|link| link.interfaces.clone());
+                Watchdog::new(start, &interfaces.collect::<Vec<_>>())
+            }),
+            is_link_shaped: shaped_link.is_some(),
+            coordinator: None,
+            is_connected: false,
+            flow_end: Arc::default(),
+            link_rates: Vec::new(),
+            start_time: Instant::now(),
+        }
+    }
+
     fn now(&self) -> Duration {
         self.start_time.elapsed()
     }
@@ -195,12 +245,15 @@ impl AgentState {
         let limited_flows = if self.is_link_shaped { self.flows.limited_flows() } else { BTreeMap::new() };
         let queues = self.lease.queues(self.now());
         let bandwidth_limit = self.lease.bandwidth_limit(self.now());
+        let ends_inherited_queues =
+            self.first_order.is_some_and(|first| first.elapsed() >= INHERITED_QUEUES_TIME);
         self.desired_links.send_if_modified(|last| {
             let is_changed = last.queues != *queues
                 || last.limited_flows != limited_flows
                 || last.coordinator != self.coordinator
                 || last.link_rates != self.link_rates
-                || last.bandwidth_limit != bandwidth_limit;
+                || last.bandwidth_limit != bandwidth_limit
+                || last.ends_inherited_queues != ends_inherited_queues;
             if is_changed {
                 *last = DesiredLinks {
                     queues: queues.into_owned(),
@@ -208,6 +261,7 @@ impl AgentState {
                     coordinator: self.coordinator,
                     link_rates: self.link_rates.clone(),
                     bandwidth_limit,
+                    ends_inherited_queues,
                 };
             }
             is_changed
@@ -324,6 +378,7 @@ impl AgentState {
         let refusal = self.lease.accept(order, now).err();
         match refusal {
             None => {
+                self.first_order.get_or_insert_with(Instant::now);
                 ended_flows.iter().for_each(|key| self.flows.report_delta.confirm_end(key));
                 self.flows.set_unscheduled(unscheduled);
                 if names_flows {
@@ -452,36 +507,7 @@ pub async fn run(
         };
     socket::raise_file_limit();
     let (desired_sender, desired_updates) = watch::channel(DesiredLinks::default());
-    // A switch has no programs.
-    let shaped_link =
-        settings.links.first().filter(|link| settings.local_socket.is_some() && !link.interfaces.is_empty());
-    let link = settings.links.first().map_or(Rate::ZERO, |link| link.rate);
-    let host = AgentState {
-        lease: LeaseState::new(settings.links.iter().map(|link| link.rate).collect()),
-        last_refusal: None,
-        flows: Flows::new(start_leases(&settings)),
-        history: ReportHistory::default(),
-        is_throttling_unavailable: settings.local_socket.is_some()
-            && (traffic.is_none() || shaped_link.is_none()),
-        ordered_traffic: OrderedTraffic::new(&settings),
-        applications: traffic.map(|traffic| Applications::new(traffic, link)),
-        had_valid_weights: false,
-        desired_links: desired_sender,
-        interfaces: interfaces::InterfaceStatus::default(),
-        queue_locks,
-        has_watchdog_failed: false,
-        report_wake: Arc::default(),
-        watchdog: settings.watchdog.clone().map(|start| {
-            let interfaces = settings.links.iter().flat_map(|link| link.interfaces.clone());
-            Watchdog::new(start, &interfaces.collect::<Vec<_>>())
-        }),
-        is_link_shaped: shaped_link.is_some(),
-        coordinator: None,
-        is_connected: false,
-        flow_end: Arc::default(),
-        link_rates: Vec::new(),
-        start_time: Instant::now(),
-    };
+    let host = AgentState::new(&settings, queue_locks, traffic, desired_sender);
     let shared = SharedState(Arc::new(Mutex::new(host)));
     let (event_sender, mut events) = mpsc::channel(16);
     let link_rates: Vec<u64> = settings.links.iter().map(|link| link.rate.get() as u64).collect();

@@ -3,6 +3,9 @@
 //! The agent compares an interface with its orders when an order changes, when the kernel reports a change of the interface, and
 //! every few seconds in case a notification was lost. It changes only objects that differ. Queues that another process removed
 //! are restored; a root queueing discipline that another process set up stays, and is reported as a conflict until it is removed.
+//!
+//! Queues that an earlier agent has left stay until an order names queues. If none does, one queue at the full rate replaces them: their
+//! rates may be those of a limit that has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
@@ -17,12 +20,12 @@ use weir_core::units::Rate;
 use weir_proto::{BandwidthLimit, Conflict, ConflictReason, MAX_CONFLICTS, Queues};
 
 use super::{DesiredLinks, Link, SharedState, log};
-use crate::htb::max_segments;
 use crate::notifications::{ChangedInterfaces, Notifications};
-use crate::queues::{
-    Change, DesiredQueues, Device, Interface, InterfaceLock, LimitedFlow, QueueError, ReplaceableRoots,
-    RootQdisc, Shares,
-};
+use crate::queues::{Device, Interface, InterfaceLock, LimitedFlow, QueueError};
+
+mod check;
+
+use check::{CheckJob, CheckResult, Configuration};
 
 /// The first wait before the agent tries a failed configuration again. The wait doubles after each failure.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -108,6 +111,8 @@ struct ManagedInterface {
     /// The name in the agent's options.
     name: Interface,
     desired: DesiredLink,
+    /// Whether queues of an earlier agent end if no order names queues.
+    ends_inherited_queues: bool,
     /// The state at the last check; none if the interface did not exist.
     device: Option<Device>,
     /// What the last check configured; none before the first order.
@@ -125,34 +130,6 @@ struct ManagedInterface {
     last_repair: Option<(Instant, Duration)>,
     /// The first speed that was read.
     first_speed: Option<Rate>,
-}
-
-/// The configuration of an interface after a check.
-#[derive(Debug, Clone, PartialEq)]
-struct Configuration {
-    desired: DesiredLink,
-    rate: Rate,
-    /// `rate` divided by the rate of the link ([`ManagedInterface::max_rate`]).
-    fraction: f64,
-    /// The maximum number of segments of a packet, after the limit.
-    segments: u32,
-    /// The limit of `segments` that the agent sets, if it sets one.
-    max_segments: Option<u32>,
-    /// Whether the queue of the next switch drains.
-    is_draining: bool,
-}
-
-/// The result of a check.
-struct CheckResult {
-    /// None if the interface does not exist.
-    device: Option<Device>,
-    configuration: Option<Configuration>,
-    /// How many queueing objects were changed.
-    changes: Result<usize, QueueError>,
-    /// Whether the root queueing discipline was set up.
-    has_new_root: bool,
-    /// The lock of the interface's queues, if this check has acquired it.
-    lock: Option<InterfaceLock>,
 }
 
 /// Keeps the interfaces of all links as ordered, until the last sender of orders is dropped. `kind` tells whose links they are.
@@ -265,6 +242,9 @@ fn set_desired(interfaces: &mut [ManagedInterface], mut desired_links: DesiredLi
             configured_rate.filter(|&rate| rate > 0).and_then(|rate| Rate::new(rate as f64));
         let bandwidth_limit = desired_links.bandwidth_limit;
         let desired = DesiredLink { queues, limited_flows, coordinator, configured_rate, bandwidth_limit };
+        if desired_links.ends_inherited_queues && !managed.ends_inherited_queues {
+            (managed.ends_inherited_queues, managed.next_check) = (true, now);
+        }
         if desired == managed.desired {
             continue;
         }
@@ -340,139 +320,6 @@ fn common_limit(interfaces: &[ManagedInterface]) -> Option<BandwidthLimit> {
     first.filter(|_| interfaces.iter().all(|managed| limit(managed) == first))
 }
 
-/// A check of one interface, which runs in a separate thread: it starts processes.
-struct CheckJob {
-    name: Interface,
-    max_rate: Rate,
-    kind: Machine,
-    desired: DesiredLink,
-    previous: Option<Device>,
-    configuration: Option<Configuration>,
-    first_speed: Option<Rate>,
-    /// The numbers of the other interfaces that the agent keeps.
-    other_indexes: BTreeSet<u32>,
-    /// The numbers of the interfaces whose queues the agent has locked.
-    locked_indexes: BTreeSet<u32>,
-    is_draining: bool,
-}
-
-impl CheckResult {
-    fn unchanged(
-        device: Option<Device>,
-        configuration: Option<Configuration>,
-        changes: Result<usize, QueueError>,
-    ) -> CheckResult {
-        CheckResult { device, configuration, changes, has_new_root: false, lock: None }
-    }
-}
-
-impl CheckJob {
-    fn run(self) -> CheckResult {
-        let missing = || CheckResult::unchanged(None, None, Ok(0));
-        // A renamed interface keeps its number, and its queues.
-        let by_number = self.previous.as_ref().and_then(|device| Interface::from_index(device.index));
-        // An interface that the agent keeps under another name, and that was renamed to this name, is not taken over.
-        let is_free = |index: &u32| !self.other_indexes.contains(index);
-        let by_name = || self.name.index().filter(is_free).map(|_| self.name.clone());
-        let Some(name) = by_number.or_else(by_name) else {
-            return missing();
-        };
-        let mut device = match Device::read(&name) {
-            Ok(device) => device,
-            // The interface was deleted after its name was looked up.
-            Err(_) if name.index().is_none() => return missing(),
-            Err(error) => {
-                return CheckResult::unchanged(self.previous, self.configuration, Err(error));
-            }
-        };
-        // A driver reports no speed while the interface is down.
-        let previous_if_down =
-            self.previous.as_ref().filter(|before| before.index == device.index && !device.is_up);
-        device.speed = previous_if_down.map_or(device.speed, |before| before.speed);
-        let is_same = self.previous.as_ref().is_some_and(|before| before.index == device.index);
-        let configuration = self.configuration.filter(|_| is_same);
-        if self.desired.has_no_queues() && configuration.is_none() {
-            return CheckResult::unchanged(Some(device), None, Ok(0));
-        }
-        let replace = if configuration.is_some() {
-            ReplaceableRoots::KernelDefault
-        } else {
-            ReplaceableRoots::Restorable
-        };
-        // Queues that an earlier agent has left kept the queue of the next switch short.
-        let sets_up_queues =
-            configuration.is_none() && name.read_queues().is_ok_and(|actual| actual.root != RootQdisc::Agent);
-        let next_configuration = Configuration {
-            is_draining: self.is_draining || sets_up_queues,
-            ..Configuration::new(self.max_rate, self.kind, self.desired, &device, self.first_speed)
-        };
-        let is_locked = self.locked_indexes.contains(&device.index);
-        let mut lock = None;
-        let changes = next_configuration.desired_queues().and_then(|desired| {
-            lock = (!is_locked).then(|| InterfaceLock::acquire(&name)).transpose()?;
-            name.reconcile(&desired, replace)
-        });
-        match changes {
-            Ok(list) => CheckResult {
-                device: Some(device),
-                configuration: Some(next_configuration),
-                has_new_root: list.iter().any(Change::sets_root),
-                changes: Ok(list.len()),
-                lock,
-            },
-            Err(error) => {
-                CheckResult { lock, ..CheckResult::unchanged(Some(device), configuration, Err(error)) }
-            }
-        }
-    }
-}
-
-impl Configuration {
-    /// Computes the configuration of a device: queues share its speed if that is below its share of the link's rate, or a fraction of it
-    /// if an order limits the host. The driver of a virtual device reports a nominal speed, which counts only if it has changed since it
-    /// was first read.
-    fn new(
-        max_rate: Rate,
-        kind: Machine,
-        desired: DesiredLink,
-        device: &Device,
-        first_speed: Option<Rate>,
-    ) -> Configuration {
-        let is_speed_reliable =
-            device.is_physical || first_speed.is_some_and(|first| device.speed != Some(first));
-        let rate = device.speed.filter(|&speed| is_speed_reliable && speed < max_rate).unwrap_or(max_rate);
-        let limited_rate = desired.bandwidth_limit.and_then(|limit| Rate::new(rate.get() * limit.fraction()));
-        let rate = limited_rate.unwrap_or(rate);
-        // Packets that a switch forwards are as large as their sender made them.
-        let max_segments = (kind == Machine::Host).then(|| max_segments(rate));
-        let segments = max_segments.map_or(device.segments, |max| device.limited_segments(max));
-        let fraction = rate.get() / max_rate.get();
-        Configuration { desired, rate, fraction, segments, max_segments, is_draining: false }
-    }
-
-    fn desired_queues(&self) -> Result<DesiredQueues, QueueError> {
-        let DesiredLink { queues, limited_flows, coordinator, .. } = &self.desired;
-        let limited_flows = &scale_flows(limited_flows, self.fraction);
-        // Without ordered queues all packets share one.
-        let (weights, queue_of_class) =
-            queues.as_ref().map_or((&[1.0][..], &[0][..]), |q| (&q.weights, &q.queue_of_class));
-        let unclassified = queues.as_ref().map(|queues| queues.unclassified).unwrap_or_default();
-        let budget = unclassified.budget();
-        let budget = if self.is_draining { budget.draining() } else { budget };
-        let rate_bounds = queues.as_ref().map_or(&[][..], |queues| &queues.rate_bounds);
-        let shares = Shares { budget, weights, rate_bounds, unclassified_weight: unclassified.weight };
-        let desired = DesiredQueues::new(self.rate, self.segments, &shares, limited_flows)?
-            .with_classes(queue_of_class)?;
-        Ok(desired.with_coordinator(*coordinator).with_max_segments(self.max_segments))
-    }
-}
-
-/// UDP flows with a fraction of their rates.
-fn scale_flows(flows: &BTreeMap<u16, LimitedFlow>, fraction: f64) -> BTreeMap<u16, LimitedFlow> {
-    let scale = |rate: Rate| Rate::new(rate.get() * fraction).unwrap_or(rate);
-    flows.iter().map(|(&class, flow)| (class, LimitedFlow { rate: scale(flow.rate), ..*flow })).collect()
-}
-
 impl ManagedInterface {
     fn for_link(number: u32, link: &Link, kind: Machine) -> impl Iterator<Item = ManagedInterface> {
         let now = Instant::now();
@@ -482,6 +329,7 @@ impl ManagedInterface {
             kind,
             name: name.clone(),
             desired: DesiredLink::default(),
+            ends_inherited_queues: false,
             device: None,
             configuration: None,
             conflicts: Vec::new(),
@@ -538,6 +386,7 @@ impl ManagedInterface {
             other_indexes,
             locked_indexes,
             is_draining: self.drain_end.is_some_and(|end| Instant::now() < end),
+            ends_inherited_queues: self.ends_inherited_queues,
         }
     }
 
@@ -710,7 +559,7 @@ fn describe_changes(before: Option<&Device>, after: Option<&Device>, is_first: b
 mod tests {
     use super::*;
 
-    fn device(index: u32, name: &str) -> Device {
+    pub fn device(index: u32, name: &str) -> Device {
         Device {
             index,
             name: name.parse().unwrap(),
@@ -784,6 +633,22 @@ mod tests {
     }
 
     #[test]
+    fn queues_of_an_earlier_agent_are_due_for_a_check_when_no_order_has_named_queues() {
+        let link = Link { rate: Rate::new(1.25e8).unwrap(), interfaces: vec!["eth0".parse().unwrap()] };
+        let mut interfaces: Vec<ManagedInterface> =
+            ManagedInterface::for_link(0, &link, Machine::Host).collect();
+        let later = Instant::now() + MAX_WAIT;
+        let mut set = |ends_inherited_queues| {
+            interfaces[0].next_check = later;
+            set_desired(&mut interfaces, DesiredLinks { ends_inherited_queues, ..DesiredLinks::default() });
+            let job = interfaces[0].check_job(BTreeSet::new(), BTreeSet::new());
+            (job.ends_inherited_queues, interfaces[0].next_check < later)
+        };
+        // It is due once.
+        assert_eq!([set(false), set(true), set(true)], [(false, false), (true, true), (true, false)]);
+    }
+
+    #[test]
     fn limited_host_shares_a_fraction_of_its_link_without_ordered_queues() {
         let link = Link { rate: Rate::new(1.25e8).unwrap(), interfaces: vec!["eth0".parse().unwrap()] };
         let mut interfaces: Vec<ManagedInterface> =
@@ -802,21 +667,5 @@ mod tests {
         // An interface that does not have it yet.
         interfaces.extend(ManagedInterface::for_link(0, &link, Machine::Host));
         assert_eq!(common_limit(&interfaces), None);
-    }
-
-    #[test]
-    fn queues_share_the_speed_of_an_interface_that_is_slower_than_its_link() {
-        let max_rate = Rate::new(1.25e9).unwrap();
-        let rate = |speed, is_physical, first| {
-            let device = Device { speed, is_physical, ..device(7, "eth0") };
-            Configuration::new(max_rate, Machine::Host, DesiredLink::default(), &device, first).rate
-        };
-        let [slow, fast] = [1.25e8, 5e9].map(Rate::new);
-        assert_eq!(rate(None, true, None), max_rate);
-        assert_eq!(rate(slow, true, slow), slow.unwrap());
-        assert_eq!(rate(fast, true, fast), max_rate);
-        // A virtual device is as fast as its link, until its speed changes.
-        assert_eq!(rate(slow, false, slow), max_rate);
-        assert_eq!(rate(slow, false, fast), slow.unwrap());
     }
 }

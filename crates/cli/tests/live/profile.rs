@@ -1,7 +1,7 @@
 //! Tests `weir profile`. Tests that need a testbed skip without the privileges for one.
 
 use std::ops::Deref;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::bed::Bed;
@@ -227,6 +227,20 @@ const CLUSTER: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\
 /// The documented time until hosts have their full rates after `kill -9` is 10 s, and a second for the change of the queues.
 const LAPSE_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Starts a profile of the first host, through its agent.
+fn start_profile(hosts: &HostPair, dir: &TestDir, line: &str) -> Child {
+    let mut command = hosts.command_on_host(env!("CARGO_BIN_EXE_weir"));
+    command.args(["profile", "--coordinator", "127.0.0.1:7701", "--hosts", "a"]).args(line.split(' '));
+    command.current_dir(dir.path("")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// The rate of the first host's link, as `tc` prints it; none without queues of the agent.
+fn link_rate(hosts: &HostPair) -> Option<String> {
+    let text = hosts.tc("class");
+    let line = text.lines().find(|line| line.starts_with("class htb 7765:1 "))?;
+    Some(line.split_once("rate ")?.1.split(' ').next()?.to_owned())
+}
+
 #[test]
 fn profile_of_a_cluster_limits_hosts_through_their_agents() {
     let Some(hosts) = HostPair::up() else {
@@ -241,16 +255,8 @@ fn profile_of_a_cluster_limits_hosts_through_their_agents() {
     let _agent = hosts.start_agent(&dir.path("local_socket"), std::iter::empty());
     let ctl_hosts = || hosts.request("GET", "/v1/hosts", "");
     wait_within(Duration::from_secs(20), "the agent", || ctl_hosts().contains("\"present\":true"));
-    let start = |line: &str| {
-        let mut command = hosts.command_on_host(env!("CARGO_BIN_EXE_weir"));
-        command.args(["profile", "--coordinator", "127.0.0.1:7701", "--hosts", "a"]).args(line.split(' '));
-        command.current_dir(dir.path("")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-    };
-    let link_rate = || {
-        let text = hosts.tc("class");
-        let line = text.lines().find(|line| line.starts_with("class htb 7765:1 ")).map(str::to_owned);
-        line.and_then(|line| Some(line.split_once("rate ")?.1.split(' ').next()?.to_owned()))
-    };
+    let start = |line: &str| start_profile(&hosts, &dir, line);
+    let link_rate = || link_rate(&hosts);
     dir.write("job.sh", "tc class show dev e0 | grep 'htb 7765:1 ' | grep -o ' rate [^ ]*' | cut -d' ' -f3");
     let ran = CommandOutput::new(start("--runs 1 --log log -- sh job.sh").wait_with_output().unwrap());
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
@@ -275,6 +281,37 @@ fn profile_of_a_cluster_limits_hosts_through_their_agents() {
         wait_within(LAPSE_TIMEOUT, "the full rate", || link_rate().as_deref() == Some("39600Kbit"));
         eprintln!("full rate {:.1} s after {signal}", began.elapsed().as_secs_f64());
     }
+}
+
+/// No order names queues for the host, so only the queues that the killed agent has left have the rate of the limit.
+#[test]
+fn next_agent_ends_a_limit_that_lapsed_while_no_agent_ran() {
+    let Some(hosts) = HostPair::up() else {
+        eprintln!(
+            "next_agent_ends_a_limit_that_lapsed_while_no_agent_ran skips: this machine cannot create namespaces"
+        );
+        return;
+    };
+    let dir = TestDir::new();
+    dir.write("serve.toml", CLUSTER);
+    let _coordinator = hosts.start_coordinator(&dir.path("serve.toml"));
+    let mut agent = hosts.start_agent(&dir.path("first"), std::iter::empty());
+    let ctl_hosts = || hosts.request("GET", "/v1/hosts", "");
+    wait_within(Duration::from_secs(20), "the agent", || ctl_hosts().contains("\"present\":true"));
+    let before = hosts.tc("qdisc");
+    dir.write("slow.sh", "tc class show dev e0 | grep -q 39600Kbit || sleep 60");
+    let mut profile = start_profile(&hosts, &dir, "--runs 1 -- sh slow.sh");
+    wait_within(Duration::from_secs(60), "a limit", || link_rate(&hosts).as_deref() == Some("35640Kbit"));
+    agent.kill();
+    profile.kill().unwrap();
+    profile.wait().unwrap();
+    wait_within(LAPSE_TIMEOUT, "the end of the limit", || !ctl_hosts().contains("\"bandwidth_fraction\""));
+    assert_eq!(link_rate(&hosts).as_deref(), Some("35640Kbit"));
+    let mut agent = hosts.start_agent(&dir.path("second"), std::iter::empty());
+    let has_full_rate = || link_rate(&hosts).as_deref() == Some("39600Kbit");
+    wait_within(Duration::from_secs(20), "the full rate", has_full_rate);
+    agent.interrupt();
+    assert_eq!(hosts.tc("qdisc"), before);
 }
 
 /// The example jobs complete on hosts of a testbed, and find the same data at all hosts.
