@@ -4,8 +4,8 @@
 // when its TCP connections open and close, counts their bytes, and sets their pacing rate. `release` looks at all sockets once, and ends
 // the rates of idle connections. README.md lists the maps.
 //
-// Each application has its own programs, which differ in APPLICATION; they share the maps. A port rule has `follow` only, at the root
-// cgroup.
+// Each cgroup has its own programs, which differ in APPLICATION; they share the maps. All port rules share one `follow`, at the root
+// cgroup: the kernel allows 64 programs of a kind there.
 
 #include <linux/bpf.h>
 #include <linux/types.h>
@@ -28,8 +28,8 @@ char LICENSE[] SEC("license") = "GPL";
 // Set before loading: the cgroup's id, and the minimum pacing rate in bytes per second.
 volatile const __u64 APPLICATION = 0;
 volatile const __u32 MIN_PACE = 1;
-// Port and network namespace of a port rule; 0 for a cgroup.
-volatile const __u32 PORT = 0;
+// Whether the programs are those of port rules, and their network namespace.
+volatile const __u32 PORTS = 0;
 volatile const __u64 NAMESPACE = 0;
 // Whether the kernel has its types (BTF), which give the offsets below at load time (CO-RE).
 volatile const __u32 HAS_TYPES = 0;
@@ -64,7 +64,8 @@ struct tcp_sock {
 // What held the connection back when it last tried to send, as the kernel counts for `ss` (rwnd_limited).
 #define TCP_CHRONO_RWND_LIMITED 2
 
-// Whether an application is a port rule: no cgroup except the root has an id with these low bits.
+// The application of a port rule. No cgroup except the root has an id with these low bits.
+#define PORT_APPLICATION(port) ((__u64)(port) << 48 | 1)
 #define IS_PORT(application) ((__u32)(application) == 1 && (application) != 1)
 
 // The two ends of a connection. IPv4 addresses are ::ffff:a.b.c.d; ports are in host byte order.
@@ -244,17 +245,25 @@ static void update_backlog(struct bpf_sock_ops *ops, struct connection *connecti
 }
 
 // Whether the agent still follows the application. The kernel detaches a program some time after the agent removed it.
-static bool is_followed(void)
+static bool is_followed(__u64 application)
 {
-	__u64 application = APPLICATION;
-
 	return bpf_map_lookup_elem(&applications, &application);
 }
 
-static struct connection *open(struct bpf_sock_ops *ops, const struct ends *ends)
+// The application of the local port, or else of the remote port; 0 without a rule.
+static __u64 application_of_ports(const struct ends *ends)
+{
+	if (is_followed(PORT_APPLICATION(ends->local_port)))
+		return PORT_APPLICATION(ends->local_port);
+	if (is_followed(PORT_APPLICATION(ends->remote_port)))
+		return PORT_APPLICATION(ends->remote_port);
+	return 0;
+}
+
+static struct connection *open(struct bpf_sock_ops *ops, const struct ends *ends, __u64 application)
 {
 	struct connection new = {
-		.application = APPLICATION,
+		.application = application,
 		.cookie = bpf_get_socket_cookie(ops),
 		.opened_at = bpf_ktime_get_ns(),
 		.pacing_rate = UNPACED,
@@ -308,21 +317,31 @@ int follow(struct bpf_sock_ops *ops)
 	bool is_new = op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB || op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
 	bool is_closed = op == BPF_SOCK_OPS_STATE_CB && ops->args[1] == BPF_TCP_CLOSE;
 	struct connection *connection;
+	__u64 application = APPLICATION;
 	struct ends ends = {};
+	bool is_known;
 
 	if (!is_new && !is_closed && op != BPF_SOCK_OPS_RTT_CB)
 		return 1;
 	if (!read_ends(ops, &ends))
 		return 1;
-	if (PORT && ((ends.local_port != PORT && ends.remote_port != PORT) || bpf_get_netns_cookie(ops) != NAMESPACE))
-		return 1;
+	connection = bpf_map_lookup_elem(&connections, &ends);
+	is_known = connection && connection->cookie == bpf_get_socket_cookie(ops);
+	if (PORTS) {
+		// A connection stays with its rule until the agent has removed both: until then, its pacing rate can end here.
+		if (is_known && IS_PORT(connection->application))
+			application = connection->application;
+		else
+			application = application_of_ports(&ends);
+		if (!application || bpf_get_netns_cookie(ops) != NAMESPACE)
+			return 1;
+	}
 	if (is_new)
 		bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_RTT_CB_FLAG |
 						       BPF_SOCK_OPS_STATE_CB_FLAG);
-	connection = bpf_map_lookup_elem(&connections, &ends);
-	if (connection && connection->cookie == bpf_get_socket_cookie(ops) && connection->application != APPLICATION) {
+	if (is_known && connection->application != application) {
 		// The application of a cgroup has precedence over a port rule: programs of inner cgroups run first.
-		if (PORT || !is_followed())
+		if (PORTS || !is_followed(application))
 			return 1;
 		// The connection belonged to a port rule before a program followed the cgroup.
 		if (!is_closed && IS_PORT(connection->application)) {
@@ -345,10 +364,10 @@ int follow(struct bpf_sock_ops *ops)
 		}
 		return 1;
 	}
-	if (!connection && !is_followed())
+	if (!connection && !is_followed(application))
 		return 1;
 	if (!connection)
-		connection = open(ops, &ends);
+		connection = open(ops, &ends, application);
 	if (!connection) {
 		count(TRACKING_FAILURES);
 		return 1;

@@ -385,8 +385,8 @@ impl AgentState {
                     self.flows.join_generations(&self.lease);
                 }
                 if has_traffic {
+                    self.set_ordered_traffic();
                     self.ordered_traffic.record_order(names_traffic);
-                    self.apply_ordered_traffic();
                 }
                 if let Some(applications) = &mut self.applications {
                     if has_limits {
@@ -517,6 +517,7 @@ pub async fn run(
         () = run_main_loop(&shared, settings.host, &mut events) => Ok(()),
         () = manage_interfaces(&shared, &settings, desired_updates) => Ok(()),
         () = restore_programs(&shared) => Ok(()),
+        () = ordered_traffic::manage(&shared) => Ok(()),
         () = sweep_sockets(&shared) => Ok(()),
         () = serve_metrics(metrics, &shared, &settings.coordinator) => Ok(()),
         () = stop => Ok(()),
@@ -662,7 +663,6 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
                 if let Some(applications) = &mut host.applications {
                     applications.update(host.lease.limits(host.start_time.elapsed()), Instant::now());
                 }
-                host.update_ordered_traffic();
                 if last_repeat.elapsed() >= REPEAT_INTERVAL {
                     last_repeat = Instant::now();
                     host.flows.report_unconfirmed(&host.lease);

@@ -9,7 +9,7 @@
 //!   ([`SocketLeases`]).
 //! - UDP that arrives is counted, and UDP that is sent is limited, while this is enabled ([`ThrottleMaps`]).
 //!
-//! Options of the agent name applications, and so do orders, while the agent runs ([`Traffic::apply_ordered`]).
+//! Options of the agent name applications, and so do orders, while the agent runs ([`Traffic::target_search`]).
 //!
 //! [`Traffic`] does this for the network namespace that it is started in. Programs and maps stay in the kernel until
 //! [`Traffic::stop`] or [`cleanup`]. If the agent is killed, classes stay and pacing rates hold for their lease; the next agent
@@ -17,125 +17,52 @@
 
 mod attachment;
 mod cgroup;
+mod error;
 mod folder;
 mod maps;
 mod ordered;
 mod program;
 mod record;
+mod removal;
+mod repair;
+mod search;
 mod socket_leases;
 mod sweep;
 mod throttle;
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use weir_core::units::Rate;
-use weir_proto::{ApplicationTraffic, RestoredObjects, UdpControl};
+use weir_proto::UdpControl;
 
-use crate::batch::{BatchError, run_tool};
+use crate::batch::run_tool;
 use crate::lease;
 use crate::queues::Interface;
-use attachment::{Attachment, AttachmentCheck, Programs};
-use cgroup::{Cgroup, find_own_cgroup};
+use attachment::Programs;
+use cgroup::Cgroup;
 pub use cgroup::{Rule, TrafficClass, find_cgroup_root};
+pub use error::TrafficError;
 use folder::{FolderKind, PinFolder};
 use maps::Maps;
 pub use ordered::MAX_ORDERED_TARGETS;
-use ordered::{CgroupTree, OptionTarget, Target};
 pub(crate) use program::attach_egress;
+use program::{ApplicationLoader, LoadContext};
 pub use record::{ApplicationId, Connection, ConnectionEnds, ConnectionEvent, EventKind};
+use removal::RemovalState;
+pub use removal::RemovalWait;
+pub use repair::Inspection;
+use search::RefusedTarget;
+pub use search::{FoundTargets, TargetSearch};
 pub use socket_leases::SocketLeases;
 pub use sweep::Sweep;
 pub use throttle::{ThrottleMaps, UdpByteCount};
 pub use weir_proto::MIN_PACING_RATE;
-
-/// Why traffic cannot be observed, marked or paced.
-#[derive(Debug, thiserror::Error)]
-pub enum TrafficError {
-    /// The BPF programs were not built.
-    #[error(
-        "Weir was built without its BPF programs ({0}), which applications, throttling and ECN marks need; help: install clang and the headers \
-         of libbpf and Linux, and build Weir again"
-    )]
-    NotBuilt(&'static str),
-    /// No cgroups of version 2 are mounted.
-    #[error(
-        "cgroups of version 2 are not mounted; expected a line with `cgroup2` in /proc/self/mountinfo; help: `ip netns exec` hides the mount, \
-         so use `nsenter --net=/run/netns/NAME`"
-    )]
-    NoCgroups,
-    /// Another agent runs in this network namespace.
-    #[error("another agent runs in this network namespace; help: stop it first")]
-    Busy,
-    /// Two applications have the same name or port, or the cgroup of one contains that of the other.
-    #[error(
-        "applications {0} and {1} overlap; expected different names, different ports, and cgroups that do not contain each other"
-    )]
-    Overlap(String, String),
-    /// The interface has no Ethernet headers.
-    #[error(
-        "{interface} has the link type `{kind}`; expected an interface with Ethernet headers (`ether` or `loopback`)"
-    )]
-    NotEthernet {
-        /// The interface.
-        interface: String,
-        /// Its link type, as `ip` prints it.
-        kind: String,
-    },
-    /// The lease of a pacing rate is out of range.
-    #[error("lease {0:?} is out of range; expected more than 0 s, and at most {max:?}", max = lease::MAX_LEASE)]
-    InvalidLease(Duration),
-    /// `ip` failed.
-    #[error(transparent)]
-    Batch(#[from] BatchError),
-    /// A file or folder could not be read or written.
-    #[error("{path}: {error}")]
-    File {
-        /// The path.
-        path: String,
-        /// The error of the operating system.
-        error: io::Error,
-    },
-    /// The kernel refused a program, a map or an entry of a map.
-    #[error("{object}: {message}")]
-    Kernel {
-        /// The cgroup, interface, program or map.
-        object: String,
-        /// The kernel's message; of a long one, the first and the last lines.
-        message: String,
-    },
-}
-
-impl TrafficError {
-    fn file(path: &Path, error: io::Error) -> TrafficError {
-        TrafficError::File { path: path.display().to_string(), error }
-    }
-
-    pub(crate) fn kernel(object: &str, error: &dyn Error) -> TrafficError {
-        let mut message = error.to_string();
-        let mut source = error.source();
-        while let Some(error) = source {
-            let cause = error.to_string();
-            if !message.ends_with(&cause) {
-                message.push_str(": ");
-                message.push_str(&cause);
-            }
-            source = error.source();
-        }
-        // For a program that it refuses, the kernel prints each step of the verifier. The reason is at the end.
-        let lines: Vec<&str> = message.lines().collect();
-        if let [first, _, .., _, _, _, _] = lines[..] {
-            message = format!("{first} ... {}", lines[lines.len() - 4..].join("; "));
-        }
-        TrafficError::Kernel { object: object.to_owned(), message }
-    }
-}
 
 /// Losses since the maps were created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,36 +84,6 @@ struct Application {
     is_ordered: bool,
 }
 
-/// The maximum number of cgroups and ports that one call of [`Traffic::apply_ordered`] adds: loading programs takes some milliseconds each.
-const MAX_ADDED_TARGETS: usize = 4;
-
-/// How long the agent waits before it tries again to add a cgroup or port that the kernel has refused.
-const REFUSAL_PAUSE: Duration = Duration::from_secs(10);
-
-/// A cgroup or port of an order that the kernel has refused.
-struct RefusedTarget {
-    retry_at: Instant,
-    /// The reason, for a conflict.
-    conflict: String,
-}
-
-/// The programs, files and interfaces that have to exist, to be inspected without the [`Traffic`].
-#[derive(Debug)]
-pub struct Inspection {
-    programs: Vec<AttachmentCheck>,
-    files: Vec<PathBuf>,
-    interfaces: Vec<u32>,
-}
-
-impl Inspection {
-    /// Whether no program or file was removed. Makes a few system calls for each program, which can wait for kernel locks.
-    pub fn is_intact(&self) -> bool {
-        self.programs.iter().all(AttachmentCheck::is_intact)
-            && self.files.iter().all(|file| std::fs::symlink_metadata(file).is_ok())
-            && self.interfaces.iter().all(|&index| Interface::from_index(index).is_some())
-    }
-}
-
 /// The programs and maps for the traffic of a host's applications.
 pub struct Traffic {
     folder: PinFolder,
@@ -199,8 +96,8 @@ pub struct Traffic {
     throttling: Option<ThrottleMaps>,
     /// The cgroups and ports of orders that the kernel has refused, by number.
     refused_targets: BTreeMap<u64, RefusedTarget>,
-    /// Whether the kernel may have programs, classes or connections of applications that no longer exist.
-    has_stale_state: bool,
+    /// How far the removal of the state of applications is that no longer exist.
+    removal: RemovalState,
 }
 
 impl Traffic {
@@ -220,7 +117,7 @@ impl Traffic {
     }
 
     /// As [`Traffic::start`], for an agent whose applications are all ordered. What an earlier agent has left stays until
-    /// [`Traffic::apply_ordered`] has added them.
+    /// [`Traffic::removal_step`], for which the caller adds them first.
     ///
     /// # Errors
     /// As [`Traffic::start`].
@@ -237,7 +134,9 @@ impl Traffic {
         check_overlap(rules, &cgroups)?;
 
         let folder = PinFolder::create(FolderKind::Applications)?;
-        program::create_maps(&folder)?;
+        let context = LoadContext::read()?;
+        let mut loader = ApplicationLoader::new(folder.path(), &context);
+        loader.create_maps()?;
         let mut maps = Maps::open(&folder)?;
         for cgroup in &cgroups {
             maps.enable_application(cgroup.id)?;
@@ -255,8 +154,9 @@ impl Traffic {
         // A port applies to packets that no cgroup has a class for, so the programs at cgroups are attached first.
         let (cgroup_applications, port_applications): (Vec<&Cgroup>, Vec<&Cgroup>) =
             cgroups.iter().partition(|cgroup| cgroup.port.is_none());
-        for cgroup in cgroup_applications.into_iter().chain(port_applications) {
-            programs.extend(program::attach_application_programs(&folder, cgroup)?);
+        // All ports share one program.
+        for cgroup in cgroup_applications.into_iter().chain(port_applications.into_iter().take(1)) {
+            programs.extend(loader.attach(cgroup)?);
         }
         // An application without a class keeps that of an earlier agent, until an order gives it another one.
         let inherited_class =
@@ -277,7 +177,7 @@ impl Traffic {
             programs,
             throttling: None,
             refused_targets: BTreeMap::new(),
-            has_stale_state: true,
+            removal: RemovalState::Found,
         };
         // Folders of other versions of Weir: the layout of their maps differs, so this version does not take them over.
         for other_version in PinFolder::open_existing(FolderKind::Applications, Some(&traffic.folder))? {
@@ -287,13 +187,14 @@ impl Traffic {
     }
 
     /// Follows applications whose cgroups were deleted and created again, as by a service restart. Returns their number. Call it
-    /// periodically: until then, their packets have no class. A missing cgroup is no error: a later call finds it.
+    /// periodically, with [`Traffic::removal_step`]: until then, their packets have no class. A missing cgroup is no error: a later call
+    /// finds it.
     ///
     /// # Errors
     /// As [`Traffic::start`].
     pub fn refresh(&mut self) -> Result<usize, TrafficError> {
         let mut count = 0;
-        // An application that is a port is attached to the root cgroup, which is never deleted. `apply_ordered` follows those of orders.
+        // An application that is a port is attached to the root cgroup, which is never deleted. Searches follow those of orders.
         let is_followed = |known: &&mut Application| known.rule.port.is_none() && !known.is_ordered;
         for application in self.applications.iter_mut().filter(is_followed) {
             let cgroup = match Cgroup::open_for(&application.rule) {
@@ -307,261 +208,18 @@ impl Traffic {
             for &(_, interface) in &self.interfaces {
                 self.maps.set_class(cgroup.id, interface, application.rule.class)?;
             }
-            self.programs.extend(program::attach_application_programs(&self.folder, &cgroup)?);
+            let context = LoadContext::read()?;
+            self.programs.extend(ApplicationLoader::new(self.folder.path(), &context).attach(&cgroup)?);
             (application.id, application.path) = (cgroup.id, cgroup.path);
+            // The programs at the deleted cgroup did not see the end of its last connections.
+            self.removal = RemovalState::Found;
             count += 1;
         }
-        if count > 0 {
-            // The programs at the deleted cgroups did not see the end of their last connections.
-            self.remove_stale_state()?;
-        }
         Ok(count)
-    }
-
-    /// Marks and follows the traffic that orders name, in addition to that of options, and no longer that of earlier orders. Returns the
-    /// conflicts: why some of it is not marked. Call it periodically: it also finds cgroups that were created since. It adds at most
-    /// four cgroups and ports per call; the next calls add the others. `class_of` gives the class of an application; an
-    /// application without one keeps that of an earlier agent.
-    ///
-    /// # Errors
-    /// If the cgroups cannot be found, or the kernel refuses to remove traffic of earlier orders. A refusal to add some is a conflict.
-    pub fn apply_ordered(
-        &mut self,
-        ordered: &[ApplicationTraffic],
-        class_of: impl Fn(&str) -> Option<TrafficClass>,
-        now: Instant,
-    ) -> Result<Vec<String>, TrafficError> {
-        let (targets, mut conflicts) = if ordered.is_empty() {
-            Default::default()
-        } else {
-            let root = find_cgroup_root()?;
-            let root = root.canonicalize().map_err(|error| TrafficError::file(&root, error))?;
-            let tree = CgroupTree { own: find_own_cgroup(&root), root };
-            tree.find_targets(ordered, &self.option_targets())
-        };
-        let is_target = |known: &Application| {
-            let names = |target: &Target| target.id == known.id && *target.application == *known.rule.name;
-            targets.iter().any(names)
-        };
-        let count = self.applications.len();
-        self.applications.retain(|known| !known.is_ordered || is_target(known));
-        self.has_stale_state |= self.applications.len() < count;
-        self.refused_targets.retain(|id, _| targets.iter().any(|target| target.id == *id));
-        let missing: Vec<&Target> = targets.iter().filter(|target| !self.has_target(target)).collect();
-        let is_due = |target: &&&Target| {
-            self.refused_targets.get(&target.id).is_none_or(|refused| refused.retry_at <= now)
-        };
-        let due: Vec<&Target> = missing.iter().filter(is_due).copied().collect();
-        for target in due.iter().take(MAX_ADDED_TARGETS) {
-            self.add_target(target, class_of(&target.application), now);
-        }
-        conflicts.extend(self.refused_targets.values().map(|refused| refused.conflict.clone()));
-        // Targets of an earlier agent keep their marks until this one has added them.
-        if self.has_stale_state && due.len() <= MAX_ADDED_TARGETS {
-            self.remove_stale_state()?;
-        }
-        Ok(conflicts)
-    }
-
-    fn has_target(&self, target: &Target) -> bool {
-        self.applications.iter().any(|known| known.is_ordered && known.id == target.id)
-    }
-
-    fn option_targets(&self) -> Vec<OptionTarget<'_>> {
-        let options = self.applications.iter().filter(|known| !known.is_ordered);
-        options
-            .map(|known| OptionTarget { name: &known.rule.name, path: &known.path, port: known.rule.port })
-            .collect()
-    }
-
-    /// Adds a cgroup or port of an order, or records why the kernel refuses.
-    fn add_target(&mut self, target: &Target, class: Option<TrafficClass>, now: Instant) {
-        match self.attach_target(target, class) {
-            Ok(Some(application)) => {
-                self.refused_targets.remove(&target.id);
-                self.applications.push(application);
-            }
-            // The cgroup was deleted meanwhile.
-            Ok(None) => {}
-            Err(error) => {
-                // Some of its programs and entries may exist.
-                self.has_stale_state = true;
-                let conflict = format!("application {}: {error}", target.application);
-                self.refused_targets
-                    .insert(target.id, RefusedTarget { retry_at: now + REFUSAL_PAUSE, conflict });
-            }
-        }
-    }
-
-    fn attach_target(
-        &mut self,
-        target: &Target,
-        class: Option<TrafficClass>,
-    ) -> Result<Option<Application>, TrafficError> {
-        let rule = target.rule();
-        let cgroup = match Cgroup::open_for(&rule) {
-            Err(TrafficError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(None);
-            }
-            cgroup => cgroup?,
-        };
-        if cgroup.id != target.id {
-            return Ok(None);
-        }
-        let inherited = self.interfaces.first().map(|&(_, interface)| self.maps.class(cgroup.id, interface));
-        let class = class.or(inherited.transpose()?.flatten());
-        self.maps.enable_application(cgroup.id)?;
-        for &(_, interface) in &self.interfaces {
-            self.maps.set_class(cgroup.id, interface, class)?;
-        }
-        if target.port.is_some() && !has_ports(self.rules()) {
-            for (interface, index) in self.present_interfaces() {
-                let attached = program::attach_interface_program(&self.folder, &interface, index, true)?;
-                self.programs.insert(program::interface_pin_name(index), attached);
-            }
-        }
-        self.programs.extend(program::attach_application_programs(&self.folder, &cgroup)?);
-        Ok(Some(Application {
-            rule: Rule { class, ..rule },
-            id: cgroup.id,
-            path: cgroup.path,
-            is_ordered: true,
-        }))
-    }
-
-    /// Returns the objects that [`Traffic::repair`] checks, to be inspected without a lock on this value.
-    pub fn inspection(&self) -> Inspection {
-        let programs =
-            self.programs.iter().map(|(name, attached)| attached.attachment_check(&self.folder, name));
-        let maps = Maps::names().map(|name| self.folder.path().join(name));
-        let interfaces = self.interfaces.iter().map(|&(_, index)| index).collect();
-        Inspection { programs: programs.collect(), files: maps.collect(), interfaces }
-    }
-
-    /// Restores objects that other processes removed: detached programs, and files in the BPF file system. Programs follow an interface
-    /// that was deleted and created again, which is not counted. Loads programs, which takes some milliseconds each.
-    ///
-    /// # Errors
-    /// The first error of all steps. The other steps are done, and the next call tries again.
-    pub fn repair(&mut self) -> (RestoredObjects, Result<(), TrafficError>) {
-        let mut restored = RestoredObjects::default();
-        let folder = self.folder.recreate().map(drop);
-        let maps = self.maps.repin(&self.folder).map(|count| restored.maps += count);
-        let pins = self.repin_programs().map(|count| restored.programs += count);
-        let interface_programs = self.restore_interface_programs().map(|count| restored.programs += count);
-        let cgroup_programs = self.restore_cgroup_programs().map(|count| restored.programs += count);
-        (restored, folder.and(maps).and(pins).and(interface_programs).and(cgroup_programs))
-    }
-
-    /// Restores entries of the maps of applications and classes that other processes removed or changed, and returns how many. A system
-    /// call for each.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn restore_entries(&mut self) -> Result<u64, TrafficError> {
-        let mut count = 0;
-        for application in &self.applications {
-            count += u64::from(self.maps.enable_application(application.id)?);
-            let class = application.rule.class;
-            for &(_, interface) in &self.interfaces {
-                count += u64::from(self.maps.restore_class(application.id, interface, class)?);
-            }
-        }
-        Ok(count)
-    }
-
-    /// Pins programs again whose files were deleted, and returns how many.
-    fn repin_programs(&mut self) -> Result<u64, TrafficError> {
-        let mut result = Ok(0);
-        for (name, attached) in std::mem::take(&mut self.programs) {
-            match attached.repin(&self.folder, &name) {
-                Ok((attached, was_deleted)) => {
-                    self.programs.insert(name, attached);
-                    result = result.map(|count| count + u64::from(was_deleted));
-                }
-                // The link is lost. The next step loads the program again.
-                Err(error) => result = result.and(Err(error)),
-            }
-        }
-        result
-    }
-
-    fn is_attached(&self, name: &str) -> bool {
-        self.programs.get(name).is_some_and(Attachment::is_attached)
-    }
-
-    /// Attaches the missing programs of interfaces, and returns how many. Programs of an interface that was created again do not count.
-    fn restore_interface_programs(&mut self) -> Result<u64, TrafficError> {
-        let (mut count, mut has_changed, mut result) = (0, false, Ok(()));
-        for position in 0..self.interfaces.len() {
-            let (name, index) = self.interfaces[position].clone();
-            let present_name = Interface::from_index(index);
-            let throttle_names =
-                throttle::throttle_program_names(index).into_iter().filter(|_| self.throttling.is_some());
-            let mut needed_names = throttle_names.chain([program::interface_pin_name(index)]);
-            if present_name.is_some() && needed_names.all(|program| self.is_attached(&program)) {
-                continue;
-            }
-            // Another interface that was renamed to this name keeps its own programs.
-            let is_free = |index: &u32| self.interfaces.iter().all(|(_, known_index)| known_index != index);
-            let Some(current_name) =
-                present_name.or_else(|| name.index().filter(is_free).map(|_| name.clone()))
-            else {
-                continue;
-            };
-            let attach_result = self::read_index(&current_name).and_then(|new_index| {
-                Ok((
-                    new_index,
-                    program::attach_interface_program(
-                        &self.folder,
-                        &current_name,
-                        new_index,
-                        has_ports(self.rules()),
-                    )?,
-                ))
-            });
-            match attach_result {
-                Ok((new_index, attached)) => {
-                    self.programs.insert(program::interface_pin_name(new_index), attached);
-                    self.interfaces[position].1 = new_index;
-                    has_changed = true;
-                    count += u64::from(new_index == index);
-                }
-                Err(error) => result = result.and(Err(error)),
-            }
-        }
-        if has_changed && let Some(control) = self.udp_control() {
-            result = result.and(self.start_throttling(control));
-        }
-        if has_changed {
-            result = result.and(self.remove_stale_state());
-        }
-        result.map(|()| count)
     }
 
     fn rules(&self) -> impl IntoIterator<Item = &Rule> {
         self.applications.iter().map(|application| &application.rule)
-    }
-
-    /// Attaches the missing programs of cgroups, and returns how many.
-    fn restore_cgroup_programs(&mut self) -> Result<u64, TrafficError> {
-        let mut count = 0;
-        for position in 0..self.applications.len() {
-            let Application { rule, id, .. } = &self.applications[position];
-            if program::needed_pin_names(*id, rule.port.is_some()).all(|name| self.is_attached(&name)) {
-                continue;
-            }
-            let cgroup = match Cgroup::open_for(rule) {
-                // `refresh` follows the cgroup when it is created again.
-                Err(TrafficError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
-                cgroup => cgroup?,
-            };
-            if cgroup.id == *id {
-                self.programs.extend(program::attach_application_programs(&self.folder, &cgroup)?);
-                count += 1;
-            }
-        }
-        Ok(count)
     }
 
     fn start_throttling(&mut self, control: UdpControl) -> Result<(), TrafficError> {
@@ -577,34 +235,6 @@ impl Traffic {
         self.interfaces.iter().filter_map(present_interface).collect()
     }
 
-    /// Removes programs, classes and connections of other applications and interfaces.
-    fn remove_stale_state(&mut self) -> Result<(), TrafficError> {
-        let ids: Vec<u64> = self.applications.iter().map(|known| known.id).collect();
-        let interfaces: Vec<u32> = self.interfaces.iter().map(|&(_, index)| index).collect();
-        self.maps.retain_applications(&ids)?;
-        self.maps.retain_classes_and_rates(&ids, &interfaces, &self.folder)?;
-        self.retain_programs()?;
-        self.maps.retain_connections(&ids)?;
-        self.has_stale_state = false;
-        Ok(())
-    }
-
-    /// Removes the programs of other applications and interfaces.
-    fn retain_programs(&mut self) -> Result<(), TrafficError> {
-        let ids = self.applications.iter().map(|known| known.id);
-        let mut kept_names: Vec<String> = ids.flat_map(program::application_pin_names).collect();
-        kept_names.extend(self.interfaces.iter().map(|&(_, index)| program::interface_pin_name(index)));
-        if self.throttling.is_some() {
-            kept_names.extend(
-                self.interfaces.iter().flat_map(|&(_, index)| throttle::throttle_program_names(index)),
-            );
-        }
-        // An open link keeps its program attached without a file.
-        self.programs.retain(|name, _| kept_names.contains(name));
-        self.folder
-            .retain(|name| Maps::is_map_name(name) || kept_names.iter().any(|kept_name| kept_name == name))
-    }
-
     /// Enables or disables counting and limits of UDP. Both are disabled at first. A change removes all limits.
     ///
     /// # Errors
@@ -615,8 +245,13 @@ impl Traffic {
         }
         self.throttling = None;
         let result = control.map_or(Ok(()), |control| self.start_throttling(control));
-        // Also removes the programs of a failed start.
-        self.retain_programs()?;
+        // Also removes the programs of a failed start. A search may be attaching others meanwhile.
+        if self.throttling.is_none() {
+            let indexes = self.interfaces.iter().map(|&(_, index)| index);
+            let names: Vec<String> = indexes.flat_map(throttle::throttle_program_names).collect();
+            self.programs.retain(|name, _| !names.contains(name));
+            self.folder.retain(|name| !names.iter().any(|removed| removed == name))?;
+        }
         result
     }
 
@@ -720,7 +355,7 @@ impl Traffic {
     /// # Errors
     /// If a program, map or file cannot be removed.
     pub fn stop(mut self) -> Result<usize, TrafficError> {
-        let still_paced = self.maps.retain_classes_and_rates(&[], &[], &self.folder)?;
+        let still_paced = self.maps.remove_classes_and_rates(self.folder.path())?;
         self.folder.remove()?;
         Ok(still_paced)
     }
@@ -740,13 +375,31 @@ impl AsFd for Traffic {
 pub fn cleanup() -> Result<bool, TrafficError> {
     let folders = PinFolder::open_existing(FolderKind::Applications, None)?;
     let had_leases = SocketLeases::cleanup()?;
-    let has_any = had_leases || !folders.is_empty();
+    Ok(remove_applications(folders)? || had_leases)
+}
+
+/// Removes the programs and maps for applications of earlier agents in this network namespace, unless another process uses them or this
+/// process may not remove them. Those for handed-over sockets stay. Returns whether any were removed.
+///
+/// # Errors
+/// If a program, map or file cannot be removed.
+pub fn remove_unused_applications() -> Result<bool, TrafficError> {
+    match PinFolder::open_existing(FolderKind::Applications, None).and_then(remove_applications) {
+        Err(TrafficError::Busy) => Ok(false),
+        Err(TrafficError::File { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
+        removed => removed,
+    }
+}
+
+/// Removes the folders of applications with their programs and maps, and returns whether there were any.
+fn remove_applications(folders: Vec<PinFolder>) -> Result<bool, TrafficError> {
+    let has_any = !folders.is_empty();
     for folder in folders {
         // A folder that is incomplete has no pacing rates to remove.
         if folder.is_current(FolderKind::Applications)
             && let Ok(mut maps) = Maps::open(&folder)
         {
-            maps.retain_classes_and_rates(&[], &[], &folder)?;
+            maps.remove_classes_and_rates(folder.path())?;
         }
         folder.remove()?;
     }
@@ -866,14 +519,5 @@ mod tests {
         );
         // An application that is no longer observed.
         assert_eq!([marking_id(9, 8080, 5), marking_id(9, 5, 6)], [9, 9]);
-    }
-
-    #[test]
-    fn verifier_messages_keep_the_first_and_last_lines() {
-        let text = "refused: 0\n1\n2\n3\n4\n5";
-        let TrafficError::Kernel { message, .. } = TrafficError::kernel("x", &io::Error::other(text)) else {
-            panic!("an error of the kernel is `TrafficError::Kernel`")
-        };
-        assert_eq!(message, "refused: 0 ... 2; 3; 4; 5");
     }
 }

@@ -16,7 +16,7 @@ use weir_agent::live::{self, KernelState, Link, Settings};
 use weir_agent::queues::{
     DesiredQueues, Device, Interface, InterfaceLock, QueueError, ReplaceableRoots, Shares,
 };
-use weir_agent::traffic::{ConnectionEvent, EventKind, Traffic, TrafficError};
+use weir_agent::traffic::{ConnectionEvent, EventKind, Traffic, TrafficError, remove_unused_applications};
 use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
 use weir_core::units::Time;
@@ -98,13 +98,25 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
             return Ok(());
         }
     }
-    let mut results = vec![result.map_err(Failure::runtime)];
-    results.extend(remaining.traffic.map(stop_traffic));
-    let existing =
-        remaining.interfaces.iter().filter(|interface| interface.index().is_some() && !args.dry_run);
-    results.extend(existing.map(|interface| interface.restore().map(drop).map_err(queue_failure)));
+    // Those of a switch are not this agent's.
+    let owns_programs = result.is_ok() && has_socket_programs;
+    let result = result.map_err(Failure::runtime);
     // All interfaces and programs are restored, also after a failure; the first error is reported.
-    results.into_iter().collect()
+    result.and(restore(remaining, owns_programs, args.dry_run))
+}
+
+/// Removes queues, and programs and marks for applications. With `owns_programs`, also those that an earlier agent has left. Continues
+/// after a failure, and returns the first one.
+fn restore(state: KernelState, owns_programs: bool, dry_run: bool) -> Result<(), Failure> {
+    let programs = match state.traffic {
+        Some(traffic) => stop_traffic(traffic),
+        None if owns_programs => remove_unused_applications().map(drop).map_err(traffic_failure),
+        None => Ok(()),
+    };
+    let existing = state.interfaces.iter().filter(|interface| interface.index().is_some() && !dry_run);
+    let queues: Vec<Result<(), Failure>> =
+        existing.map(|interface| interface.restore().map(drop).map_err(queue_failure)).collect();
+    [programs].into_iter().chain(queues).collect()
 }
 
 /// Whether queues and marks stay after SIGTERM, for the next agent. Starts the process that removes them if none follows.
@@ -205,6 +217,7 @@ fn stop_traffic(traffic: Traffic) -> Result<(), Failure> {
 fn print_events(traffic: &mut Traffic) -> Result<(), Failure> {
     while !interrupt::is_requested() {
         traffic.refresh().map_err(traffic_failure)?;
+        traffic.remove_stale_state().map_err(traffic_failure)?;
         if !traffic.inspection().is_intact() {
             traffic.repair().1.map_err(traffic_failure)?;
         }

@@ -19,11 +19,11 @@ use super::demands::{Demands, LIMIT_LEASE};
 use super::throttle::UdpThrottling;
 use crate::lease::ApplicationPeer;
 use crate::traffic::{
-    ApplicationId, ConnectionEvent, EventKind, MIN_PACING_RATE, Traffic, TrafficClass, TrafficError,
+    ApplicationId, ConnectionEvent, EventKind, FoundTargets, MIN_PACING_RATE, RemovalWait, TargetSearch,
+    Traffic, TrafficClass, TrafficError,
 };
 
-/// How often the agent looks for cgroups of orders, for cgroups that were created again, and for programs and maps that another process
-/// removed.
+/// How often the agent looks for cgroups of options that were created again, and for entries of maps that another process removed.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The maximum time between two counts.
@@ -69,11 +69,9 @@ pub struct Applications {
     /// The applications of the agent's options, with the classes that apply without an order.
     options: Vec<(Arc<str>, Option<TrafficClass>)>,
     /// The ordered traffic of applications.
-    ordered: Vec<ApplicationTraffic>,
+    ordered: Arc<[ApplicationTraffic]>,
     /// The classes of the last order that names some.
     ordered_classes: Vec<(Arc<str>, u32)>,
-    /// Why some of the ordered traffic is not marked.
-    ordered_conflicts: Vec<String>,
     tallies: BTreeMap<ApplicationPeer, Tally>,
     /// The demands of connections, if the coordinator requests them.
     demands: Option<Demands>,
@@ -100,9 +98,8 @@ impl Applications {
             traffic,
             udp_throttling: UdpThrottling::new(link_rate),
             options,
-            ordered: Vec::new(),
+            ordered: Arc::default(),
             ordered_classes: Vec::new(),
-            ordered_conflicts: Vec::new(),
             tallies,
             demands: None,
             last_refresh: now,
@@ -184,7 +181,6 @@ impl Applications {
         if now.duration_since(self.last_refresh) >= REFRESH_INTERVAL {
             self.last_refresh = now;
             self.traffic.refresh()?;
-            self.apply_ordered(now);
             let maps = self.traffic.restore_entries()?;
             self.count_restored(RestoredObjects { maps, ..RestoredObjects::default() });
         }
@@ -319,7 +315,7 @@ impl Applications {
             let class = find_class(&self.ordered_classes, name).or(*class);
             self.traffic.set_class(name, class).map_err(|error| error.to_string())?;
         }
-        for ApplicationTraffic { application, .. } in &self.ordered {
+        for ApplicationTraffic { application, .. } in self.ordered.iter() {
             let is_option = self.options.iter().any(|(name, _)| name == application);
             if !is_option {
                 let class = find_class(&self.ordered_classes, application);
@@ -329,27 +325,34 @@ impl Applications {
         Ok(())
     }
 
-    /// Marks and observes the traffic that orders name, in place of that of earlier orders. `queues` has the classes of applications, if an
-    /// order has named some.
-    pub fn set_ordered(&mut self, ordered: &[ApplicationTraffic], queues: Option<&Queues>, now: Instant) {
-        self.ordered = ordered.to_vec();
+    /// Replaces the traffic that orders name, which the next search finds. `queues` has the classes of applications, if an order has named
+    /// some.
+    pub fn set_ordered(&mut self, ordered: &[ApplicationTraffic], queues: Option<&Queues>) {
+        self.ordered = ordered.into();
         if let Some(queues) = queues {
             self.ordered_classes.clone_from(&queues.class_of_application);
         }
-        self.apply_ordered(now);
     }
 
-    /// Applies the ordered traffic. An error is a conflict, and the next call tries again.
-    fn apply_ordered(&mut self, now: Instant) {
+    /// A search for the ordered traffic; none without ordered traffic, now and before.
+    pub fn target_search(&self, now: Instant) -> Option<TargetSearch> {
+        self.traffic.target_search(&self.ordered, now)
+    }
+
+    /// Applies the result of a search. Returns the conflicts: why some of the ordered traffic is not marked.
+    pub fn apply_targets(&mut self, found: FoundTargets, now: Instant) -> Vec<String> {
         let classes = &self.ordered_classes;
-        let class_of = |name: &str| find_class(classes, name);
-        let result = self.traffic.apply_ordered(&self.ordered, class_of, now);
-        self.ordered_conflicts = result.unwrap_or_else(|error| vec![error.to_string()]);
+        self.traffic.apply_targets(found, |name| find_class(classes, name), now)
     }
 
-    /// Why some of the ordered traffic is not marked.
-    pub fn ordered_conflicts(&self) -> &[String] {
-        &self.ordered_conflicts
+    /// The next step of the removal of the state of applications that no longer exist; none if nothing is left. An error is logged, and
+    /// the next call tries again.
+    pub fn removal_step(&mut self) -> Option<RemovalWait> {
+        let result = self.traffic.removal_step();
+        result.unwrap_or_else(|error| {
+            self.log_new_error(Err(error));
+            None
+        })
     }
 
     fn find_name(&self, id: ApplicationId) -> Option<Arc<str>> {

@@ -1,26 +1,43 @@
 //! Applies the traffic of applications that orders name: starts the programs in the kernel at the first such order, if no option of the
-//! agent has started them, and reports traffic that cannot be marked as conflicts.
+//! agent has started them, and reports traffic that cannot be marked as conflicts. If no order names traffic, it removes the programs that
+//! an earlier agent has left.
+//!
+//! Searches for cgroups and waits for the kernel run in other threads, which do not hold the state of the agent.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 use weir_core::units::Rate;
 use weir_proto::{ALL_INTERFACES, Conflict, ConflictReason, UdpControl};
 
 use super::interfaces::agent_action;
 use super::observed_connections::Applications;
-use super::{AgentState, Settings, log};
+use super::{AgentState, Settings, SharedState, log};
 use crate::queues::Interface;
-use crate::traffic::Traffic;
+use crate::traffic::{FoundTargets, TargetSearch, Traffic, TrafficError, remove_unused_applications};
 
-/// How long the agent waits before it tries again to start the programs.
+/// How often the agent looks for cgroups of orders.
+const SEARCH_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Searches take at most one `SEARCH_TIME_DIVISOR`th of the time.
+const SEARCH_TIME_DIVISOR: u32 = 10;
+
+/// How long the agent waits before it tries again to start the programs, or to remove those of an earlier agent.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The start of programs for ordered traffic, and its conflicts.
 pub struct OrderedTraffic {
     /// Where to attach programs, and the rate of the link; none for a switch, and with `dry_run`.
     place: Option<(Vec<Interface>, Rate)>,
-    /// Why the programs could not be started, and when to try again.
-    failure: Option<(String, Instant)>,
+    /// Signals an order that sets the traffic.
+    wake: Arc<Notify>,
+    /// When to try again after a failure.
+    retry_at: Option<Instant>,
+    /// Whether no programs of an earlier agent are left.
+    has_removed_programs: bool,
     /// What the coordinator has requested at the start of the stream.
     udp_control: Option<UdpControl>,
     wants_demands: bool,
@@ -36,7 +53,9 @@ impl OrderedTraffic {
         let link = settings.links.first().filter(|_| settings.local_socket.is_some() && !settings.dry_run);
         OrderedTraffic {
             place: link.map(|link| (link.interfaces.clone(), link.rate)),
-            failure: None,
+            wake: Arc::default(),
+            retry_at: None,
+            has_removed_programs: false,
             udp_control: None,
             wants_demands: false,
             is_named: false,
@@ -49,9 +68,11 @@ impl OrderedTraffic {
         (self.udp_control, self.wants_demands, self.is_named) = (udp_control, wants_demands, false);
     }
 
-    /// Records an order that sets the traffic, and whether the order names some.
+    /// Records an order that sets the traffic, and whether the order names some. The agent applies it at once.
     pub fn record_order(&mut self, is_named: bool) {
         self.is_named |= is_named;
+        self.retry_at = None;
+        self.wake.notify_one();
     }
 
     /// The conflicts to report.
@@ -62,6 +83,22 @@ impl OrderedTraffic {
     /// The number of conflicts.
     pub fn conflict_count(&self) -> usize {
         self.conflicts.len()
+    }
+
+    /// Records the removal of programs of an earlier agent.
+    fn record_removal(&mut self, removed: Result<bool, TrafficError>) {
+        match removed {
+            Ok(has_any) => {
+                self.has_removed_programs = true;
+                if has_any {
+                    log("removed the BPF programs of an earlier agent: no order names traffic");
+                }
+            }
+            Err(error) => {
+                self.retry_at = Some(Instant::now() + RETRY_INTERVAL);
+                log(&format!("the BPF programs of an earlier agent cannot be removed: {error}"));
+            }
+        }
     }
 
     /// Replaces the conflicts, and logs those that are new or resolved.
@@ -81,55 +118,128 @@ impl OrderedTraffic {
     }
 }
 
-impl AgentState {
-    /// Applies the ordered traffic of applications. Starts the programs if there is some and none of the options has started them.
-    pub(super) fn apply_ordered_traffic(&mut self) {
-        let now = Instant::now();
-        if self.applications.is_none() && !self.lease.traffic().is_empty() {
-            self.start_ordered_traffic(now);
+/// What to do next, in another thread.
+enum Task {
+    /// Start the programs at these interfaces.
+    Start(Vec<Interface>),
+    /// Remove the programs of an earlier agent.
+    RemovePrograms,
+    /// Find the cgroups and ports of orders, and attach programs to them.
+    Search(TargetSearch),
+}
+
+/// Applies the ordered traffic, until it is dropped.
+pub async fn manage(shared: &SharedState) {
+    let wake = Arc::clone(&shared.lock().ordered_traffic.wake);
+    let mut search_time = Duration::ZERO;
+    loop {
+        tokio::select! {
+            () = wake.notified() => {}
+            () = sleep(SEARCH_INTERVAL.max(search_time * SEARCH_TIME_DIVISOR)) => {}
         }
-        let queues = self.lease.queues(self.now());
+        let task = shared.lock().next_task(Instant::now());
+        // The jobs do not panic, so an error means that the runtime shuts down.
+        let is_complete = match task {
+            Some(Task::Start(interfaces)) => {
+                let job = spawn_blocking(move || Traffic::start_for_orders(&interfaces));
+                let Ok(started) = job.await else { return };
+                shared.lock().record_start(started);
+                false
+            }
+            Some(Task::RemovePrograms) => {
+                let Ok(removed) = spawn_blocking(remove_unused_applications).await else { return };
+                shared.lock().ordered_traffic.record_removal(removed);
+                false
+            }
+            Some(Task::Search(search)) => {
+                let Ok(found) = spawn_blocking(move || search.run()).await else { return };
+                search_time = found.as_ref().map_or(Duration::ZERO, |found| found.duration);
+                shared.lock().apply_found(found)
+            }
+            None => true,
+        };
+        // Targets of an earlier agent keep their marks until this one has added them.
+        if is_complete {
+            remove_stale_state(shared).await;
+        }
+    }
+}
+
+/// Removes the state of applications that no longer exist.
+async fn remove_stale_state(shared: &SharedState) {
+    let next_step = || shared.lock().applications.as_mut().and_then(Applications::removal_step);
+    while let Some(wait) = next_step() {
+        if spawn_blocking(move || wait.run()).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl AgentState {
+    /// Sets the ordered traffic of applications.
+    pub(super) fn set_ordered_traffic(&mut self) {
+        let queues = self.lease.queues(self.start_time.elapsed());
         if let Some(applications) = &mut self.applications {
             // A host has one link.
-            applications.set_ordered(self.lease.traffic(), queues.get(&0), now);
+            applications.set_ordered(self.lease.traffic(), queues.get(&0));
         }
-        drop(queues);
-        self.update_ordered_traffic();
     }
 
-    fn start_ordered_traffic(&mut self, now: Instant) {
-        let Some((interfaces, link_rate)) = &self.ordered_traffic.place else { return };
-        match Traffic::start_for_orders(interfaces) {
+    fn next_task(&mut self, now: Instant) -> Option<Task> {
+        let search = self.applications.as_ref().map(|applications| applications.target_search(now));
+        let is_ordered = !self.lease.traffic().is_empty();
+        if !is_ordered {
+            self.ordered_traffic.set_conflicts(&[]);
+        }
+        if let Some(search) = search {
+            return search.map(Task::Search);
+        }
+        let (interfaces, _) = self.ordered_traffic.place.as_ref()?;
+        // The first order names all traffic.
+        self.lease.lease_end()?;
+        if self.ordered_traffic.retry_at.is_some_and(|retry_at| now < retry_at) {
+            return None;
+        }
+        if is_ordered {
+            return Some(Task::Start(interfaces.clone()));
+        }
+        (!self.ordered_traffic.has_removed_programs).then_some(Task::RemovePrograms)
+    }
+
+    /// Records the start of programs. Those of an earlier agent stay until its applications are added.
+    fn record_start(&mut self, started: Result<Traffic, TrafficError>) {
+        let now = Instant::now();
+        let ordered = &mut self.ordered_traffic;
+        match started {
             Ok(traffic) => {
-                self.ordered_traffic.failure = None;
-                let mut applications = Applications::new(traffic, *link_rate);
-                let queues = self.lease.queues(self.start_time.elapsed());
-                // The programs of an earlier agent stay until its applications are added.
-                applications.set_ordered(self.lease.traffic(), queues.get(&0), now);
-                applications.begin_stream(self.ordered_traffic.wants_demands);
-                let udp_control = self.ordered_traffic.udp_control;
+                let link_rate = ordered.place.as_ref().map_or(Rate::ZERO, |(_, rate)| *rate);
+                let mut applications = Applications::new(traffic, link_rate);
+                applications.begin_stream(ordered.wants_demands);
+                let udp_control = ordered.udp_control;
                 applications.udp_throttling.begin_stream(&mut applications.traffic, udp_control, now);
                 self.is_throttling_unavailable = false;
                 self.applications = Some(applications);
+                self.set_ordered_traffic();
+                self.ordered_traffic.wake.notify_one();
             }
             Err(error) => {
-                self.ordered_traffic.failure = Some((error.to_string(), now + RETRY_INTERVAL));
+                // A failed start can leave programs.
+                (ordered.retry_at, ordered.has_removed_programs) = (Some(now + RETRY_INTERVAL), false);
+                ordered.set_conflicts(&[error.to_string()]);
             }
         }
     }
 
-    /// Tries a failed start again when it is due, and updates the conflicts.
-    pub(super) fn update_ordered_traffic(&mut self) {
-        let is_due = |(_, retry_at): &(String, Instant)| Instant::now() >= *retry_at;
-        if self.lease.traffic().is_empty() {
-            self.ordered_traffic.failure = None;
-        } else if self.applications.is_none() && self.ordered_traffic.failure.as_ref().is_some_and(is_due) {
-            self.start_ordered_traffic(Instant::now());
-        }
-        let of_start = self.ordered_traffic.failure.iter().map(|(reason, _)| reason);
-        let of_applications = self.applications.iter().flat_map(|known| known.ordered_conflicts());
-        let details: Vec<String> = of_start.chain(of_applications).cloned().collect();
-        self.ordered_traffic.set_conflicts(&details);
+    /// Applies the result of a search, and returns whether all targets have programs.
+    fn apply_found(&mut self, found: Result<FoundTargets, TrafficError>) -> bool {
+        let Some(applications) = &mut self.applications else { return false };
+        let is_complete = found.as_ref().is_ok_and(|found| found.is_complete);
+        let conflicts = found.map_or_else(
+            |error| vec![error.to_string()],
+            |found| applications.apply_targets(found, Instant::now()),
+        );
+        self.ordered_traffic.set_conflicts(&conflicts);
+        is_complete
     }
 }
 
@@ -137,8 +247,11 @@ impl AgentState {
 mod tests {
     use std::path::PathBuf;
 
+    use tokio::sync::watch;
+    use weir_proto::{ApplicationTraffic, Order};
+
     use super::*;
-    use crate::live::Link;
+    use crate::live::{DesiredLinks, Link};
 
     fn settings(local_socket: Option<PathBuf>, dry_run: bool) -> Settings {
         Settings {
@@ -157,6 +270,56 @@ mod tests {
         assert!(OrderedTraffic::new(&settings(Some("/x".into()), false)).place.is_some());
         assert!(OrderedTraffic::new(&settings(Some("/x".into()), true)).place.is_none());
         assert!(OrderedTraffic::new(&settings(None, false)).place.is_none());
+    }
+
+    /// The next task, in one word.
+    fn next_task(agent: &mut AgentState, now: Instant) -> &'static str {
+        match agent.next_task(now) {
+            None => "none",
+            Some(Task::Start(_)) => "start",
+            Some(Task::RemovePrograms) => "remove",
+            Some(Task::Search(_)) => "search",
+        }
+    }
+
+    #[test]
+    fn programs_of_an_earlier_agent_stay_until_orders_name_no_traffic() {
+        let settings = settings(Some("/x".into()), false);
+        let mut agent =
+            AgentState::new(&settings, Vec::new(), None, watch::channel(DesiredLinks::default()).0);
+        let traffic = |application: &str| ApplicationTraffic {
+            application: application.into(),
+            cgroups: vec!["batch".to_owned()],
+            ports: Vec::new(),
+        };
+        let order = |agent: &mut AgentState, traffic: Option<Vec<ApplicationTraffic>>| {
+            let seq = agent.lease.applied().1 + 1;
+            let lease = Duration::from_secs(1);
+            agent.apply_order(Order { epoch: 1, seq, lease, is_full: seq == 1, traffic, ..Order::default() });
+        };
+        let now = Instant::now();
+        assert_eq!(next_task(&mut agent, now), "none");
+
+        order(&mut agent, Some(vec![traffic("web")]));
+        assert_eq!(next_task(&mut agent, now), "start");
+        agent.record_start(Err(TrafficError::Busy));
+        assert_eq!((next_task(&mut agent, now), agent.ordered_traffic.conflict_count()), ("none", 1));
+        assert_eq!(next_task(&mut agent, Instant::now() + RETRY_INTERVAL), "start");
+        // An order that does not change the traffic has no effect, and another one is applied at once.
+        order(&mut agent, None);
+        assert_eq!(next_task(&mut agent, now), "none");
+        order(&mut agent, Some(Vec::new()));
+        assert_eq!((next_task(&mut agent, now), agent.ordered_traffic.conflict_count()), ("remove", 0));
+        agent.ordered_traffic.record_removal(Err(TrafficError::NoCgroups));
+        assert_eq!(next_task(&mut agent, now), "none");
+        assert_eq!(next_task(&mut agent, Instant::now() + RETRY_INTERVAL), "remove");
+        agent.ordered_traffic.record_removal(Ok(true));
+        assert_eq!(next_task(&mut agent, Instant::now() + RETRY_INTERVAL), "none");
+        // A failed start can leave programs again.
+        order(&mut agent, Some(vec![traffic("web")]));
+        agent.record_start(Err(TrafficError::NoCgroups));
+        order(&mut agent, Some(Vec::new()));
+        assert_eq!(next_task(&mut agent, now), "remove");
     }
 
     #[test]

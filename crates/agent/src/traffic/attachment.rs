@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use aya::programs::links::FdLink;
 
 use super::TrafficError;
-use super::folder::PinFolder;
+use super::folder::{PinFolder, replace_pin};
 
 /// The kernel's descriptions of the open files of this process.
 const FDINFO_FOLDER: &str = "/proc/self/fdinfo";
@@ -43,11 +43,7 @@ impl Attachment {
     ///
     /// # Errors
     /// If the kernel refuses, or does not describe the link.
-    pub fn pin<L: TryInto<FdLink>>(
-        folder: &PinFolder,
-        name: &str,
-        link: L,
-    ) -> Result<Attachment, TrafficError>
+    pub fn pin<L: TryInto<FdLink>>(folder: &Path, name: &str, link: L) -> Result<Attachment, TrafficError>
     where
         L::Error: std::error::Error,
     {
@@ -77,21 +73,21 @@ impl Attachment {
         if folder.contains(name) {
             return Ok((self, false));
         }
-        let link = pin_link(folder, name, self.link)?;
+        let link = pin_link(folder.path(), name, self.link)?;
         Ok((Attachment { link, fdinfo_path: self.fdinfo_path }, true))
     }
 }
 
 /// Pins the link. Its file descriptor stays the same.
-fn pin_link(folder: &PinFolder, name: &str, link: FdLink) -> Result<FdLink, TrafficError> {
+fn pin_link(folder: &Path, name: &str, link: FdLink) -> Result<FdLink, TrafficError> {
     let mut pinned_link = None;
-    folder.replace(name, |path| {
+    replace_pin(folder, name, |path| {
         let link =
             link.pin(path).map_err(|error| TrafficError::kernel(&path.display().to_string(), &error))?;
         pinned_link = Some(link.into());
         Ok(())
     })?;
-    Ok(pinned_link.expect("`replace` returns an error unless it has called the closure"))
+    Ok(pinned_link.expect("`replace_pin` returns an error unless it has called the closure"))
 }
 
 /// The file that describes the link with this id.

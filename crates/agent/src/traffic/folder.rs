@@ -134,18 +134,6 @@ impl PinFolder {
         name.is_some_and(|(_, suffix)| suffix == kind.suffix())
     }
 
-    /// Pins an object by `pin`, and atomically replaces an object of the same name.
-    pub fn replace(
-        &self,
-        name: &str,
-        pin: impl FnOnce(&Path) -> Result<(), TrafficError>,
-    ) -> Result<(), TrafficError> {
-        let (temporary, path) = (self.path.join(format!("{name}-new")), self.path.join(name));
-        remove_file(&temporary)?;
-        pin(&temporary)?;
-        fs::rename(&temporary, &path).map_err(|error| TrafficError::file(&path, error))
-    }
-
     /// Removes all files except those for which `is_kept` is true. A program without a file or an open link is detached.
     pub fn retain(&self, is_kept: impl Fn(&str) -> bool) -> Result<(), TrafficError> {
         for entry in fs::read_dir(&self.path).map_err(|error| TrafficError::file(&self.path, error))? {
@@ -165,6 +153,18 @@ impl PinFolder {
         let _ = fs::remove_dir(parent_folder());
         Ok(())
     }
+}
+
+/// Pins an object in a folder by `pin`, and atomically replaces an object of the same name.
+pub(super) fn replace_pin(
+    folder: &Path,
+    name: &str,
+    pin: impl FnOnce(&Path) -> Result<(), TrafficError>,
+) -> Result<(), TrafficError> {
+    let (temporary, path) = (folder.join(format!("{name}-new")), folder.join(name));
+    remove_file(&temporary)?;
+    pin(&temporary)?;
+    fs::rename(&temporary, &path).map_err(|error| TrafficError::file(&path, error))
 }
 
 /// Mounts the BPF file system if none is.

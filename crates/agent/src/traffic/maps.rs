@@ -2,19 +2,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, RingBuf};
-use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::cgroup::TrafficClass;
 use super::folder::PinFolder;
 use super::record::{CONNECTION_BYTES, Connection, ConnectionEnds, ConnectionEvent, ENDS_BYTES};
-use super::{LossCounts, TrafficError, program};
-
-/// The time limit for the removal of pacing rates. A busy connection removes its rate at the next acknowledgement.
-const UNPACE_TIMEOUT: Duration = Duration::from_secs(1);
+use super::{LossCounts, TrafficError};
 
 /// A key of the map of classes: the cgroup's number, the interface's number, and four bytes of padding.
 type ClassKey = [u8; 16];
@@ -94,17 +89,14 @@ impl Maps {
         Ok(true)
     }
 
-    /// Prevents the programs of all other applications from following new connections. The kernel detaches a program some time after
-    /// its file is removed, and until then the program would add a removed connection again.
+    /// Prevents the programs of all other applications from following new connections, except for those that are running now. The kernel
+    /// detaches a program some time after its file is removed, and until then the program would add a removed connection again.
     pub fn retain_applications(&mut self, applications: &[u64]) -> Result<(), TrafficError> {
         let to_error = |error: MapError| TrafficError::kernel("applications", &error);
         let known: Vec<u64> = self.applications.keys().collect::<Result<_, _>>().map_err(to_error)?;
         for application in known.iter().filter(|known| !applications.contains(known)) {
             ignore_missing(self.applications.remove(application), "applications")?;
         }
-        // Waits for programs that are running and have read the map before. A kernel with `nohz_full` refuses; a program runs for
-        // microseconds, less than the steps that follow.
-        let _ = membarrier(MembarrierCommand::Global);
         Ok(())
     }
 
@@ -149,7 +141,8 @@ impl Maps {
         }
     }
 
-    fn retain_classes(&mut self, applications: &[u64], interfaces: &[u32]) -> Result<(), TrafficError> {
+    /// Removes the classes of all other applications and interfaces.
+    pub fn retain_classes(&mut self, applications: &[u64], interfaces: &[u32]) -> Result<(), TrafficError> {
         let to_error = |error: MapError| TrafficError::kernel("classes", &error);
         let is_kept = |key: &ClassKey| {
             applications.iter().any(|&a| interfaces.iter().any(|&i| class_key(a, i) == *key))
@@ -214,34 +207,17 @@ impl Maps {
         ignore_missing(self.pacing_rates.remove(&ends.to_bytes()), "paces")
     }
 
-    /// Removes the classes and pacing rates of all other applications and interfaces. Programs continue for a moment after their files are
-    /// removed, and a connection keeps its pacing rate without a program. Rates of idle connections end too, if the kernel has the program
-    /// for it. Returns the number of connections that still have a rate after a second.
-    pub fn retain_classes_and_rates(
-        &mut self,
-        applications: &[u64],
-        interfaces: &[u32],
-        folder: &PinFolder,
-    ) -> Result<usize, TrafficError> {
-        self.retain_classes(applications, interfaces)?;
-        let is_other = |connection: &Connection| !applications.contains(&connection.application.0);
-        let (started, mut has_released) = (Instant::now(), false);
-        loop {
-            let mut still_paced = 0;
-            for (ends, connection) in self.connections()?.iter().filter(|(_, known)| is_other(known)) {
-                self.remove_pacing_rate(*ends)?;
+    /// Removes the pacing rates of the connections of all other applications. Returns how many of these connections still have their rate:
+    /// they lose it at the next acknowledgement.
+    pub fn retain_rates(&mut self, applications: &[u64]) -> Result<usize, TrafficError> {
+        let mut still_paced = 0;
+        for (ends, connection) in self.connections()? {
+            if !applications.contains(&connection.application.0) {
+                self.remove_pacing_rate(ends)?;
                 still_paced += usize::from(connection.pacing_rate.is_some());
             }
-            if still_paced == 0 || started.elapsed() > UNPACE_TIMEOUT {
-                return Ok(still_paced);
-            }
-            if !std::mem::replace(&mut has_released, true) {
-                // Without the privileges, the rates end at the next acknowledgements.
-                let _ = program::release_connections(folder);
-                continue;
-            }
-            thread::sleep(Duration::from_millis(10));
         }
+        Ok(still_paced)
     }
 
     pub fn next_event(&mut self) -> Option<ConnectionEvent> {

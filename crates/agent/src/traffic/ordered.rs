@@ -3,20 +3,23 @@
 //! Orders name cgroups by patterns, so cgroups that are created later belong to an application from the next search on. Options count
 //! more than orders: their applications, cgroups and ports are never touched.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
+use std::ops::Bound;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use weir_proto::{ApplicationTraffic, CgroupPattern, matches_component};
+use weir_proto::{ApplicationTraffic, CgroupPattern, MAX_CONFLICTS, matches_component};
 
 use super::cgroup::{Rule, port_application_id};
 
 /// The maximum number of cgroups and ports by orders. Each cgroup has two BPF programs.
 pub const MAX_ORDERED_TARGETS: usize = 128;
 
-/// The maximum number of folders that a pattern may match at each of its components.
-const MAX_MATCHES: usize = 1024;
+/// The maximum number of folders that a search looks at, for all patterns together.
+const MAX_VISITED_FOLDERS: usize = 4096;
 
 /// A cgroup or port of an application by orders.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,19 +42,14 @@ impl Target {
 }
 
 /// The cgroup or port of an application by the agent's options.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct OptionTarget<'a> {
+#[derive(Debug, Clone)]
+pub(super) struct OptionTarget {
     /// The application.
-    pub name: &'a str,
+    pub name: String,
     /// The folder of the cgroup, without symbolic links.
-    pub path: &'a Path,
+    pub path: PathBuf,
     /// The port; none for a cgroup.
     pub port: Option<u16>,
-}
-
-/// Why a target of an order is not applied, for a conflict.
-pub(super) fn conflict_text(application: &str, target: &str, reason: &str) -> String {
-    format!("application {application}: {target} {reason}")
 }
 
 /// Where the agent looks for cgroups.
@@ -64,145 +62,197 @@ pub(super) struct CgroupTree {
 }
 
 impl CgroupTree {
-    /// The targets of orders that exist now, and the conflicts of those that are not applied, each with its reason. Reads a folder for each
-    /// component with a `*`.
+    /// The targets of orders that exist now, at most [`MAX_ORDERED_TARGETS`], and the conflicts of those that are not applied, at most
+    /// [`MAX_CONFLICTS`], each with its reason. Reads a folder for each component with a `*`, and looks at 4,096 folders or fewer:
+    /// O(f log f) for f folders in them.
     pub fn find_targets(
         &self,
         ordered: &[ApplicationTraffic],
-        options: &[OptionTarget<'_>],
+        options: &[OptionTarget],
     ) -> (Vec<Target>, Vec<String>) {
-        let (mut targets, mut conflicts) = (Vec::new(), Vec::new());
+        let option_names: BTreeSet<&str> = options.iter().map(|option| option.name.as_str()).collect();
+        let mut found = TargetList::new(self, options);
         for entry in ordered {
-            if options.iter().any(|option| *option.name == *entry.application) {
-                conflicts.push(format!("application {}: the agent's options define it", entry.application));
+            let application = &entry.application;
+            if option_names.contains(&**application) {
+                found.add_conflict(application, "the agent's options define it");
                 continue;
             }
-            self.add_cgroups(entry, options, &mut targets, &mut conflicts);
-            add_ports(entry, options, &mut targets, &mut conflicts);
+            found.add_cgroups(entry);
+            for &port in &entry.ports {
+                found.add_port(application, port);
+            }
         }
-        if targets.len() > MAX_ORDERED_TARGETS {
-            let count = targets.len();
-            conflicts.push(format!(
-                "{count} cgroups and ports match; only the first {MAX_ORDERED_TARGETS} are marked"
-            ));
-            targets.truncate(MAX_ORDERED_TARGETS);
+        found.finish()
+    }
+}
+
+/// The targets that a search has found so far.
+struct TargetList<'a> {
+    tree: &'a CgroupTree,
+    /// The applications of cgroups: by options, and found ones.
+    cgroups: BTreeMap<PathBuf, &'a str>,
+    /// The applications of ports: by options, and found ones.
+    ports: BTreeMap<u16, &'a str>,
+    targets: Vec<Target>,
+    conflicts: Vec<String>,
+    /// How many more folders the search looks at.
+    remaining_folders: usize,
+    /// Whether there are more folders.
+    has_more_folders: bool,
+}
+
+impl<'a> TargetList<'a> {
+    fn new(tree: &'a CgroupTree, options: &'a [OptionTarget]) -> TargetList<'a> {
+        let (mut cgroups, mut ports) = (BTreeMap::new(), BTreeMap::new());
+        for OptionTarget { name, path, port } in options {
+            match port {
+                Some(port) => drop(ports.insert(*port, name.as_str())),
+                None => drop(cgroups.insert(path.clone(), name.as_str())),
+            }
         }
-        (targets, conflicts)
+        let (targets, conflicts) = (Vec::new(), Vec::new());
+        let remaining_folders = MAX_VISITED_FOLDERS;
+        TargetList { tree, cgroups, ports, targets, conflicts, remaining_folders, has_more_folders: false }
     }
 
-    fn add_cgroups(
-        &self,
-        entry: &ApplicationTraffic,
-        options: &[OptionTarget<'_>],
-        targets: &mut Vec<Target>,
-        conflicts: &mut Vec<String>,
-    ) {
-        let application = &entry.application;
+    /// Whether the search has found more targets than the agent applies.
+    fn is_full(&self) -> bool {
+        self.targets.len() > MAX_ORDERED_TARGETS
+    }
+
+    fn finish(mut self) -> (Vec<Target>, Vec<String>) {
+        let mut conflicts = Vec::new();
+        if self.is_full() {
+            self.targets.truncate(MAX_ORDERED_TARGETS);
+            conflicts.push(format!(
+                "more than {MAX_ORDERED_TARGETS} cgroups and ports match; only the first {MAX_ORDERED_TARGETS} are marked"
+            ));
+        } else if self.has_more_folders {
+            conflicts.push(format!(
+                "the patterns of cgroups match too many folders; only the first {MAX_VISITED_FOLDERS} are searched"
+            ));
+        }
+        conflicts.append(&mut self.conflicts);
+        conflicts.truncate(MAX_CONFLICTS);
+        (self.targets, conflicts)
+    }
+
+    /// Adds why traffic of an application is not applied.
+    fn add_conflict(&mut self, application: &str, reason: &str) {
+        if self.conflicts.len() < MAX_CONFLICTS {
+            self.conflicts.push(format!("application {application}: {reason}"));
+        }
+    }
+
+    fn add_cgroups(&mut self, entry: &'a ApplicationTraffic) {
+        let mut patterns = Vec::new();
         for text in &entry.cgroups {
-            let Some(pattern) = CgroupPattern::parse(text) else {
-                conflicts.push(conflict_text(application, &format!("cgroup {text}"), "is not a valid path"));
-                continue;
-            };
-            for path in self.find_cgroups(&pattern) {
-                // The cgroup was deleted meanwhile.
-                let Ok(id) = fs::metadata(&path).map(|meta| meta.ino()) else { continue };
-                let target = Target { application: Arc::clone(application), id, path, port: None };
-                match self.overlap(&target, options, targets) {
-                    Overlap::None => targets.push(target),
-                    Overlap::Same => {}
-                    Overlap::Other(reason) => {
-                        let name = target.path.strip_prefix(&self.root).unwrap_or(&target.path);
-                        conflicts.push(conflict_text(
-                            application,
-                            &format!("cgroup {}", name.display()),
-                            &reason,
-                        ));
-                    }
+            match CgroupPattern::parse(text) {
+                Some(pattern) => patterns.push(pattern),
+                None => {
+                    self.add_conflict(&entry.application, &format!("cgroup {text} is not a valid path"));
+                }
+            }
+        }
+        // A cgroup covers those below it, so it is found before them.
+        patterns.sort_by_key(|pattern| pattern.components().len());
+        let tree = self.tree;
+        for pattern in &patterns {
+            self.add_matches(&entry.application, &tree.root, pattern.components());
+        }
+    }
+
+    /// Adds the existing cgroups that components of a pattern name below a folder, in the order of their paths.
+    fn add_matches(&mut self, application: &'a Arc<str>, folder: &Path, components: &[String]) {
+        let wildcard = components.iter().position(|component| component.contains('*'));
+        let (names, rest) = components.split_at(wildcard.unwrap_or(components.len()));
+        let mut folder = folder.to_owned();
+        folder.extend(names);
+        let is_covered = |(contains, name): (bool, &str)| contains && *name == **application;
+        if self.is_full() || self.owner(&folder).is_some_and(is_covered) {
+            return;
+        }
+        let Some(remaining) = self.remaining_folders.checked_sub(1) else {
+            self.has_more_folders = true;
+            return;
+        };
+        self.remaining_folders = remaining;
+        match rest {
+            [] => self.add_cgroup(application, folder),
+            [component, rest @ ..] => {
+                for name in matching_folders(&folder, component, remaining + 1) {
+                    self.add_matches(application, &folder.join(name), rest);
                 }
             }
         }
     }
 
-    /// What a cgroup overlaps with: its traffic would count twice, or the agent would mark its own.
-    fn overlap(&self, target: &Target, options: &[OptionTarget<'_>], targets: &[Target]) -> Overlap {
-        if self.own.as_ref().is_some_and(|own| own.starts_with(&target.path)) {
-            return Overlap::Other("contains the agent".to_owned());
-        }
-        let overlaps = |path: &Path| target.path.starts_with(path) || path.starts_with(&target.path);
-        let with_option = options.iter().find(|option| option.port.is_none() && overlaps(option.path));
-        let with_target = || targets.iter().find(|other| other.port.is_none() && overlaps(&other.path));
-        match with_option.map(|option| option.name).or_else(|| with_target().map(|other| &*other.application))
-        {
-            None => Overlap::None,
-            Some(name) if *name == *target.application => Overlap::Same,
-            Some(name) => Overlap::Other(format!("overlaps with application {name}")),
-        }
+    fn add_cgroup(&mut self, application: &'a Arc<str>, path: PathBuf) {
+        // The kernel's files in a cgroup are no cgroups.
+        let Some(meta) = fs::metadata(&path).ok().filter(fs::Metadata::is_dir) else { return };
+        let reason = match self.owner(&path) {
+            _ if self.tree.own.as_ref().is_some_and(|own| own.starts_with(&path)) => {
+                "contains the agent".to_owned()
+            }
+            Some((_, name)) => format!("overlaps with application {name}"),
+            None => {
+                self.cgroups.insert(path.clone(), application);
+                let application = Arc::clone(application);
+                self.targets.push(Target { application, id: meta.ino(), path, port: None });
+                return;
+            }
+        };
+        let name = path.strip_prefix(&self.tree.root).unwrap_or(&path);
+        self.add_conflict(application, &format!("cgroup {} {reason}", name.display()));
     }
 
-    /// The existing cgroups of a pattern, sorted.
-    fn find_cgroups(&self, pattern: &CgroupPattern) -> Vec<PathBuf> {
-        let mut found = vec![self.root.clone()];
-        for component in pattern.components() {
-            found = match component.contains('*') {
-                false => found.into_iter().map(|folder| folder.join(component)).collect(),
-                true => found
-                    .iter()
-                    .flat_map(|folder| matching_folders(folder, component))
-                    .take(MAX_MATCHES)
-                    .collect(),
-            };
+    /// The application of a cgroup that contains this one, or is contained in it, and whether it contains this one. The traffic of both
+    /// would count twice.
+    fn owner(&self, path: &Path) -> Option<(bool, &'a str)> {
+        let containing = path.ancestors().find_map(|outer| self.cgroups.get(outer));
+        if let Some(name) = containing {
+            return Some((true, name));
         }
-        found.retain(|path| path.is_dir());
-        found.sort();
-        found
+        // Paths below another one follow it directly.
+        let after = (Bound::Excluded(path), Bound::Unbounded);
+        let (inner, name) = self.cgroups.range::<Path, _>(after).next()?;
+        inner.starts_with(path).then_some((false, name))
     }
-}
 
-/// The result of a search for other applications with the same traffic.
-enum Overlap {
-    None,
-    /// With a target of the same application.
-    Same,
-    /// With the agent or another application: the reason of the conflict.
-    Other(String),
-}
-
-fn add_ports(
-    entry: &ApplicationTraffic,
-    options: &[OptionTarget<'_>],
-    targets: &mut Vec<Target>,
-    conflicts: &mut Vec<String>,
-) {
-    let application = &entry.application;
-    for &port in &entry.ports {
-        let of_option = options.iter().find(|option| option.port == Some(port)).map(|option| option.name);
-        let of_target =
-            || targets.iter().find(|other| other.port == Some(port)).map(|other| &*other.application);
-        match of_option.or_else(of_target) {
-            Some(name) if *name == **application => {}
-            Some(name) => conflicts.push(conflict_text(
-                application,
-                &format!("port {port}"),
-                &format!("belongs to application {name}"),
-            )),
-            None => targets.push(Target {
-                application: Arc::clone(application),
-                id: port_application_id(port),
-                path: PathBuf::new(),
-                port: Some(port),
-            }),
+    fn add_port(&mut self, application: &'a Arc<str>, port: u16) {
+        match self.ports.get(&port) {
+            Some(name) if **name == **application => {}
+            Some(name) => {
+                let reason = format!("port {port} belongs to application {name}");
+                self.add_conflict(application, &reason);
+            }
+            None if self.is_full() => {}
+            None => {
+                self.ports.insert(port, application);
+                self.targets.push(Target {
+                    application: Arc::clone(application),
+                    id: port_application_id(port),
+                    path: PathBuf::new(),
+                    port: Some(port),
+                });
+            }
         }
     }
 }
 
-/// The folders in a folder whose names match.
-fn matching_folders(folder: &Path, component: &str) -> Vec<PathBuf> {
+/// The names of folders in a folder that match, the first ones in their order.
+fn matching_folders(folder: &Path, component: &str, max_count: usize) -> Vec<OsString> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let is_match = |entry: &fs::DirEntry| {
         entry.file_name().to_str().is_some_and(|name| matches_component(component, name))
             && entry.file_type().is_ok_and(|kind| kind.is_dir())
     };
-    entries.flatten().filter(is_match).map(|entry| entry.path()).collect()
+    let mut names: Vec<OsString> =
+        entries.flatten().filter(is_match).map(|entry| entry.file_name()).collect();
+    names.sort();
+    names.truncate(max_count);
+    names
 }
 
 #[cfg(test)]
@@ -213,7 +263,8 @@ mod tests {
 
     /// A folder in place of the root of the cgroups, with these cgroups.
     fn tree(cgroups: &[&str]) -> (TempDir, CgroupTree) {
-        let folder = tempfile::tempdir().unwrap();
+        // In memory, as cgroups are: some disks need milliseconds for each folder.
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         cgroups.iter().for_each(|cgroup| fs::create_dir_all(folder.path().join(cgroup)).unwrap());
         let tree =
             CgroupTree { root: folder.path().to_owned(), own: Some(folder.path().join("system.slice/weir")) };
@@ -269,10 +320,9 @@ mod tests {
     #[test]
     fn options_and_the_agent_itself_are_never_claimed() {
         let (_folder, tree) = tree(&["system.slice/weir", "system.slice/web/part", "batch/sort", "free"]);
-        let path = tree.root.join("system.slice/web");
         let options = [
-            OptionTarget { name: "web", path: &path, port: None },
-            OptionTarget { name: "dns", path: Path::new(""), port: Some(53) },
+            OptionTarget { name: "web".to_owned(), path: tree.root.join("system.slice/web"), port: None },
+            OptionTarget { name: "dns".to_owned(), path: PathBuf::new(), port: Some(53) },
         ];
         let ordered = [
             traffic("all", &["system.slice"], &[]),
@@ -300,11 +350,76 @@ mod tests {
     }
 
     #[test]
-    fn number_of_targets_is_limited() {
-        let names: Vec<String> = (0..=MAX_ORDERED_TARGETS).map(|at| format!("job-{at:03}")).collect();
+    fn cgroup_covers_those_below_it_in_any_order() {
+        let (_folder, tree) = tree(&["batch/sort/part", "batch/web", "other/sort"]);
+        let orders = [
+            ["batch", "batch/sort", "*/sort/part"],
+            ["batch/sort", "*/sort/part", "batch"],
+            ["*/sort/part", "batch", "batch/sort"],
+            ["batch/*", "batch/sort", "batch"],
+        ];
+        for cgroups in orders {
+            let (targets, conflicts) = tree.find_targets(&[traffic("job", &cgroups, &[])], &[]);
+            assert_eq!((describe(&tree, &targets), conflicts), (vec!["job=batch".to_owned()], vec![]));
+        }
+        // An application that is earlier in the alphabet keeps its part.
+        let ordered = [traffic("a", &["batch/sort"], &[]), traffic("b", &["batch", "*/sort"], &[])];
+        let (targets, conflicts) = tree.find_targets(&ordered, &[]);
+        assert_eq!(describe(&tree, &targets), ["a=batch/sort", "b=other/sort"]);
+        assert_eq!(
+            conflicts,
+            [
+                "application b: cgroup batch overlaps with application a",
+                "application b: cgroup batch/sort overlaps with application a",
+            ]
+        );
+    }
+
+    /// The names of this many cgroups, in their order.
+    fn names(count: usize) -> Vec<String> {
+        (0..count).map(|at| format!("jobs/job-{at:04}")).collect()
+    }
+
+    #[test]
+    fn search_stops_beyond_the_maximum_of_targets() {
+        let names = names(MAX_ORDERED_TARGETS + 1);
         let (_folder, tree) = tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
-        let (targets, conflicts) = tree.find_targets(&[traffic("job", &["job-*"], &[])], &[]);
-        assert_eq!(targets.len(), MAX_ORDERED_TARGETS);
-        assert_eq!(conflicts, ["129 cgroups and ports match; only the first 128 are marked"]);
+        let options = [];
+        let mut found = TargetList::new(&tree, &options);
+        let entry = traffic("job", &["jobs/job-*"], &[7]);
+        found.add_cgroups(&entry);
+        // The folder `jobs`, and one for each target.
+        assert_eq!(MAX_VISITED_FOLDERS - found.remaining_folders, MAX_ORDERED_TARGETS + 2);
+        let (targets, conflicts) = tree.find_targets(&[entry], &[]);
+        let expected: Vec<String> =
+            names[..MAX_ORDERED_TARGETS].iter().map(|name| format!("job={name}")).collect();
+        assert_eq!(describe(&tree, &targets), expected);
+        assert_eq!(conflicts, ["more than 128 cgroups and ports match; only the first 128 are marked"]);
+    }
+
+    #[test]
+    fn thousands_of_matching_cgroups_cost_few_visits_and_few_conflicts() {
+        let names = names(MAX_VISITED_FOLDERS + 100);
+        let (_folder, tree) = tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let (options, entry) = ([], traffic("job", &["jobs/*"], &[]));
+        let mut found = TargetList::new(&tree, &options);
+        found.add_cgroups(&entry);
+        assert_eq!(MAX_VISITED_FOLDERS - found.remaining_folders, MAX_ORDERED_TARGETS + 2);
+
+        // All of them overlap with another application.
+        let ordered = [traffic("all", &["jobs"], &[]), traffic("job", &["jobs/*"], &[9])];
+        let (targets, conflicts) = tree.find_targets(&ordered, &[]);
+        assert_eq!(describe(&tree, &targets), ["all=jobs", "job=9"]);
+        assert_eq!(conflicts.len(), MAX_CONFLICTS);
+        assert_eq!(
+            conflicts[..2],
+            [
+                "the patterns of cgroups match too many folders; only the first 4096 are searched",
+                "application job: cgroup jobs/job-0000 overlaps with application all",
+            ]
+        );
+        // Without a match below them, folders are searched up to the same maximum.
+        let (targets, conflicts) = tree.find_targets(&[traffic("job", &["*/*/x"], &[])], &[]);
+        assert_eq!((targets.len(), conflicts.len()), (0, 1), "{conflicts:?}");
     }
 }

@@ -1,5 +1,8 @@
 //! Loads the BPF programs, and attaches them to cgroups and interfaces.
 
+use std::io;
+use std::path::Path;
+
 use aya::programs::links::LinkOrder;
 use aya::programs::tc::{SchedClassifierLinkId, TcAttachOptions};
 use aya::programs::{
@@ -26,33 +29,101 @@ pub(super) fn is_built() -> bool {
     !APPLICATION.is_empty() && !INTERFACE.is_empty()
 }
 
-/// Creates the maps that do not exist yet.
-pub(super) fn create_maps(folder: &PinFolder) -> Result<(), TrafficError> {
-    load_application_object(folder, 0, None).map(drop)
+/// What the programs of cgroups and ports need of the kernel. Reading it parses the kernel's types, so read it once for several programs.
+pub(super) struct LoadContext {
+    /// The kernel's types (BTF), if programs may read its structures.
+    types: Option<Btf>,
+    /// The cookie of this network namespace.
+    namespace: u64,
 }
 
-fn load_application_object(folder: &PinFolder, id: u64, port: Option<u16>) -> Result<Ebpf, TrafficError> {
-    let to_error = |error| TrafficError::kernel("the network namespace", &error);
-    let (port, namespace) = match port {
-        None => (0, 0),
-        Some(port) => (u32::from(port), namespace::cookie().map_err(to_error)?),
-    };
-    let kernel_types = read_kernel_types();
-    let has_types = u32::from(kernel_types.is_some());
-    let mut loader = EbpfLoader::new();
-    loader.btf(kernel_types.as_ref()).default_map_pin_directory(folder.path());
-    loader.override_global("HAS_TYPES", &has_types, true);
-    loader.override_global("APPLICATION", &id, true).override_global("MIN_PACE", &MIN_PACING_RATE, true);
-    loader.override_global("PORT", &port, true).override_global("NAMESPACE", &namespace, true);
-    loader.load(APPLICATION).map_err(|error| TrafficError::kernel("the programs at cgroups", &error))
+impl LoadContext {
+    /// Reads the kernel's types.
+    ///
+    /// # Errors
+    /// If the kernel has no cookies of network namespaces.
+    pub fn read() -> Result<LoadContext, TrafficError> {
+        let namespace = namespace::cookie();
+        let namespace = namespace.map_err(|error| TrafficError::kernel("the network namespace", &error))?;
+        Ok(LoadContext { types: read_kernel_types(), namespace })
+    }
+}
+
+/// Loads the programs of cgroups and ports.
+pub(super) struct ApplicationLoader<'a> {
+    folder: &'a Path,
+    loader: EbpfLoader<'a>,
+}
+
+impl<'a> ApplicationLoader<'a> {
+    /// Loads programs with the maps of a folder.
+    pub fn new(folder: &'a Path, context: &'a LoadContext) -> ApplicationLoader<'a> {
+        let mut loader = EbpfLoader::new();
+        loader.btf(context.types.as_ref()).default_map_pin_directory(folder);
+        let has_types = if context.types.is_some() { &1u32 } else { &0 };
+        loader.override_global("HAS_TYPES", has_types, true);
+        loader.override_global("MIN_PACE", &MIN_PACING_RATE, true);
+        loader.override_global("NAMESPACE", &context.namespace, true);
+        ApplicationLoader { folder, loader }
+    }
+
+    /// Creates the maps that do not exist yet.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn create_maps(&mut self) -> Result<(), TrafficError> {
+        self.load(&0, false).map(drop)
+    }
+
+    /// Loads the programs of a cgroup by its number, or of all ports.
+    fn load(&mut self, id: &'a u64, is_port: bool) -> Result<Ebpf, TrafficError> {
+        let ports = if is_port { &1u32 } else { &0 };
+        self.loader.override_global("APPLICATION", id, true).override_global("PORTS", ports, true);
+        self.loader.load(APPLICATION).map_err(|error| TrafficError::kernel("the programs at cgroups", &error))
+    }
+
+    /// Attaches the programs of an application to its cgroup, in place of earlier ones. Those of a port are the programs of all ports.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn attach(&mut self, cgroup: &'a Cgroup) -> Result<Programs, TrafficError> {
+        let is_port = cgroup.port.is_some();
+        let mut bpf = self.load(if is_port { &0 } else { &cgroup.id }, is_port)?;
+        let to_error = |error: ProgramError| TrafficError::kernel(&cgroup.path.display().to_string(), &error);
+        // The kernel accepts no flags for links, and always allows several at a cgroup.
+        let attach_mode = CgroupAttachMode::Single;
+
+        let mut programs = Programs::new();
+        if !is_port {
+            let steer: &mut CgroupSkb = find_program(&mut bpf, "steer");
+            steer.load().map_err(to_error)?;
+            let egress = CgroupSkbAttachType::Egress;
+            let link = steer.attach(&cgroup.folder, egress, attach_mode).map_err(to_error)?;
+            let name = steer_pin_name(cgroup.id);
+            let attached = Attachment::pin(self.folder, &name, steer.take_link(link).map_err(to_error)?)?;
+            programs.insert(name, attached);
+        }
+
+        let follow: &mut SockOps = find_program(&mut bpf, "follow");
+        follow.load().map_err(to_error)?;
+        let link = follow.attach(&cgroup.folder, attach_mode).map_err(to_error)?;
+        let name = follow_pin_name(cgroup.id, is_port);
+        let attached = Attachment::pin(self.folder, &name, follow.take_link(link).map_err(to_error)?)?;
+        programs.insert(name, attached);
+        Ok(programs)
+    }
 }
 
 /// Ends the rates of connections whose entry was removed or has expired, also of idle ones.
 ///
 /// # Errors
 /// If the kernel refuses the program, which needs its types, CAP_PERFMON and Linux 5.16.
-pub(super) fn release_connections(folder: &PinFolder) -> Result<(), TrafficError> {
-    Sweep::load(load_application_object(folder, 0, None)?, "release")?.run()
+pub(super) fn release_connections(folder: &Path) -> Result<(), TrafficError> {
+    let context = LoadContext::read()?;
+    let no_types = || TrafficError::kernel("the kernel's types", &io::Error::other("not readable"));
+    let types = context.types.as_ref().ok_or_else(no_types)?;
+    let bpf = ApplicationLoader::new(folder, &context).load(&0, false)?;
+    Sweep::load(bpf, "release", types)?.run()
 }
 
 /// The kernel's types, if programs may read its structures.
@@ -69,48 +140,24 @@ where
     program.expect("the object that this crate embeds has a program of this name and type")
 }
 
-/// The file names of an application's programs in the folder.
-pub(super) fn application_pin_names(id: u64) -> [String; 2] {
-    ["steer", "follow"].map(|program| format!("{id:x}-{program}"))
+/// The file names of an application's programs in the folder. Packets of a port get their class at the interface.
+pub(super) fn application_pin_names(id: u64, is_port: bool) -> impl Iterator<Item = String> {
+    let steer_name = (!is_port).then(|| steer_pin_name(id));
+    steer_name.into_iter().chain([follow_pin_name(id, is_port)])
+}
+
+fn steer_pin_name(id: u64) -> String {
+    format!("{id:x}-steer")
+}
+
+/// All ports share one program.
+fn follow_pin_name(id: u64, is_port: bool) -> String {
+    if is_port { "ports-follow".to_owned() } else { format!("{id:x}-follow") }
 }
 
 /// The file name of an interface's program in the folder.
 pub(super) fn interface_pin_name(index: u32) -> String {
     format!("{index}-mark")
-}
-
-/// The file names of the programs that an application needs. Packets of a port get their class at the interface.
-pub(super) fn needed_pin_names(id: u64, is_port: bool) -> impl Iterator<Item = String> {
-    application_pin_names(id).into_iter().skip(usize::from(is_port))
-}
-
-/// Attaches programs to an application's cgroup, in place of earlier ones.
-pub(super) fn attach_application_programs(
-    folder: &PinFolder,
-    cgroup: &Cgroup,
-) -> Result<Programs, TrafficError> {
-    let mut bpf = load_application_object(folder, cgroup.id, cgroup.port)?;
-    let to_error = |error: ProgramError| TrafficError::kernel(&cgroup.path.display().to_string(), &error);
-    let [steer_name, follow_name] = application_pin_names(cgroup.id);
-    // The kernel accepts no flags for links, and always allows several at a cgroup.
-    let attach_mode = CgroupAttachMode::Single;
-
-    let mut programs = Programs::new();
-    if cgroup.port.is_none() {
-        let steer: &mut CgroupSkb = find_program(&mut bpf, "steer");
-        steer.load().map_err(to_error)?;
-        let link =
-            steer.attach(&cgroup.folder, CgroupSkbAttachType::Egress, attach_mode).map_err(to_error)?;
-        let attached = Attachment::pin(folder, &steer_name, steer.take_link(link).map_err(to_error)?)?;
-        programs.insert(steer_name, attached);
-    }
-
-    let follow: &mut SockOps = find_program(&mut bpf, "follow");
-    follow.load().map_err(to_error)?;
-    let link = follow.attach(&cgroup.folder, attach_mode).map_err(to_error)?;
-    let attached = Attachment::pin(folder, &follow_name, follow.take_link(link).map_err(to_error)?)?;
-    programs.insert(follow_name, attached);
-    Ok(programs)
 }
 
 /// Attaches the program to an interface, in place of an earlier one. With `has_ports`, the program looks up the ports of packets without
@@ -131,7 +178,7 @@ pub(super) fn attach_interface_program(
 
     let (mark, link) = attach_egress(&mut bpf, "mark", interface)?;
     let link = mark.take_link(link).map_err(|error| TrafficError::kernel(&interface_name, &error))?;
-    Attachment::pin(folder, &interface_pin_name(index), link)
+    Attachment::pin(folder.path(), &interface_pin_name(index), link)
 }
 
 /// Loads a program for interfaces, without attaching it.

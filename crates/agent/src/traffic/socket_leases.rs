@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use aya::maps::{HashMap, Map, MapData, MapError, SkStorage};
 use aya::programs::{CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, ProgramError, SockOps};
-use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
 use rustix::net::sockopt::socket_cookie;
 
 use super::attachment::Attachment;
@@ -82,16 +82,16 @@ impl SocketLeases {
         let expire: &mut SockOps = find_program(&mut bpf, EXPIRE);
         expire.load().map_err(to_error)?;
         let link = expire.attach(&root.folder, mode).map_err(to_error)?;
-        let expire = Attachment::pin(&folder, EXPIRE, expire.take_link(link).map_err(to_error)?)?;
+        let expire = Attachment::pin(folder.path(), EXPIRE, expire.take_link(link).map_err(to_error)?)?;
         let hold: &mut CgroupSkb = find_program(&mut bpf, HOLD);
         hold.load().map_err(to_error)?;
         let link = hold.attach(&root.folder, CgroupSkbAttachType::Egress, mode).map_err(to_error)?;
-        let hold = Attachment::pin(&folder, HOLD, hold.take_link(link).map_err(to_error)?)?;
+        let hold = Attachment::pin(folder.path(), HOLD, hold.take_link(link).map_err(to_error)?)?;
         Ok(SocketLeases {
             maps: Maps::open(&folder)?,
             lease: nanoseconds(monotonic_now()),
             has_new_records: true,
-            sweep: Sweep::load(bpf, SWEEP)?,
+            sweep: Sweep::load(bpf, SWEEP, &read_kernel_types()?)?,
             _programs: [expire, hold],
             folder,
             can_pause: allows_pauses(),
@@ -190,13 +190,17 @@ impl SocketLeases {
             // Another version's records are not known. Its program ends their rates until its folder is removed.
             if folder.is_current(FolderKind::Leases) {
                 // Creates the maps that are missing.
-                let sweep = Sweep::load(load(&folder)?, SWEEP)?;
+                let sweep = Sweep::load(load(&folder)?, SWEEP, &read_kernel_types()?)?;
                 Maps::open(&folder)?.end_leases(&sweep)?;
             }
             folder.remove()?;
         }
         Ok(had_any)
     }
+}
+
+fn read_kernel_types() -> Result<Btf, TrafficError> {
+    Btf::from_sys_fs().map_err(|error| TrafficError::kernel("the kernel's types", &error))
 }
 
 fn load(folder: &PinFolder) -> Result<Ebpf, TrafficError> {

@@ -18,12 +18,11 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Loads a program of an object.
-    pub(super) fn load(bpf: Ebpf, program: &'static str) -> Result<Sweep, TrafficError> {
+    /// Loads a program of an object, with the kernel's types.
+    pub(super) fn load(bpf: Ebpf, program: &'static str, types: &Btf) -> Result<Sweep, TrafficError> {
         let to_error = |error: &dyn Error| TrafficError::kernel("the program that looks at sockets", error);
         let sweep = Sweep { bpf: Arc::new(Mutex::new(bpf)), program };
-        let types = Btf::from_sys_fs().map_err(|error| to_error(&error))?;
-        let loaded = find_program::<Iter>(&mut sweep.lock(), program).load("tcp", &types);
+        let loaded = find_program::<Iter>(&mut sweep.lock(), program).load("tcp", types);
         loaded.map_err(|error| to_error(&error))?;
         Ok(sweep)
     }

@@ -81,7 +81,7 @@ impl ThrottleMaps {
                 let link = program.take_link(link);
                 let link = link.map_err(|error| TrafficError::kernel(&interface.to_string(), &error))?;
                 let name = format!("{index}-{name}");
-                let attached = Attachment::pin(folder, &name, link)?;
+                let attached = Attachment::pin(folder.path(), &name, link)?;
                 programs.insert(name, attached);
             }
         }

@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::net::UdpSocket;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +26,8 @@ const SEARCH_TIMEOUT: Duration = Duration::from_secs(3);
 const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\nqueues = \"services\"\n\
                       [listen]\nagents = \"127.0.0.1:7700\"\napi = \"127.0.0.1:7701\"\n\
                       [host]\na = \"40Mbit\"\nb = \"40Mbit\"\n[service.web]\nweight = 3\n[service.batch]\n";
+
+const PORTS: &str = "--port 9 --port 11 --port 13 --port 15 --port 17";
 
 fn ctl(hosts: &HostPair, line: &str) -> String {
     let mut command = hosts.command_on_host(env!("CARGO_BIN_EXE_weir"));
@@ -81,6 +84,12 @@ fn first_share(received: &[Arc<AtomicU64>; 2]) -> f64 {
     let after = read();
     let [first, second] = [0, 1].map(|at| (after[at] - before[at]) as f64);
     first / (first + second)
+}
+
+/// The folder of the host's programs and maps.
+fn program_folder(hosts: &HostPair) -> PathBuf {
+    let namespace = fs::metadata(format!("/run/netns/{}", hosts.namespace("a"))).unwrap().ino();
+    PathBuf::from(format!("/sys/fs/bpf/weir/{namespace}-2"))
 }
 
 #[test]
@@ -145,6 +154,49 @@ fn applications_are_added_to_a_running_agent_and_removed() {
     wait_for_mark(&hosts, &web, 0, "the deregistration");
     assert_eq!(sent_mark(&hosts, &batch), Some(mark(&hosts, "batch")));
     agent.interrupt();
-    let namespace = fs::metadata(format!("/run/netns/{}", hosts.namespace("a"))).unwrap().ino();
-    assert!(!fs::exists(format!("/sys/fs/bpf/weir/{namespace}-2")).unwrap());
+    assert!(!program_folder(&hosts).exists());
+}
+
+/// The agent has no option `--application`, so only orders tell which programs of an earlier agent are still needed.
+#[test]
+fn next_agent_removes_ordered_traffic_that_ended_while_no_agent_ran() {
+    let test = "unordered";
+    let Some(hosts) = HostPair::up() else {
+        eprintln!("{test} skips, since this machine cannot create namespaces");
+        return;
+    };
+    let (dir, web) = (TestDir::new(), TestCgroup::new(test));
+    if !hosts.has_bpf_programs(test, &web.path) {
+        return;
+    }
+    dir.write("serve.toml", CONFIG);
+    let mut coordinator = hosts.start_coordinator(&dir.path("serve.toml"));
+    let register = format!("application register web --service web --cgroup {} {PORTS}", web.name);
+    let mut agent = hosts.start_agent(&dir.path("first"), std::iter::empty());
+    ctl(&hosts, &register);
+    wait_within(START_TIMEOUT, "a mark", || sent_mark(&hosts, &web) > Some(0));
+    // The ports share one program.
+    wait_within(START_TIMEOUT, "the program of ports", || {
+        program_folder(&hosts).join("ports-follow").exists()
+    });
+    let hosts_list: Value = serde_json::from_str(&ctl(&hosts, "hosts --format json")).unwrap();
+    assert_eq!(hosts_list[0]["conflicts"], serde_json::json!([]));
+    agent.kill();
+    ctl(&hosts, "application deregister web");
+    assert!(sent_mark(&hosts, &web) > Some(0));
+    let mut agent = hosts.start_agent(&dir.path("second"), std::iter::empty());
+    wait_within(START_TIMEOUT, "no mark", || sent_mark(&hosts, &web) == Some(0));
+    wait_within(START_TIMEOUT, "no programs", || !program_folder(&hosts).exists());
+
+    // Ctrl-C removes them without any order.
+    ctl(&hosts, &register);
+    wait_within(START_TIMEOUT, "a mark", || sent_mark(&hosts, &web) > Some(0));
+    agent.kill();
+    coordinator.kill();
+    let socket = dir.path("third");
+    let mut agent = hosts.start_agent(&socket, std::iter::empty());
+    wait_within(START_TIMEOUT, "the third agent", || socket.exists());
+    assert!(sent_mark(&hosts, &web) > Some(0));
+    agent.interrupt();
+    assert_eq!((sent_mark(&hosts, &web), program_folder(&hosts).exists()), (Some(0), false));
 }
