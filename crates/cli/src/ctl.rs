@@ -118,7 +118,17 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
 /// Closes all connections of an application. Those that end meanwhile are no error.
 fn close_connections(coordinator: &Coordinator, application: &str) -> Result<(), Failure> {
     let connections = coordinator.connections(Some(application))?;
-    let ids = connections.as_array().into_iter().flatten().filter_map(|connection| connection["id"].as_str());
+    let ids: Vec<&str> = connections
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|connection| connection["id"].as_str())
+        .collect();
+    if ids.is_empty() {
+        return Err(Failure::input(format_args!(
+            "{application}: no connection of this application; expected one of `weir ctl connections`"
+        )));
+    }
     for id in ids {
         match coordinator.delete(&object_path("connections", id)) {
             Err(CoordinatorError::Refused { status: 404, .. }) => {}
@@ -149,6 +159,8 @@ const HOSTS: &[&str] = &[
     "applied",
     "send_bytes_per_second",
     "recv_bytes_per_second",
+    "bandwidth_fraction",
+    "applied_bandwidth_fraction",
     "conflicts",
 ];
 const SWITCHES: &[&str] =

@@ -149,8 +149,10 @@ impl BandwidthKey {
     /// The rule for the rate, for messages.
     pub fn expected(self) -> &'static str {
         match self.is_min() {
-            true => "a rate of at least 8kbit",
-            false => "a rate of at least 105kbit, the lowest at which agents pace a connection",
+            true => "a rate with a unit, such as 10Mbit, of at least 8kbit",
+            false => {
+                "a rate with a unit, such as 10Mbit, of at least 105kbit, the lowest at which agents pace a connection"
+            }
         }
     }
 }

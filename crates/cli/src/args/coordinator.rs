@@ -265,14 +265,16 @@ pub enum SensitivityCommand {
 /// The subcommands of `weir ctl connection`.
 #[derive(Debug, Subcommand)]
 pub enum ConnectionCommand {
-    /// Close connections: they no longer count for queues; their sockets stay open
+    /// Close connections: they no longer count for queues; their sockets stay open. A running program registers them again after a restart
+    /// of the coordinator
+    #[command(group(ArgGroup::new("connections").required(true).args(["ids", "application"])))]
     Close {
         /// The connections' ids
-        #[arg(value_name = "ID", required_unless_present = "application")]
+        #[arg(value_name = "ID")]
         ids: Vec<String>,
 
         /// Close all connections of this application
-        #[arg(long, value_name = "ID", conflicts_with = "ids")]
+        #[arg(long, value_name = "APPLICATION")]
         application: Option<String>,
     },
 }

@@ -83,7 +83,7 @@ fn configured_bandwidths_that_cannot_hold_are_refused() {
         ),
         ("max-bandwidth = \"200Mbit\"", "max-bandwidth = \"104kbit\"", "expected a rate of at least 105kbit"),
         ("max-bandwidth =", "max-bandwidth-per-host = \"9kbit\"\n# ", "expected a rate of at least 105kbit"),
-        ("min-bandwidth = \"100Mbit\"", "min-bandwidth = \"7kbit\"", "expected a rate of at least 8kbit"),
+        ("min-bandwidth = \"100Mbit\"", "min-bandwidth = \"7kbit\"", "of at least 8kbit"),
         ("max-bandwidth = \"200Mbit\"", "max-bandwidth = \"fast\"", "expected"),
         ("queues = \"services\"\n", "", "`queues = \"services\"`"),
         ("policy =", "interval = \"100ms\"\npolicy =", "an `interval` of at most 50ms"),
