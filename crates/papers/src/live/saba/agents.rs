@@ -425,9 +425,11 @@ fn introduction(alone: &[f64; JOBS.len()], setups: &[Setup]) -> String {
          {}\n\nThe same jobs and profiles under three leaves and a core, with two hosts under each leaf and links of {} Mbit/s. A job has \
          a host under each leaf: `{}` and `{}` the first one, `{}` the second one, so all three meet between switches. A \
          coordinator divides each port by Eq. 2; agents run at the six hosts and the four switches, and mark the jobs' packets by \
-         their cgroups, at an interval of {INTERVAL_MILLIS} ms. A job registers and opens its connections before it starts, and deregisters at its end; its level may change \
-         while it runs (*remappings*, in the sum of {RUNS} repetitions). Queues of agents carry 1 % less than the links of plain \
-         TCP. Jobs *start together*, or they *come and go*: `{}`, `{}` and `{}` first start after {starts}, and run {runs} times, \
+         their cgroups, at an interval of {INTERVAL_MILLIS} ms. A job registers and opens its connections before it starts, and \
+         deregisters at its end; its level may change while it runs (*remappings*, in the sum of {RUNS} repetitions). Queues of \
+         agents carry 1 % less than the links of plain TCP. The ten agents and the coordinator use the processors of the jobs, so \
+         jobs that compute take longer next to them; a cluster has one agent on each machine. Jobs *start together*, or they *come \
+         and go*: `{}`, `{}` and `{}` first start after {starts}, and run {runs} times, \
          {} s after their last run. Slowdowns are the median times of all runs, divided by the median time alone under plain TCP.\n\n",
         verdict.collect::<Vec<_>>().join(" "),
         format_cell(LINK_BYTES_PER_SEC * 8e-6),
