@@ -5,7 +5,8 @@
 //!
 //! - Kernels forward several packets of a connection as one (GSO). HTB sends such a packet as a whole, so it has to be small
 //!   relative to the burst. [`max_segments`] limits it to a millisecond of the slowest link.
-//! - A class catches up after its timer was late: its burst limits the number of bytes that it sends at once.
+//! - A class catches up after its timer was late: its burst limits the number of bytes that it sends at once. The burst of a very low
+//!   rate is smaller, since the kernel counts it as a time.
 //! - The rates of weighted queues are proportional to the weights, and hold while all queues are busy. Each queue may borrow up
 //!   to the link's rate. HTB divides borrowed bandwidth by quanta. Quanta are proportional to the weights up to a ratio of 100,
 //!   and at least the size of the largest packet; with smaller quanta, all queues would borrow equal amounts.
@@ -36,6 +37,10 @@ const MIN_QUEUED_PACKETS: u32 = 2;
 /// The minimum burst, in bytes.
 const MIN_BURST: u32 = 16 << 10;
 
+/// The maximum burst, in seconds of its rate. `tc` passes a burst as a time, in 32 bits of 64 ns (274 s): of a longer one, only the
+/// remainder arrives.
+const MAX_BURST_SECS: u64 = 256;
+
 /// The maximum number of segments of a packet: 64 KiB in total.
 const MAX_SEGMENTS: u32 = 43;
 
@@ -64,7 +69,7 @@ pub struct HtbClass {
     pub rate: u64,
     /// Maximum rate, with borrowed bandwidth.
     pub ceil: u64,
-    /// Maximum number of bytes that are sent at once.
+    /// Maximum number of bytes that are sent at once, as far as the kernel can count it: see [`HtbClass::bursts`].
     pub burst: u32,
     /// Bytes per turn while the class borrows.
     pub quantum: u32,
@@ -137,6 +142,12 @@ impl HtbClass {
         HtbClass { rate: self.rate.min(ceil), ceil, queue_limit, ..self }
     }
 
+    /// The bursts at the guaranteed and at the maximum rate, in bytes: at most 256 s of these rates, since the kernel cannot count more.
+    pub fn bursts(&self) -> [u32; 2] {
+        let max_burst = |rate: u64| (rate / 8).max(1) * MAX_BURST_SECS;
+        [self.rate, self.ceil].map(|rate| u64::from(self.burst).min(max_burst(rate)) as u32)
+    }
+
     /// The class of the streams between agents and the coordinator.
     pub fn control(link: Rate, segments: u32, budget: &LinkBudget) -> HtbClass {
         let link_class = HtbClass::for_link(budget.shaped(link), segments);
@@ -147,8 +158,8 @@ impl HtbClass {
 /// The parameters as `tc` expects them after `htb`.
 impl fmt::Display for HtbClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let HtbClass { rate, ceil, burst, quantum, .. } = self;
-        write!(f, "rate {rate}bit ceil {ceil}bit burst {burst} cburst {burst} quantum {quantum}")
+        let (HtbClass { rate, ceil, quantum, .. }, [burst, cburst]) = (self, self.bursts());
+        write!(f, "rate {rate}bit ceil {ceil}bit burst {burst} cburst {cburst} quantum {quantum}")
     }
 }
 

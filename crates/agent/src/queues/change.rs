@@ -96,11 +96,12 @@ pub fn changes(desired: &DesiredQueues, actual: &ActualQueues) -> Vec<Change> {
 /// Whether a class has the desired parameters, as far as `tc` prints them. `tc` computes a burst from its time in clock ticks, and
 /// rounds it.
 fn has_equal_parameters(desired: &HtbClass, actual: &ActualClass) -> bool {
-    let is_near = |bytes: u64| bytes.abs_diff(u64::from(desired.burst)) <= u64::from(desired.burst) / 64;
+    let is_near = |bytes: u64, desired: u32| bytes.abs_diff(u64::from(desired)) <= u64::from(desired) / 64;
+    let [burst, cburst] = desired.bursts();
     (desired.rate, desired.ceil) == (actual.rate, actual.ceil)
         && actual.quantum.is_none_or(|quantum| quantum == u64::from(desired.quantum))
-        && is_near(actual.burst)
-        && is_near(actual.cburst)
+        && is_near(actual.burst, burst)
+        && is_near(actual.cburst, cburst)
 }
 
 impl Change {
