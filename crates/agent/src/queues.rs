@@ -16,11 +16,12 @@ mod device;
 pub mod ids;
 mod interface;
 mod interface_lock;
+mod records;
 
 pub use actual_queues::{ActualClass, ActualQueues, FilterHandle, LeafQueue, ParseError, RootQdisc};
 pub use change::{Change, changes};
 pub use counters::ClassCounters;
 pub use desired_queues::{DesiredClass, DesiredError, DesiredQueues, Filter, LimitedFlow, Shares, U32Match};
 pub use device::Device;
-pub use interface::{Interface, PreviousRoot, QueueError, ReplaceableRoots, cleanup};
+pub use interface::{Interface, PreviousRoot, QueueError, ReplaceableRoots, cleanup, cleanup_unused};
 pub use interface_lock::InterfaceLock;

@@ -179,6 +179,8 @@ fn configure_queues(args: &args::AgentQueues) -> Result<(), Failure> {
     } else {
         let _lock = InterfaceLock::acquire(interface).map_err(queue_failure)?;
         let list = interface.reconcile(&desired, ReplaceableRoots::Restorable).map_err(queue_failure)?;
+        // The process that an earlier agent has started, to remove that agent's queues, must not remove these.
+        interface.mark_as_manual().map_err(queue_failure)?;
         format!("{interface}: {} queues, {} changes\n", args.weights.len(), list.len())
     };
     Ok(output::print(text)?)

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use std::os::unix::process::CommandExt;
 
-use weir_agent::queues::{self, InterfaceLock, QueueError};
+use weir_agent::queues::{self, InterfaceLock};
 use weir_agent::traffic::{self, TrafficError};
 use weir_console::failure::Failure;
 use weir_console::output;
@@ -37,10 +37,8 @@ pub fn cleanup(args: &args::AgentCleanup) -> Result<(), Failure> {
         Err(TrafficError::Busy) if args.if_unused => return Ok(()),
         result => result.map_err(super::agent::traffic_failure)?,
     };
-    let restored = match queues::cleanup() {
-        Err(QueueError::Locked { .. }) if args.if_unused => return Ok(()),
-        result => result.map_err(Failure::runtime)?,
-    };
+    let restored = if args.if_unused { queues::cleanup_unused() } else { queues::cleanup() };
+    let restored = restored.map_err(Failure::runtime)?;
     let mut text: String = restored.iter().map(|interface| format!("{interface}: restored\n")).collect();
     if had_programs {
         text += "BPF programs: removed\n";
@@ -58,20 +56,27 @@ pub fn cleanup(args: &args::AgentCleanup) -> Result<(), Failure> {
     Ok(output::print(text)?)
 }
 
-/// Waits for a time. Returns whether no agent has kept an interface meanwhile.
+/// Waits for a time. Returns whether no agent has kept an interface meanwhile: a command that configures queues holds a lock at one check
+/// only.
 fn stays_unused(time: Duration) -> bool {
     let end = Instant::now() + time;
-    while !InterfaceLock::is_any_held() {
+    let mut was_held = false;
+    loop {
+        let is_held = InterfaceLock::is_any_held();
         let remaining = end.saturating_duration_since(Instant::now());
-        if remaining.is_zero() {
+        if is_held && was_held {
+            return false;
+        }
+        if !is_held && remaining.is_zero() {
             return true;
         }
-        sleep(CHECK_INTERVAL.min(remaining));
+        sleep(if is_held { CHECK_INTERVAL } else { CHECK_INTERVAL.min(remaining) });
+        was_held = is_held;
     }
-    false
 }
 
-/// Starts a process that removes queues and marks after a time, unless an agent keeps an interface until then.
+/// Starts a process that removes queues and marks after a time, unless an agent keeps an interface until then. Queues that were configured
+/// by hand stay.
 ///
 /// # Errors
 /// Why the process would end with this one's unit or container.

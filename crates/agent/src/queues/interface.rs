@@ -1,10 +1,9 @@
 //! Reads, configures and restores the queues of an interface, in the network namespace of the calling thread.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,12 +19,8 @@ use super::desired_queues::{DesiredError, DesiredQueues};
 use super::device::Device;
 use super::ids;
 use super::interface_lock::InterfaceLock;
+use super::records::{RECORD_FOLDER, Records, delete_file, file_error};
 use crate::batch::{BatchError, run_batch, run_tool};
-use crate::namespace;
-
-/// Where previous roots are recorded. The system empties this folder when it boots, which also deletes the agent's queues. The testbed has
-/// its files in the same parent folder (`/run/weir/BED.toml`); the name of a bed contains no `-`, so it cannot be `agent-queues`.
-const RECORD_FOLDER: &str = "/run/weir/agent-queues";
 
 /// Why queues could not be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -198,7 +193,8 @@ impl Interface {
         Ok(self.segment_change(desired, segments)?.into_iter().chain(queue_changes).map(command).collect())
     }
 
-    /// Applies the desired queues in one batch, and returns the changes. Queued packets stay, unless their queue is deleted.
+    /// Applies the desired queues in one batch, and returns the changes. Queued packets stay, unless their queue is deleted. The queues
+    /// are then those of an agent: [`cleanup_unused`] removes them, unless [`Interface::mark_as_manual`] follows.
     ///
     /// # Errors
     /// If the root queueing discipline could not be restored, which leaves it unmodified; or if `ip` or `tc` fails, or a file cannot be
@@ -226,6 +222,7 @@ impl Interface {
             let lines: String = list.iter().map(|change| format!("{}\n", change.line(&self.0))).collect();
             run_tc_batch(&lines, &lock)?;
         }
+        delete_file(&self.manual_mark_path()?)?;
         Ok(segment_change.into_iter().chain(list).collect())
     }
 
@@ -256,6 +253,15 @@ impl Interface {
         Ok(())
     }
 
+    /// Marks the queues as configured by hand: only [`cleanup`] removes them, and an agent that configures others.
+    ///
+    /// # Errors
+    /// If the mark cannot be written.
+    pub fn mark_as_manual(&self) -> Result<(), QueueError> {
+        let path = self.manual_mark_path()?;
+        fs::write(&path, "").map_err(|error| file_error(&path, error))
+    }
+
     /// Restores the previous root queueing discipline. Returns whether the root was the agent's.
     ///
     /// # Errors
@@ -266,7 +272,7 @@ impl Interface {
     }
 
     fn restore_locked(&self, lock: &File) -> Result<bool, QueueError> {
-        let path = self.record_path()?;
+        let paths = [self.record_path()?, self.manual_mark_path()?];
         let is_agent_root = self.read_queues()?.root == RootQdisc::Agent;
         if is_agent_root {
             let dev = &self.0;
@@ -284,7 +290,7 @@ impl Interface {
                 run_ip_line(&Change::SetSegments(gso_max_segs).line(dev).to_string())?;
             }
         }
-        delete_record(&path)?;
+        paths.iter().try_for_each(|path| delete_file(path))?;
         Ok(is_agent_root)
     }
 
@@ -322,10 +328,12 @@ impl Interface {
             .map_err(|error| file_error(&path, error))
     }
 
-    /// The file is named by the interface's number, which stays when the interface is renamed, and by the namespace, since numbers repeat.
     fn record_path(&self) -> Result<PathBuf, QueueError> {
-        let index = self.index().unwrap_or(0);
-        Ok(Path::new(RECORD_FOLDER).join(format!("{}{index}.json", record_prefix()?)))
+        Ok(Records::of_namespace()?.record_path(self.index().unwrap_or(0)))
+    }
+
+    fn manual_mark_path(&self) -> Result<PathBuf, QueueError> {
+        Ok(Records::of_namespace()?.manual_mark_path(self.index().unwrap_or(0)))
     }
 }
 
@@ -334,6 +342,19 @@ impl Interface {
 /// # Errors
 /// If an agent keeps an interface, `tc` fails, or a record cannot be read or deleted.
 pub fn cleanup() -> Result<Vec<Interface>, QueueError> {
+    restore_interfaces(false)
+}
+
+/// Restores the interfaces of this namespace whose queues an agent has left: no process keeps them, and they were not configured by hand.
+/// Returns those whose root was the agent's.
+///
+/// # Errors
+/// If `tc` fails, or a record cannot be read or deleted.
+pub fn cleanup_unused() -> Result<Vec<Interface>, QueueError> {
+    restore_interfaces(true)
+}
+
+fn restore_interfaces(unused_only: bool) -> Result<Vec<Interface>, QueueError> {
     let text = run_tool("tc", &["-j", "qdisc", "show"])?;
     let qdiscs: Vec<InterfaceQdisc> = serde_json::from_str(&text).map_err(|_| ParseError {
         line: text.chars().take(200).collect(),
@@ -342,34 +363,23 @@ pub fn cleanup() -> Result<Vec<Interface>, QueueError> {
     let root = format!("{:x}:", ids::ROOT_HANDLE);
     let agent_roots = qdiscs.into_iter().filter(|queue| queue.root && queue.handle == root);
     let lock = lock_records()?;
-    let mut restored = Vec::new();
+    let (mut restored, mut kept_indexes) = (Vec::new(), BTreeSet::new());
     for queue in agent_roots {
         let interface = Interface(queue.dev);
-        let _interface_lock = InterfaceLock::acquire(&interface)?;
+        let interface_lock = InterfaceLock::acquire(&interface);
+        let is_manual = interface.manual_mark_path()?.exists();
+        if unused_only && (is_manual || matches!(interface_lock, Err(QueueError::Locked { .. }))) {
+            kept_indexes.extend(interface.index());
+            continue;
+        }
+        let _interface_lock = interface_lock?;
         if interface.restore_locked(&lock)? {
             restored.push(interface);
         }
     }
-    // The other records are of interfaces that were deleted, or restored by another process.
-    let (folder, prefix) = (Path::new(RECORD_FOLDER), record_prefix()?);
-    for entry in fs::read_dir(folder).map_err(|error| file_error(folder, error))? {
-        let path = entry.map_err(|error| file_error(folder, error))?.path();
-        if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix)) {
-            delete_record(&path)?;
-        }
-    }
+    // The other files are of interfaces that were deleted, or restored by another process.
+    Records::of_namespace()?.delete_except(&kept_indexes)?;
     Ok(restored)
-}
-
-/// The prefix of this namespace's files: the cookie of the namespace, so that a record never applies to a later namespace. Kernels before
-/// 5.14 have no cookies; there it is the inode number, which a later namespace can have as well.
-fn record_prefix() -> Result<String, QueueError> {
-    if let Ok(cookie) = namespace::cookie() {
-        return Ok(format!("c{cookie}-"));
-    }
-    let path = Path::new("/proc/thread-self/ns/net");
-    let inode = fs::metadata(path).map_err(|error| file_error(path, error))?.ino();
-    Ok(format!("{inode}-"))
 }
 
 /// Locks the folder of records until the returned file is closed, so that only one process changes queues.
@@ -380,13 +390,6 @@ fn lock_records() -> Result<File, QueueError> {
     let folder = File::open(path).map_err(to_error)?;
     folder.lock().map_err(to_error)?;
     Ok(folder)
-}
-
-fn delete_record(path: &Path) -> Result<(), QueueError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(path, error)),
-        _ => Ok(()),
-    }
 }
 
 fn run_ip_line(line: &str) -> Result<(), QueueError> {
@@ -403,8 +406,4 @@ fn run_tc_batch(lines: &str, lock: &File) -> Result<(), QueueError> {
     let lock_copy = lock.try_clone().map_err(|error| file_error(Path::new(RECORD_FOLDER), error))?;
     command.process_group(0).stdout(lock_copy);
     Ok(run_batch(command, "tc", String::new, lines)?)
-}
-
-fn file_error(path: &Path, error: io::Error) -> QueueError {
-    QueueError::File { path: path.display().to_string(), error }
 }

@@ -139,7 +139,7 @@ impl FromStr for KeepQueues {
 #[derive(Debug, Args)]
 #[command(after_help = "Fails while an agent runs.")]
 pub struct AgentCleanup {
-    /// Change nothing while an agent runs, instead of failing
+    /// Remove only what an agent has left, and change nothing while an agent runs, instead of failing. Queues of `weir agent queues` stay
     #[arg(long)]
     pub if_unused: bool,
 

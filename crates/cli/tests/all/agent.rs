@@ -2,24 +2,37 @@
 
 use std::process::Command;
 
-#[test]
-fn agent_queues_adds_and_changes_classes_and_cleanup_removes_them() {
+/// The output of a shell script in a network namespace, which is deleted when the shell exits. The script runs `weir agent` as `agent`, on
+/// the interface `e0`. Returns `None`, and prints a message, if this machine cannot create namespaces.
+fn run_in_namespace(test: &str, script: &str) -> Option<String> {
     let probe = Command::new("unshare")
         .args(["-n", "sh", "-c", "tc -V && setpriv --version && ip link add e0 type veth peer name e1"])
         .output();
     if !probe.as_ref().is_ok_and(|output| output.status.success()) {
-        eprintln!(
-            "agent_queues_adds_and_changes_classes_and_cleanup_removes_them skips, since this machine cannot create namespaces: {probe:?}"
-        );
-        return;
+        eprintln!("{test} skips, since this machine cannot create namespaces: {probe:?}");
+        return None;
     }
-    // The namespace is deleted when the shell exits.
-    let script = "
+    let head = "
         set -e
         ip link add e0 type veth peer name e1
         ip link set e0 up
         ip link set e1 up
         agent() { \"$WEIR\" agent \"$@\"; }
+    ";
+    let output = Command::new("unshare")
+        .args(["-n", "sh", "-c", &format!("{head}{script}")])
+        .env("WEIR", env!("CARGO_BIN_EXE_weir"))
+        .output()
+        .unwrap();
+    // A failure of the script shows in its output.
+    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn agent_queues_adds_and_changes_classes_and_cleanup_removes_them() {
+    let test = "agent_queues_adds_and_changes_classes_and_cleanup_removes_them";
+    let script = "
         tc qdisc show dev e0
         agent queues --interface e0 --rate 1Gbit --weights 1:3 --dry-run | sh -e
         agent queues --interface e0 --rate 1Gbit --weights 1:3
@@ -33,12 +46,7 @@ fn agent_queues_adds_and_changes_classes_and_cleanup_removes_them() {
         agent queues --interface e2 --rate 1Gbit --weights 3:1 2>&1 || echo \"code $?\"
         agent queues --interface e0 --rate 1Gbit --weights 3:0 2>&1 || echo \"code $?\"
     ";
-    let output = Command::new("unshare")
-        .args(["-n", "sh", "-c", script])
-        .env("WEIR", env!("CARGO_BIN_EXE_weir"))
-        .output()
-        .unwrap();
-    let stdout = String::from_utf8(output.stdout).unwrap();
+    let Some(stdout) = run_in_namespace(test, script) else { return };
     let expected = "\
 qdisc noqueue 0: root refcnt 2 
 e0: 2 queues, 0 changes
@@ -54,7 +62,32 @@ code 1
 weir: weight 0 of queue 1 is invalid; expected a finite number above zero, and at most 1e6 times the lowest weight
 code 2
 ";
-    assert_eq!(stdout, expected, "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(stdout, expected);
+}
+
+/// The process that an agent starts at SIGTERM removes that agent's queues, not those that an administrator has configured meanwhile.
+#[test]
+fn cleanup_if_unused_keeps_queues_configured_by_hand_and_their_record() {
+    let test = "cleanup_if_unused_keeps_queues_configured_by_hand_and_their_record";
+    // The printed commands leave no mark, as an agent's queues.
+    let script = "
+        tc qdisc replace dev e0 root handle 5: pfifo limit 77
+        agent queues --interface e0 --rate 1Gbit --weights 1:3 --dry-run | sh -e
+        agent cleanup --if-unused
+        tc qdisc replace dev e0 root handle 5: pfifo limit 77
+        agent queues --interface e0 --rate 1Gbit --weights 1:3 > /dev/null
+        agent cleanup --if-unused --after 1s
+        tc class show dev e0 | wc -l
+        agent cleanup
+        tc qdisc show dev e0 | cut -d' ' -f1-4
+        agent queues --interface e0 --rate 1Gbit --weights 1:3 --dry-run | sh -e
+        agent cleanup --if-unused
+    ";
+    let Some(stdout) = run_in_namespace(test, script) else { return };
+    assert_eq!(
+        stdout,
+        "e0: restored\nnothing to remove\n5\ne0: restored\nqdisc pfifo 5: root\ne0: restored\n"
+    );
 }
 
 #[test]
