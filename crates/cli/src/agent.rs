@@ -61,6 +61,7 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let mut links: Vec<Link> = args.ports.iter().map(SwitchPort::to_link).collect();
     links.extend(args.rate.map(|rate| Link { rate, interfaces: args.traffic.interfaces.clone() }));
     let interfaces: Vec<Interface> = links.iter().flat_map(|link| link.interfaces.clone()).collect();
+    refuse_repeated_interfaces(if args.ports.is_empty() { "--interface" } else { "--port" }, &interfaces)?;
     // A missing interface is an error at the start, not at the first order.
     interfaces.iter().try_for_each(|interface| Device::read(interface).map(drop)).map_err(queue_failure)?;
     let changed_interfaces = if args.dry_run { &[][..] } else { &interfaces };
@@ -103,6 +104,21 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let result = result.map_err(Failure::runtime);
     // All interfaces and programs are restored, also after a failure; the first error is reported.
     result.and(restore(remaining, owns_programs, args.dry_run))
+}
+
+/// Refuses an interface that an option names twice, also by two of its names.
+fn refuse_repeated_interfaces(option: &str, interfaces: &[Interface]) -> Result<(), Failure> {
+    let mut names: BTreeMap<u32, &Interface> = BTreeMap::new();
+    for interface in interfaces {
+        // A missing interface is another error.
+        let Some(index) = interface.index() else { continue };
+        if let Some(first) = names.insert(index, interface) {
+            return Err(Failure::input(format_args!(
+                "{option} {interface}: the interface is repeated (as {first}); expected each interface once"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Removes queues, and programs and marks for applications. With `owns_programs`, also those that an earlier agent has left. Continues
@@ -189,6 +205,7 @@ fn configure_queues(args: &args::AgentQueues) -> Result<(), Failure> {
 fn print_traffic(args: &args::AgentTraffic) -> Result<(), Failure> {
     interrupt::record_signals();
     let args::ObservedTraffic { interfaces, applications } = &args.traffic;
+    refuse_repeated_interfaces("--interface", interfaces)?;
     let mut traffic = Traffic::start(applications, interfaces).map_err(traffic_failure)?;
     let result = print_events(&mut traffic);
     stop_traffic(traffic)?;

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use crate::common::TestDir;
+
 /// The output of a shell script in a network namespace, which is deleted when the shell exits. The script runs `weir agent` as `agent`, on
 /// the interface `e0`. Returns `None`, and prints a message, if this machine cannot create namespaces.
 fn run_in_namespace(test: &str, script: &str) -> Option<String> {
@@ -88,6 +90,26 @@ fn cleanup_if_unused_keeps_queues_configured_by_hand_and_their_record() {
         stdout,
         "e0: restored\nnothing to remove\n5\ne0: restored\nqdisc pfifo 5: root\ne0: restored\n"
     );
+}
+
+#[test]
+fn repeated_interfaces_are_refused() {
+    let dir = TestDir::new();
+    let run = "agent run --host 0 --socket local_socket --coordinator 127.0.0.1:1";
+    for (line, option) in [
+        (format!("{run} --rate 1Gbit --interface lo --interface lo"), "--interface"),
+        (
+            "agent run --host 0 --coordinator 127.0.0.1:1 --port lo=1Gbit --port lo=2Gbit --dry-run"
+                .to_owned(),
+            "--port",
+        ),
+        ("agent traffic --interface lo --interface lo --application web=port/1".to_owned(), "--interface"),
+    ] {
+        assert_eq!(
+            dir.stderr_of(&line, 2),
+            format!("weir: {option} lo: the interface is repeated (as lo); expected each interface once\n")
+        );
+    }
 }
 
 #[test]
