@@ -131,8 +131,8 @@ struct AgentState {
     applications: Option<Applications>,
     /// The start of programs for ordered traffic, and its conflicts.
     ordered_traffic: OrderedTraffic,
-    /// Whether this agent cannot throttle and has not logged that yet.
-    is_throttling_unavailable: bool,
+    /// Whether this agent cannot measure or limit UDP, and has not logged that yet.
+    is_udp_control_unavailable: bool,
     /// Whether weights that are not guaranteed held at the last check.
     had_valid_weights: bool,
     /// Receives the desired state of the links when it changes.
@@ -207,7 +207,7 @@ impl AgentState {
             last_refusal: None,
             flows: Flows::new(start_leases(settings)),
             history: ReportHistory::default(),
-            is_throttling_unavailable: settings.local_socket.is_some()
+            is_udp_control_unavailable: settings.local_socket.is_some()
                 && (traffic.is_none() || shaped_link.is_none()),
             ordered_traffic: OrderedTraffic::new(settings),
             applications: traffic.map(|traffic| Applications::new(traffic, link)),
@@ -357,11 +357,6 @@ impl AgentState {
             applications.begin_stream(wants_demands);
             applications.udp_throttling.begin_stream(&mut applications.traffic, udp_control, Instant::now());
         }
-        if udp_control.is_some() && std::mem::take(&mut self.is_throttling_unavailable) {
-            log(
-                "the coordinator orders throttling, but this agent does not measure or limit UDP; help: start it with --interface and --application",
-            );
-        }
     }
 
     fn apply_order(&mut self, mut order: weir_proto::Order) {
@@ -387,6 +382,7 @@ impl AgentState {
                 if has_traffic {
                     self.set_ordered_traffic();
                     self.ordered_traffic.record_order(names_traffic);
+                    self.log_missing_udp_control(false);
                 }
                 if let Some(applications) = &mut self.applications {
                     if has_limits {

@@ -217,7 +217,7 @@ impl AgentState {
                 applications.begin_stream(ordered.wants_demands);
                 let udp_control = ordered.udp_control;
                 applications.udp_throttling.begin_stream(&mut applications.traffic, udp_control, now);
-                self.is_throttling_unavailable = false;
+                self.is_udp_control_unavailable &= !self.is_link_shaped;
                 self.applications = Some(applications);
                 self.set_ordered_traffic();
                 self.ordered_traffic.wake.notify_one();
@@ -226,8 +226,37 @@ impl AgentState {
                 // A failed start can leave programs.
                 (ordered.retry_at, ordered.has_removed_programs) = (Some(now + RETRY_INTERVAL), false);
                 ordered.set_conflicts(&[error.to_string()]);
+                self.log_missing_udp_control(true);
             }
         }
+    }
+
+    /// Logs once that the coordinator limits UDP, and this agent cannot. `has_failed` tells whether the kernel refused the programs for
+    /// ordered traffic.
+    pub(super) fn log_missing_udp_control(&mut self, has_failed: bool) {
+        if let Some(reason) = self.missing_udp_control(has_failed) {
+            self.is_udp_control_unavailable = false;
+            log(&format!(
+                "the coordinator limits UDP, by throttling or by a maximum bandwidth, but this agent does not measure or limit UDP: {reason}"
+            ));
+        }
+    }
+
+    /// Why this agent cannot limit UDP as the coordinator requests; none if it can, or may after it has started programs.
+    fn missing_udp_control(&self, has_failed: bool) -> Option<&'static str> {
+        if !self.is_udp_control_unavailable || self.ordered_traffic.udp_control.is_none() {
+            return None;
+        }
+        if !self.is_link_shaped {
+            return Some("it has no interface; help: start it with --interface");
+        }
+        if self.lease.traffic().is_empty() {
+            return Some(
+                "neither its options nor orders name traffic; help: start it with --application, or order traffic \
+                 (`weir ctl application register`)",
+            );
+        }
+        has_failed.then_some("its BPF programs did not start, which the conflict above explains")
     }
 
     /// Applies the result of a search, and returns whether all targets have programs.
@@ -254,10 +283,19 @@ mod tests {
     use crate::live::{DesiredLinks, Link};
 
     fn settings(local_socket: Option<PathBuf>, dry_run: bool) -> Settings {
+        settings_with_interfaces(local_socket, dry_run, &[])
+    }
+
+    fn settings_with_interfaces(
+        local_socket: Option<PathBuf>,
+        dry_run: bool,
+        interfaces: &[&str],
+    ) -> Settings {
+        let interfaces = interfaces.iter().map(|name| name.parse().unwrap()).collect();
         Settings {
             coordinator: tonic::transport::Endpoint::from_static("http://127.0.0.1:1").into(),
             host: 0,
-            links: vec![Link { rate: Rate::new(1e6).unwrap(), interfaces: Vec::new() }],
+            links: vec![Link { rate: Rate::new(1e6).unwrap(), interfaces }],
             local_socket,
             watchdog: None,
             has_socket_programs: false,
@@ -282,33 +320,73 @@ mod tests {
         }
     }
 
+    fn web_traffic() -> Vec<ApplicationTraffic> {
+        vec![ApplicationTraffic {
+            application: "web".into(),
+            cgroups: vec!["batch".to_owned()],
+            ports: Vec::new(),
+        }]
+    }
+
+    /// Applies the next order.
+    fn apply_order(agent: &mut AgentState, traffic: Option<Vec<ApplicationTraffic>>) {
+        let seq = agent.lease.applied().1 + 1;
+        let lease = Duration::from_secs(1);
+        agent.apply_order(Order { epoch: 1, seq, lease, is_full: seq == 1, traffic, ..Order::default() });
+    }
+
+    #[test]
+    fn missing_limits_of_udp_are_logged_only_when_no_programs_can_start() {
+        let agent = |interfaces: &[&str], udp_control: Option<UdpControl>| {
+            let settings = settings_with_interfaces(Some("/x".into()), false, interfaces);
+            let mut agent =
+                AgentState::new(&settings, Vec::new(), None, watch::channel(DesiredLinks::default()).0);
+            agent.begin_stream("127.0.0.1:1".parse().unwrap(), 0, Vec::new(), udp_control, false);
+            agent
+        };
+        let maximum = Some(UdpControl::Allocation);
+
+        // Ordered traffic starts programs, unless the kernel refuses them.
+        let mut ordered = agent(&["eth0"], maximum);
+        apply_order(&mut ordered, Some(web_traffic()));
+        assert_eq!((ordered.missing_udp_control(false), ordered.is_udp_control_unavailable), (None, true));
+        assert!(ordered.missing_udp_control(true).unwrap().starts_with("its BPF programs did not start"));
+        ordered.record_start(Err(TrafficError::Busy));
+        assert!(!ordered.is_udp_control_unavailable);
+
+        let mut unordered = agent(&["eth0"], maximum);
+        assert!(unordered.is_udp_control_unavailable);
+        assert!(unordered.missing_udp_control(false).unwrap().contains("start it with --application"));
+        apply_order(&mut unordered, None);
+        assert!(!unordered.is_udp_control_unavailable);
+
+        let mut without_interface = agent(&[], maximum);
+        assert!(without_interface.missing_udp_control(false).unwrap().contains("start it with --interface"));
+        apply_order(&mut without_interface, Some(web_traffic()));
+        assert!(!without_interface.is_udp_control_unavailable);
+
+        let mut unlimited = agent(&["eth0"], None);
+        apply_order(&mut unlimited, None);
+        assert!(unlimited.is_udp_control_unavailable);
+    }
+
     #[test]
     fn programs_of_an_earlier_agent_stay_until_orders_name_no_traffic() {
         let settings = settings(Some("/x".into()), false);
         let mut agent =
             AgentState::new(&settings, Vec::new(), None, watch::channel(DesiredLinks::default()).0);
-        let traffic = |application: &str| ApplicationTraffic {
-            application: application.into(),
-            cgroups: vec!["batch".to_owned()],
-            ports: Vec::new(),
-        };
-        let order = |agent: &mut AgentState, traffic: Option<Vec<ApplicationTraffic>>| {
-            let seq = agent.lease.applied().1 + 1;
-            let lease = Duration::from_secs(1);
-            agent.apply_order(Order { epoch: 1, seq, lease, is_full: seq == 1, traffic, ..Order::default() });
-        };
         let now = Instant::now();
         assert_eq!(next_task(&mut agent, now), "none");
 
-        order(&mut agent, Some(vec![traffic("web")]));
+        apply_order(&mut agent, Some(web_traffic()));
         assert_eq!(next_task(&mut agent, now), "start");
         agent.record_start(Err(TrafficError::Busy));
         assert_eq!((next_task(&mut agent, now), agent.ordered_traffic.conflict_count()), ("none", 1));
         assert_eq!(next_task(&mut agent, Instant::now() + RETRY_INTERVAL), "start");
         // An order that does not change the traffic has no effect, and another one is applied at once.
-        order(&mut agent, None);
+        apply_order(&mut agent, None);
         assert_eq!(next_task(&mut agent, now), "none");
-        order(&mut agent, Some(Vec::new()));
+        apply_order(&mut agent, Some(Vec::new()));
         assert_eq!((next_task(&mut agent, now), agent.ordered_traffic.conflict_count()), ("remove", 0));
         agent.ordered_traffic.record_removal(Err(TrafficError::NoCgroups));
         assert_eq!(next_task(&mut agent, now), "none");
@@ -316,9 +394,9 @@ mod tests {
         agent.ordered_traffic.record_removal(Ok(true));
         assert_eq!(next_task(&mut agent, Instant::now() + RETRY_INTERVAL), "none");
         // A failed start can leave programs again.
-        order(&mut agent, Some(vec![traffic("web")]));
+        apply_order(&mut agent, Some(web_traffic()));
         agent.record_start(Err(TrafficError::NoCgroups));
-        order(&mut agent, Some(Vec::new()));
+        apply_order(&mut agent, Some(Vec::new()));
         assert_eq!(next_task(&mut agent, now), "remove");
     }
 
