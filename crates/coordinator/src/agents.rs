@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status, Streaming};
 use weir_proto::wire::agent_message::Body;
 use weir_proto::wire::control_server::{Control, ControlServer};
 use weir_proto::wire::{AgentMessage, CoordinatorMessage};
-use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, Report};
+use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, NEW_MEASUREMENTS, Report};
 
 use crate::control_thread::{Handle, Measured, Stopped};
 use crate::overlay;
@@ -135,7 +135,7 @@ async fn wait_for_change(mut measured: watch::Receiver<Measured>) -> Status {
         // The coordinator stops.
         std::future::pending::<()>().await;
     }
-    Status::aborted("agents have to measure other rates; connect again")
+    Status::aborted(NEW_MEASUREMENTS)
 }
 
 /// Applies a host's reports until the end of the stream.

@@ -17,7 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{AgentMessage, coordinator_message::Body};
-use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, Order, Report, UdpControl, wire};
+use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, NEW_MEASUREMENTS, Order, Report, UdpControl, wire};
 use weir_tls::{LogLimit, RELOAD_INTERVAL, Refresh};
 
 use super::endpoint::CoordinatorEndpoint;
@@ -103,11 +103,17 @@ async fn run_streams(
             reason = format!("{problem} ({reason})");
         }
         if log_limit.permits("", &reason, start.elapsed()) {
-            log(&format!("no coordinator: {reason}"));
+            log(&describe_stream_end(&reason));
         }
         sleep(wait.mul_f64(spread)).await;
         wait = (wait * 2).min(MAX_WAIT);
     }
+}
+
+/// The log line of a stream that has ended for a reason.
+fn describe_stream_end(reason: &str) -> String {
+    let event = if reason == NEW_MEASUREMENTS { "connecting again" } else { "no coordinator" };
+    format!("{event}: {reason}")
 }
 
 /// Reads new certificate files, and logs if they are unusable.
@@ -266,6 +272,15 @@ fn error_chain(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stream_that_ends_for_other_measurements_is_no_failure() {
+        let end = describe_stream_end(&status_reason(&tonic::Status::aborted(NEW_MEASUREMENTS)));
+        assert_eq!(end, "connecting again: the coordinator requests other measurements");
+        let replaced = tonic::Status::aborted("another stream has begun for this peer");
+        let end = describe_stream_end(&status_reason(&replaced));
+        assert_eq!(end, "no coordinator: another stream has begun for this peer");
+    }
 
     #[test]
     fn reasons_have_no_address_of_the_tls_library() {
