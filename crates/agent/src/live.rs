@@ -32,7 +32,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -40,6 +40,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
+use weir_core::timestamp;
 use weir_core::units::Rate;
 use weir_metrics::MetricsTls;
 use weir_proto::{BandwidthLimit, FlowKey, MAX_CONFLICTS, OrderedRate, Queues, Report, UdpControl};
@@ -605,10 +606,10 @@ async fn serve_programs(
     }
 }
 
-/// Logs a line to the standard error.
-fn log(message: &str) {
+/// Logs a line with the time to the standard error.
+pub fn log(message: &str) {
     // The reader of the log may have exited, which must not stop the agent.
-    let _ = writeln!(io::stderr(), "weir agent: {message}");
+    let _ = writeln!(io::stderr(), "{} weir agent: {message}", timestamp::format(SystemTime::now()));
 }
 
 async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Receiver<StreamEvent>) {

@@ -148,15 +148,12 @@ fn keeps_queues(args: &args::AgentRun, state: &mut KernelState) -> bool {
     // The process takes a held lock for that of the next agent.
     state.queue_locks.clear();
     let started = start_cleaner(&own_program(), time);
-    // If the standard error is closed, the line is lost.
-    let _ = match &started {
-        Ok(()) => writeln!(std::io::stderr(), "weir agent: queues and marks stay for {time}"),
-        Err(reason) => writeln!(
-            std::io::stderr(),
-            "weir agent: queues and marks are removed now: {reason}; help: `--keep-queues forever`, and `weir agent cleanup \
-             --if-unused` outside it"
-        ),
-    };
+    match &started {
+        Ok(()) => live::log(&format!("queues and marks stay for {time}")),
+        Err(reason) => live::log(&format!(
+            "queues and marks are removed now: {reason}; help: `--keep-queues forever`, and `weir agent cleanup --if-unused` outside it"
+        )),
+    }
     started.is_ok()
 }
 
@@ -169,8 +166,7 @@ fn own_program() -> PathBuf {
 fn explain_missing_coordinator(address: String, has_certificate: bool) {
     std::thread::spawn(move || {
         if let Some(hint) = explain(&address, has_certificate) {
-            // If the standard error is closed, the hint is lost.
-            let _ = writeln!(std::io::stderr(), "weir agent: {hint}");
+            live::log(&hint);
         }
     });
 }

@@ -15,13 +15,13 @@ use std::time::{Duration, Instant, SystemTime};
 use ring::digest::{SHA256, digest};
 use serde::Serialize;
 use serde_json::{Value, json};
+use weir_core::timestamp;
 
 use crate::identity::Identity;
 use crate::store::hex;
 
 mod file;
 mod refusal_limit;
-mod timestamp;
 mod writer;
 
 use file::AuditFile;

@@ -15,6 +15,7 @@ pub mod policy;
 pub mod saba;
 pub mod solve;
 pub mod suggestion;
+pub mod timestamp;
 pub mod tree;
 pub mod units;
 pub mod wide_area;

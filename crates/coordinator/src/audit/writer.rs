@@ -7,10 +7,11 @@ use std::time::{Duration, SystemTime};
 use std::{io, thread};
 
 use tracing::{error, info};
+use weir_core::timestamp;
 use weir_tls::LogLimit;
 
 use super::file::AuditFile;
-use super::{Entry, Message, Outcome, Shared, timestamp};
+use super::{Entry, Message, Outcome, Shared};
 
 /// Time after the last entry about an identity and status before the number of its suppressed refusals has an entry.
 const SUMMARY_INTERVAL: Duration = Duration::from_secs(10);

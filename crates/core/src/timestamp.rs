@@ -11,7 +11,7 @@ const DAYS_PER_ERA: u64 = 146_097;
 const DAYS_BEFORE_1970: u64 = 719_468;
 
 /// A time in UTC with milliseconds, such as `2026-01-31T08:15:00.250Z`. Times before 1970 count as 1970.
-pub(super) fn format(time: SystemTime) -> String {
+pub fn format(time: SystemTime) -> String {
     let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since_1970.as_secs() / SECONDS_PER_DAY, since_1970.as_secs() % SECONDS_PER_DAY);
     let days = days + DAYS_BEFORE_1970;
