@@ -329,11 +329,11 @@ impl Interface {
     }
 
     fn record_path(&self) -> Result<PathBuf, QueueError> {
-        Ok(Records::of_namespace()?.record_path(self.index().unwrap_or(0)))
+        Ok(Records::current()?.record_path(self.index().unwrap_or(0)))
     }
 
     fn manual_mark_path(&self) -> Result<PathBuf, QueueError> {
-        Ok(Records::of_namespace()?.manual_mark_path(self.index().unwrap_or(0)))
+        Ok(Records::current()?.manual_mark_path(self.index().unwrap_or(0)))
     }
 }
 
@@ -378,7 +378,7 @@ fn restore_interfaces(unused_only: bool) -> Result<Vec<Interface>, QueueError> {
         }
     }
     // The other files are of interfaces that were deleted, or restored by another process.
-    Records::of_namespace()?.delete_except(&kept_indexes)?;
+    Records::current()?.delete_except(&kept_indexes)?;
     Ok(restored)
 }
 

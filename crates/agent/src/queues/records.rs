@@ -1,4 +1,4 @@
-//! The files about the interfaces of a network namespace: records of what was there before the agent's queues, and marks of queues that
+//! The files about the interfaces of a network namespace: records of the roots that the agent's queues replaced, and marks of queues that
 //! were configured by hand.
 
 use std::collections::BTreeSet;
@@ -26,11 +26,11 @@ impl Records {
     ///
     /// # Errors
     /// If the namespace cannot be identified.
-    pub(super) fn of_namespace() -> Result<Records, QueueError> {
+    pub(super) fn current() -> Result<Records, QueueError> {
         Ok(Records { folder: PathBuf::from(RECORD_FOLDER), prefix: namespace_prefix()? })
     }
 
-    /// The record of what was there before the agent's queues.
+    /// The record of the root that the agent's queues replaced.
     pub(super) fn record_path(&self, index: u32) -> PathBuf {
         self.path(index, "json")
     }
