@@ -405,7 +405,7 @@ pub(crate) fn run_to_completion(
     Ok(())
 }
 
-/// After the first completion, the leaf of Sincronia is offered what it was offered before, and decides by its order of that time. Unused
+/// After the first completion, the leaf of Sincronia gets the same offer as before, and decides by its order of that time. Unused
 /// bandwidth of the other leaf then changes the offer, and so the order. The leaf has to get its share by the new order.
 #[test]
 fn leaf_gets_its_share_if_a_second_turn_changes_the_order_of_its_policy() {
