@@ -81,8 +81,8 @@ fn configured_bandwidths_that_cannot_hold_are_refused() {
             "min-bandwidth = \"300Mbit\"",
             "expected at most the maximum, 200Mbit",
         ),
-        ("max-bandwidth = \"200Mbit\"", "max-bandwidth = \"104kbit\"", "expected a rate of at least 105kbit"),
-        ("max-bandwidth =", "max-bandwidth-per-host = \"9kbit\"\n# ", "expected a rate of at least 105kbit"),
+        ("max-bandwidth = \"200Mbit\"", "max-bandwidth = \"104kbit\"", "of at least 105kbit"),
+        ("max-bandwidth =", "max-bandwidth-per-host = \"9kbit\"\n# ", "of at least 105kbit"),
         ("min-bandwidth = \"100Mbit\"", "min-bandwidth = \"7kbit\"", "of at least 8kbit"),
         ("max-bandwidth = \"200Mbit\"", "max-bandwidth = \"fast\"", "expected"),
         ("queues = \"services\"\n", "", "`queues = \"services\"`"),
@@ -175,7 +175,7 @@ fn api_refuses_bandwidths_that_links_cannot_hold() {
     let (status, detail) = refused("ads", json!({ "max_bandwidth": "400Mbit" }));
     assert_eq!((status, detail.contains("/min_bandwidth: `500Mbit`")), (422, true), "{detail}");
     let (status, detail) = refused("default", json!({ "max_bandwidth": "104kbit" }));
-    assert_eq!((status, detail.contains("a rate of at least 105kbit")), (422, true), "{detail}");
+    assert_eq!((status, detail.contains("of at least 105kbit")), (422, true), "{detail}");
     assert_eq!(put(&server, "/v1/services/default", &json!({ "max_bandwidth": "105kbit" })).0, 204);
     let (status, detail) = refused("ads", json!({ "max_bandwidth": "fast" }));
     assert_eq!((status, detail.contains("/max_bandwidth: `fast`")), (422, true), "{detail}");
