@@ -5,7 +5,7 @@ use super::allocator::MAX_FLOWS;
 use crate::service_bandwidth::{BandwidthError, ServiceBandwidth};
 
 /// Maximum number of cells: links and maxima that flows can share, times services. At most 62 services fit on all networks of the maximum
-/// size. A computation with all cells takes 2.3 GB, and seconds, for which orders wait.
+/// size. A computation with all cells takes gigabytes, and seconds, for which orders wait.
 const MAX_CELLS: usize = 1 << 23;
 
 /// Maximum number of maxima that flows share: each flow crosses at most three, of the service and of both hosts, and a maximum that one
