@@ -94,6 +94,19 @@ struct pacing_entry {
 	__u64 lease_end; // ns of the monotonic clock
 };
 
+// An application and the address of the other host.
+struct start_key {
+	__u64 application;
+	__u8 remote[16];
+};
+
+// The rate that connections without an entry in `paces` share: new ones, and those that the agent has not measured yet.
+struct start_entry {
+	__u64 rate;      // bytes per second
+	__u64 lease_end; // ns of the monotonic clock
+	__s64 sharers;   // the connections that divide it: by the agent's last count, plus those opened and minus those closed since
+};
+
 enum { OPENED = 1, CLOSED = 2 };
 
 struct event {
@@ -132,6 +145,15 @@ struct {
 	__type(value, struct pacing_entry);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } paces SEC(".maps");
+
+// Entries whose lease has ended stay until the map needs their place.
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct start_key);
+	__type(value, struct start_entry);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} starts SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -260,6 +282,22 @@ static __u64 application_of_ports(const struct ends *ends)
 	return 0;
 }
 
+static struct start_entry *find_start(const struct ends *ends, __u64 application)
+{
+	struct start_key key = { .application = application };
+
+	__builtin_memcpy(key.remote, ends->remote, sizeof(key.remote));
+	return bpf_map_lookup_elem(&starts, &key);
+}
+
+static void add_sharers(const struct ends *ends, __u64 application, __s64 added)
+{
+	struct start_entry *start = find_start(ends, application);
+
+	if (start)
+		__sync_fetch_and_add(&start->sharers, added);
+}
+
 static struct connection *open(struct bpf_sock_ops *ops, const struct ends *ends, __u64 application)
 {
 	struct connection new = {
@@ -273,37 +311,71 @@ static struct connection *open(struct bpf_sock_ops *ops, const struct ends *ends
 
 	update(ops, ops->state, &new);
 	// While new programs replace old ones, both run. The first one that adds the connection sends the event.
-	if (bpf_map_update_elem(&connections, ends, &new, BPF_NOEXIST) == 0)
+	if (bpf_map_update_elem(&connections, ends, &new, BPF_NOEXIST) == 0) {
 		send_event(OPENED, ends, &new);
+		add_sharers(ends, application, 1);
+	}
 	return bpf_map_lookup_elem(&connections, ends);
 }
 
 static void close(const struct ends *ends, const struct connection *connection)
 {
 	struct connection last = *connection;
+	bool shares_start = !bpf_map_lookup_elem(&paces, ends);
 
-	if (bpf_map_delete_elem(&connections, ends) == 0)
+	if (bpf_map_delete_elem(&connections, ends) == 0) {
 		send_event(CLOSED, ends, &last);
+		if (shares_start)
+			add_sharers(ends, last.application, -1);
+	}
 	bpf_map_delete_elem(&paces, ends);
+}
+
+// The ordered rate of a connection in bytes per second; UNPACED: none. A rate holds for its lease, even if the agent has exited.
+static __u32 find_ordered_rate(const struct ends *ends, __u64 application)
+{
+	struct pacing_entry *entry = bpf_map_lookup_elem(&paces, ends);
+	__u64 rate, now = bpf_ktime_get_ns();
+	struct start_entry *start;
+	__s64 sharers;
+
+	if (entry && entry->rate && now < entry->lease_end) {
+		rate = entry->rate;
+	} else {
+		start = find_start(ends, application);
+		if (!start || now >= start->lease_end)
+			return UNPACED;
+		sharers = start->sharers;
+		rate = sharers > 1 ? start->rate / (__u64)sharers : start->rate;
+	}
+	if (rate < MIN_PACE)
+		return MIN_PACE;
+	return rate < UNPACED ? rate : UNPACED;
+}
+
+// Updates the rate that the program has set. The program may change it while the connection has an ordered rate.
+static void update_own_rate(struct bpf_sock_ops *ops, struct connection *connection)
+{
+	__u32 applied_rate = connection->pacing_rate, current_rate = UNPACED;
+	bool is_paced = applied_rate != UNPACED;
+
+	if (connection->own_rate < applied_rate)
+		applied_rate = connection->own_rate;
+	if (bpf_getsockopt(ops, SOL_SOCKET, SO_MAX_PACING_RATE, &current_rate, sizeof(current_rate))) {
+		if (!is_paced)
+			connection->own_rate = UNPACED;
+	} else if (!is_paced || current_rate != applied_rate) {
+		connection->own_rate = current_rate;
+	}
 }
 
 static void set_pacing_rate(struct bpf_sock_ops *ops, const struct ends *ends, struct connection *connection)
 {
-	struct pacing_entry *entry = bpf_map_lookup_elem(&paces, ends);
-	__u32 rate = UNPACED, new_rate;
+	__u32 rate = find_ordered_rate(ends, connection->application), new_rate;
 
-	// A rate holds for its lease, even if the agent has exited.
-	if (entry && entry->rate && bpf_ktime_get_ns() < entry->lease_end) {
-		if (entry->rate < MIN_PACE)
-			rate = MIN_PACE;
-		else if (entry->rate < UNPACED)
-			rate = entry->rate;
-	}
 	if (rate == connection->pacing_rate)
 		return;
-	if (connection->pacing_rate == UNPACED &&
-	    bpf_getsockopt(ops, SOL_SOCKET, SO_MAX_PACING_RATE, &connection->own_rate, sizeof(connection->own_rate)))
-		connection->own_rate = UNPACED;
+	update_own_rate(ops, connection);
 	// A lower pacing rate that the program has set stays.
 	new_rate = rate < connection->own_rate ? rate : connection->own_rate;
 	if (bpf_setsockopt(ops, SOL_SOCKET, SO_MAX_PACING_RATE, &new_rate, sizeof(new_rate)) == 0)
@@ -317,6 +389,7 @@ int follow(struct bpf_sock_ops *ops)
 	bool is_new = op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB || op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
 	bool is_closed = op == BPF_SOCK_OPS_STATE_CB && ops->args[1] == BPF_TCP_CLOSE;
 	struct connection *connection;
+	__u32 pacing_rate = UNPACED, own_rate = UNPACED;
 	__u64 application = APPLICATION;
 	struct ends ends = {};
 	bool is_known;
@@ -345,6 +418,8 @@ int follow(struct bpf_sock_ops *ops)
 			return 1;
 		// The connection belonged to a port rule before a program followed the cgroup.
 		if (!is_closed && IS_PORT(connection->application)) {
+			pacing_rate = connection->pacing_rate;
+			own_rate = connection->own_rate;
 			close(&ends, connection);
 			connection = 0;
 		}
@@ -366,11 +441,17 @@ int follow(struct bpf_sock_ops *ops)
 	}
 	if (!connection && !is_followed(application))
 		return 1;
-	if (!connection)
-		connection = open(ops, &ends, application);
 	if (!connection) {
-		count(TRACKING_FAILURES);
-		return 1;
+		connection = open(ops, &ends, application);
+		if (!connection) {
+			count(TRACKING_FAILURES);
+			return 1;
+		}
+		// The socket keeps the rate that it had by a port rule until another one is set below.
+		if (pacing_rate != UNPACED) {
+			connection->pacing_rate = pacing_rate;
+			connection->own_rate = own_rate;
+		}
 	}
 	update(ops, ops->state, connection);
 	update_backlog(ops, connection);
@@ -401,7 +482,6 @@ int release(struct bpf_iter__tcp *context)
 {
 	struct sock_common *socket = context->sk_common;
 	struct connection *connection;
-	struct pacing_entry *entry;
 	struct tcp_sock *tcp;
 	struct ends ends = {};
 	__u32 own_rate;
@@ -415,8 +495,7 @@ int release(struct bpf_iter__tcp *context)
 	connection = bpf_map_lookup_elem(&connections, &ends);
 	if (!connection || connection->cookie != bpf_get_socket_cookie(tcp) || connection->pacing_rate == UNPACED)
 		return 0;
-	entry = bpf_map_lookup_elem(&paces, &ends);
-	if (entry && entry->rate && bpf_ktime_get_ns() < entry->lease_end)
+	if (find_ordered_rate(&ends, connection->application) != UNPACED)
 		return 0;
 	own_rate = connection->own_rate;
 	if (bpf_setsockopt(tcp, SOL_SOCKET, SO_MAX_PACING_RATE, &own_rate, sizeof(own_rate)) == 0)

@@ -32,6 +32,7 @@ mod throttle;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -72,6 +73,15 @@ pub struct LossCounts {
     /// Failed attempts to follow a connection, because the map of connections was full. The program `follow` tries again at the next event
     /// of the connection.
     pub tracking_failures: u64,
+}
+
+/// The rate at which connections start: they share it until each has its own rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StartRate {
+    /// In bytes of payload per second.
+    pub rate: Rate,
+    /// The number of connections that share it at present. Each new one divides the rate by one more.
+    pub sharers: u32,
 }
 
 struct Application {
@@ -336,6 +346,26 @@ impl Traffic {
         Ok(exists)
     }
 
+    /// Sets the rate that connections of an application to an address share for a lease, or removes it. It applies to connections without
+    /// a rate by [`Traffic::set_pacing_rate`]: to new ones when they open, and to others when the peer acknowledges the next data. The
+    /// kernel sends the first ten packets of a connection without pacing.
+    ///
+    /// # Errors
+    /// If the lease is zero or above [`lease::MAX_LEASE`], or the kernel refuses.
+    pub fn set_start_rate(
+        &mut self,
+        application: ApplicationId,
+        remote: IpAddr,
+        start: Option<StartRate>,
+        lease: Duration,
+    ) -> Result<(), TrafficError> {
+        let Some(start) = start else { return self.maps.remove_start_rate(application, remote) };
+        if lease.is_zero() || lease > lease::MAX_LEASE {
+            return Err(TrafficError::InvalidLease(lease));
+        }
+        self.maps.set_start_rate(application, remote, start, monotonic_now() + lease)
+    }
+
     /// The next event; none if all have been read. [`AsFd`] gives a descriptor that is readable if there are more.
     pub fn next_event(&mut self) -> Option<ConnectionEvent> {
         self.maps.next_event()
@@ -395,15 +425,24 @@ pub fn remove_unused_applications() -> Result<bool, TrafficError> {
 fn remove_applications(folders: Vec<PinFolder>) -> Result<bool, TrafficError> {
     let has_any = !folders.is_empty();
     for folder in folders {
-        // A folder that is incomplete has no pacing rates to remove.
-        if folder.is_current(FolderKind::Applications)
-            && let Ok(mut maps) = Maps::open(&folder)
-        {
-            maps.remove_classes_and_rates(folder.path())?;
+        if folder.is_current(FolderKind::Applications) {
+            create_missing_maps(&folder);
+            // A folder that is incomplete has no pacing rates to remove.
+            if let Ok(mut maps) = Maps::open(&folder) {
+                maps.remove_classes_and_rates(folder.path())?;
+            }
         }
         folder.remove()?;
     }
     Ok(has_any)
+}
+
+/// Creates the maps that the folder of an earlier version lacks.
+fn create_missing_maps(folder: &PinFolder) {
+    // Without the programs or privileges, only a complete folder can be read.
+    if let Ok(context) = LoadContext::read() {
+        let _ = ApplicationLoader::new(folder.path(), &context).create_maps();
+    }
 }
 
 /// Whether [`cleanup`] can find programs and maps. It cannot if another file system is mounted on `/sys`, as under `ip netns exec`.

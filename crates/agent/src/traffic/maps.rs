@@ -1,6 +1,8 @@
 //! Reads and writes the maps that the BPF programs and the agent share.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -8,8 +10,10 @@ use aya::maps::{Array, HashMap, Map, MapData, MapError, RingBuf};
 
 use super::cgroup::TrafficClass;
 use super::folder::PinFolder;
-use super::record::{CONNECTION_BYTES, Connection, ConnectionEnds, ConnectionEvent, ENDS_BYTES};
-use super::{LossCounts, TrafficError};
+use super::record::{
+    CONNECTION_BYTES, Connection, ConnectionEnds, ConnectionEvent, ENDS_BYTES, to_ipv6_octets,
+};
+use super::{ApplicationId, LossCounts, StartRate, TrafficError};
 
 /// A key of the map of classes: the cgroup's number, the interface's number, and four bytes of padding.
 type ClassKey = [u8; 16];
@@ -17,20 +21,27 @@ type ClassKey = [u8; 16];
 /// A rate, and the time at which its lease ends.
 type PacingEntry = [u8; 16];
 
+/// A key of the map of starts: the application, and the address of the other host.
+type StartKey = [u8; 24];
+
+/// A rate, the time at which its lease ends, and the number of connections that share it.
+type StartEntry = [u8; 24];
+
 /// The maps of `bpf/application.c`.
 pub(super) struct Maps {
     applications: HashMap<MapData, u64, u8>,
     classes: HashMap<MapData, ClassKey, u32>,
     connections: HashMap<MapData, [u8; ENDS_BYTES], [u8; CONNECTION_BYTES]>,
     pacing_rates: HashMap<MapData, [u8; ENDS_BYTES], PacingEntry>,
+    start_rates: HashMap<MapData, StartKey, StartEntry>,
     events: RingBuf<MapData>,
     counts: Array<MapData, u64>,
     /// The same maps, to pin them again.
     map_data: Vec<(&'static str, MapData)>,
 }
 
-/// The names of the maps' files.
-const NAMES: [&str; 6] = ["applications", "classes", "connections", "paces", "events", "counts"];
+/// The names of the maps' files. The folder of an earlier version may lack `starts`: load the programs before, which creates it.
+const NAMES: [&str; 7] = ["applications", "classes", "connections", "paces", "starts", "events", "counts"];
 
 impl Maps {
     pub fn open(folder: &PinFolder) -> Result<Maps, TrafficError> {
@@ -48,6 +59,7 @@ impl Maps {
             classes: open("classes")?.try_into().map_err(to_error)?,
             connections: open("connections")?.try_into().map_err(to_error)?,
             pacing_rates: open("paces")?.try_into().map_err(to_error)?,
+            start_rates: open("starts")?.try_into().map_err(to_error)?,
             events: open("events")?.try_into().map_err(to_error)?,
             counts: open("counts")?.try_into().map_err(to_error)?,
             map_data: NAMES.into_iter().map(open_data).collect::<Result<_, _>>()?,
@@ -166,18 +178,19 @@ impl Maps {
 
     pub fn connections(&self) -> Result<Vec<(ConnectionEnds, Connection)>, TrafficError> {
         let to_error = |error: MapError| TrafficError::kernel("connections", &error);
-        let mut list = Vec::new();
+        // The kernel starts again from the first entry if the last one that was read has been removed, so entries can occur twice.
+        let mut by_ends = BTreeMap::new();
         for entry in self.connections.iter() {
             match entry {
                 Ok((ends, connection)) => {
-                    list.push((ConnectionEnds::parse(&ends), Connection::parse(&connection)))
+                    by_ends.insert(ConnectionEnds::parse(&ends), Connection::parse(&connection));
                 }
                 // The connection closed while the map was read.
                 Err(MapError::KeyNotFound) => {}
                 Err(error) => return Err(to_error(error)),
             }
         }
-        Ok(list)
+        Ok(by_ends.into_iter().collect())
     }
 
     pub fn connection(&self, ends: ConnectionEnds) -> Result<Option<Connection>, TrafficError> {
@@ -207,9 +220,46 @@ impl Maps {
         ignore_missing(self.pacing_rates.remove(&ends.to_bytes()), "paces")
     }
 
-    /// Removes the pacing rates of the connections of all other applications. Returns how many of these connections still have their rate:
-    /// they lose it at the next acknowledgement.
+    /// Sets the rate that connections of an application to an address share until each has its own, up to a time of the monotonic clock.
+    pub fn set_start_rate(
+        &mut self,
+        application: ApplicationId,
+        remote: IpAddr,
+        start: StartRate,
+        lease_end: Duration,
+    ) -> Result<(), TrafficError> {
+        let to_error = |error: MapError| TrafficError::kernel("starts", &error);
+        let lease_end_ns = u64::try_from(lease_end.as_nanos()).unwrap_or(u64::MAX);
+        let mut entry = [0; 24];
+        entry[..8].copy_from_slice(&(start.rate.get() as u64).to_ne_bytes());
+        entry[8..16].copy_from_slice(&lease_end_ns.to_ne_bytes());
+        entry[16..].copy_from_slice(&u64::from(start.sharers).to_ne_bytes());
+        self.start_rates.insert(start_key(application, remote), entry, 0).map_err(to_error)
+    }
+
+    pub fn remove_start_rate(
+        &mut self,
+        application: ApplicationId,
+        remote: IpAddr,
+    ) -> Result<(), TrafficError> {
+        ignore_missing(self.start_rates.remove(&start_key(application, remote)), "starts")
+    }
+
+    /// Removes the start rates of all other applications.
+    fn retain_start_rates(&mut self, applications: &[u64]) -> Result<(), TrafficError> {
+        let to_error = |error: MapError| TrafficError::kernel("starts", &error);
+        let is_kept = |key: &StartKey| applications.iter().any(|kept| key.starts_with(&kept.to_ne_bytes()));
+        let keys: Vec<StartKey> = self.start_rates.keys().collect::<Result<_, _>>().map_err(to_error)?;
+        for key in keys.iter().filter(|key| !is_kept(key)) {
+            ignore_missing(self.start_rates.remove(key), "starts")?;
+        }
+        Ok(())
+    }
+
+    /// Removes the pacing rates of the connections of all other applications, also those of new connections. Returns how many of these
+    /// connections still have their rate: they lose it at the next acknowledgement.
     pub fn retain_rates(&mut self, applications: &[u64]) -> Result<usize, TrafficError> {
+        self.retain_start_rates(applications)?;
         let mut still_paced = 0;
         for (ends, connection) in self.connections()? {
             if !applications.contains(&connection.application.0) {
@@ -241,6 +291,13 @@ fn class_key(application: u64, interface: u32) -> ClassKey {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&application.to_ne_bytes());
     key[8..12].copy_from_slice(&interface.to_ne_bytes());
+    key
+}
+
+fn start_key(application: ApplicationId, remote: IpAddr) -> StartKey {
+    let mut key = [0; 24];
+    key[..8].copy_from_slice(&application.0.to_ne_bytes());
+    key[8..].copy_from_slice(&to_ipv6_octets(remote));
     key
 }
 

@@ -102,15 +102,19 @@ impl Reader<'_> {
     }
 }
 
+/// An address as the programs write it: IPv4 addresses are ::ffff:a.b.c.d.
+pub(super) fn to_ipv6_octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(four) => four.to_ipv6_mapped().octets(),
+        IpAddr::V6(six) => six.octets(),
+    }
+}
+
 impl ConnectionEnds {
     pub(super) fn to_bytes(self) -> [u8; ENDS_BYTES] {
-        let to_ipv6_octets = |address: SocketAddr| match address.ip() {
-            IpAddr::V4(four) => four.to_ipv6_mapped().octets(),
-            IpAddr::V6(six) => six.octets(),
-        };
         let mut bytes = [0; ENDS_BYTES];
-        bytes[..16].copy_from_slice(&to_ipv6_octets(self.local));
-        bytes[16..32].copy_from_slice(&to_ipv6_octets(self.remote));
+        bytes[..16].copy_from_slice(&to_ipv6_octets(self.local.ip()));
+        bytes[16..32].copy_from_slice(&to_ipv6_octets(self.remote.ip()));
         bytes[32..34].copy_from_slice(&self.local.port().to_ne_bytes());
         bytes[34..].copy_from_slice(&self.remote.port().to_ne_bytes());
         bytes

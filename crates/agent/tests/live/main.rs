@@ -12,6 +12,7 @@ mod ports;
 mod programs;
 mod queues;
 mod socket_leases;
+mod start_rates;
 mod throttle;
 mod traffic;
 mod wait;

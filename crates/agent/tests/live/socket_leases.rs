@@ -47,11 +47,12 @@ fn connect(pair: &NamespacePair) -> TcpStream {
     TcpStream::connect(("10.9.0.2", start_receiver(pair, 0).0.port())).unwrap()
 }
 
-fn rate(stream: &TcpStream) -> u64 {
+/// The pacing rate of a socket in bytes per second; `u64::MAX` without one.
+pub fn rate(stream: &TcpStream) -> u64 {
     getsockopt(stream, MaxPacing).unwrap()
 }
 
-fn set_rate(stream: &TcpStream, rate: u64) {
+pub fn set_rate(stream: &TcpStream, rate: u64) {
     setsockopt(stream, MaxPacing, &rate).unwrap();
 }
 
