@@ -15,12 +15,12 @@ use weir_proto::{
     ApplicationTraffic, CounterTotals, Demand, MAX_OBSERVED, ObservedConnections, Queues, RestoredObjects,
 };
 
-use super::demands::{Demands, LIMIT_LEASE};
+use super::demands::{Demands, LIMIT_LEASE, LimitChanges, OpenConnection};
 use super::throttle::UdpThrottling;
 use crate::lease::ApplicationPeer;
 use crate::traffic::{
-    ApplicationId, ConnectionEvent, EventKind, FoundTargets, MIN_PACING_RATE, RemovalWait, TargetSearch,
-    Traffic, TrafficClass, TrafficError,
+    ApplicationId, Connection, ConnectionEnds, ConnectionEvent, EventKind, FoundTargets, MIN_PACING_RATE,
+    RemovalWait, TargetSearch, Traffic, TrafficClass, TrafficError,
 };
 
 /// How often the agent looks for cgroups of options that were created again, and for entries of maps that another process removed.
@@ -119,10 +119,8 @@ impl Applications {
             return;
         }
         self.tallies.values_mut().for_each(|tally| tally.demand = Demand::Unknown);
-        let limited = self.demands.take().map(|mut known| known.forget()).unwrap_or_default();
-        let results =
-            limited.into_iter().map(|ends| self.traffic.set_pacing_rate(ends, None, LIMIT_LEASE).map(drop));
-        let result = results.fold(Ok(()), Result::and);
+        let removed = self.demands.take().map(|mut known| known.forget()).unwrap_or_default();
+        let result = set_limits(&mut self.traffic, removed, LIMIT_LEASE);
         self.log_new_error(result);
     }
 
@@ -159,17 +157,21 @@ impl Applications {
         now: Instant,
     ) -> Result<(), TrafficError> {
         let Some(demands) = &mut self.demands else { return Ok(()) };
-        let (changed_limits, lease) = (demands.divide_limits(limits, now), demands.limit_lease());
-        let results = changed_limits
-            .into_iter()
-            .map(|(ends, rate)| self.traffic.set_pacing_rate(ends, rate, lease).map(drop));
-        results.fold(Ok(()), Result::and)
+        let (changes, lease) = (demands.divide_limits(limits, now), demands.limit_lease());
+        set_limits(&mut self.traffic, changes, lease)
     }
 
     fn update_connections(&mut self, now: Instant) -> Result<(), TrafficError> {
-        while let Some(ConnectionEvent { kind, ends, connection, .. }) = self.traffic.next_event() {
+        while let Some(event) = self.traffic.next_event() {
             self.has_events = true;
+            let ConnectionEvent { kind, ends, connection, .. } = event;
             let application = self.traffic.marking_application(connection.application, &ends);
+            if self.demands.is_some()
+                && let Some(name) = self.find_name(application)
+                && let Some(demands) = &mut self.demands
+            {
+                demands.record_event(&event, name, now);
+            }
             if kind == EventKind::Closed
                 && let Some(tally) = self.tally_mut(application, ends.remote.ip(), now)
             {
@@ -241,13 +243,15 @@ impl Applications {
     fn count_connections(&mut self, now: Instant) -> Result<(), TrafficError> {
         (self.last_count, self.has_events) = (now, false);
         let mut open_by_peer: BTreeMap<(ApplicationId, IpAddr), (u32, u64)> = BTreeMap::new();
-        let mut connections = self.traffic.connections()?;
-        for (ends, connection) in &mut connections {
-            connection.application = self.traffic.marking_application(connection.application, ends);
-        }
-        for (ends, connection) in &connections {
-            let (open, sent) = open_by_peer.entry((connection.application, ends.remote.ip())).or_default();
-            (*open, *sent) = (*open + 1, *sent + connection.sent);
+        let to_open = |(ends, state): (ConnectionEnds, Connection)| {
+            let (application, marking) =
+                (state.application, self.traffic.marking_application(state.application, &ends));
+            OpenConnection { application, ends, state: Connection { application: marking, ..state } }
+        };
+        let connections: Vec<OpenConnection> = self.traffic.connections()?.into_iter().map(to_open).collect();
+        for OpenConnection { ends, state, .. } in &connections {
+            let (open, sent) = open_by_peer.entry((state.application, ends.remote.ip())).or_default();
+            (*open, *sent) = (*open + 1, *sent + state.sent);
         }
         for tally in self.tallies.values_mut() {
             tally.sent_bytes = tally.sent_bytes.max(tally.closed_bytes);
@@ -358,6 +362,18 @@ impl Applications {
     fn find_name(&self, id: ApplicationId) -> Option<Arc<str>> {
         find_name(&self.traffic, &self.options, &self.ordered, id)
     }
+}
+
+/// Sets changed limits for a lease. Sets all of them, and returns the first error.
+fn set_limits(traffic: &mut Traffic, changes: LimitChanges, lease: Duration) -> Result<(), TrafficError> {
+    let mut result = Ok(());
+    for (ends, rate) in changes.connections {
+        result = result.and(traffic.set_pacing_rate(ends, rate, lease).map(drop));
+    }
+    for ((application, remote), start) in changes.starts {
+        result = result.and(traffic.set_start_rate(application, remote, start, lease));
+    }
+    result
 }
 
 /// The name of an application by its number; none for an application that has been removed.
