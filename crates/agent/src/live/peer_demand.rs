@@ -129,8 +129,7 @@ impl PeerDemand {
 
     /// Ends the measurement of a period. Its first period is not a full one.
     pub fn end_measurement(&mut self, period_secs: f64) {
-        let [short_bytes, closed_bytes] =
-            [&mut self.short_bytes, &mut self.closed_bytes].map(|bytes| std::mem::take(bytes));
+        let [short_bytes, closed_bytes] = [&mut self.short_bytes, &mut self.closed_bytes].map(std::mem::take);
         if !std::mem::replace(&mut self.is_known, true) || period_secs <= 0.0 {
             return;
         }
