@@ -90,7 +90,7 @@ struct connection {
 };
 
 struct pacing_entry {
-	__u64 rate;      // bytes per second; 0: no limit
+	__u64 rate;      // bytes per second
 	__u64 lease_end; // ns of the monotonic clock
 };
 
@@ -98,13 +98,6 @@ struct pacing_entry {
 struct start_key {
 	__u64 application;
 	__u8 remote[16];
-};
-
-// The rate that connections without an entry in `paces` share: new ones, and those that the agent has not measured yet.
-struct start_entry {
-	__u64 rate;      // bytes per second
-	__u64 lease_end; // ns of the monotonic clock
-	__s64 sharers;   // the connections that divide it: by the agent's last count, plus those opened and minus those closed since
 };
 
 enum { OPENED = 1, CLOSED = 2 };
@@ -146,12 +139,13 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } paces SEC(".maps");
 
-// Entries whose lease has ended stay until the map needs their place.
+// The rate of each connection without an entry in `paces`: the agent has not measured it yet. Entries whose lease has ended stay until the
+// map needs their place.
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, struct start_key);
-	__type(value, struct start_entry);
+	__type(value, struct pacing_entry);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } starts SEC(".maps");
 
@@ -282,22 +276,6 @@ static __u64 application_of_ports(const struct ends *ends)
 	return 0;
 }
 
-static struct start_entry *find_start(const struct ends *ends, __u64 application)
-{
-	struct start_key key = { .application = application };
-
-	__builtin_memcpy(key.remote, ends->remote, sizeof(key.remote));
-	return bpf_map_lookup_elem(&starts, &key);
-}
-
-static void add_sharers(const struct ends *ends, __u64 application, __s64 added)
-{
-	struct start_entry *start = find_start(ends, application);
-
-	if (start)
-		__sync_fetch_and_add(&start->sharers, added);
-}
-
 static struct connection *open(struct bpf_sock_ops *ops, const struct ends *ends, __u64 application)
 {
 	struct connection new = {
@@ -311,57 +289,64 @@ static struct connection *open(struct bpf_sock_ops *ops, const struct ends *ends
 
 	update(ops, ops->state, &new);
 	// While new programs replace old ones, both run. The first one that adds the connection sends the event.
-	if (bpf_map_update_elem(&connections, ends, &new, BPF_NOEXIST) == 0) {
+	if (bpf_map_update_elem(&connections, ends, &new, BPF_NOEXIST) == 0)
 		send_event(OPENED, ends, &new);
-		add_sharers(ends, application, 1);
-	}
 	return bpf_map_lookup_elem(&connections, ends);
 }
 
 static void close(const struct ends *ends, const struct connection *connection)
 {
 	struct connection last = *connection;
-	bool shares_start = !bpf_map_lookup_elem(&paces, ends);
 
-	if (bpf_map_delete_elem(&connections, ends) == 0) {
+	if (bpf_map_delete_elem(&connections, ends) == 0)
 		send_event(CLOSED, ends, &last);
-		if (shares_start)
-			add_sharers(ends, last.application, -1);
-	}
 	bpf_map_delete_elem(&paces, ends);
+}
+
+// Gives a connection of a port rule to the application of its cgroup, whose program was attached later.
+static struct connection *move_to_cgroup(struct bpf_sock_ops *ops, const struct ends *ends,
+					 struct connection *connection, __u64 application)
+{
+	__u32 pacing_rate = connection->pacing_rate, own_rate = connection->own_rate;
+
+	close(ends, connection);
+	connection = open(ops, ends, application);
+	// The socket keeps its rate until another one is set.
+	if (connection) {
+		connection->pacing_rate = pacing_rate;
+		connection->own_rate = own_rate;
+	}
+	return connection;
 }
 
 // The ordered rate of a connection in bytes per second; UNPACED: none. A rate holds for its lease, even if the agent has exited.
 static __u32 find_ordered_rate(const struct ends *ends, __u64 application)
 {
 	struct pacing_entry *entry = bpf_map_lookup_elem(&paces, ends);
-	__u64 rate, now = bpf_ktime_get_ns();
-	struct start_entry *start;
-	__s64 sharers;
+	struct start_key key = { .application = application };
+	__u64 now = bpf_ktime_get_ns();
 
-	if (entry && entry->rate && now < entry->lease_end) {
-		rate = entry->rate;
-	} else {
-		start = find_start(ends, application);
-		if (!start || now >= start->lease_end)
+	if (!entry || now >= entry->lease_end) {
+		__builtin_memcpy(key.remote, ends->remote, sizeof(key.remote));
+		entry = bpf_map_lookup_elem(&starts, &key);
+		if (!entry || now >= entry->lease_end)
 			return UNPACED;
-		sharers = start->sharers;
-		rate = sharers > 1 ? start->rate / (__u64)sharers : start->rate;
 	}
-	if (rate < MIN_PACE)
+	if (entry->rate < MIN_PACE)
 		return MIN_PACE;
-	return rate < UNPACED ? rate : UNPACED;
+	return entry->rate < UNPACED ? entry->rate : UNPACED;
 }
 
-// Updates the rate that the program has set. The program may change it while the connection has an ordered rate.
-static void update_own_rate(struct bpf_sock_ops *ops, struct connection *connection)
+// Updates the rate that the program has set. The program may change it while the connection has an ordered rate. `socket` is a socket, or
+// the context of a program that the kernel calls for one.
+static __always_inline void update_own_rate(void *socket, struct connection *connection)
 {
 	__u32 applied_rate = connection->pacing_rate, current_rate = UNPACED;
 	bool is_paced = applied_rate != UNPACED;
 
 	if (connection->own_rate < applied_rate)
 		applied_rate = connection->own_rate;
-	if (bpf_getsockopt(ops, SOL_SOCKET, SO_MAX_PACING_RATE, &current_rate, sizeof(current_rate))) {
+	if (bpf_getsockopt(socket, SOL_SOCKET, SO_MAX_PACING_RATE, &current_rate, sizeof(current_rate))) {
 		if (!is_paced)
 			connection->own_rate = UNPACED;
 	} else if (!is_paced || current_rate != applied_rate) {
@@ -389,7 +374,6 @@ int follow(struct bpf_sock_ops *ops)
 	bool is_new = op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB || op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
 	bool is_closed = op == BPF_SOCK_OPS_STATE_CB && ops->args[1] == BPF_TCP_CLOSE;
 	struct connection *connection;
-	__u32 pacing_rate = UNPACED, own_rate = UNPACED;
 	__u64 application = APPLICATION;
 	struct ends ends = {};
 	bool is_known;
@@ -417,12 +401,8 @@ int follow(struct bpf_sock_ops *ops)
 		if (PORTS || !is_followed(application))
 			return 1;
 		// The connection belonged to a port rule before a program followed the cgroup.
-		if (!is_closed && IS_PORT(connection->application)) {
-			pacing_rate = connection->pacing_rate;
-			own_rate = connection->own_rate;
-			close(&ends, connection);
-			connection = 0;
-		}
+		if (!is_closed && IS_PORT(connection->application))
+			connection = move_to_cgroup(ops, &ends, connection, application);
 	}
 	if (connection && connection->cookie != bpf_get_socket_cookie(ops)) {
 		// Another network namespace has a connection between the same ends.
@@ -447,12 +427,11 @@ int follow(struct bpf_sock_ops *ops)
 			count(TRACKING_FAILURES);
 			return 1;
 		}
-		// The socket keeps the rate that it had by a port rule until another one is set below.
-		if (pacing_rate != UNPACED) {
-			connection->pacing_rate = pacing_rate;
-			connection->own_rate = own_rate;
-		}
 	}
+	// A new connection may stay idle, and would keep a rate of this time until its first acknowledgement. The kernel does not pace the first
+	// packets, so the rate that counts is that of the first sample.
+	if (is_new)
+		return 1;
 	update(ops, ops->state, connection);
 	update_backlog(ops, connection);
 	set_pacing_rate(ops, &ends, connection);
@@ -497,6 +476,7 @@ int release(struct bpf_iter__tcp *context)
 		return 0;
 	if (find_ordered_rate(&ends, connection->application) != UNPACED)
 		return 0;
+	update_own_rate(tcp, connection);
 	own_rate = connection->own_rate;
 	if (bpf_setsockopt(tcp, SOL_SOCKET, SO_MAX_PACING_RATE, &own_rate, sizeof(own_rate)) == 0)
 		connection->pacing_rate = UNPACED;

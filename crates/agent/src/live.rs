@@ -49,7 +49,7 @@ use weir_proto::{BandwidthLimit, FlowKey, MAX_CONFLICTS, OrderedRate, Queues, Re
 use crate::lease::{LeaseState, RefusalReason};
 use crate::queues::{Interface, InterfaceLock, LimitedFlow};
 use crate::report_delta::{ReportHistory, max_report_interval};
-use crate::traffic::{SocketLeases, Traffic, monotonic_now};
+use crate::traffic::{SocketLeases, SocketRates, Traffic, monotonic_now};
 
 mod coordinator_stream;
 mod demands;
@@ -269,6 +269,11 @@ impl AgentState {
             }
             is_changed
         });
+    }
+
+    /// The rates of a socket, if its connection has one by a limit.
+    fn limited_rates(&self, socket: &OwnedFd) -> Option<SocketRates> {
+        self.applications.as_ref()?.traffic.socket_rates(socket)
     }
 
     fn open_flow(

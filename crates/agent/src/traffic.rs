@@ -32,12 +32,13 @@ mod throttle;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::{IpAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
+use rustix::net::sockopt::socket_cookie;
 use serde::Deserialize;
 use weir_core::units::Rate;
 use weir_proto::UdpControl;
@@ -75,13 +76,13 @@ pub struct LossCounts {
     pub tracking_failures: u64,
 }
 
-/// The rate at which connections start: they share it until each has its own rate.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StartRate {
-    /// In bytes of payload per second.
-    pub rate: Rate,
-    /// The number of connections that share it at present. Each new one divides the rate by one more.
-    pub sharers: u32,
+/// Pacing rates of a socket, in bytes per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SocketRates {
+    /// The rate that the programs in the kernel have set.
+    pub applied: u64,
+    /// The rate that the socket's program had set before; `u64::MAX` if it had set none.
+    pub own: u64,
 }
 
 struct Application {
@@ -346,9 +347,9 @@ impl Traffic {
         Ok(exists)
     }
 
-    /// Sets the rate that connections of an application to an address share for a lease, or removes it. It applies to connections without
-    /// a rate by [`Traffic::set_pacing_rate`]: to new ones when they open, and to others when the peer acknowledges the next data. The
-    /// kernel sends the first ten packets of a connection without pacing.
+    /// Sets the rate of each connection of an application to an address, in bytes of payload per second, for a lease, or removes it. A rate
+    /// that [`Traffic::set_pacing_rate`] has set replaces it. It applies when the peer acknowledges the next data, also of new
+    /// connections: the kernel sends the first ten packets of a connection without pacing.
     ///
     /// # Errors
     /// If the lease is zero or above [`lease::MAX_LEASE`], or the kernel refuses.
@@ -356,14 +357,21 @@ impl Traffic {
         &mut self,
         application: ApplicationId,
         remote: IpAddr,
-        start: Option<StartRate>,
+        rate: Option<Rate>,
         lease: Duration,
     ) -> Result<(), TrafficError> {
-        let Some(start) = start else { return self.maps.remove_start_rate(application, remote) };
+        let Some(rate) = rate else { return self.maps.remove_start_rate(application, remote) };
         if lease.is_zero() || lease > lease::MAX_LEASE {
             return Err(TrafficError::InvalidLease(lease));
         }
-        self.maps.set_start_rate(application, remote, start, monotonic_now() + lease)
+        self.maps.set_start_rate(application, remote, rate, monotonic_now() + lease)
+    }
+
+    /// The pacing rates of a TCP socket; none if the connection is not paced.
+    pub fn socket_rates(&self, socket: &OwnedFd) -> Option<SocketRates> {
+        let stream = TcpStream::from(socket.try_clone().ok()?);
+        let ends = ConnectionEnds { local: stream.local_addr().ok()?, remote: stream.peer_addr().ok()? };
+        self.maps.socket_rates(ends, socket_cookie(socket).ok()?)
     }
 
     /// The next event; none if all have been read. [`AsFd`] gives a descriptor that is readable if there are more.

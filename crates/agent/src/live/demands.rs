@@ -9,9 +9,8 @@
 //!   adds connections that are too short to be measured, and finds out whether all of them together are limited elsewhere.
 //! - *Limited connections.* The connections of an application with a host share their limit max-min by demand. Each connection may use as
 //!   much as the largest share, so that it can grow at once.
-//! - *New connections* have no demand yet. They start within the limit: the kernel divides what the max-min division gives to
-//!   connections without a limited demand by their number, as they open and close ([`StartRate`]). Measured connections get what new ones
-//!   are not expected to send.
+//! - *New connections* have no demand yet. If their peer uses its limit ([`PeerDemand`]), each starts at the rate of a connection without
+//!   a limited demand. Measured connections get what new ones are not expected to send.
 //! - *After a restart* the kernel still paces connections by the limits of the earlier agent. The next agent measures against
 //!   these limits, and keeps them until it has limits from the coordinator or the kernel ends them.
 //! - *When limits end*: with the lease of the order, and [`LIMIT_LEASE`] after the agent has exited.
@@ -28,7 +27,7 @@ use weir_proto::{Demand, FRAME_BYTES, MAX_OBSERVED, PAYLOAD_BYTES};
 use super::peer_demand::{PeerDemand, to_rate};
 use crate::lease::{ApplicationPeer, MAX_LEASE};
 use crate::traffic::{
-    ApplicationId, Connection, ConnectionEnds, ConnectionEvent, EventKind, MIN_PACING_RATE, StartRate,
+    ApplicationId, Connection, ConnectionEnds, ConnectionEvent, EventKind, MIN_PACING_RATE, monotonic_now,
 };
 
 /// How long the kernel keeps a limit without renewal: an agent that restarts within this time keeps its limits. The time is longer if
@@ -59,8 +58,8 @@ pub type StartKey = (ApplicationId, IpAddr);
 pub struct LimitChanges {
     /// Limits of connections in bytes of payload per second, or none to remove them.
     pub connections: Vec<(ConnectionEnds, Option<Rate>)>,
-    /// The rates at which connections start, or none to remove them.
-    pub starts: Vec<(StartKey, Option<StartRate>)>,
+    /// The rates at which connections start, in bytes of payload per second, or none to remove them.
+    pub starts: Vec<(StartKey, Option<Rate>)>,
 }
 
 /// A connection.
@@ -72,8 +71,6 @@ struct MeasuredConnection {
     /// Whether it opened since the last measurement.
     is_new: bool,
     arrived_bytes: u64,
-    /// The rate in the last period, in bytes of packets with headers per second.
-    rate: f64,
     /// The start of its backlog at the last measurement.
     backlogged_since: Option<Duration>,
     estimator: DemandEstimator,
@@ -93,7 +90,6 @@ impl MeasuredConnection {
             socket: connection.socket,
             is_new: true,
             arrived_bytes: connection.sent + u64::from(connection.sacked),
-            rate: 0.0,
             backlogged_since: connection.backlogged_since,
             estimator: DemandEstimator::new(),
             limit: None,
@@ -131,13 +127,11 @@ impl MeasuredConnection {
         let limit = self.limit.map(|(limit, _)| limit).or(self.paced_rate).and_then(Rate::new);
         self.paced_rate = connection.pacing_rate.map(to_frame_rate);
         let is_full_period = !std::mem::take(&mut self.is_new);
-        if is_full_period {
-            self.rate = added_bytes / period_secs;
-            self.estimator.add_measurement(to_rate(self.rate), limit, is_backlogged);
-        } else {
-            peer.add_bytes(added_bytes, false);
+        let rate = is_full_period.then_some(added_bytes / period_secs);
+        match rate {
+            Some(rate) => self.estimator.add_measurement(to_rate(rate), limit, is_backlogged),
+            None => peer.add_bytes(added_bytes, false),
         }
-        let rate = is_full_period.then_some(self.rate);
         peer.add_connection(rate, &self.estimator, connection.backlogged_since.is_some());
     }
 
@@ -154,7 +148,7 @@ pub struct Demands {
     closing: BTreeMap<ConnectionEnds, MeasuredConnection>,
     peers: BTreeMap<ApplicationPeer, PeerDemand>,
     /// The start rates in the kernel, and the times at which it received them.
-    starts: BTreeMap<StartKey, (StartRate, Instant)>,
+    starts: BTreeMap<StartKey, (Rate, Instant)>,
     /// The time of the last measurement.
     last_measurement: Option<Instant>,
     /// The time between the last two measurements.
@@ -188,7 +182,6 @@ impl Demands {
         }
         let peer = self.peers.entry(key.clone()).or_insert_with(PeerDemand::new);
         peer.see(connection.application, now);
-        peer.has_events = true;
         let is_same = |known: &mut MeasuredConnection| known.socket == connection.socket;
         match kind {
             EventKind::Opened if self.connections.get_mut(ends).is_some_and(is_same) => {}
@@ -216,7 +209,7 @@ impl Demands {
     ) {
         self.last_period =
             self.last_measurement.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
-        let period_secs = self.last_period.as_secs_f64();
+        let (period_secs, clock) = (self.last_period.as_secs_f64(), monotonic_now());
         (self.last_measurement, self.has_changed) = (Some(now), true);
         let mut previous = std::mem::take(&mut self.connections);
         self.peers.values_mut().for_each(PeerDemand::begin_measurement);
@@ -228,8 +221,15 @@ impl Demands {
             let Some(name) = application_name(state.application) else { continue };
             let key = (name, ends.remote.ip().to_canonical());
             let peer = self.peers.entry(key.clone()).or_insert_with(PeerDemand::new);
-            peer.see(*application, now);
-            let known = match previous.remove(ends).filter(|known| known.socket == state.socket) {
+            peer.see_open(*application, now);
+            // The event of its start may follow.
+            let new = || {
+                let is_new = clock.saturating_sub(state.opened_at) < self.last_period;
+                let new = MeasuredConnection::open(key.clone(), state);
+                is_new.then_some(MeasuredConnection { arrived_bytes: 0, ..new })
+            };
+            let known = previous.remove(ends).filter(|known| known.socket == state.socket);
+            let known = match known.or_else(new) {
                 Some(mut known) if period_secs > 0.0 => {
                     known.measure(state, period_secs, peer);
                     MeasuredConnection { peer: key, ..known }
@@ -267,7 +267,10 @@ impl Demands {
         }
         self.had_limits = is_limited;
         for (peer, measured) in &mut self.peers {
-            measured.limit = limits.and_then(|limits| limits.get(peer).copied());
+            match limits {
+                Some(limits) => measured.set_limit(limits.get(peer).copied()),
+                None => measured.remove_limit(),
+            }
         }
         let divisions = self.divide();
         LimitChanges {
@@ -287,9 +290,10 @@ impl Demands {
                 None => open.new_count += 1,
             }
         }
-        let limited = self.peers.iter().filter(|(_, measured)| measured.limit.is_some());
+        let limited = self.peers.iter().filter(|(_, measured)| measured.is_limited());
         let divide = |(peer, measured): (&ApplicationPeer, &PeerDemand)| {
-            let open = demands.remove(peer).unwrap_or_default();
+            let mut open = demands.remove(peer).unwrap_or_default();
+            open.new_count = open.new_count.max(measured.max_new_count());
             (peer.clone(), open.divide(measured.rate_to_divide(), measured.short_demand()))
         };
         limited.map(divide).collect()
@@ -325,26 +329,26 @@ impl Demands {
         changed_limits
     }
 
-    /// Sets the start rates. Returns those that changed or have to be renewed, or whose sharers the kernel has changed.
+    /// Sets the start rates. Returns those that changed or have to be renewed.
     fn change_starts(
         &mut self,
         divisions: &BTreeMap<ApplicationPeer, Division>,
         now: Instant,
-    ) -> Vec<(StartKey, Option<StartRate>)> {
+    ) -> Vec<(StartKey, Option<Rate>)> {
         let renewal_interval = self.renewal_interval();
-        let mut current: BTreeMap<StartKey, (StartRate, bool)> = BTreeMap::new();
-        for (key, division) in divisions {
-            let Some(peer) = self.peers.get_mut(key) else { continue };
-            let has_events = std::mem::take(&mut peer.has_events);
+        let mut rates: BTreeMap<StartKey, Option<Rate>> = BTreeMap::new();
+        for (key, peer) in &self.peers {
+            let division = divisions.get(key).filter(|_| peer.needs_start_rate());
+            let rate = division.map(|division| to_pacing_rate(division.start));
             for application in peer.applications() {
-                let entry = current.entry((application, key.1)).or_insert((division.start, has_events));
-                // Connections of a cgroup to one address can belong to several applications, by their ports.
-                if division.start.per_connection() > entry.0.per_connection() {
-                    entry.0 = division.start;
-                }
-                entry.1 |= has_events;
+                // Connections of a cgroup to one address can belong to several applications, by their ports. The kernel has one rate for
+                // all of them: none unless each of the applications needs one, and then the highest.
+                let entry = rates.entry((application, key.1)).or_insert(rate);
+                *entry = entry.zip(rate).map(|(other, rate)| if other > rate { other } else { rate });
             }
         }
+        let current: BTreeMap<StartKey, Rate> =
+            rates.into_iter().filter_map(|(key, rate)| Some((key, rate?))).collect();
         let mut changed_starts = Vec::new();
         self.starts.retain(|key, _| {
             let is_kept = current.contains_key(key);
@@ -353,16 +357,13 @@ impl Demands {
             }
             is_kept
         });
-        for (key, (start, has_events)) in current {
-            let is_same = !has_events
-                && self.starts.get(&key).is_some_and(|(last, since)| {
-                    last.sharers == start.sharers
-                        && is_near(start.rate.get(), last.rate.get())
-                        && now.saturating_duration_since(*since) < renewal_interval
-                });
+        for (key, rate) in current {
+            let is_same = self.starts.get(&key).is_some_and(|(last, since)| {
+                is_near(rate.get(), last.get()) && now.saturating_duration_since(*since) < renewal_interval
+            });
             if !is_same {
-                self.starts.insert(key, (start, now));
-                changed_starts.push((key, Some(start)));
+                self.starts.insert(key, (rate, now));
+                changed_starts.push((key, Some(rate)));
             }
         }
         changed_starts
@@ -388,7 +389,7 @@ impl Demands {
 struct OpenDemands {
     /// The demands of connections that have been measured.
     measured: Vec<f64>,
-    /// The number of other connections.
+    /// The number of other connections: the highest of the last periods.
     new_count: usize,
 }
 
@@ -401,27 +402,20 @@ impl OpenDemands {
             Some((remaining_rate, count)) => remaining_rate / count as f64,
             None => rate,
         };
-        // With one more connection: the kernel counts it when it opens.
-        let new_demands = std::iter::repeat_n(f64::INFINITY, self.new_count + 1);
+        let new_demands = std::iter::repeat_n(f64::INFINITY, self.new_count.max(1));
         let (remaining_rate, count) =
             max_min_share(rate, self.measured.into_iter().chain(new_demands)).unwrap_or((rate, 1));
-        Division { level, start: StartRate { rate: to_payload_rate(remaining_rate), sharers: count - 1 } }
+        Division { level, start: remaining_rate / f64::from(count) }
     }
 }
 
-/// How a limit is divided.
+/// How a limit is divided, in bytes of packets with headers per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Division {
-    /// The limit of each measured connection, in bytes of packets with headers per second.
+    /// The limit of each measured connection.
     level: f64,
-    start: StartRate,
-}
-
-impl StartRate {
-    /// The rate of a connection that opens next.
-    fn per_connection(&self) -> f64 {
-        self.rate.get() / (f64::from(self.sharers) + 1.0)
-    }
+    /// The rate of each other connection.
+    start: f64,
 }
 
 /// Divides a rate max-min. Returns the rate that connections with a higher demand than their share have together, and their number. None if
@@ -467,6 +461,7 @@ fn to_frame_rate(payload_rate: u32) -> f64 {
 mod tests {
     use std::net::SocketAddr;
 
+    use super::super::peer_demand::RECENT_PERIODS;
     use super::*;
 
     /// The payload rate of full packets at 1 MB/s.
@@ -761,16 +756,15 @@ mod tests {
     }
 
     #[test]
-    fn start_rate_is_what_connections_without_a_limited_demand_share() {
+    fn start_rate_is_that_of_connections_without_a_limited_demand() {
         let start = |measured: &[f64], new_count| {
-            let start = OpenDemands { measured: measured.into(), new_count }.divide(6.0, 0.0).start;
-            ((start.rate.get() * 6.0 / to_payload_rate(6.0).get()).round(), start.sharers)
+            OpenDemands { measured: measured.into(), new_count }.divide(6.0, 0.0).start
         };
-        assert_eq!(start(&[], 0), (6.0, 0));
-        assert_eq!(start(&[], 3), (6.0, 3));
-        assert_eq!(start(&[9.0], 3), (6.0, 4));
-        assert_eq!(start(&[1.0], 0), (5.0, 0));
-        assert_eq!(start(&[5.0], 0), (6.0, 1));
+        assert_eq!(start(&[], 0), 6.0);
+        assert_eq!(start(&[], 3), 2.0);
+        assert_eq!(start(&[9.0], 3), 1.5);
+        assert_eq!(start(&[1.0], 0), 5.0);
+        assert_eq!(start(&[5.0], 0), 3.0);
     }
 
     /// Programs that open connections, send at the rate at which each starts, and close them, all within a period.
@@ -779,7 +773,7 @@ mod tests {
         began: Instant,
         periods: u32,
         next_socket: u64,
-        start: Option<StartRate>,
+        start: Option<Rate>,
     }
 
     impl ShortConnections {
@@ -788,7 +782,13 @@ mod tests {
             ShortConnections { demands, began, periods: 0, next_socket: 1, start: None }
         }
 
-        /// Simulates a period with some connections of `bytes` each. Returns the demand, which is none for a forgotten peer.
+        /// The start rate in bytes of packets with headers per second.
+        fn start_rate(&self) -> Option<f64> {
+            self.start.map(|start| start.get() / PAYLOAD_RATE * 1e6)
+        }
+
+        /// Simulates a period with some connections of `bytes` each, and the limit of the next order. Returns the demand, which is none
+        /// for a forgotten peer.
         fn simulate_period(&mut self, count: u32, bytes: u64, limit: Option<u64>) -> Option<Demand> {
             self.periods += 1;
             let now = self.began + Demands::period() * self.periods;
@@ -812,8 +812,9 @@ mod tests {
                 }
             }
             self.demands.measure(&[], |_| Some("web".into()), now);
-            let limits = limit.map(|limit| BTreeMap::from([(peer(), limit)]));
-            let changes = self.demands.divide_limits(limits.as_ref(), now);
+            // The last order names no other limit.
+            let limits = limit.map(|limit| (peer(), limit)).into_iter().collect();
+            let changes = self.demands.divide_limits(Some(&limits), now);
             assert_eq!(changes.connections, []);
             for (key, start) in changes.starts {
                 assert_eq!(key, start_key());
@@ -838,14 +839,16 @@ mod tests {
             panic!("short connections have a rate as demand")
         };
         assert!(rate.abs_diff(2_000_000) < 100, "{rate}");
-        let start = connections.start.expect("new connections have a rate");
-        assert!((start.rate.get() - 1.5 * PAYLOAD_RATE).abs() < 1.0, "{start:?}");
-        assert_eq!(start.sharers, 0);
-        // They demand more than the limit, and without one their rate.
-        for _ in 0..5 {
-            connections.simulate_period(4, bytes, Some(1_500_000));
+        // They demand more than the limit once they have used it for five periods, and start within it.
+        for _ in 0..4 {
+            let demand = connections.simulate_period(4, bytes, Some(1_500_000));
+            assert!(matches!(demand, Some(Demand::Rate(_))), "{demand:?}");
+            assert_eq!(connections.start, None);
         }
         assert_eq!(connections.simulate_period(4, bytes, Some(1_500_000)), Some(Demand::Unlimited));
+        let start = connections.start_rate().expect("new connections have a rate");
+        assert!((start / 1.5e6 - 1.0).abs() < LIMIT_TOLERANCE, "{start}");
+        // Without a limit, they demand their rate.
         for _ in 0..5 {
             connections.simulate_period(2, bytes, None);
         }
@@ -856,22 +859,72 @@ mod tests {
         assert!(rate.abs_diff(1_000_000) < 100, "{rate}");
     }
 
+    /// The limit of a peer that is mostly quiet is its lower bound, and says nothing of the link.
     #[test]
-    fn peer_without_connections_keeps_its_start_rate_for_a_second() {
-        let mut connections = ShortConnections::new();
-        for _ in 0..6 {
-            connections.simulate_period(4, 1000, Some(1_500_000));
+    fn connections_of_a_peer_below_its_limit_start_unpaced() {
+        let (mut connections, limit) = (ShortConnections::new(), 1_250_000);
+        for period in 0..100 {
+            // An answer of 200 kB in 50 ms, three times the limit, each half a second.
+            let bytes = if period % 10 == 0 { 200_000 } else { 0 };
+            connections.simulate_period(1, bytes, Some(limit));
+            assert_eq!(connections.start, None, "{period}");
         }
-        for _ in 0..15 {
-            assert!(connections.simulate_period(0, 0, Some(1_500_000)).is_some());
+    }
+
+    #[test]
+    fn quiet_peer_has_no_demand() {
+        let mut connections = ShortConnections::new();
+        // The connections of a crawler: each closes at once, and has another peer.
+        assert_eq!(connections.simulate_period(1, 100_000, None), Some(Demand::Unknown));
+        assert_eq!(connections.simulate_period(0, 0, None), Some(Demand::Unknown));
+        // A peer with some connections in a row.
+        for _ in 0..2 {
+            connections.simulate_period(1, 1000, Some(1_500_000));
+        }
+        for _ in 0..4 {
+            let demand = connections.simulate_period(0, 0, Some(1_500_000));
+            assert!(matches!(demand, Some(Demand::Rate(_))), "{demand:?}");
+        }
+        for _ in 0..14 {
+            assert_eq!(connections.simulate_period(0, 0, Some(1_500_000)), Some(Demand::Unknown));
+        }
+        assert_eq!(connections.simulate_period(0, 0, Some(1_500_000)), Some(Demand::Unknown));
+        assert_eq!(connections.simulate_period(0, 0, Some(1_500_000)), None);
+    }
+
+    #[test]
+    fn quiet_peer_keeps_its_limit_until_its_bucket_is_full() {
+        let (mut connections, limit) = (ShortConnections::new(), 200_000);
+        let keep_sending = |connections: &mut ShortConnections| {
+            for _ in 0..10 {
+                connections.simulate_period(4, period_bytes(1e6), Some(limit));
+            }
+            let start = connections.start_rate().expect("the peer is in debt");
+            assert!((start / (0.1 * limit as f64) - 1.0).abs() < 0.02, "{start}");
+        };
+        keep_sending(&mut connections);
+        // When the coordinator knows no demand, it orders no limit. At 200 kB/s, the debt of 180 kB drains in 0.9 s, and the bucket of
+        // 86 kB is full 0.43 s later.
+        for period in 1..=26 {
+            connections.simulate_period(0, 0, Some(limit).filter(|_| period <= RECENT_PERIODS));
             assert!(connections.start.is_some());
         }
-        assert_eq!(connections.simulate_period(0, 0, Some(1_500_000)), Some(Demand::Rate(0)));
-        for _ in 0..6 {
-            connections.simulate_period(0, 0, Some(1_500_000));
-        }
-        assert_eq!(connections.simulate_period(0, 0, Some(1_500_000)), None);
+        connections.simulate_period(0, 0, None);
         assert_eq!(connections.start, None);
+        // The limit stays when connections open again, until the coordinator has had the time to order one.
+        keep_sending(&mut connections);
+        for period in 1..=10 {
+            connections.simulate_period(0, 0, Some(limit).filter(|_| period <= RECENT_PERIODS));
+        }
+        for period in 1..=10 {
+            connections.simulate_period(1, 1000, None);
+            assert_eq!(connections.start.is_some(), period < RECENT_PERIODS, "{period}");
+        }
+        // The lease of orders ends all limits.
+        keep_sending(&mut connections);
+        connections.demands.mark_limits_changed();
+        let changes = connections.demands.divide_limits(None, connections.began);
+        assert_eq!(changes.starts, [(start_key(), None)]);
     }
 
     /// The kernel sends the first packets of a connection without pacing.
@@ -882,24 +935,136 @@ mod tests {
         let mut sent = Vec::new();
         for _ in 0..200 {
             // They send twice their start rate, which is unlimited at first.
-            let rate =
-                connections.start.map_or(3.0 * limit, |start| 2.0 * start.rate.get() / PAYLOAD_RATE * 1e6);
+            let rate = connections.start_rate().map_or(3.0 * limit, |start| 2.0 * start);
             sent.push(rate);
             connections.simulate_period(4, period_bytes(rate) / 4, Some(limit as u64));
         }
         // After the burst and the first excess they send at the limit, in each second.
         let seconds: Vec<f64> = sent[60..].chunks(20).map(|rates| rates.iter().sum::<f64>() / 20.0).collect();
         assert!(seconds.iter().all(|rate| (rate / limit - 1.0).abs() < 0.02), "{seconds:?}");
-        // They send less, and then have the whole limit again.
+        // They send less, and then start without a rate again.
         for _ in 0..60 {
             connections.simulate_period(4, period_bytes(0.5 * limit) / 4, Some(limit as u64));
         }
-        let start = connections.start.unwrap();
-        assert!((start.rate.get() / (limit / 1e6 * PAYLOAD_RATE) - 1.0).abs() < 0.011, "{start:?}");
+        assert_eq!(connections.start, None);
     }
 
     #[test]
-    fn bytes_before_the_first_measurement_do_not_count() {
+    fn bytes_sent_before_a_lower_limit_are_no_excess() {
+        let mut connections = SimulatedConnections::new();
+        let limits = |connections: &SimulatedConnections| connections.limits.map(|limit| limit.round());
+        for _ in 0..10 {
+            connections.simulate_period([100.0, 0.0], None);
+        }
+        connections.simulate_period([100.0, 0.0], Some(2_000_000));
+        assert_eq!(limits(&connections), [2.0; 2]);
+        // Bytes in flight still arrive.
+        for _ in 0..2 {
+            connections.limits = [f64::INFINITY; 2];
+            connections.simulate_period([100.0, 0.0], Some(2_000_000));
+        }
+        connections.limits = [2.0; 2];
+        for _ in 0..10 {
+            connections.simulate_period([100.0, 0.0], Some(2_000_000));
+            assert_eq!(limits(&connections), [2.0; 2]);
+        }
+    }
+
+    #[test]
+    fn start_rate_applies_only_if_all_applications_of_a_cgroup_need_one() {
+        let (mut demands, began) = (Demands::default(), Instant::now());
+        let batch = ("batch".into(), peer().1);
+        let limits = BTreeMap::from([(batch, 1_000_000)]);
+        let mut is_paced = Vec::new();
+        for period in 0..30 {
+            let now = began + Demands::period() * period;
+            // From the tenth period on, another application has a connection of the same cgroup to the same host for a second.
+            let numbers: &[u64] = if (10..20).contains(&period) { &[1, 2] } else { &[1] };
+            let connection = |&socket: &u64| {
+                let sent = if socket == 1 { period_bytes(2e6) * u64::from(period) } else { 0 };
+                let state = Connection {
+                    application: ApplicationId(socket),
+                    socket,
+                    opened_at: Duration::ZERO,
+                    sent,
+                    received: 0,
+                    sacked: 0,
+                    pacing_rate: None,
+                    backlogged_since: None,
+                };
+                OpenConnection { application: ApplicationId(1), ends: ends(socket as u16), state }
+            };
+            let list: Vec<OpenConnection> = numbers.iter().map(connection).collect();
+            let name = |id: ApplicationId| Some(if id.0 == 1 { "batch".into() } else { "jobs".into() });
+            demands.measure(&list, name, now);
+            demands.divide_limits(Some(&limits), now);
+            is_paced.push(demands.starts.contains_key(&start_key()));
+        }
+        assert!(is_paced[9] && !is_paced[10..=19].contains(&true), "{is_paced:?}");
+    }
+
+    #[test]
+    fn level_uses_the_most_new_connections_of_the_last_periods() {
+        let mut peer = PeerDemand::new();
+        let mut counts = Vec::new();
+        for new_count in [0, 3, 1, 0, 0, 0, 0] {
+            peer.begin_measurement();
+            (0..new_count).for_each(|_| peer.add_connection(None, &DemandEstimator::new(), false));
+            peer.end_measurement(0.05);
+            counts.push(peer.max_new_count());
+        }
+        assert_eq!(counts, [0, 3, 3, 3, 3, 3, 1]);
+    }
+
+    #[test]
+    fn backlog_of_a_measured_connection_is_not_that_of_its_peer() {
+        let demand = |is_measured: bool| {
+            let (mut peer, mut estimator) = (PeerDemand::new(), DemandEstimator::new());
+            if is_measured {
+                estimator.add_measurement(to_rate(1e6), None, false);
+            }
+            for _ in 0..7 {
+                peer.begin_measurement();
+                peer.see_open(ApplicationId(1), Instant::now());
+                peer.set_limit(Some(10_000_000));
+                peer.add_connection(is_measured.then_some(1e6), &estimator, true);
+                peer.add_bytes(1e3, false);
+                peer.end_measurement(0.05);
+            }
+            peer.demand()
+        };
+        assert_eq!(demand(false), Demand::Unlimited);
+        let Demand::Rate(rate) = demand(true) else { panic!("the peer is not backlogged") };
+        assert!(rate.abs_diff(1_020_000) < 100, "{rate}");
+    }
+
+    #[test]
+    fn connection_before_its_event_is_new() {
+        let (mut demands, began) = (Demands::default(), Instant::now());
+        let connection = Connection {
+            application: ApplicationId(1),
+            socket: 1,
+            opened_at: monotonic_now(),
+            sent: period_bytes(1e6),
+            received: 0,
+            sacked: 0,
+            pacing_rate: Some(1_000_000),
+            backlogged_since: None,
+        };
+        let measure = |demands: &mut Demands, list: &[OpenConnection], period| {
+            // Long periods, of which the test takes a small part.
+            demands.measure(list, |_| Some("web".into()), began + Duration::from_secs(3600) * period);
+        };
+        measure(&mut demands, &[], 0);
+        measure(&mut demands, &[open_connection(ends(1), Connection { socket: 2, ..connection })], 1);
+        measure(&mut demands, &[open_connection(ends(0), connection)], 2);
+        let known = &demands.connections[&ends(0)];
+        assert_eq!((known.limit, known.inherited_until), (None, None));
+        assert_eq!(demands.peers[&peer()].max_new_count(), 1);
+    }
+
+    #[test]
+    fn event_of_an_earlier_agent_does_not_make_a_connection_new() {
         let (mut demands, began) = (Demands::default(), Instant::now());
         let connection = |sent| Connection {
             application: ApplicationId(1),
@@ -908,10 +1073,9 @@ mod tests {
             sent,
             received: 0,
             sacked: 0,
-            pacing_rate: None,
+            pacing_rate: Some(3_000_000),
             backlogged_since: None,
         };
-        // The agent before this one has not read the event.
         let event = ConnectionEvent {
             time: Duration::ZERO,
             kind: EventKind::Opened,
@@ -921,7 +1085,11 @@ mod tests {
         demands.record_event(&event, "web".into(), began);
         for period in 0..3 {
             let list = [open_connection(ends(0), connection(1_000_000_000))];
-            demands.measure(&list, |_| Some("web".into()), began + Demands::period() * period);
+            let now = began + Demands::period() * period;
+            demands.measure(&list, |_| Some("web".into()), now);
+            // The connection keeps its limit.
+            assert_eq!(demands.divide_limits(None, now), LimitChanges::default());
+            assert!(demands.connections[&ends(0)].limit.is_some());
         }
         assert_eq!(demands.by_peer()[&peer()], Demand::Rate(0));
     }

@@ -26,7 +26,7 @@ use super::watchdog::Watchdog;
 use crate::lease::{FlowLimit, LeaseState};
 use crate::queues::{LimitedFlow, ids};
 use crate::report_delta::ReportDelta;
-use crate::traffic::{SocketLeases, Sweep, TrafficError};
+use crate::traffic::{SocketLeases, SocketRates, Sweep, TrafficError};
 
 mod flow;
 
@@ -73,6 +73,8 @@ pub struct HandedOver {
     pub socket: OwnedFd,
     /// Whether the program writes only while the agent allows it.
     pub is_gated: bool,
+    /// Its rates, if its connection has one by a limit.
+    pub rates: Option<SocketRates>,
 }
 
 /// The flows of a host.
@@ -155,7 +157,7 @@ impl Flows {
         now: Duration,
         has_classes: bool,
     ) -> Result<(), SocketRefusal> {
-        let HandedOver { program_id, socket, is_gated } = handed_over;
+        let HandedOver { program_id, socket, is_gated, rates } = handed_over;
         if let Some(flow) = self.open_flows.get_mut(&key) {
             // A program may notice before the agent that a connection has ended, and open the next one.
             let end = flow.measure(self.leases.as_ref());
@@ -175,7 +177,7 @@ impl Flows {
         if self.open_flows.len() == MAX_SOCKETS {
             return Err(SocketRefusal::TooManySockets);
         }
-        let transport = self.transport(&socket, has_classes)?;
+        let transport = self.transport(&socket, rates, has_classes)?;
         if self.is_of_other_flow(&socket, &key) {
             return Err(SocketRefusal::OtherFlow);
         }
@@ -217,12 +219,20 @@ impl Flows {
         FirstWait { end: now + wait, rate: (rate as u64).max(1) }
     }
 
-    /// The transport of a new socket.
-    fn transport(&self, socket: &OwnedFd, has_classes: bool) -> Result<Transport, SocketRefusal> {
+    /// The transport of a new socket. `rates` are those of [`HandedOver`].
+    fn transport(
+        &self,
+        socket: &OwnedFd,
+        rates: Option<SocketRates>,
+        has_classes: bool,
+    ) -> Result<Transport, SocketRefusal> {
         match socket::read_info(socket) {
             Ok(info) if info.is_open => {
                 // Without records, the rate may be that of an earlier agent's order.
-                let own_rate = if self.leases.is_some() { info.max_pacing_rate } else { u64::MAX };
+                let current_rate = if self.leases.is_some() { info.max_pacing_rate } else { u64::MAX };
+                // The program may have set another rate since.
+                let rates = rates.filter(|rates| rates.applied == info.max_pacing_rate);
+                let own_rate = rates.map_or(current_rate, |rates| rates.own);
                 let (initial_acked_bytes, syn_bytes) = (info.acked_bytes, info.acked_bytes.min(1));
                 Ok(Transport::Tcp { initial_acked_bytes, syn_bytes, pacing_rate: None, own_rate })
             }

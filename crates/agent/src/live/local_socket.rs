@@ -202,7 +202,8 @@ impl Program {
         let mut host = self.shared.lock();
         match (command, handed_over) {
             ("open", Some(socket)) => {
-                let handed_over = HandedOver { program_id: self.id, socket, is_gated };
+                let rates = host.limited_rates(&socket);
+                let handed_over = HandedOver { program_id: self.id, socket, is_gated, rates };
                 host.open_flow(coflow, flow, handed_over).map_err(|reason| reason.to_string())?;
             }
             ("open", None) => {

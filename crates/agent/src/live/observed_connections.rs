@@ -36,7 +36,7 @@ const MIN_COUNT_INTERVAL: Duration = Duration::from_millis(50);
 const COUNT_TIME_DIVISOR: u32 = 10;
 
 /// How long an application counts as connected to a peer after their last connection.
-const LINGER: Duration = Duration::from_secs(1);
+pub const LINGER: Duration = Duration::from_secs(1);
 
 /// How often the bytes sent are reported.
 const BYTES_REPORT_INTERVAL: Duration = Duration::from_secs(1);

@@ -3,36 +3,36 @@
 //! - *Short connections* close before they have been measured for a full period, or shortly after. Their bytes count in the rate of the
 //!   peer. For [`RECENT_PERIODS`] periods after such bytes, the rate of the peer decides the demand, as that of one connection would
 //!   ([`DemandEstimator`]): the sum over its connections lacks those bytes.
-//! - *Backlog.* A peer is backlogged in a period if a connection is backlogged at its end.
-//! - *Retention.* A peer is known for [`RETENTION`] after its last connection, so that its next one starts within its limit.
-//! - *Excess.* The kernel sends the first ten packets of a connection without pacing, so short connections send more than their pacing
-//!   rates. Bytes of all connections beyond the limit and a burst come off the rates of the next second, like the debt of a token bucket.
-//!   Over some seconds, they send at the limit, unless ten packets of each connection alone exceed it.
+//! - *Backlog.* A peer is backlogged in a period if a connection that has not been measured is backlogged at its end.
+//! - *Token bucket.* Connections start without pacing, so short ones send more than their pacing rates. The bytes of all connections take
+//!   tokens from a bucket, which fills at the limit. A debt comes off the rates of the next second. Over some seconds, the connections send
+//!   at the limit, unless the first ten packets of each alone exceed it: the kernel never paces these.
+//! - *Start rate.* New connections are paced only if the peer uses its limit, or was in debt and the bucket is not full again. The limit of
+//!   any other peer says nothing of the link: it is the lower bound of a peer without traffic, however free the link is.
+//! - *Quiet peers*, without an open connection and recent bytes, have no demand: the coordinator need not store them. They are known for
+//!   [`LINGER`], and until the bucket is full. Until then their last limit applies, also to new connections.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use weir_core::netshare::{BottleneckDetector, DemandEstimator, FlowDemand};
 use weir_core::units::Rate;
 use weir_proto::Demand;
 
+use super::observed_connections::LINGER;
 use crate::traffic::ApplicationId;
 
-/// How long a peer is known after its last connection.
-pub const RETENTION: Duration = Duration::from_secs(1);
-
 /// The periods after bytes of short connections in which the rate of the peer decides, as many as a prediction uses.
-const RECENT_PERIODS: usize = 5;
+pub const RECENT_PERIODS: usize = 5;
 
-/// The bytes beyond the limit that do not count as excess: 100 ms at the limit, as for UDP (`bpf/throttle.c`), and one packet of the
-/// largest size, which leaves at once.
+/// The size of the bucket: 100 ms at the limit, as for UDP (`bpf/throttle.c`), and one packet of the largest size, which leaves at once.
 const BURST_SECS: f64 = 0.1;
 const BURST_BYTES: f64 = 65_536.0;
 
-/// The time over which the excess comes off.
-const EXCESS_SECS: f64 = 1.0;
+/// The time over which a debt comes off.
+const DEBT_SECS: f64 = 1.0;
 
-/// The least fraction of the limit that the excess leaves.
+/// The least fraction of the limit that a debt leaves.
 const MIN_LIMIT_FRACTION: f64 = 0.1;
 
 /// How much more than in the last periods short connections may send, before the rates of other connections are reduced.
@@ -43,23 +43,27 @@ const SHORT_HEADROOM: f64 = 1.1;
 pub struct PeerDemand {
     /// When a connection was last seen, by the numbers of the application in the maps of the kernel: one for each of its cgroups and ports.
     last_seen: BTreeMap<ApplicationId, Instant>,
-    /// The limit of the coordinator, in bytes of packets with headers per second.
-    pub limit: Option<u64>,
-    /// Whether a connection has opened or closed since start rates were last computed.
-    pub has_events: bool,
+    /// The limit of the coordinator, in bytes of packets with headers per second; infinite without one.
+    limit: f64,
+    /// The highest limits since the last measurement, and in the period before it: acknowledgements come later than the bytes.
+    max_limits: [f64; 2],
+    /// Whether a connection was open at the last measurement.
+    has_open: bool,
     /// The rate of all connections in the last period, in bytes of packets with headers per second.
     rate: f64,
     /// The sum of the limited demands of measured connections. None if no open connection has been measured.
     limited_demand: Option<f64>,
     /// Whether the connections want to send more.
     wants_more: bool,
-    /// Whether a connection is backlogged.
+    /// Whether a connection that has not been measured is backlogged.
     is_backlogged: bool,
     bottleneck: BottleneckDetector,
     /// The rates of all connections together.
     total: DemandEstimator,
     /// The rates of connections before they have been measured for a full period, in the last periods, the latest first.
     short_rates: [f64; RECENT_PERIODS],
+    /// The numbers of these connections at the ends of the last periods, the latest first.
+    new_counts: [usize; RECENT_PERIODS],
     /// Whether bytes that no measured connection accounts for were sent in each of these periods.
     has_short_bytes: [bool; RECENT_PERIODS],
     /// Bytes since the last measurement, of packets with headers: of connections that have not been measured, and of others that closed.
@@ -67,8 +71,12 @@ pub struct PeerDemand {
     closed_bytes: f64,
     /// Whether the peer was known at an earlier measurement.
     is_known: bool,
-    /// Bytes beyond the limit that have yet to come off.
-    excess_bytes: f64,
+    /// Consecutive periods up to the last one in which the peer was not quiet, up to [`RECENT_PERIODS`].
+    active_periods: usize,
+    /// The tokens in the bucket; negative for a debt, and infinite without a limit.
+    token_bytes: f64,
+    /// Whether the peer was in debt, and its bucket has not been full since.
+    is_repaying: bool,
 }
 
 impl PeerDemand {
@@ -76,8 +84,9 @@ impl PeerDemand {
     pub fn new() -> PeerDemand {
         PeerDemand {
             last_seen: BTreeMap::new(),
-            limit: None,
-            has_events: true,
+            limit: f64::INFINITY,
+            max_limits: [f64::INFINITY; 2],
+            has_open: false,
             rate: 0.0,
             limited_demand: None,
             wants_more: false,
@@ -85,17 +94,41 @@ impl PeerDemand {
             bottleneck: BottleneckDetector::new(),
             total: DemandEstimator::new(),
             short_rates: [0.0; RECENT_PERIODS],
+            new_counts: [0; RECENT_PERIODS],
             has_short_bytes: [false; RECENT_PERIODS],
             short_bytes: 0.0,
             closed_bytes: 0.0,
             is_known: false,
-            excess_bytes: 0.0,
+            active_periods: 0,
+            token_bytes: f64::INFINITY,
+            is_repaying: false,
         }
     }
 
     /// Records that a connection is open, opens or closes.
     pub fn see(&mut self, application: ApplicationId, now: Instant) {
         self.last_seen.insert(application, now);
+    }
+
+    /// Sets the limit of the last order, in bytes of packets with headers per second. The limit of a peer that was quiet stays until the
+    /// coordinator has had the time to order another one.
+    pub fn set_limit(&mut self, limit: Option<u64>) {
+        if limit.is_none() && self.is_repaying && self.active_periods < RECENT_PERIODS {
+            return;
+        }
+        self.limit = limit.map_or(f64::INFINITY, |limit| limit as f64);
+        self.max_limits[0] = self.max_limits[0].max(self.limit);
+    }
+
+    /// Removes the limit: the lease of orders has ended.
+    pub fn remove_limit(&mut self) {
+        self.is_repaying = false;
+        self.set_limit(None);
+    }
+
+    /// Whether the peer has a limit.
+    pub fn is_limited(&self) -> bool {
+        self.limit.is_finite()
     }
 
     /// The numbers of the application in the maps of the kernel of which a connection is open, or was so a short time ago.
@@ -112,14 +145,25 @@ impl PeerDemand {
     /// Starts a measurement, before [`PeerDemand::add_connection`].
     pub fn begin_measurement(&mut self) {
         (self.rate, self.limited_demand) = (0.0, None);
-        (self.wants_more, self.is_backlogged) = (false, false);
+        (self.wants_more, self.is_backlogged, self.has_open) = (false, false, false);
+        self.new_counts.rotate_right(1);
+        self.new_counts[0] = 0;
+    }
+
+    /// Records that a connection is open at a measurement.
+    pub fn see_open(&mut self, application: ApplicationId, now: Instant) {
+        self.see(application, now);
+        self.has_open = true;
     }
 
     /// Adds an open connection: its rate in the period, if it has been measured for all of it.
     pub fn add_connection(&mut self, rate: Option<f64>, estimator: &DemandEstimator, is_backlogged: bool) {
-        self.is_backlogged |= is_backlogged;
         self.rate += rate.unwrap_or(0.0);
-        let Some(demand) = estimator.demand() else { return };
+        let Some(demand) = estimator.demand() else {
+            self.is_backlogged |= is_backlogged;
+            self.new_counts[0] += 1;
+            return;
+        };
         self.wants_more |= estimator.wants_more();
         let limited_demand = self.limited_demand.get_or_insert_default();
         if let FlowDemand::Rate(rate) = demand {
@@ -137,26 +181,44 @@ impl PeerDemand {
         self.short_rates[0] = short_bytes / period_secs;
         self.has_short_bytes.rotate_right(1);
         self.has_short_bytes[0] = short_bytes + closed_bytes > 0.0;
+        self.active_periods = if self.is_quiet() { 0 } else { RECENT_PERIODS.min(self.active_periods + 1) };
         self.rate += (short_bytes + closed_bytes) / period_secs;
-        let limit = self.limit.map(|limit| to_rate(limit as f64));
+        let limit = self.is_limited().then(|| to_rate(self.limit));
         self.total.add_measurement(to_rate(self.rate), limit, self.is_backlogged);
         self.wants_more |= self.is_total_decisive() && self.total.wants_more();
         self.bottleneck.add_period(to_rate(self.rate), limit, self.wants_more);
-        self.update_excess(period_secs);
+        self.update_tokens(period_secs);
     }
 
-    fn update_excess(&mut self, period_secs: f64) {
-        let limit = self.limit.map_or(f64::INFINITY, |limit| limit as f64);
-        let added_bytes = (self.rate - limit) * period_secs;
-        let max_bytes = burst_bytes(limit) + (1.0 - MIN_LIMIT_FRACTION) * limit * EXCESS_SECS;
-        self.excess_bytes = (self.excess_bytes + added_bytes).clamp(0.0, max_bytes);
+    fn update_tokens(&mut self, period_secs: f64) {
+        // A lower limit applies from the next acknowledgement on. Bytes that were sent before still arrive then.
+        let max_limit = self.max_limits[0].max(self.max_limits[1]);
+        self.max_limits = [self.limit, self.max_limits[0]];
+        let max_debt = (1.0 - MIN_LIMIT_FRACTION) * self.limit * DEBT_SECS;
+        let burst_bytes = BURST_SECS * self.limit + BURST_BYTES;
+        let token_bytes = self.token_bytes + (max_limit - self.rate) * period_secs;
+        self.token_bytes = token_bytes.clamp(-max_debt, burst_bytes);
+        self.is_repaying = self.token_bytes < 0.0 || self.is_repaying && self.token_bytes < burst_bytes;
     }
 
-    /// The limit for the connections, without what comes off for an earlier excess. Infinite without a limit.
+    /// The limit for the connections, reduced by a debt. Infinite without a limit.
     pub fn rate_to_divide(&self) -> f64 {
-        let limit = self.limit.map_or(f64::INFINITY, |limit| limit as f64);
-        let excess_bytes = (self.excess_bytes - burst_bytes(limit)).max(0.0);
-        limit - excess_bytes / EXCESS_SECS
+        self.limit + self.token_bytes.min(0.0) / DEBT_SECS
+    }
+
+    /// Whether new connections are paced.
+    pub fn needs_start_rate(&self) -> bool {
+        self.is_limited() && (self.is_repaying || self.total.wants_more())
+    }
+
+    /// The highest number of connections that had not been measured, at the ends of the last periods.
+    pub fn max_new_count(&self) -> usize {
+        self.new_counts.into_iter().max().unwrap_or(0)
+    }
+
+    /// Whether no connection is open, and none that closed has sent bytes recently.
+    fn is_quiet(&self) -> bool {
+        !self.has_open && !self.has_short_bytes.contains(&true)
     }
 
     /// The rate that connections before their first measurement are expected to send, by the last periods.
@@ -169,14 +231,20 @@ impl PeerDemand {
         self.limited_demand.is_none() || self.has_short_bytes.contains(&true)
     }
 
-    /// Forgets numbers of the application without a recent connection, and returns whether any is left.
+    /// Forgets numbers of the application without a recent connection, and returns whether the peer is still known.
     pub fn retain_recent(&mut self, now: Instant) -> bool {
-        self.last_seen.retain(|_, last_seen| now.saturating_duration_since(*last_seen) < RETENTION);
+        let is_recent = |last_seen: &Instant| now.saturating_duration_since(*last_seen) < LINGER;
+        if !self.is_repaying || self.last_seen.values().any(is_recent) {
+            self.last_seen.retain(|_, last_seen| is_recent(last_seen));
+        }
         !self.last_seen.is_empty()
     }
 
-    /// The demand of all connections.
+    /// The demand of all connections. Unknown for a quiet peer.
     pub fn demand(&self) -> Demand {
+        if self.is_quiet() {
+            return Demand::Unknown;
+        }
         let Some(total_demand) = self.total.demand() else { return Demand::Unknown };
         match (self.bottleneck.demand(), total_demand) {
             (FlowDemand::Unlimited, _) if self.wants_more => Demand::Unlimited,
@@ -185,11 +253,6 @@ impl PeerDemand {
             _ => Demand::Rate(self.limited_demand.unwrap_or(self.rate) as u64),
         }
     }
-}
-
-/// The bytes beyond a limit that do not count as excess.
-fn burst_bytes(limit: f64) -> f64 {
-    BURST_SECS * limit + BURST_BYTES
 }
 
 /// The rate of a number of bytes per second; zero for one that is no rate.

@@ -7,13 +7,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, RingBuf};
+use weir_core::units::Rate;
 
 use super::cgroup::TrafficClass;
 use super::folder::PinFolder;
 use super::record::{
-    CONNECTION_BYTES, Connection, ConnectionEnds, ConnectionEvent, ENDS_BYTES, to_ipv6_octets,
+    CONNECTION_BYTES, Connection, ConnectionEnds, ConnectionEvent, ENDS_BYTES, parse_own_rate, to_ipv6_octets,
 };
-use super::{ApplicationId, LossCounts, StartRate, TrafficError};
+use super::{ApplicationId, LossCounts, SocketRates, TrafficError};
 
 /// A key of the map of classes: the cgroup's number, the interface's number, and four bytes of padding.
 type ClassKey = [u8; 16];
@@ -24,16 +25,13 @@ type PacingEntry = [u8; 16];
 /// A key of the map of starts: the application, and the address of the other host.
 type StartKey = [u8; 24];
 
-/// A rate, the time at which its lease ends, and the number of connections that share it.
-type StartEntry = [u8; 24];
-
 /// The maps of `bpf/application.c`.
 pub(super) struct Maps {
     applications: HashMap<MapData, u64, u8>,
     classes: HashMap<MapData, ClassKey, u32>,
     connections: HashMap<MapData, [u8; ENDS_BYTES], [u8; CONNECTION_BYTES]>,
     pacing_rates: HashMap<MapData, [u8; ENDS_BYTES], PacingEntry>,
-    start_rates: HashMap<MapData, StartKey, StartEntry>,
+    start_rates: HashMap<MapData, StartKey, PacingEntry>,
     events: RingBuf<MapData>,
     counts: Array<MapData, u64>,
     /// The same maps, to pin them again.
@@ -201,6 +199,15 @@ impl Maps {
         }
     }
 
+    /// The pacing rates of a connection; none if it is not paced, or belongs to another socket than the one with this number.
+    pub fn socket_rates(&self, ends: ConnectionEnds, socket: u64) -> Option<SocketRates> {
+        let record = self.connections.get(&ends.to_bytes(), 0).ok()?;
+        let connection = Connection::parse(&record);
+        let ordered = connection.pacing_rate.filter(|_| connection.socket == socket)?;
+        let own = parse_own_rate(&record);
+        Some(SocketRates { applied: own.min(u64::from(ordered)), own })
+    }
+
     /// Sets a rate, in bytes per second, that ends at a time of the monotonic clock.
     pub fn set_pacing_rate(
         &mut self,
@@ -209,31 +216,23 @@ impl Maps {
         lease_end: Duration,
     ) -> Result<(), TrafficError> {
         let to_error = |error: MapError| TrafficError::kernel("paces", &error);
-        let lease_end_ns = u64::try_from(lease_end.as_nanos()).unwrap_or(u64::MAX);
-        let mut entry = [0; 16];
-        entry[..8].copy_from_slice(&rate.to_ne_bytes());
-        entry[8..].copy_from_slice(&lease_end_ns.to_ne_bytes());
-        self.pacing_rates.insert(ends.to_bytes(), entry, 0).map_err(to_error)
+        self.pacing_rates.insert(ends.to_bytes(), pacing_entry(rate, lease_end), 0).map_err(to_error)
     }
 
     pub fn remove_pacing_rate(&mut self, ends: ConnectionEnds) -> Result<(), TrafficError> {
         ignore_missing(self.pacing_rates.remove(&ends.to_bytes()), "paces")
     }
 
-    /// Sets the rate that connections of an application to an address share until each has its own, up to a time of the monotonic clock.
+    /// Sets the rate of each connection of an application to an address that has no other one, up to a time of the monotonic clock.
     pub fn set_start_rate(
         &mut self,
         application: ApplicationId,
         remote: IpAddr,
-        start: StartRate,
+        rate: Rate,
         lease_end: Duration,
     ) -> Result<(), TrafficError> {
         let to_error = |error: MapError| TrafficError::kernel("starts", &error);
-        let lease_end_ns = u64::try_from(lease_end.as_nanos()).unwrap_or(u64::MAX);
-        let mut entry = [0; 24];
-        entry[..8].copy_from_slice(&(start.rate.get() as u64).to_ne_bytes());
-        entry[8..16].copy_from_slice(&lease_end_ns.to_ne_bytes());
-        entry[16..].copy_from_slice(&u64::from(start.sharers).to_ne_bytes());
+        let entry = pacing_entry(rate.get() as u64, lease_end);
         self.start_rates.insert(start_key(application, remote), entry, 0).map_err(to_error)
     }
 
@@ -292,6 +291,14 @@ fn class_key(application: u64, interface: u32) -> ClassKey {
     key[..8].copy_from_slice(&application.to_ne_bytes());
     key[8..12].copy_from_slice(&interface.to_ne_bytes());
     key
+}
+
+fn pacing_entry(rate: u64, lease_end: Duration) -> PacingEntry {
+    let lease_end_ns = u64::try_from(lease_end.as_nanos()).unwrap_or(u64::MAX);
+    let mut entry = [0; 16];
+    entry[..8].copy_from_slice(&rate.to_ne_bytes());
+    entry[8..].copy_from_slice(&lease_end_ns.to_ne_bytes());
+    entry
 }
 
 fn start_key(application: ApplicationId, remote: IpAddr) -> StartKey {

@@ -73,6 +73,8 @@ pub struct ConnectionEvent {
 
 pub(super) const ENDS_BYTES: usize = 36;
 pub(super) const CONNECTION_BYTES: usize = 64;
+/// Where `own_rate` is in `struct connection`.
+const OWN_RATE_AT: usize = 52;
 const EVENT_BYTES: usize = 8 + CONNECTION_BYTES + ENDS_BYTES + 4;
 
 /// Takes numbers from the front of a record, in this machine's byte order. It panics at the end of the record, which cannot happen: the
@@ -147,6 +149,14 @@ impl Connection {
             pacing_rate: Some(pacing_rate).filter(|&rate| rate != UNPACED),
             backlogged_since: Some(backlogged_since).filter(|&since| since > 0).map(Duration::from_nanos),
         }
+    }
+}
+
+/// The pacing rate that the program of a connection has set, in bytes per second; `u64::MAX` if it has set none.
+pub(super) fn parse_own_rate(connection: &[u8; CONNECTION_BYTES]) -> u64 {
+    match Reader(&connection[OWN_RATE_AT..]).u32() {
+        UNPACED => u64::MAX,
+        rate => u64::from(rate),
     }
 }
 

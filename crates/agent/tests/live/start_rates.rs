@@ -7,13 +7,13 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use weir_agent::traffic::{
-    ApplicationId, ConnectionEnds, EventKind, MIN_PACING_RATE, Rule, StartRate, Traffic, TrafficError,
-    cleanup,
+    ApplicationId, ConnectionEnds, MIN_PACING_RATE, Rule, SocketRates, Traffic, TrafficError, cleanup,
 };
 use weir_core::units::Rate;
 
+use crate::kernel::acked_bytes;
 use crate::namespace_pair::{NamespacePair, create_pair, interface};
-use crate::programs::{read_events, start_receiver};
+use crate::programs::start_receiver;
 use crate::socket_leases::{rate, set_rate};
 use crate::wait::wait_for;
 
@@ -44,8 +44,8 @@ fn application(traffic: &Traffic) -> ApplicationId {
     traffic.applications().next().unwrap().1
 }
 
-fn start_rate(bytes_per_second: u64, sharers: u32) -> Option<StartRate> {
-    Some(StartRate { rate: Rate::new(bytes_per_second as f64).unwrap(), sharers })
+fn start_rate(bytes_per_second: u64) -> Option<Rate> {
+    Some(Rate::new(bytes_per_second as f64).unwrap())
 }
 
 fn peer() -> IpAddr {
@@ -61,43 +61,38 @@ fn wait_for_rate(stream: &mut TcpStream, expected: u64) {
 }
 
 #[test]
-fn connections_without_a_rate_of_their_own_share_the_start_rate() {
-    let Some((_pair, port, mut traffic)) = start("startshare") else { return };
+fn connections_without_another_rate_have_the_start_rate() {
+    let Some((_pair, port, mut traffic)) = start("startown") else { return };
     let id = application(&traffic);
-    traffic.set_start_rate(id, peer(), start_rate(2_000_000, 0), LEASE).unwrap();
-    let mut first = TcpStream::connect((PEER, port)).unwrap();
-    assert_eq!(rate(&first), 2_000_000);
-    let second = TcpStream::connect((PEER, port)).unwrap();
-    assert_eq!(rate(&second), 1_000_000);
-    wait_for_rate(&mut first, 1_000_000);
+    let connect = || TcpStream::connect((PEER, port)).unwrap();
+    traffic.set_start_rate(id, peer(), start_rate(2_000_000), LEASE).unwrap();
+    let mut first = connect();
+    wait_for_rate(&mut first, 2_000_000);
+    wait_for_rate(&mut connect(), 2_000_000);
+    // A connection before its first data has no rate: the start rate of that time could have ended when it sends.
+    let mut idle = connect();
+    assert_eq!(rate(&idle), u64::MAX);
+    traffic.set_start_rate(id, peer(), start_rate(5_000_000), LEASE).unwrap();
+    wait_for_rate(&mut idle, 5_000_000);
     // Another address has another rate.
-    let other = TcpStream::connect(("fd09::2", port)).unwrap();
+    let mut other = TcpStream::connect(("fd09::2", port)).unwrap();
+    other.write_all(&[0; 100]).unwrap();
+    wait_for("an acknowledgement", || acked_bytes(&other) >= 100);
     assert_eq!(rate(&other), u64::MAX);
 
-    // A rate of its own replaces that at the start, until it is removed.
+    // The rate of one connection replaces the start rate, until it is removed.
     let ends = ConnectionEnds { local: first.local_addr().unwrap(), remote: first.peer_addr().unwrap() };
-    let own = Rate::new(3e6).unwrap();
-    assert!(traffic.set_pacing_rate(ends, Some(own), LEASE).unwrap());
+    assert!(traffic.set_pacing_rate(ends, start_rate(3_000_000), LEASE).unwrap());
     wait_for_rate(&mut first, 3_000_000);
-    read_events(&mut traffic, |list| list.len() == 3);
-    drop(second);
-    read_events(&mut traffic, |list| list.iter().any(|event| event.kind == EventKind::Closed));
-    // The first one counts until the agent counts again.
-    let third = TcpStream::connect((PEER, port)).unwrap();
-    assert_eq!(rate(&third), 1_000_000);
-    drop(third);
-    read_events(&mut traffic, |list| list.len() == 2);
-    traffic.set_start_rate(id, peer(), start_rate(2_000_000, 0), LEASE).unwrap();
-    assert_eq!(rate(&TcpStream::connect((PEER, port)).unwrap()), 2_000_000);
+    assert!(traffic.set_pacing_rate(ends, None, LEASE).unwrap());
+    wait_for_rate(&mut first, 5_000_000);
 
-    // The agent's number of connections counts, and no rate is below the minimum.
-    traffic.set_start_rate(id, peer(), start_rate(2_000_000, 3), LEASE).unwrap();
-    assert_eq!(rate(&TcpStream::connect((PEER, port)).unwrap()), 500_000);
-    traffic.set_start_rate(id, peer(), start_rate(1, 0), LEASE).unwrap();
-    assert_eq!(rate(&TcpStream::connect((PEER, port)).unwrap()), u64::from(MIN_PACING_RATE));
+    // No rate is below the minimum.
+    traffic.set_start_rate(id, peer(), start_rate(1), LEASE).unwrap();
+    wait_for_rate(&mut first, u64::from(MIN_PACING_RATE));
     traffic.set_start_rate(id, peer(), None, LEASE).unwrap();
-    assert_eq!(rate(&TcpStream::connect((PEER, port)).unwrap()), u64::MAX);
-    let refused = traffic.set_start_rate(id, peer(), start_rate(1, 0), Duration::ZERO);
+    wait_for_rate(&mut first, u64::MAX);
+    let refused = traffic.set_start_rate(id, peer(), start_rate(1), Duration::ZERO);
     assert!(matches!(refused, Err(TrafficError::InvalidLease(_))), "{refused:?}");
     assert_eq!(traffic.stop().unwrap(), 0);
 }
@@ -115,9 +110,9 @@ fn accepted_connections_start_at_the_start_rate() {
         traffic => traffic.unwrap(),
     };
     let id = application(&traffic);
-    traffic.set_start_rate(id, peer(), start_rate(2_000_000, 0), LEASE).unwrap();
+    traffic.set_start_rate(id, peer(), start_rate(2_000_000), LEASE).unwrap();
     let _client = pair.run_at_peer(move || TcpStream::connect(address).unwrap()).join().unwrap();
-    assert_eq!(rate(&listener.accept().unwrap().0), 2_000_000);
+    wait_for_rate(&mut listener.accept().unwrap().0, 2_000_000);
     assert_eq!(traffic.stop().unwrap(), 0);
 }
 
@@ -126,20 +121,61 @@ fn start_rate_ends_with_its_lease_and_keeps_the_rate_of_the_program() {
     let Some((_pair, port, mut traffic)) = start("startlease") else { return };
     let id = application(&traffic);
     let lease = Duration::from_secs(1);
-    traffic.set_start_rate(id, peer(), start_rate(2_000_000, 0), lease).unwrap();
+    traffic.set_start_rate(id, peer(), start_rate(2_000_000), lease).unwrap();
     let mut stream = TcpStream::connect((PEER, port)).unwrap();
-    assert_eq!(rate(&stream), 2_000_000);
+    wait_for_rate(&mut stream, 2_000_000);
     wait_for_rate(&mut stream, u64::MAX);
     // The program sets its rate after the connection has started: a lower one counts, and a higher one is its own at the end.
     for (own_rate, ordered_rate) in [(1_000_000, 1_000_000), (5_000_000, 3_000_000)] {
-        traffic.set_start_rate(id, peer(), start_rate(2_000_000, 0), LEASE).unwrap();
+        traffic.set_start_rate(id, peer(), start_rate(2_000_000), LEASE).unwrap();
         let mut stream = TcpStream::connect((PEER, port)).unwrap();
-        assert_eq!(rate(&stream), 2_000_000);
+        wait_for_rate(&mut stream, 2_000_000);
         set_rate(&stream, own_rate);
-        traffic.set_start_rate(id, peer(), start_rate(3_000_000, 0), LEASE).unwrap();
+        traffic.set_start_rate(id, peer(), start_rate(3_000_000), LEASE).unwrap();
         wait_for_rate(&mut stream, ordered_rate);
         traffic.set_start_rate(id, peer(), None, LEASE).unwrap();
         wait_for_rate(&mut stream, own_rate);
+    }
+    assert_eq!(traffic.stop().unwrap(), 0);
+}
+
+/// The program sets a rate while the ordered rate does not change.
+#[test]
+fn end_of_all_rates_keeps_the_rates_of_programs() {
+    let Some((_pair, port, mut traffic)) = start("startrelease") else { return };
+    let id = application(&traffic);
+    traffic.set_start_rate(id, peer(), start_rate(2_000_000), LEASE).unwrap();
+    let mut streams = [1_000_000, 5_000_000, u64::MAX].map(|own_rate| {
+        let mut stream = TcpStream::connect((PEER, port)).unwrap();
+        wait_for_rate(&mut stream, 2_000_000);
+        (stream, own_rate)
+    });
+    for (stream, own_rate) in &mut streams[..2] {
+        set_rate(stream, *own_rate);
+    }
+    assert_eq!(traffic.stop().unwrap(), 0);
+    for (stream, own_rate) in &streams {
+        assert_eq!(rate(stream), *own_rate);
+    }
+}
+
+/// A program hands over a socket whose connection is observed.
+#[test]
+fn own_rate_of_a_limited_socket_is_known() {
+    let Some((_pair, port, mut traffic)) = start("startsocket") else { return };
+    let id = application(&traffic);
+    traffic.set_start_rate(id, peer(), start_rate(2_000_000), LEASE).unwrap();
+    for own_rate in [u64::MAX, 1_000_000, 5_000_000] {
+        let mut stream = TcpStream::connect((PEER, port)).unwrap();
+        let rates = |stream: &TcpStream| traffic.socket_rates(&stream.try_clone().unwrap().into());
+        assert_eq!(rates(&stream), None);
+        set_rate(&stream, own_rate);
+        let applied = own_rate.min(2_000_000);
+        wait_for("a rate", || {
+            stream.write_all(&[0; 100]).unwrap();
+            rates(&stream) == Some(SocketRates { applied, own: own_rate })
+        });
+        assert_eq!(rate(&stream), applied);
     }
     assert_eq!(traffic.stop().unwrap(), 0);
 }

@@ -32,7 +32,7 @@ impl Bed {
         bed.order(0, rates);
         bed.flows.gates.add_program(1);
         let socket = bed.stream.try_clone().unwrap().into();
-        let handed_over = HandedOver { program_id: 1, socket, is_gated: true };
+        let handed_over = HandedOver { program_id: 1, socket, is_gated: true, rates: None };
         bed.flows.open(key(flow), handed_over, &bed.lease, Duration::ZERO, false).unwrap();
         bed
     }
@@ -106,4 +106,20 @@ fn flow_that_orders_no_longer_name_has_ended() {
     bed.order(1, &[(0, OrderedRate::Removed)]);
     assert_eq!(bed.tick(1), [format!("go c 0 free {}", Unscheduled::Ended)]);
     assert!(!bed.has_pacing_rate());
+}
+
+/// The allocator limits the connection, and the program has set another rate before, or since.
+#[test]
+fn own_rate_of_a_socket_is_not_that_of_a_limit() {
+    let (flows, listener) = (Flows::new(None), TcpListener::bind("127.0.0.1:0").unwrap());
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let applied = socket::set_pacing_rate(&stream, Some(2_000_000), u64::MAX).unwrap();
+    let socket = stream.into();
+    let own_rate = |rates| match flows.transport(&socket, rates, false) {
+        Ok(Transport::Tcp { own_rate, .. }) => own_rate,
+        _ => panic!("the socket is one of TCP"),
+    };
+    assert_eq!(own_rate(Some(SocketRates { applied, own: 5_000_000 })), 5_000_000);
+    assert_eq!(own_rate(Some(SocketRates { applied: applied + 1, own: 5_000_000 })), u64::MAX);
+    assert_eq!(own_rate(None), u64::MAX);
 }
