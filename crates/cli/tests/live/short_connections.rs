@@ -1,9 +1,9 @@
 //! Tests that services of short connections keep to their limits: to a share of a receiver's link next to one long connection, and to a
-//! maximum bandwidth over two hosts.
+//! maximum bandwidth over two hosts. Short connections on a free link are as fast as without an agent.
 //! The tests run on testbeds of namespaces, and skip without the privileges or the BPF programs.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -28,6 +28,11 @@ const BATCH: (&str, u16, u32) = ("batch", 9001, 1);
 
 /// The bytes of a short connection.
 const BYTES: usize = 100_000;
+
+/// The bytes of an answer, the number of answers, and the pause after each, in which the demand becomes 0.
+const ANSWER_BYTES: usize = 250_000;
+const ANSWERS: u32 = 21;
+const PAUSE: Duration = Duration::from_millis(400);
 
 /// The fraction of a link that the allocator divides (`docs/link-capacity.md`).
 const ALLOCATABLE: f64 = 0.9801;
@@ -157,6 +162,28 @@ fn start<'a>(bed: &'a Bed, config: &str) -> (Coordinator<'a>, [Process; 2]) {
     (coordinator, agents)
 }
 
+/// The median time of answers, each over a new connection.
+fn median_answer_time(bed: &Bed, [from, to]: [u32; 2], port: u16) -> Duration {
+    let answer = move || {
+        let began = Instant::now();
+        let mut stream = TcpStream::connect((address(to), port)).unwrap();
+        stream.write_all(&[0; ANSWER_BYTES]).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        // The receiver closes the connection when it has read all.
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+        began.elapsed()
+    };
+    let mut times: Vec<Duration> = (0..ANSWERS)
+        .map(|_| {
+            thread::sleep(PAUSE);
+            in_namespace(&bed.namespace(from), answer)
+        })
+        .collect();
+    eprintln!("{times:.1?}");
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
 /// The rate of each counter of payload bytes in a time, in Mbit/s of whole frames.
 fn measure<const N: usize>(read: impl Fn() -> [u64; N], time: Duration) -> [f64; N] {
     let (before, began) = (read(), Instant::now());
@@ -187,7 +214,7 @@ fn service_of_short_connections_does_not_exceed_its_share_of_a_receivers_link() 
         let read = || [online.received_bytes(), batch.received_bytes()];
         let holds = |[online, batch]: [f64; 2]| {
             online >= 0.9 * (capacity - share_of_batch)
-                && batch <= max_excess(share_of_batch) * share_of_batch
+                && (0.9..=max_excess(share_of_batch)).contains(&(batch / share_of_batch))
         };
         wait_within(Duration::from_secs(30), "the shares", || {
             let rates = measure(read, Duration::from_secs(1));
@@ -223,4 +250,27 @@ fn short_connections_of_two_hosts_do_not_exceed_a_maximum() {
     let rates = measure(read, measured_time());
     eprintln!("{rates:.2?} Mbit/s");
     assert!(holds(rates), "{rates:.2?} Mbit/s");
+}
+
+#[test]
+fn short_connections_on_a_free_link_are_as_fast_as_without_an_agent() {
+    let Some(bed) = &testbed("shortfree") else { return };
+    let (from, to) = (0, RECEIVERS[0]);
+    // Each host receives, and has an open connection without traffic. The lower bound of each is a quarter of the link.
+    let receivers: Vec<u32> = (0..HOSTS).filter(|&host| host != from).collect();
+    let _receivers: Vec<_> =
+        receivers.iter().map(|&to| ShortSenders::start(bed, [from, to], BATCH.1, 0)).collect();
+    let without_agent = median_answer_time(bed, [from, to], BATCH.1);
+    let (coordinator, _agents) = start(bed, &config("allocator = true\n", ""));
+    let connect = |&to: &u32| {
+        in_namespace(&bed.namespace(from), move || TcpStream::connect((address(to), BATCH.1)).unwrap())
+    };
+    let _idle: Vec<TcpStream> = receivers.iter().map(connect).collect();
+    let lower_bound = LINK_FRAME_BYTES_PER_SEC * 8e-6 / receivers.len() as f64;
+    wait_within(Duration::from_secs(20), "the lower bound", || {
+        limit_of_batch(&coordinator, "h0").is_some_and(|limit| limit <= lower_bound)
+    });
+    let with_agent = median_answer_time(bed, [from, to], BATCH.1);
+    eprintln!("{without_agent:.1?} without an agent, {with_agent:.1?} with one");
+    assert!(with_agent <= 2 * without_agent + Duration::from_millis(5), "{with_agent:?}");
 }
