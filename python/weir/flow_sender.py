@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import select
 import socket
@@ -28,8 +29,11 @@ from .flow_protocol import (
 from .flow_tls import FlowSocket, FlowTls
 from .gate import Wake
 
-# The environment variable with the address of the region's relay.
+# The environment variable with the addresses of the region's relays.
 RELAY_VARIABLE = "WEIR_RELAY"
+
+# The position of the next relay among several ones.
+_NEXT_RELAY = itertools.count()
 
 # The limit of unacknowledged bytes.
 WINDOW_BYTES = 8 << 20
@@ -75,13 +79,16 @@ class Route:
 
     @classmethod
     def from_environment(cls, receiver: Tuple[str, int]) -> Route:
-        """The route over the relay in the environment variable ``WEIR_RELAY``, for example ``10.0.0.1:7711``; direct without it."""
+        """The route over the relay in the environment variable ``WEIR_RELAY``, for example ``10.0.0.1:7711``; direct without it. Of
+        several relays, separated by commas, each call returns the next one."""
         text = os.environ.get(RELAY_VARIABLE, "")
         if not text:
             return cls(receiver)
-        if not is_address(text):
-            raise ValueError(f"{RELAY_VARIABLE}: {text!r} is no address; expected IP:PORT, for example 10.0.0.1:7711")
-        host, _, port = text.rpartition(":")
+        relays = text.split(",")
+        for relay in relays:
+            if not is_address(relay):
+                raise ValueError(f"{RELAY_VARIABLE}: {relay!r} is no address; expected IP:PORT, for example 10.0.0.1:7711")
+        host, _, port = relays[next(_NEXT_RELAY) % len(relays)].rpartition(":")
         return cls(receiver, (host.strip("[]"), int(port)))
 
 

@@ -37,6 +37,8 @@ def before_load_schema(context, raw_schema):
     schemas = raw_schema["components"]["schemas"]
     for (schema, field), values in NAMES.items():
         schemas[schema]["properties"][field]["enum"] = values
+    # Only flows between regions have numbers, and this coordinator has hosts.
+    del schemas["FlowBody"]["properties"]["numbers"]
     # With queues of applications, as in serve.toml, each application has a model.
     schemas["ApplicationBody"]["required"] = ["model"]
     for variant in schemas["PolicySpec"]["oneOf"]:

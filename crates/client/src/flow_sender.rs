@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
@@ -14,7 +15,7 @@ use crate::flow_tls::{FlowTls, check_relay, is_certificate_refused};
 use crate::gate::Permission;
 use crate::wake::Wake;
 
-/// The environment variable with the address of the region's relay.
+/// The environment variable with the addresses of the region's relays.
 const RELAY_VARIABLE: &str = "WEIR_RELAY";
 
 /// How long a relay or a receiver may take to accept a connection.
@@ -54,26 +55,33 @@ impl Route {
         Ok(Route { relay: None, receiver })
     }
 
-    /// The route over the relay in the environment variable `WEIR_RELAY`, for example `10.0.0.1:7711`; direct without the variable.
+    /// The route over the relay in the environment variable `WEIR_RELAY`, for example `10.0.0.1:7711`; direct without the variable. Of
+    /// several relays, separated by commas, each call returns the next one.
     ///
     /// # Errors
-    /// If the receiver's name has no address, or the variable is no address.
+    /// If the receiver's name has no address, or the variable is no list of addresses.
     pub fn from_environment(receiver: impl ToSocketAddrs) -> io::Result<Route> {
-        let relay = parse_relay(&std::env::var_os(RELAY_VARIABLE).unwrap_or_default().to_string_lossy())?;
+        static NEXT_RELAY: AtomicUsize = AtomicUsize::new(0);
+        let relays = parse_relays(&std::env::var_os(RELAY_VARIABLE).unwrap_or_default().to_string_lossy())?;
+        let relay = match relays.len() {
+            0 => None,
+            count => Some(relays[NEXT_RELAY.fetch_add(1, Ordering::Relaxed) % count]),
+        };
         Ok(Route { relay, ..Route::direct(receiver)? })
     }
 }
 
-/// Parses the address of a relay; none if the text is empty.
-fn parse_relay(text: &str) -> io::Result<Option<SocketAddr>> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    text.parse().map(Some).map_err(|_| {
-        let message =
-            format!("{RELAY_VARIABLE}: `{text}` is no address; expected IP:PORT, for example 10.0.0.1:7711");
-        io::Error::new(ErrorKind::InvalidInput, message)
-    })
+/// Parses addresses of relays; none if the text is empty.
+fn parse_relays(text: &str) -> io::Result<Vec<SocketAddr>> {
+    let parse = |address: &str| {
+        address.parse().map_err(|_| {
+            let message = format!(
+                "{RELAY_VARIABLE}: `{address}` is no address; expected IP:PORT, for example 10.0.0.1:7711"
+            );
+            io::Error::new(ErrorKind::InvalidInput, message)
+        })
+    };
+    if text.is_empty() { Ok(Vec::new()) } else { text.split(',').map(parse).collect() }
 }
 
 /// The result of a flow that was sent.
@@ -509,11 +517,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn relay_is_an_address_or_absent() {
-        assert_eq!(parse_relay("").unwrap(), None);
-        assert_eq!(parse_relay("[fd00::1]:7710").unwrap(), Some("[fd00::1]:7710".parse().unwrap()));
-        for text in ["10.0.0.1", "relay:7710", ":7710", " "] {
-            assert_eq!(parse_relay(text).unwrap_err().kind(), ErrorKind::InvalidInput, "{text}");
+    fn relays_are_addresses_or_absent() {
+        let parse = |text: &str| text.parse::<SocketAddr>().unwrap();
+        assert_eq!(parse_relays("").unwrap(), []);
+        assert_eq!(parse_relays("[fd00::1]:7710").unwrap(), [parse("[fd00::1]:7710")]);
+        let two = [parse("10.0.0.1:7710"), parse("10.0.0.2:7711")];
+        assert_eq!(parse_relays("10.0.0.1:7710,10.0.0.2:7711").unwrap(), two);
+        for text in ["10.0.0.1", "relay:7710", ":7710", " ", "10.0.0.1:1,", "10.0.0.1:1, 10.0.0.2:1"] {
+            assert_eq!(parse_relays(text).unwrap_err().kind(), ErrorKind::InvalidInput, "{text}");
         }
     }
 }

@@ -6,8 +6,9 @@
 //! - *Decisions* take long, so they run elsewhere: [`Overlay::take_request`] returns the input of [`decision::decide`], and
 //!   [`Overlay::apply`] applies its result. Orders and leases do not wait for a decision. A coflow that waits for its first decision has
 //!   no rules: its flows take the direct path.
-//! - *Rules* of a relay follow from the decision and the connected relays (`rules`). An order contains the difference between the rules
-//!   and those of the last order. A relay that has connected, or does not confirm an order in time, receives a full order.
+//! - *Rules* of the relays in a region follow from the decision and the connected relays (`rules`). An order contains the difference
+//!   between the rules and those of the last order. A relay that has connected, or does not confirm an order in time, receives a full
+//!   order.
 //! - *Progress* is what receivers have acknowledged. A coflow has completed when all bytes between regions are acknowledged, and no flow
 //!   is open; a further flow makes it active again. Flows that did not use the relays are unknown here: the framework deregisters their
 //!   coflow. If a relay is lost in the middle of a coflow, some flows continue directly, so a coflow without open flows is abandoned after
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use weir_core::model::BandwidthHistory;
 use weir_proto::is_id;
-use weir_proto::relay::{MAX_RELAY_COFLOWS, RelayOrder, RelayPeer, RelayReport};
+use weir_proto::relay::{MAX_RELAY_COFLOWS, RegionPair, RelayOrder, RelayPeer, RelayReport};
 
 use crate::config;
 use crate::control_plane::Refusal;
@@ -34,14 +35,14 @@ mod relay;
 mod rules;
 mod status;
 
-pub use coflow::{Flow, Registration, Restored};
+pub use coflow::{Flow, Registration, Restored, find_common_number};
 pub use decision::{Decision, DecisionRequest};
 pub use handle::{Handle, NameTaken, OverlayCounts};
 pub use status::{CoflowStatus, CoflowSummary, LinkBytes, PathStatus, RelayStatus, RouteStatus};
 
 use bandwidth::LinkSamples;
 use coflow::Coflow;
-use relay::Relay;
+use relay::{Relay, RelayTable};
 
 /// Time between two reports of a relay.
 pub const REPORT_INTERVAL: Duration = Duration::from_millis(100);
@@ -83,6 +84,8 @@ pub struct Overlay {
     epoch: u64,
     relays: Vec<Relay>,
     peers: Vec<RelayPeer>,
+    /// The coflows and rules of the relays in each region.
+    region_tables: Vec<Arc<RelayTable>>,
     /// Coflows by their numbers, active or completed.
     coflows: BTreeMap<u32, Coflow>,
     numbers: BTreeMap<Arc<str>, u32>,
@@ -118,6 +121,7 @@ impl Overlay {
             epoch,
             relays: std::iter::repeat_with(Relay::default).take(relays).collect(),
             peers: (0..).zip(&config.relays).map(peer).collect(),
+            region_tables: vec![Arc::default(); config.area.regions().len()],
             coflows: BTreeMap::new(),
             numbers: BTreeMap::new(),
             next_number: 0,
@@ -261,7 +265,10 @@ impl Overlay {
         let mut progressed = BTreeSet::new();
         for group in &report.groups {
             let coflow = self.coflows.get_mut(&group.coflow).filter(|_| group.source == relay);
-            let pair = coflow.and_then(|coflow| coflow.pairs.get_mut(&(group.source, group.destination)));
+            let region = |relay: u16| self.config.relays.get(usize::from(relay)).map(|relay| relay.region);
+            let regions = region(relay).zip(region(group.destination));
+            let regions = regions.map(|(source, destination)| RegionPair { source, destination });
+            let pair = coflow.zip(regions).and_then(|(coflow, regions)| coflow.pairs.get_mut(&regions));
             let Some(pair) = pair else {
                 self.rejected_entries += 1;
                 continue;
@@ -371,10 +378,19 @@ impl Overlay {
     }
 
     fn update_rules(&mut self) {
-        let available: Vec<bool> = self.relays.iter().map(Relay::accepts_detours).collect();
-        let tables = rules::relay_tables(&self.config, &available, &self.coflows, &self.decision.hops);
-        for (relay, table) in self.relays.iter_mut().zip(tables) {
-            relay.set_table(table);
+        let mut has_detours = vec![false; self.region_tables.len()];
+        for (relay, state) in self.config.relays.iter().zip(&self.relays) {
+            has_detours[usize::from(relay.region)] |= state.accepts_detours();
+        }
+        let tables = rules::region_tables(&self.config, &has_detours, &self.coflows, &self.decision.hops);
+        for (table, new) in self.region_tables.iter_mut().zip(tables) {
+            // Relays compare tables by their address.
+            if **table != new {
+                *table = Arc::new(new);
+            }
+        }
+        for (relay, state) in self.config.relays.iter().zip(&mut self.relays) {
+            state.set_table(&self.region_tables[usize::from(relay.region)]);
         }
     }
 

@@ -124,14 +124,19 @@ impl ToSchema for FlowList {}
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FlowBody {
-    /// The host that sends.
+    /// The host that sends. Between regions: an address, or the name of a region.
     pub from: String,
-    /// The host that receives.
+    /// The host that receives. Between regions: an address, or the name of a region.
     pub to: String,
     /// Size in bytes; absent if it is unknown. Policies that use sizes refuse flows of unknown size.
     #[schema(inline, value_type = Option<values::FlowBytes>)]
     #[serde(default, deserialize_with = "values::read_flow_bytes")]
     pub bytes: Option<u64>,
+    /// Only between regions: the first and the last number of its data flows. Default: its index. Flows with the same `to` and `numbers`
+    /// are a flow group; those of other groups between the same regions have other numbers.
+    #[schema(value_type = Option<Vec<u32>>, min_items = 2, max_items = 2)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numbers: Option<[u32; 2]>,
 }
 
 /// A value that a client set, and the configured value at that time. A later change of the configuration takes precedence.
@@ -432,6 +437,11 @@ impl Registry {
     fn transfers(&self, list_pointer: &str, flows: &[FlowBody]) -> Result<Vec<Transfer>, Problem> {
         let to_transfer = |(at, flow): (usize, &FlowBody)| {
             let bytes = check_flow_bytes(flow.bytes, list_pointer, at)?;
+            if let Some([first, last]) = flow.numbers {
+                let location = Location::Body(format!("{list_pointer}/{at}/numbers"));
+                let expected = "no value, since the flow is between hosts";
+                return Err(Problem::invalid(location, &format!("[{first}, {last}]"), expected));
+            }
             Ok(Transfer {
                 src: self.host_number(&flow.from, || Location::Body(format!("{list_pointer}/{at}/from")))?,
                 dst: self.host_number(&flow.to, || Location::Body(format!("{list_pointer}/{at}/to")))?,
@@ -564,6 +574,7 @@ impl Registry {
             from: name(transfer.src),
             to: name(transfer.dst),
             bytes: transfer.bytes.map(|bytes| bytes.get() as u64),
+            numbers: None,
         };
         transfers.iter().map(flow).collect()
     }

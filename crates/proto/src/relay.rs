@@ -17,7 +17,7 @@ pub use hello::{RelayHello, RelayWelcome};
 pub use network::{InvalidNetwork, Network, NetworkTable};
 pub use order::{RelayCoflow, RelayOrder, RelayPeer};
 pub use report::{GroupProgress, PathSample, RelayReport, UnruledFlow};
-pub use rule::{RelayMatch, RelayPath, RelayRule, RuleScope};
+pub use rule::{RegionPair, RelayMatch, RelayPath, RelayRule, RuleScope};
 
 /// The encoded messages, generated from `proto/weir/relay.proto`.
 pub mod wire {
@@ -44,7 +44,7 @@ pub const MAX_RELAY_COFLOWS: usize = 1 << 12;
 /// The maximum number of rules of a relay, and of set or removed rules in an order.
 pub const MAX_RELAY_RULES: usize = 1 << 14;
 
-/// The maximum number of next hops of a rule.
+/// The maximum number of paths of a rule.
 pub const MAX_RULE_PATHS: usize = 32;
 
 /// The maximum number of groups in a report: those of the lowest numbers of coflows.
@@ -59,7 +59,7 @@ pub const MAX_RELAY_ORDER_BYTES: usize = 16 << 20;
 /// The maximum length of an encoded report, in bytes.
 pub const MAX_RELAY_REPORT_BYTES: usize = 1 << 20;
 
-fn parse_relay_number(field: &'static str, number: u32) -> Result<u16, MessageError> {
+fn parse_number(field: &'static str, number: u32) -> Result<u16, MessageError> {
     number.try_into().map_err(|_| MessageError::Invalid { field, expected: "a number of at most 65535" })
 }
 

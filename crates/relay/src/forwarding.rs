@@ -1,10 +1,12 @@
-//! The forwarding table: the next hops and the class of each flow (Siphon, ATC '18, section 4.2.1).
+//! The forwarding table: the paths and the class of each flow (Siphon, ATC '18, section 4.2.1).
 //!
-//! A rule applies to one flow, to all flows of a coflow between two relays, or to all flows of a coflow; the most specific rule
-//! decides. A flow without a rule uses the direct path to its destination in [`Class::DEFAULT`]. In the paper, a relay then consults
-//! the controller; here it forwards at once, and reports the flow.
+//! A rule applies to flows with certain numbers, to all flows of a coflow between two regions, or to all flows of a coflow; the most
+//! specific rule decides. A flow without a rule uses the direct path to its destination in [`Class::DEFAULT`]. In the paper, a relay then
+//! consults the controller; here it forwards at once, and reports the flow.
 
 use std::collections::BTreeMap;
+
+use weir_proto::relay::{RegionPair, RelayMatch, RuleScope};
 
 use crate::message::FlowId;
 
@@ -26,11 +28,15 @@ impl Class {
     pub const DEFAULT: Class = Class { priority: u16::MAX, weight: 1.0 };
 }
 
-/// A next hop, and the fraction of the flow's bytes that uses it.
+/// The number of a region, given by the controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RegionId(pub u16);
+
+/// A path, and the fraction of the flow's bytes that uses it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Path {
-    /// The next relay: the destination, or the relay of a detour.
-    pub next: RelayId,
+    /// The next region: that of the destination for the direct path, or that of a detour.
+    pub next: RegionId,
     /// The fraction, above 0.
     pub fraction: f64,
 }
@@ -40,59 +46,31 @@ pub struct Path {
 pub struct Rule {
     /// The class at every next hop.
     pub class: Class,
-    /// The next hops, each once; their fractions sum to 1. None: the direct path.
+    /// The paths, each region once; their fractions sum to 1. None: the direct path.
     pub paths: Vec<Path>,
-}
-
-/// What a rule applies to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Match {
-    /// One flow.
-    Flow(FlowId),
-    /// All flows of a coflow from the programs of one relay to those of another one: a flow group of the paper.
-    Group {
-        /// The number of the coflow.
-        coflow: u32,
-        /// The relay of the senders.
-        source: RelayId,
-        /// The relay of the receivers.
-        destination: RelayId,
-    },
-    /// All flows of a coflow.
-    Coflow(u32),
-}
-
-impl Match {
-    /// The number of the coflow.
-    pub fn coflow(&self) -> u32 {
-        match *self {
-            Match::Flow(FlowId { coflow, .. }) | Match::Group { coflow, .. } | Match::Coflow(coflow) => {
-                coflow
-            }
-        }
-    }
 }
 
 /// The rules of a relay. A lookup is O(log rules).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ForwardingTable {
-    rules: BTreeMap<Match, Rule>,
+    /// Ranges of flows of a coflow with equal regions do not overlap.
+    rules: BTreeMap<RelayMatch, Rule>,
 }
 
 impl ForwardingTable {
     /// Sets or replaces a rule.
-    pub fn insert(&mut self, what: Match, rule: Rule) {
-        self.rules.insert(what, rule);
+    pub fn insert(&mut self, flows: RelayMatch, rule: Rule) {
+        self.rules.insert(flows, rule);
     }
 
     /// Removes a rule, if it exists.
-    pub fn remove(&mut self, what: Match) {
-        self.rules.remove(&what);
+    pub fn remove(&mut self, flows: RelayMatch) {
+        self.rules.remove(&flows);
     }
 
     /// Removes the rules of coflows for which `is_known` is false.
     pub fn retain_coflows(&mut self, is_known: impl Fn(u32) -> bool) {
-        self.rules.retain(|what, _| is_known(what.coflow()));
+        self.rules.retain(|flows, _| is_known(flows.coflow));
     }
 
     /// The number of rules.
@@ -105,27 +83,38 @@ impl ForwardingTable {
         self.rules.is_empty()
     }
 
-    /// The rule for a flow between two relays.
-    pub fn lookup(&self, flow: FlowId, source: RelayId, destination: RelayId) -> Option<&Rule> {
-        let group = Match::Group { coflow: flow.coflow, source, destination };
-        let matches = [Match::Flow(flow), group, Match::Coflow(flow.coflow)];
-        matches.iter().find_map(|what| self.rules.get(what))
+    /// The rule for a flow between two regions.
+    pub fn lookup(&self, flow: FlowId, pair: RegionPair) -> Option<&Rule> {
+        let whole = |scope| self.rules.get(&RelayMatch { coflow: flow.coflow, scope });
+        let by_number = self.lookup_number(flow, Some(pair)).or_else(|| self.lookup_number(flow, None));
+        by_number.or_else(|| whole(RuleScope::Pair(pair))).or_else(|| whole(RuleScope::Coflow))
+    }
+
+    /// The rule of the range that contains the flow's number.
+    fn lookup_number(&self, flow: FlowId, pair: Option<RegionPair>) -> Option<&Rule> {
+        let at = |first| RelayMatch {
+            coflow: flow.coflow,
+            scope: RuleScope::Flows { pair, first, last: u32::MAX },
+        };
+        let lowest = RelayMatch { coflow: flow.coflow, scope: RuleScope::Flows { pair, first: 0, last: 0 } };
+        let (found, rule) = self.rules.range(lowest..=at(flow.flow)).next_back()?;
+        matches!(found.scope, RuleScope::Flows { last, .. } if flow.flow <= last).then_some(rule)
     }
 }
 
 /// Splits a flow among its paths, such that the bytes of each follow its fraction.
 #[derive(Debug, Clone, Default)]
 pub struct Splitter {
-    /// Bytes by next hop since the paths last changed.
-    sent_bytes: BTreeMap<RelayId, u64>,
+    /// Bytes by next region since the paths last changed.
+    sent_bytes: BTreeMap<RegionId, u64>,
 }
 
 impl Splitter {
-    /// The next hop of the next message, among the usable ones; none if none is usable.
+    /// The next region of the next message, among the usable ones; none if none is usable.
     ///
     /// Chooses the path that is furthest behind its fraction. The bytes of a path deviate from its fraction by less than the largest
     /// message times the number of paths.
-    pub fn choose(&self, paths: &[Path], is_usable: impl Fn(RelayId) -> bool) -> Option<RelayId> {
+    pub fn choose(&self, paths: &[Path], is_usable: impl Fn(RegionId) -> bool) -> Option<RegionId> {
         let progress = |path: &Path| {
             // The constant orders paths without bytes: the largest fraction is first.
             (self.sent_bytes.get(&path.next).copied().unwrap_or(0) as f64 + 1.0) / path.fraction
@@ -135,7 +124,7 @@ impl Splitter {
     }
 
     /// Charges a message to a path.
-    pub fn charge(&mut self, next: RelayId, bytes: u32) {
+    pub fn charge(&mut self, next: RegionId, bytes: u32) {
         *self.sent_bytes.entry(next).or_default() += u64::from(bytes);
     }
 
@@ -146,47 +135,101 @@ impl Splitter {
     }
 }
 
+/// The relays of a list, the one for this flow first. Divides flows evenly among the relays of a region.
+pub fn relays_for(flow: FlowId, relays: &[RelayId]) -> impl Iterator<Item = RelayId> {
+    // Fibonacci hashing: the high half of the product depends on all bits, also those of consecutive numbers.
+    let key = u64::from(flow.coflow) << 32 | u64::from(flow.flow);
+    let hash = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
+    let first = hash.checked_rem(relays.len()).unwrap_or(0);
+    let (before, from) = relays.split_at(first);
+    from.iter().chain(before).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const DIRECT: Path = Path { next: RelayId(1), fraction: 0.75 };
-    const DETOUR: Path = Path { next: RelayId(2), fraction: 0.25 };
+    const DIRECT: Path = Path { next: RegionId(1), fraction: 0.75 };
+    const DETOUR: Path = Path { next: RegionId(2), fraction: 0.25 };
 
     #[test]
     fn bytes_of_paths_follow_their_fractions() {
         let mut splitter = Splitter::default();
-        let mut sent = BTreeMap::from([(RelayId(1), 0), (RelayId(2), 0)]);
+        let mut sent = BTreeMap::from([(RegionId(1), 0), (RegionId(2), 0)]);
         for _ in 0..100 {
             let next = splitter.choose(&[DIRECT, DETOUR], |_| true).unwrap();
             splitter.charge(next, 1000);
             *sent.get_mut(&next).unwrap() += 1;
         }
-        assert_eq!(sent, BTreeMap::from([(RelayId(1), 75), (RelayId(2), 25)]));
-        assert_eq!(splitter.choose(&[DIRECT, DETOUR], |next| next == RelayId(2)), Some(RelayId(2)));
+        assert_eq!(sent, BTreeMap::from([(RegionId(1), 75), (RegionId(2), 25)]));
+        assert_eq!(splitter.choose(&[DIRECT, DETOUR], |next| next == RegionId(2)), Some(RegionId(2)));
         assert_eq!(splitter.choose(&[DIRECT, DETOUR], |_| false), None);
+    }
+
+    const PAIR: RegionPair = RegionPair { source: 1, destination: 2 };
+
+    fn set(table: &mut ForwardingTable, coflow: u32, scope: RuleScope, priority: u16) {
+        let rule = Rule { class: Class { priority, weight: 1.0 }, paths: vec![] };
+        table.insert(RelayMatch { coflow, scope }, rule);
+    }
+
+    fn priority(table: &ForwardingTable, flow: u32, pair: RegionPair) -> Option<u16> {
+        table.lookup(FlowId { coflow: 7, flow }, pair).map(|rule| rule.class.priority)
     }
 
     #[test]
     fn most_specific_rule_decides() {
-        let flow = FlowId { coflow: 7, flow: 3 };
-        let (source, destination) = (RelayId(1), RelayId(2));
-        let rule = |priority| {
-            let class = Class { priority, weight: 1.0 };
-            Rule { class, paths: vec![] }
-        };
         let mut table = ForwardingTable::default();
-        let priority =
-            |table: &ForwardingTable| table.lookup(flow, source, destination).map(|rule| rule.class.priority);
-        assert_eq!(priority(&table), None);
-        table.insert(Match::Coflow(7), rule(3));
-        assert_eq!(priority(&table), Some(3));
-        table.insert(Match::Group { coflow: 7, source, destination }, rule(2));
-        assert_eq!(priority(&table), Some(2));
-        table.insert(Match::Flow(flow), rule(1));
-        assert_eq!(priority(&table), Some(1));
-        assert_eq!(table.lookup(flow, destination, source).unwrap().class.priority, 1);
+        assert_eq!(priority(&table, 3, PAIR), None);
+        let numbers = |pair| RuleScope::Flows { pair, first: 3, last: 4 };
+        let scopes = [RuleScope::Coflow, RuleScope::Pair(PAIR), numbers(None), numbers(Some(PAIR))];
+        for (scope, number) in scopes.into_iter().zip(0..) {
+            set(&mut table, 7, scope, number);
+            assert_eq!(priority(&table, 3, PAIR), Some(number));
+        }
+        assert_eq!(priority(&table, 5, PAIR), Some(1));
+        let back = RegionPair { source: 2, destination: 1 };
+        assert_eq!((priority(&table, 4, back), priority(&table, 5, back)), (Some(2), Some(0)));
         table.retain_coflows(|coflow| coflow != 7);
-        assert_eq!(priority(&table), None);
+        assert_eq!(priority(&table, 3, PAIR), None);
+    }
+
+    #[test]
+    fn range_with_the_number_of_a_flow_is_found() {
+        let mut table = ForwardingTable::default();
+        let other = RegionPair { source: 1, destination: 3 };
+        let ranges = [(PAIR, 0, 0), (PAIR, 10, 19), (PAIR, 20, 29), (PAIR, 100, u32::MAX), (other, 0, 99)];
+        for ((pair, first, last), number) in ranges.into_iter().zip(0..) {
+            set(&mut table, 7, RuleScope::Flows { pair: Some(pair), first, last }, number);
+        }
+        set(&mut table, 6, RuleScope::Flows { pair: Some(PAIR), first: 0, last: u32::MAX }, 9);
+        let found = [0, 1, 9, 10, 19, 20, 29, 30, 99, 100, u32::MAX].map(|flow| priority(&table, flow, PAIR));
+        let none = None;
+        let expected =
+            [Some(0), none, none, Some(1), Some(1), Some(2), Some(2), none, none, Some(3), Some(3)];
+        assert_eq!(found, expected);
+        assert_eq!((priority(&table, 99, other), priority(&table, 100, other)), (Some(4), None));
+        table.remove(RelayMatch {
+            coflow: 7,
+            scope: RuleScope::Flows { pair: Some(PAIR), first: 10, last: 19 },
+        });
+        assert_eq!((priority(&table, 10, PAIR), priority(&table, 20, PAIR)), (None, Some(2)));
+    }
+
+    #[test]
+    fn flows_divide_evenly_among_relays_in_any_numbering() {
+        let relays = [1, 2, 3].map(RelayId);
+        // Consecutive numbers, and those of Spark's plugin: groups, executors and counters.
+        for step in [1, 1 << 10, 1 << 22] {
+            let mut counts = BTreeMap::new();
+            for number in 0..600u32 {
+                let flow = FlowId { coflow: 0, flow: number.wrapping_mul(step) };
+                let order: Vec<RelayId> = relays_for(flow, &relays).collect();
+                assert_eq!(order.len(), 3);
+                *counts.entry(order[0]).or_insert(0) += 1;
+            }
+            assert!(counts.values().all(|count| (150..=250).contains(count)), "{step}: {counts:?}");
+        }
+        assert_eq!(relays_for(FlowId { coflow: 0, flow: 0 }, &[]).next(), None);
     }
 }

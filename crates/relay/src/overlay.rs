@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use weir_proto::relay::{NetworkTable, RelayCoflow, RelayMatch, RelayOrder, RelayPeer, RelayRule, RuleScope};
+use weir_proto::relay::{NetworkTable, RegionPair, RelayCoflow, RelayOrder, RelayPeer, RelayRule};
 
-use crate::forwarding::{Class, ForwardingTable, Match, Path, RelayId, Rule};
+use crate::forwarding::{Class, ForwardingTable, Path, RegionId, RelayId, Rule};
 use crate::message::FlowId;
 
 /// The overlay, as a controller or a file describes it.
@@ -13,6 +13,8 @@ use crate::message::FlowId;
 pub struct Overlay {
     /// All relays, including the own one.
     pub relays: BTreeMap<RelayId, RelayPeer>,
+    /// The relays of each region, sorted.
+    regions: BTreeMap<RegionId, Vec<RelayId>>,
     /// Their networks.
     networks: NetworkTable,
     /// The coflows by number.
@@ -22,9 +24,26 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// The relay that serves a receiver: the one with the longest matching network.
-    pub fn relay_of(&self, receiver: IpAddr) -> Option<RelayId> {
-        self.networks.relay_of(receiver).map(RelayId)
+    /// The relays that serve a receiver: those with the longest matching network; none if no network contains the receiver.
+    pub fn relays_of(&self, receiver: IpAddr) -> Vec<RelayId> {
+        self.networks.relays_of(receiver).iter().copied().map(RelayId).collect()
+    }
+
+    /// The region of a relay; none if the relay is unknown.
+    pub fn region_of(&self, relay: RelayId) -> Option<RegionId> {
+        self.relays.get(&relay).map(|peer| RegionId(peer.region))
+    }
+
+    /// The relays of a region, sorted.
+    pub fn relays_in(&self, region: RegionId) -> &[RelayId] {
+        self.regions.get(&region).map_or(&[], Vec::as_slice)
+    }
+
+    /// The rule for a flow between two relays.
+    pub fn rule_for(&self, flow: FlowId, source: RelayId, destination: RelayId) -> Option<&Rule> {
+        let pair =
+            RegionPair { source: self.region_of(source)?.0, destination: self.region_of(destination)?.0 };
+        self.rules.lookup(flow, pair)
     }
 
     /// Applies an order: its changes, or all of it if it is full. O(order).
@@ -35,7 +54,9 @@ impl Overlay {
         if !order.peers.is_empty() {
             self.relays = order.peers.iter().map(|peer| (RelayId(peer.id), peer.clone())).collect();
             self.networks = NetworkTable::default();
+            self.regions.clear();
             for peer in &order.peers {
+                self.regions.entry(RegionId(peer.region)).or_default().push(RelayId(peer.id));
                 for &network in &peer.networks {
                     self.networks.insert(network, peer.id);
                 }
@@ -45,33 +66,26 @@ impl Overlay {
             self.coflows.remove(number);
         }
         self.coflows.extend(order.coflows.iter().map(|coflow| (coflow.number, coflow.clone())));
-        order.removed_rules.iter().for_each(|flows| self.rules.remove(to_match(flows)));
-        order.rules.iter().for_each(|rule| self.rules.insert(to_match(&rule.flows), to_rule(rule)));
+        order.removed_rules.iter().for_each(|&flows| self.rules.remove(flows));
+        order.rules.iter().for_each(|rule| self.rules.insert(rule.flows, to_rule(rule)));
         let Overlay { coflows, rules, .. } = self;
         rules.retain_coflows(|coflow| coflows.contains_key(&coflow));
     }
 }
 
-fn to_match(flows: &RelayMatch) -> Match {
-    let coflow = flows.coflow;
-    match flows.scope {
-        RuleScope::Coflow => Match::Coflow(coflow),
-        RuleScope::Pair { source, destination } => {
-            Match::Group { coflow, source: RelayId(source), destination: RelayId(destination) }
-        }
-        RuleScope::Flow(flow) => Match::Flow(FlowId { coflow, flow }),
-    }
-}
-
 fn to_rule(rule: &RelayRule) -> Rule {
     let class = Class { priority: rule.priority, weight: rule.weight };
-    let path =
-        |path: &weir_proto::relay::RelayPath| Path { next: RelayId(path.next), fraction: path.fraction };
+    let path = |path: &weir_proto::relay::RelayPath| Path {
+        next: RegionId(path.next_region),
+        fraction: path.fraction,
+    };
     Rule { class, paths: rule.paths.iter().map(path).collect() }
 }
 
 #[cfg(test)]
 mod tests {
+    use weir_proto::relay::{RelayMatch, RuleScope};
+
     use super::*;
 
     fn overlay(relays: &[(u16, [&str; 2])]) -> Overlay {
@@ -92,12 +106,43 @@ mod tests {
     #[test]
     fn longest_matching_network_decides() {
         let overlay = overlay(&[(1, ["10.0.0.0/8", "fd00::/8"]), (2, ["10.1.0.0/16", "fd00:1::/32"])]);
-        let relay_of = |text: &str| overlay.relay_of(text.parse().unwrap()).map(|id| id.0);
-        assert_eq!(relay_of("10.2.0.1"), Some(1));
-        assert_eq!(relay_of("10.1.0.1"), Some(2));
-        assert_eq!(relay_of("::ffff:10.1.0.1"), Some(2));
-        assert_eq!(relay_of("fd00:1::1"), Some(2));
-        assert_eq!(relay_of("192.168.0.1"), None);
+        let relays_of = |text: &str| overlay.relays_of(text.parse().unwrap());
+        assert_eq!(relays_of("10.2.0.1"), [RelayId(1)]);
+        assert_eq!(relays_of("10.1.0.1"), [RelayId(2)]);
+        assert_eq!(relays_of("::ffff:10.1.0.1"), [RelayId(2)]);
+        assert_eq!(relays_of("fd00:1::1"), [RelayId(2)]);
+        assert_eq!(relays_of("192.168.0.1"), []);
+    }
+
+    #[test]
+    fn rules_apply_between_the_regions_of_relays() {
+        let mut overlay = overlay(&[
+            (1, ["10.0.0.0/8", "fd00::/8"]),
+            (2, ["10.1.0.0/16", "fd00:1::/32"]),
+            (3, ["10.1.0.0/16", "fd00:1::/32"]),
+        ]);
+        let mut peers: Vec<RelayPeer> = overlay.relays.values().cloned().collect();
+        peers[2].region = 2;
+        let pair = RegionPair { source: 2, destination: 1 };
+        let rule = RelayRule {
+            flows: RelayMatch { coflow: 7, scope: RuleScope::Pair(pair) },
+            priority: 4,
+            weight: 1.0,
+            paths: vec![],
+        };
+        let coflow = RelayCoflow { number: 7, name: "shuffle".into(), service: "web".into() };
+        let (coflows, rules) = (vec![coflow], vec![rule]);
+        overlay.apply(&RelayOrder { is_full: true, peers, coflows, rules, ..RelayOrder::default() });
+        assert_eq!(overlay.relays_of("10.1.0.1".parse().unwrap()), [RelayId(2), RelayId(3)]);
+        assert_eq!(overlay.relays_in(RegionId(2)), [RelayId(2), RelayId(3)]);
+        assert_eq!(overlay.relays_in(RegionId(3)), []);
+        let flow = FlowId { coflow: 7, flow: 0 };
+        let has_rule =
+            |source, destination| overlay.rule_for(flow, RelayId(source), RelayId(destination)).is_some();
+        assert_eq!(
+            [has_rule(2, 1), has_rule(3, 1), has_rule(1, 2), has_rule(2, 9)],
+            [true, true, false, false]
+        );
     }
 
     #[test]

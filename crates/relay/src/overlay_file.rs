@@ -6,8 +6,8 @@ use std::path::Path;
 
 use weir_proto::is_id;
 use weir_proto::relay::{
-    MAX_RELAY_COFLOWS, MAX_RELAY_NETWORKS, MAX_RELAY_RULES, MAX_RELAYS, MAX_RULE_PATHS, Network, RelayCoflow,
-    RelayMatch, RelayOrder, RelayPath, RelayPeer, RelayRule, RuleScope,
+    MAX_RELAY_COFLOWS, MAX_RELAY_NETWORKS, MAX_RELAY_RULES, MAX_RELAYS, MAX_RULE_PATHS, Network, RegionPair,
+    RelayCoflow, RelayMatch, RelayOrder, RelayPath, RelayPeer, RelayRule, RuleScope,
 };
 use weir_trace::toml_fields::{self, SourceText, TableFields, Value};
 use weir_trace::{FileKind, TraceError};
@@ -25,11 +25,12 @@ const EXPECTED_RELAYS: &str = "a table `[[relays]]` for each relay";
 const EXPECTED_ID: &str = "1 to 128 printable ASCII characters without spaces";
 const EXPECTED_ADDRESS: &str = "an IP address and a port above 0, such as \"10.1.0.2:7710\"";
 const EXPECTED_NETWORK: &str = "a network without host bits, such as \"10.1.0.0/16\"";
-const EXPECTED_FLOW: &str = "the number of a flow, from 0 to 4294967295";
+const EXPECTED_FLOW: &str =
+    "the number of a flow, from 0 to 4294967295, or a list of the first and the last number, such as [0, 99]";
 const EXPECTED_PRIORITY: &str = "a whole number from 0 (served first) to 65535";
-const EXPECTED_PATHS: &str = "a table of fractions by the name of the next relay, such as { east = 1.0 }";
+const EXPECTED_PATHS: &str = "a table of fractions by the name of the next region, such as { east = 1.0 }";
 
-/// Reads the overlay at `path`. Relays and coflows have numbers by their position, from 1.
+/// Reads the overlay at `path`. Relays and coflows have numbers by their position, and regions by their first relay, from 1.
 ///
 /// # Errors
 /// The first error in the file, with its line, or the file cannot be read.
@@ -51,14 +52,13 @@ pub fn parse(text: &str, file: &str) -> Result<Overlay, TraceError> {
     let relays = fields.required("relays", EXPECTED_RELAYS)?;
     let (coflows, rules) = (fields.optional("coflows"), fields.optional("rules"));
     fields.finish()?;
-    let peers = read_relays(tables(&fields, &relays, "relay", MAX_RELAYS)?)?;
-    let relay_ids: BTreeMap<&str, u16> = peers.iter().map(|peer| (&*peer.name, peer.id)).collect();
+    let (peers, regions) = read_relays(tables(&fields, &relays, "relay", MAX_RELAYS)?)?;
     let coflows = coflows.map(|value| tables(&fields, &value, "coflow", MAX_RELAY_COFLOWS)).transpose()?;
     let coflows = read_coflows(coflows.unwrap_or_default())?;
     let coflow_numbers: BTreeMap<&str, u32> =
         coflows.iter().map(|coflow| (&*coflow.name, coflow.number)).collect();
     let rules = rules.map(|value| tables(&fields, &value, "rule", MAX_RELAY_RULES)).transpose()?;
-    let rules = read_rules(rules.unwrap_or_default(), &relay_ids, &coflow_numbers)?;
+    let rules = read_rules(rules.unwrap_or_default(), &regions, &coflow_numbers)?;
     let mut overlay = Overlay::default();
     overlay.apply(&RelayOrder { is_full: true, peers, coflows, rules, ..RelayOrder::default() });
     Ok(overlay)
@@ -85,8 +85,11 @@ fn read_id<'a>(table: &TableFields<'a>, value: &Value<'a>) -> Result<&'a str, Tr
     if is_id(id) { Ok(id) } else { Err(table.value_error(value, EXPECTED_ID)) }
 }
 
-fn read_relays(tables: Vec<TableFields<'_>>) -> Result<Vec<RelayPeer>, TraceError> {
-    let mut peers: Vec<RelayPeer> = Vec::new();
+/// The number of each region by its name.
+type RegionNumbers<'a> = BTreeMap<&'a str, u16>;
+
+fn read_relays(tables: Vec<TableFields<'_>>) -> Result<(Vec<RelayPeer>, RegionNumbers<'_>), TraceError> {
+    let (mut peers, mut regions): (Vec<RelayPeer>, RegionNumbers<'_>) = Default::default();
     for (mut table, id) in tables.into_iter().zip(1..) {
         let name_value = table.required("name", EXPECTED_ID)?;
         let name = read_id(&table, &name_value)?;
@@ -94,7 +97,10 @@ fn read_relays(tables: Vec<TableFields<'_>>) -> Result<Vec<RelayPeer>, TraceErro
         let address = table.read_string(&address_value, EXPECTED_ADDRESS)?.parse();
         let address = address.ok().filter(|address: &SocketAddr| address.port() != 0);
         let address = address.ok_or_else(|| table.value_error(&address_value, EXPECTED_ADDRESS))?;
-        let networks = read_networks(&mut table, &peers)?;
+        let region = table.optional("region").map(|value| read_id(&table, &value)).transpose()?;
+        let next_region = regions.len() as u16 + 1;
+        let region = *regions.entry(region.unwrap_or(name)).or_insert(next_region);
+        let networks = read_networks(&mut table, region, &peers)?;
         table.finish()?;
         if peers.iter().any(|peer| *peer.name == *name) {
             return Err(table.value_error(&name_value, "a name that no other relay has"));
@@ -103,12 +109,16 @@ fn read_relays(tables: Vec<TableFields<'_>>) -> Result<Vec<RelayPeer>, TraceErro
             let expected = format!("an address that no other relay has; `{}` has this address", peer.name);
             return Err(table.value_error(&address_value, &expected));
         }
-        peers.push(RelayPeer { id, name: name.into(), address, networks, region: id });
+        peers.push(RelayPeer { id, name: name.into(), address, networks, region });
     }
-    Ok(peers)
+    Ok((peers, regions))
 }
 
-fn read_networks(table: &mut TableFields<'_>, peers: &[RelayPeer]) -> Result<Vec<Network>, TraceError> {
+fn read_networks(
+    table: &mut TableFields<'_>,
+    region: u16,
+    peers: &[RelayPeer],
+) -> Result<Vec<Network>, TraceError> {
     let value = table.required("networks", EXPECTED_NETWORK)?;
     let list = table.read_list(&value, "a list of networks, such as [\"10.1.0.0/16\"]")?;
     if !(1..=MAX_RELAY_NETWORKS).contains(&list.len()) {
@@ -119,9 +129,12 @@ fn read_networks(table: &mut TableFields<'_>, peers: &[RelayPeer]) -> Result<Vec
     for value in &list {
         let network = table.read_string(value, EXPECTED_NETWORK)?.parse();
         let network = network.map_err(|_| table.value_error(value, EXPECTED_NETWORK))?;
-        if let Some(peer) = peers.iter().find(|peer| peer.networks.contains(&network)) {
-            let expected =
-                format!("a network that no other relay serves; `{}` serves this network", peer.name);
+        let mut others = peers.iter().filter(|peer| peer.region != region);
+        if let Some(peer) = others.find(|peer| peer.networks.contains(&network)) {
+            let expected = format!(
+                "a network that no relay of another region serves; `{}` serves this network",
+                peer.name
+            );
             return Err(table.value_error(value, &expected));
         }
         if networks.contains(&network) {
@@ -151,14 +164,17 @@ fn read_coflows(tables: Vec<TableFields<'_>>) -> Result<Vec<RelayCoflow>, TraceE
 /// Reads rules, and sorts them by their flows.
 fn read_rules(
     tables: Vec<TableFields<'_>>,
-    relays: &BTreeMap<&str, u16>,
+    regions: &RegionNumbers<'_>,
     coflows: &BTreeMap<&str, u32>,
 ) -> Result<Vec<RelayRule>, TraceError> {
     let mut rules: BTreeMap<RelayMatch, (usize, RelayRule)> = BTreeMap::new();
     for (table, number) in tables.into_iter().zip(1..) {
-        let mut reader = RuleReader { table, relays };
+        let mut reader = RuleReader { table, regions };
         let rule = reader.read(coflows)?;
-        if let Some((first, _)) = rules.get(&rule.flows) {
+        // Earlier rules do not conflict with each other, so only the next ones in their order can conflict.
+        let neighbors =
+            rules.range(..rule.flows).next_back().into_iter().chain(rules.range(rule.flows..).next());
+        if let Some((_, (first, _))) = { neighbors }.find(|(flows, _)| flows.conflicts_with(&rule.flows)) {
             let expected = format!("other flows than rule {first}");
             return Err(reader.table.key_error("coflow", "the same flows", &expected));
         }
@@ -170,7 +186,7 @@ fn read_rules(
 /// Reads a rule.
 struct RuleReader<'a, 'r> {
     table: TableFields<'a>,
-    relays: &'r BTreeMap<&'r str, u16>,
+    regions: &'r RegionNumbers<'r>,
 }
 
 impl<'a> RuleReader<'a, '_> {
@@ -203,38 +219,57 @@ impl<'a> RuleReader<'a, '_> {
     fn read_scope(&mut self) -> Result<RuleScope, TraceError> {
         let (flow, from, to) =
             (self.table.optional("flow"), self.table.optional("from"), self.table.optional("to"));
-        match (flow, from, to) {
-            (None, None, None) => Ok(RuleScope::Coflow),
-            (Some(flow), None, None) => Ok(RuleScope::Flow(self.table.read_u32(&flow, EXPECTED_FLOW)?)),
-            (None, Some(from), Some(to)) => {
-                let (source, destination) = (self.read_relay(&from)?, self.read_relay(&to)?);
+        let numbers = flow.map(|value| self.read_numbers(&value)).transpose()?;
+        let pair = match (from, to) {
+            (None, None) => None,
+            (Some(from), Some(to)) => {
+                let (source, destination) = (self.read_region(&from)?, self.read_region(&to)?);
                 if source == destination {
-                    return Err(self.table.value_error(&to, "another relay than that of `from`"));
+                    return Err(self.table.value_error(&to, "another region than that of `from`"));
                 }
-                Ok(RuleScope::Pair { source, destination })
+                Some(RegionPair { source, destination })
             }
-            (Some(flow), _, _) => {
-                Err(self.table.value_error(&flow, "`flow`, or `from` with `to`, but not both"))
+            (Some(_), None) => {
+                let expected = "the name of a region, since the rule has `from`";
+                return Err(self.table.key_error("to", "nothing", expected));
             }
-            (None, Some(_), None) => {
-                Err(self.table.key_error("to", "nothing", "the name of a relay, since the rule has `from`"))
+            (None, Some(_)) => {
+                let expected = "the name of a region, since the rule has `to`";
+                return Err(self.table.key_error("from", "nothing", expected));
             }
-            (None, None, Some(_)) => {
-                Err(self.table.key_error("from", "nothing", "the name of a relay, since the rule has `to`"))
-            }
+        };
+        Ok(match (numbers, pair) {
+            (Some((first, last)), pair) => RuleScope::Flows { pair, first, last },
+            (None, Some(pair)) => RuleScope::Pair(pair),
+            (None, None) => RuleScope::Coflow,
+        })
+    }
+
+    /// Reads the number of a flow, or a first and a last number.
+    fn read_numbers(&self, value: &Value<'a>) -> Result<(u32, u32), TraceError> {
+        if !TableFields::is_list(value) {
+            let number = self.table.read_u32(value, EXPECTED_FLOW)?;
+            return Ok((number, number));
+        }
+        let list = self.table.read_list(value, EXPECTED_FLOW)?;
+        let numbers: Vec<u32> =
+            list.iter().map(|value| self.table.read_u32(value, EXPECTED_FLOW)).collect::<Result<_, _>>()?;
+        match numbers[..] {
+            [first, last] if first <= last => Ok((first, last)),
+            _ => Err(self.table.value_error(value, EXPECTED_FLOW)),
         }
     }
 
-    fn read_relay(&self, value: &Value<'a>) -> Result<u16, TraceError> {
-        let expected = self.expected_relay();
-        let relay = self.relays.get(self.table.read_string(value, &expected)?);
-        relay.copied().ok_or_else(|| self.table.value_error(value, &expected))
+    fn read_region(&self, value: &Value<'a>) -> Result<u16, TraceError> {
+        let expected = self.expected_region();
+        let region = self.regions.get(self.table.read_string(value, &expected)?);
+        region.copied().ok_or_else(|| self.table.value_error(value, &expected))
     }
 
-    fn expected_relay(&self) -> String {
-        let names: Vec<&str> = self.relays.keys().take(20).copied().collect();
-        let more = if names.len() < self.relays.len() { ", ..." } else { "" };
-        format!("the name of a relay of this file: {}{more}", names.join(", "))
+    fn expected_region(&self) -> String {
+        let names: Vec<&str> = self.regions.keys().take(20).copied().collect();
+        let more = if names.len() < self.regions.len() { ", ..." } else { "" };
+        format!("the name of a region of this file: {}{more}", names.join(", "))
     }
 
     fn read_paths(&self, value: &Value<'a>, scope: RuleScope) -> Result<Vec<RelayPath>, TraceError> {
@@ -245,16 +280,21 @@ impl<'a> RuleReader<'a, '_> {
         let table = self.table.read_nested_table(value, "path ")?;
         let mut paths = Vec::new();
         for (name, value) in table.entries() {
-            let &next =
-                self.relays.get(name).ok_or_else(|| table.key_error(name, name, &self.expected_relay()))?;
-            if matches!(scope, RuleScope::Pair { source, .. } if source == next) {
-                return Err(table.key_error(name, name, "a next relay other than that of `from`"));
+            let region = self.regions.get(name);
+            let &next_region = region.ok_or_else(|| table.key_error(name, name, &self.expected_region()))?;
+            let pair = match scope {
+                RuleScope::Coflow => None,
+                RuleScope::Pair(pair) => Some(pair),
+                RuleScope::Flows { pair, .. } => pair,
+            };
+            if pair.is_some_and(|pair| pair.source == next_region) {
+                return Err(table.key_error(name, name, "a next region other than that of `from`"));
             }
             let fraction = table.read_number(&value)?;
             if !(fraction > 0.0 && fraction <= 1.0) {
                 return Err(table.value_error(&value, EXPECTED_FRACTION));
             }
-            paths.push(RelayPath { next, fraction });
+            paths.push(RelayPath { next_region, fraction });
         }
         let sum: f64 = paths.iter().map(|path| path.fraction).sum();
         if !paths.is_empty() && (sum - 1.0).abs() > SUM_TOLERANCE {
@@ -263,10 +303,10 @@ impl<'a> RuleReader<'a, '_> {
         }
         if paths.len() > MAX_RULE_PATHS {
             let (found, expected) =
-                (paths.len().to_string(), format!("at most {MAX_RULE_PATHS} next relays"));
+                (paths.len().to_string(), format!("at most {MAX_RULE_PATHS} next regions"));
             return Err(self.table.key_error("paths", &found, &expected));
         }
-        paths.sort_by_key(|path| path.next);
+        paths.sort_by_key(|path| path.next_region);
         Ok(paths)
     }
 }
@@ -312,15 +352,50 @@ mod tests {
             [[rules]]
             coflow = \"shuffle\"
             priority = 3
+            [[rules]]
+            coflow = \"shuffle\"
+            flow = [9, 4294967295]
+            from = \"east\"
+            to = \"west\"
+            priority = 4
+            [[rules]]
+            coflow = \"shuffle\"
+            flow = [9, 20]
+            priority = 5
         ";
         let overlay = parse(&format!("{RELAYS}{rules}"), "overlay.toml").unwrap();
-        assert_eq!((overlay.relays.len(), overlay.coflows.len(), overlay.rules.len()), (2, 1, 3));
+        assert_eq!((overlay.relays.len(), overlay.coflows.len(), overlay.rules.len()), (2, 1, 5));
         let priority = |flow, source, destination| {
             let flow = FlowId { coflow: 1, flow };
-            overlay.rules.lookup(flow, RelayId(source), RelayId(destination)).unwrap().class.priority
+            overlay.rule_for(flow, RelayId(source), RelayId(destination)).unwrap().class.priority
         };
         assert_eq!([priority(3, 1, 2), priority(4, 1, 2), priority(4, 2, 1)], [1, 2, 3]);
+        assert_eq!([priority(9, 2, 1), priority(10, 2, 1), priority(10, 1, 2)], [4, 4, 5]);
         assert_eq!(relay_by_name(&overlay, "east").unwrap().0, RelayId(2));
+    }
+
+    #[test]
+    fn relays_of_one_region_share_networks_and_rules() {
+        let north = "
+            [[relays]]
+            name = \"west-2\"
+            region = \"west\"
+            address = \"10.1.0.3:7710\"
+            networks = [\"10.1.0.0/16\"]
+            [[rules]]
+            coflow = \"shuffle\"
+            from = \"west\"
+            to = \"east\"
+            priority = 2
+        ";
+        let overlay = parse(&format!("{RELAYS}{north}"), "overlay.toml").unwrap();
+        assert_eq!(overlay.relays_of("10.1.2.3".parse().unwrap()), [RelayId(1), RelayId(3)]);
+        assert_eq!(overlay.region_of(RelayId(3)), overlay.region_of(RelayId(1)));
+        let flow = FlowId { coflow: 1, flow: 0 };
+        assert!([1, 3].map(RelayId).iter().all(|&west| overlay.rule_for(flow, west, RelayId(2)).is_some()));
+        let error = parse(&format!("{RELAYS}{north}").replace("region = \"west\"", ""), "overlay.toml");
+        let expected = "a network that no relay of another region serves; `west` serves this network";
+        assert!(error.unwrap_err().to_string().contains(expected));
     }
 
     /// The error of a file, without its name.
@@ -356,7 +431,7 @@ mod tests {
             ),
             (
                 RELAYS.replace("10.2.0.0/16", "10.1.0.0/16"),
-                "9: field `relay 2 networks`: `\"10.1.0.0/16\"`: expected a network that no other relay serves; `west`",
+                "9: field `relay 2 networks`: `\"10.1.0.0/16\"`: expected a network that no relay of another region serves; `west`",
             ),
             (
                 RELAYS.replace("10.2.0.2", "10.1.0.2"),
@@ -398,11 +473,11 @@ mod tests {
             ),
             (
                 "coflow = \"shuffle\"\nfrom = \"north\"\nto = \"east\"".to_owned(),
-                "15: field `rule 1 from`: `\"north\"`: expected the name of a relay of this file: east, west",
+                "15: field `rule 1 from`: `\"north\"`: expected the name of a region of this file: east, west",
             ),
             (
                 "coflow = \"shuffle\"\npaths = { north = 1.0 }".to_owned(),
-                "15: field `rule 1 path north`: `north`: expected the name of a relay of this file: east, west",
+                "15: field `rule 1 path north`: `north`: expected the name of a region of this file: east, west",
             ),
             (
                 "coflow = \"shuffle\"\nfrom = \"west\"".to_owned(),
@@ -410,15 +485,29 @@ mod tests {
             ),
             (
                 "coflow = \"shuffle\"\nfrom = \"west\"\nto = \"west\"".to_owned(),
-                "16: field `rule 1 to`: `\"west\"`: expected another relay than that of `from`",
+                "16: field `rule 1 to`: `\"west\"`: expected another region than that of `from`",
             ),
             (
-                format!("coflow = \"shuffle\"\nflow = 1\n{pair}"),
-                "15: field `rule 1 flow`: `1`: expected `flow`, or `from`",
+                "coflow = \"shuffle\"\nflow = [2, 1]".to_owned(),
+                "15: field `rule 1 flow`: `[2, 1]`: expected the number of a flow",
+            ),
+            (
+                "coflow = \"shuffle\"\nflow = [1, 2, 3]".to_owned(),
+                "15: field `rule 1 flow`: `[1, 2, 3]`: expected the number of a flow",
+            ),
+            (
+                format!("coflow = \"shuffle\"\nflow = 1\n{pair}paths = {{ west = 1.0 }}"),
+                "18: field `rule 1 path west`: `west`: expected a next region other than that of `from`",
+            ),
+            (
+                format!(
+                    "coflow = \"shuffle\"\nflow = [3, 5]\n{pair}[[rules]]\npriority = 1\ncoflow = \"shuffle\"\nflow = [5, 9]\n{pair}"
+                ),
+                "20: field `rule 2 coflow`: `the same flows`: expected other flows than rule 1",
             ),
             (
                 format!("coflow = \"shuffle\"\n{pair}paths = {{ west = 1.0 }}"),
-                "17: field `rule 1 path west`: `west`: expected a next relay other than that of `from`",
+                "17: field `rule 1 path west`: `west`: expected a next region other than that of `from`",
             ),
             (
                 "coflow = \"shuffle\"\npaths = { east = 0.5 }".to_owned(),

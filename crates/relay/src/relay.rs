@@ -308,7 +308,7 @@ impl Relay {
         sources.into_iter().for_each(|flow| self.reset_source(flow, Reason::UnknownCoflow));
         sinks.into_iter().for_each(|flow| self.reset_sink(flow, Reason::UnknownCoflow));
         for (&flow, source) in &mut self.sources {
-            let rule = self.overlay.rules.lookup(flow, self.id, source.destination);
+            let rule = self.overlay.rule_for(flow, self.id, source.destination);
             if source.rule.as_ref() != rule {
                 source.rule = rule.cloned();
                 source.splitter.reset();

@@ -116,7 +116,7 @@ pub enum CtlCommand {
     Trace,
     /// List the relays of the overlay, and the state of their orders
     Relays,
-    /// List the active coflows between regions by pair of relays: priority, paths and progress
+    /// List the active coflows between regions by pair of regions: priority, paths and progress
     Routes,
     /// List the measured paths between relays: rate, round-trip time, retransmissions and bytes
     Paths,

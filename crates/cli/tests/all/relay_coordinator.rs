@@ -116,7 +116,7 @@ impl Overlay {
 
     /// Registers a coflow with one flow from west to east.
     fn register(&self, id: &str, bytes: usize) {
-        let body = format!("{{\"flows\":[{{\"from\":\"west\",\"to\":\"east\",\"bytes\":{bytes}}}]}}");
+        let body = format!("{{\"flows\":[{{\"from\":\"w\",\"to\":\"e\",\"bytes\":{bytes}}}]}}");
         let mut socket = TcpStream::connect(&self.coordinator.api_address).unwrap();
         let length = body.len();
         let head = format!(

@@ -254,7 +254,7 @@ fn ctl_lists_relays_routes_and_paths_of_an_overlay() {
     );
     fs::write(&config, format!("{}{overlay}", &CONFIG[..hosts])).unwrap();
     let coordinator_process = CoordinatorProcess::start(&config);
-    let body = r#"{"flows": [{"from": "10.1.0.9", "to": "us-1", "bytes": 1000}]}"#;
+    let body = r#"{"flows": [{"from": "10.1.0.9", "to": "us", "bytes": 1000}]}"#;
     assert!(put_coflow(&coordinator_process.api_address, "c1", body));
     // The next order to the relays contains the coflow.
     wait_for("the coflow is in the orders to the relays", || {

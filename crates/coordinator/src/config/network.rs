@@ -52,10 +52,10 @@ impl<'a> NetworkValues<'a> {
         };
         let numbers: BTreeMap<&str, u32> =
             (0u32..).zip(&hosts).map(|(number, host)| (&*host.name, number)).collect();
-        let mut relay_names =
-            overlay.into_iter().flat_map(|overlay| &overlay.relays).map(|relay| &*relay.name);
-        if let Some(name) = relay_names.find(|name| numbers.contains_key(name)) {
-            return Err(fields.key_error("overlay", name, "names of relays that no host has"));
+        let relay_names = overlay.into_iter().flat_map(|overlay| &overlay.relays).map(|relay| &*relay.name);
+        let regions = overlay.into_iter().flat_map(|overlay| overlay.area.regions()).map(String::as_str);
+        if let Some(name) = relay_names.chain(regions).find(|name| numbers.contains_key(name)) {
+            return Err(fields.key_error("overlay", name, "names of relays and regions that no host has"));
         }
         let read_switches =
             |value| switches::read_switches(fields, &value, &numbers, topology.as_ref(), queues);

@@ -8,7 +8,7 @@ use weir_core::model::WideArea;
 use weir_core::model::wide_area::LinkMeasurement;
 use weir_core::units::{Rate, Time};
 use weir_core::wide_area;
-use weir_proto::relay::{MAX_RELAY_NETWORKS, MAX_RELAYS, Network, NetworkTable};
+use weir_proto::relay::{MAX_RELAY_NETWORKS, MAX_RELAYS, Network, NetworkTable, RegionPair};
 use weir_trace::TraceError;
 use weir_trace::toml_fields::{TableFields, Value, expectation};
 
@@ -28,7 +28,7 @@ pub struct Overlay {
     pub relays: Vec<Relay>,
     /// Numbers of the relays by name.
     pub numbers: BTreeMap<String, u16>,
-    /// Networks of the hosts that relays serve.
+    /// Networks of the hosts that relays serve. All relays of a network are in one region.
     pub networks: NetworkTable,
     /// Regions, and the configured bandwidth of each link.
     pub area: WideArea,
@@ -59,11 +59,22 @@ impl Overlay {
         self.area.link_between(region(source), region(destination))
     }
 
-    /// The relay of a host, which is given by its address or by the name of its relay.
-    pub fn relay_of(&self, host: &str) -> Option<u16> {
-        match host.parse::<IpAddr>() {
-            Ok(address) => self.networks.relay_of(address),
-            Err(_) => self.numbers.get(host).copied(),
+    /// The link between two regions; `None` in one region.
+    pub fn link_of(&self, pair: RegionPair) -> Option<u32> {
+        self.area.link_between(pair.source.into(), pair.destination.into())
+    }
+
+    /// The number of the region of an end of a flow, which is an address or the name of a region.
+    pub fn region_of_end(&self, end: &str) -> Option<u16> {
+        match end.parse::<IpAddr>() {
+            // All relays of a network are in one region.
+            Ok(address) => {
+                let relay = self.networks.relays_of(address).first()?;
+                Some(self.relays[usize::from(*relay)].region)
+            }
+            Err(_) => {
+                (0..).zip(self.area.regions()).find(|(_, region)| *region == end).map(|(number, _)| number)
+            }
         }
     }
 }
@@ -155,12 +166,6 @@ fn read_relays(
         }
         let networks = read_networks(&mut relay)?;
         relay.finish()?;
-        for network in &networks {
-            if relay_by_network.insert(*network, relays.len() as u16).is_some() {
-                let expected = "a network that is listed once";
-                return Err(relay.key_error("networks", &network.to_string(), expected));
-            }
-        }
         let number = regions.iter().position(|known| known == region).unwrap_or_else(|| {
             regions.push(region.to_owned());
             regions.len() - 1
@@ -168,6 +173,22 @@ fn read_relays(
         if regions.len() > WideArea::MAX_REGIONS {
             let expected = format!("at most {} regions", WideArea::MAX_REGIONS);
             return Err(relay.value_error(&region_value, &expected));
+        }
+        for network in &networks {
+            let mut others = relay_by_network
+                .insert(*network, relays.len() as u16)
+                .iter()
+                .map(|&other| usize::from(other));
+            if others.clone().any(|other| other == relays.len()) {
+                let expected = "a network that is listed once";
+                return Err(relay.key_error("networks", &network.to_string(), expected));
+            }
+            if let Some(other) = others.find(|&other| usize::from(relays[other].region) != number) {
+                let name = &relays[other].name;
+                let expected =
+                    format!("a network that no relay of another region serves; `{name}` serves this network");
+                return Err(relay.key_error("networks", &network.to_string(), &expected));
+            }
         }
         relays.push(Relay { name: name.to_owned(), region: number as u16, address, networks });
     }

@@ -1,11 +1,11 @@
-//! Defines coflows between regions: their flows by pairs of relays and by receiver, and their progress.
+//! Defines coflows between regions: their flows by pairs of regions and by flow group, and their progress.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_core::wide_area::detour::CoflowPaths;
 use weir_core::wide_area::flow_groups;
-use weir_proto::relay::GroupProgress;
+use weir_proto::relay::{GroupProgress, RegionPair};
 
 use super::decision::CoflowDemand;
 use super::{ABANDONMENT_TIMEOUT, PRESENCE_TIMEOUT};
@@ -40,16 +40,42 @@ impl From<&Registration> for CoflowOutline {
 /// One flow of a coflow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flow {
-    /// The sender: an address, or the name of its relay.
+    /// The sender: an address, or the name of its region.
     pub from: String,
-    /// The receiver. Flows with the same receiver are a flow group.
+    /// The receiver. Flows with the same receiver and the same numbers are a flow group.
     pub to: String,
-    /// The relay of the sender, by number.
-    pub source: u16,
-    /// The relay of the receiver.
-    pub destination: u16,
+    /// The regions of the sender and of the receiver.
+    pub pair: RegionPair,
     /// Size in bytes.
     pub bytes: u64,
+    /// The first and the last number of its data flows; none: its index.
+    pub numbers: Option<(u32, u32)>,
+}
+
+/// The receiver and the numbers of a flow group.
+type FlowGroup<'a> = (&'a str, Option<(u32, u32)>);
+
+impl Flow {
+    fn numbers(&self, index: u32) -> (u32, u32) {
+        self.numbers.unwrap_or((index, index))
+    }
+
+    fn group(&self) -> FlowGroup<'_> {
+        (&self.to, self.numbers)
+    }
+}
+
+/// Two flows of different groups between the same regions with a common number, if there are any: their indices. O(n log n).
+pub fn find_common_number(flows: &[Flow]) -> Option<(usize, usize)> {
+    let ends = (0u32..).zip(flows).map(|(index, flow)| (flow.pair, flow.numbers(index), index as usize));
+    let mut ends: Vec<_> = ends.collect();
+    ends.sort_unstable();
+    // Flows of one group have equal or separate numbers, so the last one is enough.
+    ends.windows(2).find_map(|neighbors| {
+        let [(pair, (_, last), former), (other, (first, _), index)] = neighbors else { return None };
+        let is_common = pair == other && first <= last && flows[*former].group() != flows[*index].group();
+        is_common.then_some((*former, *index))
+    })
 }
 
 /// A coflow with what stays the same if the coordinator restarts.
@@ -68,43 +94,80 @@ pub struct Restored {
     pub predicted_seconds: Option<f64>,
 }
 
-/// The flows of a coflow between two relays in different regions.
+/// The flows of a coflow between two regions.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pair {
     /// Sum of their sizes.
     pub bytes: u64,
-    /// The indices of the flows by flow group.
-    pub groups: BTreeMap<usize, Vec<u32>>,
-    /// Acknowledged bytes, over restarts of the relay.
+    /// Number of registered flows.
+    pub flow_count: usize,
+    /// The first and last numbers of the data flows by flow group, sorted; they do not overlap.
+    pub groups: BTreeMap<usize, Vec<(u32, u32)>>,
+    /// Acknowledged bytes, over restarts of relays.
     pub acked: u64,
-    /// Bytes that the relay of the senders sent on a detour, over restarts of the relay.
+    /// Bytes that the relays of the senders sent on a detour, over restarts of relays.
     pub detoured: u64,
-    /// Acknowledged bytes and bytes on a detour since the start of the relay.
-    last_reported: (u64, u64),
-    /// Number of open flows.
-    pub open_flows: u32,
+    /// What relays reported last, by relays of the senders and of the receivers.
+    relays: BTreeMap<(u16, u16), LastReport>,
+}
+
+/// The last report about the flows between two relays.
+#[derive(Debug, Clone, Copy, Default)]
+struct LastReport {
+    /// Acknowledged bytes since the start of the relay.
+    acked: u64,
+    /// Bytes on a detour since the start of the relay.
+    detoured: u64,
+    open_flows: u32,
 }
 
 impl Pair {
     /// Applies reported progress. A count that decreases has restarted from 0. Returns whether further bytes are acknowledged.
     pub fn apply(&mut self, progress: &GroupProgress) -> bool {
         let increase = |count: u64, last: u64| count.checked_sub(last).unwrap_or(count);
-        let (acked, detoured) = (progress.acked_bytes, progress.detoured_bytes);
-        let further = increase(acked, self.last_reported.0);
+        let &GroupProgress { source, destination, acked_bytes, detoured_bytes, open_flows, .. } = progress;
+        let last = self.relays.entry((source, destination)).or_default();
+        let further = increase(acked_bytes, last.acked);
         self.acked = self.acked.saturating_add(further);
-        self.detoured = self.detoured.saturating_add(increase(detoured, self.last_reported.1));
-        (self.last_reported, self.open_flows) = ((acked, detoured), progress.open_flows);
+        self.detoured = self.detoured.saturating_add(increase(detoured_bytes, last.detoured));
+        *last = LastReport { acked: acked_bytes, detoured: detoured_bytes, open_flows };
         further > 0
     }
 
+    /// Number of open flows.
+    pub fn open_flows(&self) -> u32 {
+        self.relays.values().fold(0, |sum, last| sum.saturating_add(last.open_flows))
+    }
+
+    /// Notes that a relay is lost: flows that begin there are not open any more. Returns whether flows over the relay have begun.
+    fn lose(&mut self, relay: u16) -> bool {
+        let ends = |(from, to): (u16, u16)| relay == from || relay == to;
+        let has_begun = self.relays.keys().any(|&relays| ends(relays));
+        let begin_there = self.relays.iter_mut().filter(|((from, _), _)| relay == *from);
+        begin_there.for_each(|(_, last)| last.open_flows = 0);
+        has_begun
+    }
+
     pub fn has_ended(&self) -> bool {
-        self.acked >= self.bytes && self.open_flows == 0
+        self.acked >= self.bytes && self.open_flows() == 0
     }
 
     /// Fraction of the bytes that is acknowledged.
     pub fn fraction(&self) -> f64 {
         if self.acked >= self.bytes { 1.0 } else { self.acked as f64 / self.bytes as f64 }
     }
+}
+
+/// Sorts ranges of numbers of one flow group, and joins those that overlap or follow each other.
+fn join_ranges(ranges: &mut Vec<(u32, u32)>) {
+    ranges.sort_unstable();
+    ranges.dedup_by(|(first, last), (_, former_last)| {
+        let is_joined = *first <= former_last.saturating_add(1);
+        if is_joined {
+            *former_last = (*former_last).max(*last);
+        }
+        is_joined
+    });
 }
 
 /// A coflow, active or completed.
@@ -131,10 +194,8 @@ pub(super) struct Coflow {
     pub is_abandoned: bool,
     /// See [`Restored::predicted_seconds`].
     pub predicted_seconds: Option<f64>,
-    /// By relays of the senders and of the receivers, in different regions.
-    pub pairs: BTreeMap<(u16, u16), Pair>,
-    /// The pairs of relays by direct link and flow group.
-    pub pairs_by_group: BTreeMap<(u32, usize), Vec<(u16, u16)>>,
+    /// By regions of the senders and of the receivers, which differ.
+    pub pairs: BTreeMap<RegionPair, Pair>,
     /// Bytes of each flow group, including those inside a region.
     group_sizes: Vec<f64>,
     /// The paths that the first decision after the last update chose.
@@ -158,7 +219,6 @@ impl Coflow {
             is_abandoned: false,
             predicted_seconds,
             pairs: BTreeMap::new(),
-            pairs_by_group: BTreeMap::new(),
             group_sizes: Vec::new(),
             paths: None,
             registration,
@@ -174,7 +234,7 @@ impl Coflow {
         (service, application, first_flows) == (&other.service, &other.application, &other.flows)
     }
 
-    /// Replaces the flows. The progress of pairs of relays stays the same. Frameworks update sizes until data moves, so an estimate of
+    /// Replaces the flows. The progress of pairs of regions stays the same. Frameworks update sizes until data moves, so an estimate of
     /// earlier sizes does not count.
     pub fn replace_flows(&mut self, flows: Vec<Flow>, overlay: &config::Overlay) {
         let former = std::mem::replace(&mut self.registration.flows, flows);
@@ -190,30 +250,27 @@ impl Coflow {
 
     fn index_flows(&mut self, overlay: &config::Overlay) {
         let mut former_pairs = std::mem::take(&mut self.pairs);
-        self.pairs_by_group.clear();
         self.group_sizes.clear();
-        let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut groups: BTreeMap<FlowGroup<'_>, usize> = BTreeMap::new();
         for (index, flow) in (0..).zip(&self.registration.flows) {
             let next_group = groups.len();
-            let group = *groups.entry(&flow.to).or_insert(next_group);
+            let group = *groups.entry(flow.group()).or_insert(next_group);
             if group == next_group {
                 self.group_sizes.push(0.0);
             }
             self.group_sizes[group] += flow.bytes as f64;
-            let relays = (flow.source, flow.destination);
-            let Some(link) = overlay.link_between(relays.0, relays.1) else { continue };
-            let pair = self.pairs.entry(relays).or_default();
-            pair.bytes = pair.bytes.saturating_add(flow.bytes);
-            let flows = pair.groups.entry(group).or_default();
-            if flows.is_empty() {
-                self.pairs_by_group.entry((link, group)).or_default().push(relays);
+            if overlay.link_of(flow.pair).is_some() {
+                let pair = self.pairs.entry(flow.pair).or_default();
+                pair.bytes = pair.bytes.saturating_add(flow.bytes);
+                pair.flow_count += 1;
+                pair.groups.entry(group).or_default().push(flow.numbers(index));
             }
-            flows.push(index);
         }
-        for (relays, pair) in &mut self.pairs {
-            if let Some(former) = former_pairs.remove(relays) {
-                let (bytes, groups) = (pair.bytes, std::mem::take(&mut pair.groups));
-                *pair = Pair { bytes, groups, ..former };
+        for (regions, pair) in &mut self.pairs {
+            pair.groups.values_mut().for_each(join_ranges);
+            if let Some(former) = former_pairs.remove(regions) {
+                let Pair { bytes, flow_count, groups, .. } = std::mem::take(pair);
+                *pair = Pair { bytes, flow_count, groups, ..former };
             }
         }
     }
@@ -225,16 +282,12 @@ impl Coflow {
 
     /// Notes that a relay is lost. Its flows are not open any more, and may continue directly.
     pub fn interrupt(&mut self, relay: u16, now: f64) {
-        for (_, pair) in self.pairs.iter_mut().filter(|((from, to), _)| relay == *from || relay == *to) {
-            let has_begun = pair.acked > 0 || pair.open_flows > 0;
-            if has_begun && !pair.has_ended() {
+        for pair in self.pairs.values_mut() {
+            let has_ended = pair.has_ended();
+            if pair.lose(relay) && !has_ended {
                 (self.is_interrupted, self.active_at) = (true, now);
             }
         }
-        self.pairs
-            .iter_mut()
-            .filter(|((from, _), _)| relay == *from)
-            .for_each(|(_, pair)| pair.open_flows = 0);
     }
 
     /// Notes that a flow is open, or that further bytes are acknowledged.
@@ -255,21 +308,20 @@ impl Coflow {
 
     /// The coflow as a decision needs it.
     pub fn demand(&self, overlay: &config::Overlay) -> CoflowDemand {
-        let links = overlay.area.links();
-        let (mut bytes, mut remaining) = (vec![0.0; links], vec![0.0; links]);
-        for (&(source, destination), pair) in &self.pairs {
-            let Some(link) = overlay.link_between(source, destination) else { continue };
+        let (mut bytes, mut remaining, mut groups) = (Vec::new(), Vec::new(), Vec::new());
+        for (&regions, pair) in &self.pairs {
+            let Some(link) = overlay.link_of(regions) else { continue };
             // Rules apply until the coflow has completed, so each pair has at least one remaining byte.
-            remaining[link as usize] += (pair.bytes.saturating_sub(pair.acked) as f64).max(1.0);
-            bytes[link as usize] += (pair.bytes as f64).max(1.0);
+            remaining.push((link, (pair.bytes.saturating_sub(pair.acked) as f64).max(1.0)));
+            bytes.push((link, (pair.bytes as f64).max(1.0)));
+            groups.extend(pair.groups.keys().map(|&group| (link, group)));
         }
-        let by_link = |bytes: Vec<f64>| (0..).zip(bytes).filter(|(_, bytes)| *bytes > 0.0).collect();
         CoflowDemand {
             number: self.number,
             revision: self.revision,
-            bytes: by_link(bytes),
-            remaining: by_link(remaining),
-            groups: self.pairs_by_group.keys().copied().collect(),
+            bytes,
+            remaining,
+            groups,
             group_order: flow_groups::order_largest_first(&self.group_sizes),
             paths: self.paths.clone(),
         }

@@ -1,13 +1,14 @@
 //! Tracks one relay: its last report, and the difference between its rules and those of its last order.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use weir_proto::relay::{PathSample, RelayCoflow, RelayMatch, RelayOrder, RelayPeer, RelayReport, RelayRule};
 
 use super::status::LinkBytes;
 use super::{CONFIRMATION_TIMEOUT, LEASE, PRESENCE_TIMEOUT, RENEWAL_INTERVAL};
 
-/// The coflows and rules of a relay.
+/// The coflows and rules of the relays in a region.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct RelayTable {
     pub coflows: BTreeMap<u32, RelayCoflow>,
@@ -50,8 +51,9 @@ pub(super) struct Relay {
     pub unruled_flows: u64,
     /// The last measurements, by peer.
     pub paths: BTreeMap<u16, PathSample>,
-    pub table: RelayTable,
-    ordered_table: RelayTable,
+    /// Relays of one region share a table.
+    pub table: Arc<RelayTable>,
+    ordered_table: Arc<RelayTable>,
     is_table_changed: bool,
 }
 
@@ -109,9 +111,9 @@ impl Relay {
         std::mem::replace(&mut self.is_present, is_present) != is_present
     }
 
-    pub fn set_table(&mut self, table: RelayTable) {
-        self.is_table_changed |= table != self.table;
-        self.table = table;
+    pub fn set_table(&mut self, table: &Arc<RelayTable>) {
+        self.is_table_changed |= !Arc::ptr_eq(table, &self.table);
+        self.table = Arc::clone(table);
     }
 
     /// The next order, if one is due.
@@ -126,7 +128,7 @@ impl Relay {
             return None;
         }
         if is_full {
-            self.ordered_table = RelayTable::default();
+            self.ordered_table = Arc::default();
         }
         if is_full || self.applied_seq == self.ordered_seq {
             self.confirmation_wait_start = now;
@@ -144,7 +146,7 @@ impl Relay {
         };
         if has_changes {
             self.table.add_changes(&self.ordered_table, &mut order);
-            self.ordered_table = self.table.clone();
+            self.ordered_table = Arc::clone(&self.table);
             self.is_table_changed = false;
         }
         Some(order)

@@ -1,56 +1,60 @@
-//! Converts a decision to the coflows and rules of each relay.
+//! Converts a decision to the coflows and rules of the relays in each region.
 //!
-//! A decision is about regions, rules are about relays. A flow on a detour uses one present relay of the region of the detour; if none
-//! is present, its bytes take the direct path. The priority of a rule is the turn of its flows in the decision. All flows between two
-//! relays share one rule if they have the same turn; otherwise each flow has a rule.
+//! A decision and rules are about regions, so all relays of a region have the same rules. If no relay in the region of a detour accepts
+//! detours, the bytes take the direct path. The priority of a rule is the turn of its flows in the decision. All flows between two
+//! regions share one rule if they have the same turn. Otherwise each range of numbers of a flow group has a rule, and flows with other
+//! numbers, such as those of a task that runs again, have the last turn.
 
 use std::collections::BTreeMap;
 
 use weir_core::wide_area::relays::{GroupPath, HopSchedule};
-use weir_proto::relay::{MAX_RELAY_RULES, RelayCoflow, RelayMatch, RelayPath, RelayRule, RuleScope};
+use weir_proto::relay::{
+    MAX_RELAY_RULES, RegionPair, RelayCoflow, RelayMatch, RelayPath, RelayRule, RuleScope,
+};
 
-use super::coflow::Coflow;
+use super::coflow::{Coflow, Pair};
 use super::relay::RelayTable;
 use crate::config;
 
-/// How one relay forwards the flows of a coflow between two relays.
+/// How the relays of a region forward the flows of a coflow between two regions.
 #[derive(Default)]
 struct Forwarding {
-    /// The fraction of the bytes by next relay.
+    /// The fraction of the bytes by next region.
     paths: BTreeMap<u16, f64>,
     /// The turn of each flow group.
     turns: BTreeMap<usize, usize>,
 }
 
-/// A coflow between two relays at one relay.
+/// A coflow between two regions at the relays of one region.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ForwardingKey {
-    relay: u16,
+    region: u16,
     coflow: u32,
-    /// The relays of the senders and of the receivers.
-    pair: (u16, u16),
+    pair: RegionPair,
 }
 
-/// The coflows of all relays, and rules for the active ones.
-pub(super) fn relay_tables(
+/// The coflows of all regions, and rules for the active ones. `has_detours`: the regions in which a relay accepts detours.
+pub(super) fn region_tables(
     overlay: &config::Overlay,
-    present: &[bool],
+    has_detours: &[bool],
     coflows: &BTreeMap<u32, Coflow>,
     hops: &[HopSchedule],
 ) -> Vec<RelayTable> {
-    let mut tables = vec![RelayTable::default(); overlay.relays.len()];
+    let regions = overlay.area.regions().len();
+    let mut tables = vec![RelayTable::default(); regions];
     for coflow in coflows.values().filter(|coflow| !coflow.is_withdrawn) {
-        for &(source, destination) in coflow.pairs.keys() {
-            add_coflow(&mut tables[usize::from(source)], coflow);
-            add_coflow(&mut tables[usize::from(destination)], coflow);
+        for pair in coflow.pairs.keys() {
+            add_coflow(&mut tables[usize::from(pair.source)], coflow);
+            add_coflow(&mut tables[usize::from(pair.destination)], coflow);
         }
     }
-    let mut rules: Vec<Vec<RelayRule>> = vec![Vec::new(); overlay.relays.len()];
-    for (ForwardingKey { relay, coflow, pair }, forwarding) in forwardings(overlay, present, coflows, hops) {
+    let mut rules: Vec<Vec<RelayRule>> = vec![Vec::new(); regions];
+    for (ForwardingKey { region, coflow, pair }, forwarding) in
+        forwardings(overlay, has_detours, coflows, hops)
+    {
         let coflow = &coflows[&coflow];
-        add_coflow(&mut tables[usize::from(relay)], coflow);
-        let groups = &coflow.pairs[&pair].groups;
-        rules[usize::from(relay)].extend(to_rules(coflow.number, pair, groups, &forwarding));
+        add_coflow(&mut tables[usize::from(region)], coflow);
+        rules[usize::from(region)].extend(to_rules(coflow.number, pair, &coflow.pairs[&pair], &forwarding));
     }
     for (table, mut rules) in tables.iter_mut().zip(rules) {
         // Flows beyond the limit are the last ones to be served. They take the direct path.
@@ -69,17 +73,13 @@ fn add_coflow(table: &mut RelayTable, coflow: &Coflow) {
     });
 }
 
-/// Which relays forward the flows of active coflows with a decision, and where to.
+/// Which regions forward the flows of active coflows with a decision, and where to.
 fn forwardings(
     overlay: &config::Overlay,
-    present: &[bool],
+    has_detours: &[bool],
     coflows: &BTreeMap<u32, Coflow>,
     hops: &[HopSchedule],
 ) -> BTreeMap<ForwardingKey, Forwarding> {
-    let mut present_relays = vec![Vec::new(); overlay.area.regions().len()];
-    for ((number, relay), _) in (0u16..).zip(&overlay.relays).zip(present).filter(|(_, present)| **present) {
-        present_relays[usize::from(relay.region)].push(number);
-    }
     let mut forwardings: BTreeMap<ForwardingKey, Forwarding> = BTreeMap::new();
     for hop in hops {
         for level in &hop.priority_levels {
@@ -89,18 +89,18 @@ fn forwardings(
                 if coflow.completed_at.is_some() || coflow.paths.is_none() {
                     continue;
                 }
-                let pairs = coflow.pairs_by_group.get(&(path.direct_link, path.group));
-                for &pair in pairs.into_iter().flatten() {
-                    let Some((relay, next)) = next_hop(overlay, &present_relays, hop, path, pair) else {
-                        continue;
-                    };
-                    let key = ForwardingKey { relay, coflow: number, pair };
-                    let forwarding = forwardings.entry(key).or_default();
-                    forwarding.turns.insert(path.group, level.turn);
-                    // All groups use the same paths, so those of the first group are enough.
-                    if coflow.pairs[&pair].groups.keys().next() == Some(&path.group) {
-                        *forwarding.paths.entry(next).or_default() += path.fraction;
-                    }
+                let (source, destination) = overlay.area.link_ends(path.direct_link);
+                let pair = RegionPair { source: source as u16, destination: destination as u16 };
+                // An update may have removed the group after the decision.
+                let groups = coflow.pairs.get(&pair).map(|pair| &pair.groups);
+                let Some(groups) = groups.filter(|groups| groups.contains_key(&path.group)) else { continue };
+                let Some((region, next)) = next_region(has_detours, hop, path, pair) else { continue };
+                let forwarding =
+                    forwardings.entry(ForwardingKey { region, coflow: number, pair }).or_default();
+                forwarding.turns.insert(path.group, level.turn);
+                // All groups use the same paths, so those of the first group are enough.
+                if groups.keys().next() == Some(&path.group) {
+                    *forwarding.paths.entry(next).or_default() += path.fraction;
                 }
             }
         }
@@ -108,37 +108,31 @@ fn forwardings(
     forwardings
 }
 
-/// The relay that forwards flows of a pair at a hop, and the next one. `None` if no relay of the detour is present.
-fn next_hop(
-    overlay: &config::Overlay,
-    present_relays: &[Vec<u16>],
+/// The region that forwards flows of a pair at a hop, and the next one. `None` if no relay of the detour accepts it.
+fn next_region(
+    has_detours: &[bool],
     hop: &HopSchedule,
     path: &GroupPath,
-    (source, destination): (u16, u16),
+    RegionPair { source, destination }: RegionPair,
 ) -> Option<(u16, u16)> {
     if path.links[1].is_none() {
         return Some((source, destination));
     }
-    let is_first = hop.region == usize::from(overlay.relays[usize::from(source)].region);
-    let candidates = &present_relays[if is_first { hop.next_region } else { hop.region }];
-    let chosen = (usize::from(source) + usize::from(destination)).checked_rem(candidates.len());
-    match (chosen.map(|at| candidates[at]), is_first) {
-        (Some(relay), true) => Some((source, relay)),
-        (Some(relay), false) => Some((relay, destination)),
-        (None, true) => Some((source, destination)),
-        (None, false) => None,
+    let is_first = hop.region == usize::from(source);
+    let detour = if is_first { hop.next_region } else { hop.region };
+    match (has_detours[detour], is_first) {
+        (true, true) => Some((source, detour as u16)),
+        (true, false) => Some((detour as u16, destination)),
+        (false, true) => Some((source, destination)),
+        (false, false) => None,
     }
 }
 
-fn to_rules(
-    coflow: u32,
-    (source, destination): (u16, u16),
-    groups: &BTreeMap<usize, Vec<u32>>,
-    forwarding: &Forwarding,
-) -> Vec<RelayRule> {
+fn to_rules(coflow: u32, regions: RegionPair, pair: &Pair, forwarding: &Forwarding) -> Vec<RelayRule> {
     let sum: f64 = forwarding.paths.values().sum();
-    let is_direct = forwarding.paths.keys().all(|&next| next == destination);
-    let to_path = |(&next, fraction): (&u16, &f64)| RelayPath { next, fraction: fraction / sum };
+    let is_direct = forwarding.paths.keys().all(|&next| next == regions.destination);
+    let to_path =
+        |(&next_region, fraction): (&u16, &f64)| RelayPath { next_region, fraction: fraction / sum };
     let paths: Vec<RelayPath> = forwarding.paths.iter().filter(|_| !is_direct).map(to_path).collect();
     let rule = |scope, turn: usize| RelayRule {
         flows: RelayMatch { coflow, scope },
@@ -146,16 +140,14 @@ fn to_rules(
         weight: 1.0,
         paths: paths.clone(),
     };
-    let mut turns = forwarding.turns.values();
-    let first = turns.next();
-    match first {
-        Some(&turn) if turns.all(|&other| other == turn) => {
-            vec![rule(RuleScope::Pair { source, destination }, turn)]
-        }
-        _ => {
-            let groups = forwarding.turns.iter().filter_map(|(group, turn)| Some((groups.get(group)?, turn)));
-            let rules = groups.flat_map(|(flows, &turn)| flows.iter().map(move |&flow| (flow, turn)));
-            rules.map(|(flow, turn)| rule(RuleScope::Flow(flow), turn)).collect()
-        }
+    let Some(&last_turn) = forwarding.turns.values().max() else { return Vec::new() };
+    let mut rules = vec![rule(RuleScope::Pair(regions), last_turn)];
+    if forwarding.turns.values().any(|&turn| turn != last_turn) {
+        let groups =
+            forwarding.turns.iter().filter_map(|(group, turn)| Some((pair.groups.get(group)?, turn)));
+        let ranges = groups.flat_map(|(ranges, &turn)| ranges.iter().map(move |&range| (range, turn)));
+        let flows = |(first, last)| RuleScope::Flows { pair: Some(regions), first, last };
+        rules.extend(ranges.map(|(range, turn)| rule(flows(range), turn)));
     }
+    rules
 }

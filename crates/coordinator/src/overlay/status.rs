@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use weir_proto::relay::{PathSample, RelayMatch, RelayPath, RelayRule, RuleScope};
+use weir_proto::relay::{PathSample, RegionPair, RelayMatch, RelayPath, RelayRule, RuleScope};
 
 use super::coflow::{Coflow, Pair};
 use super::{Flow, Overlay, Registration, Relay};
@@ -54,17 +54,15 @@ pub struct PathStatus {
     pub sample: PathSample,
 }
 
-/// The flows of an active coflow between two relays.
+/// The flows of an active coflow between two regions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouteStatus {
     /// Id of the coflow.
     pub coflow: Arc<str>,
     /// The service that it belongs to.
     pub service: Arc<str>,
-    /// The relay of the senders.
-    pub source: u16,
-    /// The relay of the receivers.
-    pub destination: u16,
+    /// The regions of the senders and of the receivers.
+    pub regions: RegionPair,
     /// Sum of the sizes of the flows.
     pub bytes: u64,
     /// Acknowledged bytes.
@@ -75,7 +73,7 @@ pub struct RouteStatus {
     pub open_flows: u32,
     /// The lowest priority number of the rules at the source; `None` without a rule.
     pub priority: Option<u16>,
-    /// The next relays of the first rule at the source; empty for the direct path.
+    /// The paths of the first rule at the source; empty for the direct path.
     pub paths: Vec<RelayPath>,
 }
 
@@ -117,7 +115,7 @@ pub struct CoflowStatus {
     pub registered_at: f64,
     /// The same facts as in a list of coflows.
     pub summary: CoflowSummary,
-    /// For each flow, the acknowledged fraction of its bytes: that of all flows between the same relays.
+    /// For each flow, the acknowledged fraction of its bytes: that of all flows between the same regions.
     pub flow_progress: Vec<f64>,
 }
 
@@ -152,26 +150,26 @@ impl Overlay {
         let coflows: Vec<&Coflow> = coflows.take(max).collect();
         let last = coflows.last().filter(|_| coflows.len() == max).map(|coflow| Arc::clone(&coflow.id));
         let pairs = coflows.iter().flat_map(|coflow| coflow.pairs.iter().map(move |pair| (coflow, pair)));
-        (pairs.map(|(coflow, (&relays, pair))| self.route_status(coflow, relays, pair)).collect(), last)
+        (pairs.map(|(coflow, (&regions, pair))| self.route_status(coflow, regions, pair)).collect(), last)
     }
 
-    fn route_status(&self, coflow: &Coflow, (source, destination): (u16, u16), pair: &Pair) -> RouteStatus {
-        let rules = &self.relays[usize::from(source)].table.rules;
+    fn route_status(&self, coflow: &Coflow, regions: RegionPair, pair: &Pair) -> RouteStatus {
+        let rules = &self.region_tables[usize::from(regions.source)].rules;
         let rule_of = |scope: RuleScope| -> Option<&RelayRule> {
             rules.get(&RelayMatch { coflow: coflow.number, scope })
         };
-        let flow_rules = pair.groups.values().flatten().filter_map(|&flow| rule_of(RuleScope::Flow(flow)));
-        let first = rule_of(RuleScope::Pair { source, destination });
-        let first = first.or_else(|| flow_rules.min_by_key(|rule| rule.priority));
+        let flows = |&(first, last): &(u32, u32)| RuleScope::Flows { pair: Some(regions), first, last };
+        let range_rules = pair.groups.values().flatten().filter_map(|range| rule_of(flows(range)));
+        let first = range_rules.min_by_key(|rule| rule.priority);
+        let first = first.or_else(|| rule_of(RuleScope::Pair(regions)));
         RouteStatus {
             coflow: Arc::clone(&coflow.id),
             service: Arc::clone(&coflow.service),
-            source,
-            destination,
+            regions,
             bytes: pair.bytes,
             acked_bytes: pair.acked,
             detoured_bytes: pair.detoured,
-            open_flows: pair.open_flows,
+            open_flows: pair.open_flows(),
             priority: first.map(|rule| rule.priority),
             paths: first.map(|rule| rule.paths.clone()).unwrap_or_default(),
         }
@@ -186,7 +184,7 @@ impl Overlay {
     pub fn coflow_status(&self, id: &str) -> Option<CoflowStatus> {
         let coflow = self.coflow(id)?;
         let is_completed = coflow.completed_at.is_some() && !coflow.is_abandoned;
-        let progress = |flow: &Flow| match coflow.pairs.get(&(flow.source, flow.destination)) {
+        let progress = |flow: &Flow| match coflow.pairs.get(&flow.pair) {
             _ if is_completed => 1.0,
             Some(pair) => pair.fraction(),
             None => 0.0,
@@ -232,7 +230,7 @@ impl Overlay {
         let is_completed = coflow.completed_at.is_some();
         let completed_at = coflow.completed_at.filter(|_| !coflow.is_abandoned);
         let ended = coflow.pairs.values().filter(|pair| pair.has_ended());
-        let ended_flows = ended.flat_map(|pair| pair.groups.values()).map(Vec::len).sum();
+        let ended_flows = ended.map(|pair| pair.flow_count).sum();
         CoflowSummary {
             id: Arc::clone(&coflow.id),
             service: service.clone(),

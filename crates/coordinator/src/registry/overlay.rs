@@ -6,14 +6,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 use weir_core::model::ServiceNames;
+use weir_proto::relay::RegionPair;
 
 use super::{
     CoflowBody, EXPECTED_COFLOW_ID, FLOWS_POINTER, FlowBody, Registry, check_flow_bytes, refusal_problem,
 };
 use crate::audit::Actor;
+use crate::config;
 use crate::control_plane::{CoflowOutline, Refusal, UnknownName};
 use crate::events::EventKind;
-use crate::overlay::{ABANDONMENT_TIMEOUT, CoflowStatus, Flow, Handle, Overlay, Registration, Restored};
+use crate::overlay::{
+    ABANDONMENT_TIMEOUT, CoflowStatus, Flow, Handle, Overlay, Registration, Restored, find_common_number,
+};
 use crate::problem::{Location, Problem};
 use crate::quota::CoflowQuota;
 use crate::store::{StoreError, Table};
@@ -39,8 +43,12 @@ fn unix_time() -> Duration {
 }
 
 fn flow_bodies(flows: &[Flow]) -> Vec<FlowBody> {
-    let body =
-        |flow: &Flow| FlowBody { from: flow.from.clone(), to: flow.to.clone(), bytes: Some(flow.bytes) };
+    let body = |flow: &Flow| FlowBody {
+        from: flow.from.clone(),
+        to: flow.to.clone(),
+        bytes: Some(flow.bytes),
+        numbers: flow.numbers.map(|(first, last)| [first, last]),
+    };
     flows.iter().map(body).collect()
 }
 
@@ -252,27 +260,50 @@ impl Registry {
     }
 }
 
-/// The flows of a list with their relays; `pointer` is the JSON pointer of the list.
+/// The flows of a list with their regions; `pointer` is the JSON pointer of the list.
 fn overlay_flows(handle: &Handle, pointer: &str, flows: &[FlowBody]) -> Result<Vec<Flow>, Problem> {
-    const EXPECTED_HOST: &str = "a relay of GET /v1/relays, or an address in one of its networks";
     let config = handle.config();
-    let mut known = Vec::with_capacity(flows.len());
-    for (at, flow) in flows.iter().enumerate() {
-        let location = |field: &str| Location::Body(format!("{pointer}/{at}/{field}"));
-        let relay = |host: &str, field: &str| {
-            config.relay_of(host).ok_or_else(|| Problem::invalid(location(field), host, EXPECTED_HOST))
-        };
-        let (source, destination) = (relay(&flow.from, "from")?, relay(&flow.to, "to")?);
-        let bytes = check_flow_bytes(flow.bytes, pointer, at)?
-            .ok_or_else(|| refusal_problem(Refusal::UnknownSize(at), pointer))?;
-        let (from, to) = (flow.from.clone(), flow.to.clone());
-        known.push(Flow { from, to, source, destination, bytes });
-    }
-    let is_between_regions = |flow: &Flow| config.link_between(flow.source, flow.destination).is_some();
-    if !known.iter().any(is_between_regions) {
+    let known: Vec<Flow> = flows
+        .iter()
+        .enumerate()
+        .map(|(at, flow)| overlay_flow(config, pointer, at, flow))
+        .collect::<Result<_, _>>()?;
+    if !known.iter().any(|flow| config.link_of(flow.pair).is_some()) {
         let expected = "at least one flow from one region to another one";
         let found = format!("{} flows", known.len());
         return Err(Problem::invalid(Location::Body(pointer.to_owned()), &found, expected));
     }
+    if let Some((former, at)) = find_common_number(&known) {
+        let numbers = |at: usize| known[at].numbers.unwrap_or((at as u32, at as u32));
+        let ((first, last), (from, to)) = (numbers(at), numbers(former));
+        let expected = format!(
+            "numbers that no other flow group between these regions has; flow {former} has [{from}, {to}]"
+        );
+        let location = Location::Body(format!("{pointer}/{at}/numbers"));
+        return Err(Problem::invalid(location, &format!("[{first}, {last}]"), &expected));
+    }
     Ok(known)
+}
+
+/// The flow at a position of a list with its regions.
+fn overlay_flow(
+    config: &config::Overlay,
+    pointer: &str,
+    at: usize,
+    flow: &FlowBody,
+) -> Result<Flow, Problem> {
+    const EXPECTED_END: &str = "a region of GET /v1/relays, or an address in a network of its relays";
+    let location = |field: &str| Location::Body(format!("{pointer}/{at}/{field}"));
+    let region = |end: &str, field: &str| {
+        config.region_of_end(end).ok_or_else(|| Problem::invalid(location(field), end, EXPECTED_END))
+    };
+    let pair = RegionPair { source: region(&flow.from, "from")?, destination: region(&flow.to, "to")? };
+    let bytes = check_flow_bytes(flow.bytes, pointer, at)?
+        .ok_or_else(|| refusal_problem(Refusal::UnknownSize(at), pointer))?;
+    let numbers = flow.numbers.map(|[first, last]| (first, last));
+    if let Some((first, last)) = numbers.filter(|(first, last)| first > last) {
+        let expected = "a first number, and a last number that is not below it";
+        return Err(Problem::invalid(location("numbers"), &format!("[{first}, {last}]"), expected));
+    }
+    Ok(Flow { from: flow.from.clone(), to: flow.to.clone(), pair, bytes, numbers })
 }

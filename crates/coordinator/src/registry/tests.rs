@@ -66,7 +66,7 @@ fn min_change(min: &str) -> ServiceChange {
 }
 
 fn flow_bodies(from: &str, to: &str, bytes: Option<u64>) -> Vec<FlowBody> {
-    vec![FlowBody { from: from.to_owned(), to: to.to_owned(), bytes }]
+    vec![FlowBody { from: from.to_owned(), to: to.to_owned(), bytes, numbers: None }]
 }
 
 fn coflow_body(bytes: Option<u64>) -> CoflowBody {

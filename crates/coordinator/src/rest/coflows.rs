@@ -125,7 +125,11 @@ pub struct FlowState {
     to: String,
     /// Its size in bytes, if it is known.
     bytes: Option<f64>,
-    /// Bytes sent. Between regions: its part of the acknowledged bytes of all flows between the same relays.
+    /// Between regions: the first and the last number of its data flows, if they were registered.
+    #[schema(value_type = Option<Vec<u32>>, min_items = 2, max_items = 2)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    numbers: Option<[u32; 2]>,
+    /// Bytes sent. Between regions: its part of the acknowledged bytes of all flows between the same regions.
     sent_bytes: f64,
     /// Whether it has completed.
     done: bool,
@@ -141,6 +145,7 @@ impl CoflowState {
             from: host_name(transfer.src),
             to: host_name(transfer.dst),
             bytes: transfer.bytes.map(weir_core::units::Bytes::get),
+            numbers: None,
             sent_bytes: progress.sent_bytes,
             done: progress.is_completed,
             rate: progress.ordered_rate.filter(|rate| *rate != OrderedRate::Removed).map(FlowRate::from),
@@ -166,6 +171,7 @@ impl CoflowState {
             from: flow.from,
             to: flow.to,
             bytes: Some(flow.bytes as f64),
+            numbers: flow.numbers.map(|(first, last)| [first, last]),
             sent_bytes: flow.bytes as f64 * progress,
             done: progress >= 1.0,
             rate: None,

@@ -55,24 +55,24 @@ pub struct RoutePage {
     limit: Option<usize>,
 }
 
-/// The flows of an active coflow between two relays.
+/// The flows of an active coflow between two regions.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RouteState {
     /// The coflow.
     coflow: String,
-    /// The relay of the senders.
+    /// The region of the senders.
     from: String,
-    /// The relay of the receivers.
+    /// The region of the receivers.
     to: String,
     /// The priority of the flows that are served first: 0 before 1; `null` without a rule.
     priority: Option<u16>,
-    /// The next relays and their fractions of the bytes, such as `asia-1 0.25`. Empty: the direct path.
+    /// The next regions and their fractions of the bytes, such as `asia 0.25`. Empty: the direct path.
     via: Vec<String>,
     /// Sum of the sizes of the flows.
     bytes: u64,
     /// Bytes that the receivers have acknowledged.
     acked_bytes: u64,
-    /// Bytes that the relay of the senders sent on a detour.
+    /// Bytes that the relays of the senders sent on a detour.
     detoured_bytes: u64,
     /// Number of open flows.
     open_flows: u32,
@@ -115,12 +115,12 @@ pub struct PathState {
 
 impl RouteState {
     fn new(route: RouteStatus, overlay: &config::Overlay) -> RouteState {
-        let name = |relay: u16| overlay.relays[usize::from(relay)].name.clone();
-        let via = route.paths.iter().map(|path| format!("{} {:.3}", name(path.next), path.fraction));
+        let name = |region: u16| overlay.area.regions()[usize::from(region)].clone();
+        let via = route.paths.iter().map(|path| format!("{} {:.3}", name(path.next_region), path.fraction));
         RouteState {
             coflow: route.coflow.to_string(),
-            from: name(route.source),
-            to: name(route.destination),
+            from: name(route.regions.source),
+            to: name(route.regions.destination),
             priority: route.priority,
             via: via.collect(),
             bytes: route.bytes,

@@ -306,9 +306,12 @@ fn overlay_has_relays_regions_and_links() {
     let links = [(0, 1), (2, 1), (1, 0), (0, 2)].map(|(from, to)| overlay.link_between(from, to));
     assert_eq!(links, [Some(0), Some(0), Some(1), None]);
     assert_eq!([0, 1].map(|link| overlay.area.mean_bandwidth(link)), [125e6, 62.5e6]);
-    let hosts = ["10.1.0.9", "10.1.9.9", "fd00:1::5", "us-1", "10.3.0.1", "us"];
-    let relays = [Some(0), Some(2), Some(0), Some(1), None, None];
-    assert_eq!(hosts.map(|host| overlay.relay_of(host)), relays);
+    let ends = ["10.1.0.9", "10.1.9.9", "fd00:1::5", "10.2.0.1", "us", "10.3.0.1", "us-1"];
+    let regions = [Some(0), Some(0), Some(0), Some(1), Some(1), None, None];
+    assert_eq!(ends.map(|end| overlay.region_of_end(end)), regions);
+    // Relays of one region can serve the same network.
+    let shared = parse(&OVERLAY.replace("10.1.9.0/24", "10.1.0.0/16")).unwrap().overlay.unwrap();
+    assert_eq!(shared.networks.relays_of("10.1.0.9".parse().unwrap()), [0, 2]);
     let text = config.to_string();
     for line in [
         "overlay   siphon:detours=on, at most 0.25 of a coflow's bytes on detours",

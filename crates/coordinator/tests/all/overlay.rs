@@ -9,13 +9,15 @@ use proptest::prelude::*;
 use weir_coordinator::config;
 use weir_coordinator::control_plane::Refusal;
 use weir_coordinator::overlay::decision::decide;
-use weir_coordinator::overlay::{CoflowSummary, Flow, Limits, Overlay, Registration, Restored};
+use weir_coordinator::overlay::{
+    CoflowSummary, Flow, Limits, Overlay, Registration, Restored, find_common_number,
+};
 use weir_coordinator::quota::{CoflowQuota, CoflowUsage, ServiceQuota};
 use weir_core::wide_area::{WideAreaPolicy, build};
 use weir_proto::relay::wire::{self, controller_message};
 use weir_proto::relay::{
-    GroupProgress, PathSample, RelayCoflow, RelayMatch, RelayOrder, RelayReport, RelayRule, RuleScope,
-    UnruledFlow,
+    GroupProgress, PathSample, RegionPair, RelayCoflow, RelayMatch, RelayOrder, RelayReport, RelayRule,
+    RuleScope, UnruledFlow,
 };
 
 const MB: u64 = 1_000_000;
@@ -73,10 +75,10 @@ impl FakeRelay {
         self.applied = (order.epoch, order.seq);
     }
 
-    /// Priority and next relays of a match.
+    /// Priority and next regions of a match.
     fn rule(&self, coflow: u32, scope: RuleScope) -> Option<(u16, Vec<(u16, f64)>)> {
         let rule = self.rules.get(&RelayMatch { coflow, scope })?;
-        Some((rule.priority, rule.paths.iter().map(|path| (path.next, path.fraction)).collect()))
+        Some((rule.priority, rule.paths.iter().map(|path| (path.next_region, path.fraction)).collect()))
     }
 }
 
@@ -185,9 +187,12 @@ impl Cluster {
         let flow = |&(from, to, bytes): &(&str, &str, u64)| Flow {
             from: from.to_owned(),
             to: to.to_owned(),
-            source: self.config.relay_of(from).unwrap(),
-            destination: self.config.relay_of(to).unwrap(),
+            pair: RegionPair {
+                source: self.config.region_of_end(from).unwrap(),
+                destination: self.config.region_of_end(to).unwrap(),
+            },
             bytes,
+            numbers: None,
         };
         Registration {
             service: "ads".to_owned(),
@@ -211,11 +216,20 @@ impl Cluster {
 
 const DIRECT: Vec<(u16, f64)> = Vec::new();
 
+fn pair(source: u16, destination: u16) -> RuleScope {
+    RuleScope::Pair(RegionPair { source, destination })
+}
+
+/// Flows with these numbers between two regions.
+fn numbers(source: u16, destination: u16, first: u32, last: u32) -> RuleScope {
+    RuleScope::Flows { pair: Some(RegionPair { source, destination }), first, last }
+}
+
 #[test]
 fn quota_counts_the_coflows_between_regions_of_a_service() {
     let mut cluster = Cluster::new("fifo");
     let quota = Some(ServiceQuota { coflows: 2, flows: 3, applications: 1, connections: 1 });
-    let flow = ("r1", "r2", MB);
+    let flow = ("dc1", "dc2", MB);
     let one = cluster.registration(&[flow]);
     let reached = |objects, max| Err(Refusal::QuotaReached { service: "ads".to_owned(), objects, max });
     let check_new = |cluster: &Cluster, id, quota: Option<ServiceQuota>| {
@@ -250,7 +264,12 @@ fn largest_flow_group_of_siphon_fig_3_is_served_first() {
     let [first, second] = ["10.2.0.11", "10.2.0.12"];
     cluster.register(
         "shuffle",
-        &[("r1", second, 100 * MB), ("r1", first, 150 * MB), ("r3", second, 50 * MB), ("r3", first, 50 * MB)],
+        &[
+            ("dc1", second, 100 * MB),
+            ("dc1", first, 150 * MB),
+            ("dc3", second, 50 * MB),
+            ("dc3", first, 50 * MB),
+        ],
     );
     cluster.step();
     // Before the decision, the relays know the coflow and have no rules.
@@ -259,30 +278,181 @@ fn largest_flow_group_of_siphon_fig_3_is_served_first() {
     assert!(cluster.relays[0].rules.is_empty());
     cluster.step();
     for (relay, flows) in [(0, [0, 1]), (2, [2, 3])] {
-        let rules = flows.map(|flow| cluster.relays[relay].rule(0, RuleScope::Flow(flow)));
+        let rules = flows.map(|flow| cluster.relays[relay].rule(0, numbers(relay as u16, 1, flow, flow)));
         assert_eq!(rules, [Some((1, DIRECT)), Some((0, DIRECT))]);
-        assert_eq!(cluster.relays[relay].rules.len(), 2);
+        // Flows that are not registered come last.
+        assert_eq!(cluster.relays[relay].rule(0, pair(relay as u16, 1)), Some((1, DIRECT)));
+        assert_eq!(cluster.relays[relay].rules.len(), 3);
     }
     assert!(cluster.relays[1].rules.is_empty());
     // The link from datacenter 1 is the bottleneck: 250 MB at 50 MB/s.
     let status = cluster.overlay.coflow_status("shuffle").unwrap();
     assert!((status.summary.predicted_seconds.unwrap() - 5.0).abs() < 0.1, "{status:?}");
     let (routes, _) = cluster.overlay.route_statuses(None, 10);
-    let routes: Vec<_> =
-        routes.iter().map(|route| (route.source, route.destination, route.priority)).collect();
+    let routes: Vec<_> = routes
+        .iter()
+        .map(|route| (route.regions.source, route.regions.destination, route.priority))
+        .collect();
     assert_eq!(routes, [(0, 1, Some(0)), (2, 1, Some(0))]);
+}
+
+/// Region 1 has a relay on each of two hosts, and region 2 two relays for the same network.
+fn config_with_two_relays(policy: &str) -> String {
+    let further = r#"r4 = { region = "dc1", address = "10.1.9.1:7710", networks = ["10.1.9.0/24"] }
+r5 = { region = "dc2", address = "10.2.0.2:7710", networks = ["10.2.0.0/16"] }
+"#;
+    let text = THREE_REGIONS.replace("POLICY", policy);
+    text.replace("\n[overlay.link]", &format!("{further}\n[overlay.link]"))
+}
+
+#[test]
+fn relays_of_a_region_have_the_same_rules_and_sum_up_progress() {
+    let mut cluster = Cluster::with_config(&config_with_two_relays("fifo"));
+    cluster.schedule("a", &[("10.1.0.7", "10.2.0.8", 30 * MB), ("10.1.9.7", "10.2.0.9", 20 * MB)]);
+    let (first, second) = (&cluster.relays[0], &cluster.relays[3]);
+    assert_eq!((first.rules.len(), first.rule(0, pair(0, 1))), (1, Some((0, DIRECT))));
+    assert_eq!((&second.rules, &second.coflows), (&first.rules, &first.coflows));
+    assert!([1, 4].iter().all(|&relay| cluster.relays[relay].coflows == first.coflows));
+    assert!(cluster.relays[2].coflows.is_empty());
+    cluster.report_group((0, 0, 1), 20 * MB, 0);
+    cluster.report_group((0, 0, 4), 10 * MB, 0);
+    cluster.report_group((0, 3, 4), 20 * MB, 1);
+    let (routes, _) = cluster.overlay.route_statuses(None, 10);
+    let [route] = &routes[..] else { panic!("{routes:?}") };
+    assert_eq!((route.acked_bytes, route.open_flows), (50 * MB, 1));
+    assert!(!cluster.summary("a").is_completed);
+    // A restarted relay counts from 0, for itself.
+    cluster.report_group((0, 0, 1), MB, 0);
+    assert_eq!(cluster.summary("a").acked_bytes, 51e6);
+    // Flows of a lost relay are not open; the other relay's flows are.
+    cluster.overlay.disconnect(0, cluster.now);
+    cluster.is_connected[0] = false;
+    cluster.wait(4.0);
+    assert!(!cluster.summary("a").is_completed);
+    cluster.report_group((0, 3, 4), 20 * MB, 0);
+    assert_eq!((cluster.summary("a").is_completed, cluster.summary("a").completed_flow_count), (true, 2));
+}
+
+#[test]
+fn coflow_is_interrupted_only_by_relays_that_it_uses() {
+    for (lost, is_ended) in [(3, false), (4, false), (0, true), (1, true)] {
+        let mut cluster = Cluster::with_config(&config_with_two_relays("fifo"));
+        cluster.register("a", &[("dc1", "dc2", 50 * MB)]);
+        cluster.step();
+        cluster.open(1, 10 * MB);
+        cluster.overlay.disconnect(lost, cluster.now);
+        cluster.is_connected[usize::from(lost)] = false;
+        cluster.open(0, 10 * MB);
+        cluster.wait(310.0);
+        assert_eq!(cluster.summary("a").is_completed, is_ended, "{lost}");
+    }
+}
+
+#[test]
+fn detour_needs_one_relay_of_its_region() {
+    let north = "r4 = { region = \"dc3\", address = \"10.3.0.2:7710\", networks = [\"10.3.0.0/16\"] }\n\n[overlay.link]";
+    let text = detour_config("max-detoured = 1").replace("\n[overlay.link]", north);
+    let mut cluster = Cluster::with_config(&text);
+    cluster.schedule("a", &[("dc1", "dc2", 800 * MB)]);
+    let detour = cluster.relays[0].rule(0, pair(0, 1)).unwrap();
+    assert_eq!(detour.1.iter().map(|path| path.0).collect::<Vec<_>>(), [1, 2]);
+    assert!([2, 3].iter().all(|&relay| cluster.relays[relay].rule(0, pair(0, 1)) == Some((0, DIRECT))));
+    for (lost, has_detour) in [(2, true), (3, false)] {
+        cluster.overlay.disconnect(lost, cluster.now);
+        cluster.is_connected[usize::from(lost)] = false;
+        cluster.step();
+        assert_eq!(cluster.relays[0].rule(0, pair(0, 1)).unwrap().1.len() > 1, has_detour, "{lost}");
+    }
+}
+
+/// Flows between regions with the numbers of their flow group.
+fn with_numbers(cluster: &Cluster, flows: &[(&str, &str, u64, (u32, u32))]) -> Vec<Flow> {
+    let plain: Vec<(&str, &str, u64)> = flows.iter().map(|&(from, to, bytes, _)| (from, to, bytes)).collect();
+    let registration = cluster.registration(&plain).flows.into_iter();
+    registration.zip(flows).map(|(flow, &(.., numbers))| Flow { numbers: Some(numbers), ..flow }).collect()
+}
+
+#[test]
+fn flow_groups_are_ordered_by_size_over_all_regions() {
+    let mut cluster = Cluster::with_config(&config_with_two_relays("mrtf:groups=on"));
+    // Group A has 60 MB, group B 70 MB, and group C 65 MB, of which 40 MB stay in region 2.
+    let (a, b, c) = ((0, 9), (10, 19), (20, u32::MAX));
+    let flows = with_numbers(
+        &cluster,
+        &[
+            ("10.1.0.1", "dc2", 25 * MB, a),
+            ("10.1.9.1", "dc2", 25 * MB, a),
+            ("dc1", "dc2", 30 * MB, b),
+            ("dc3", "dc2", 40 * MB, b),
+            ("dc3", "dc2", 10 * MB, a),
+            ("dc2", "dc2", 40 * MB, c),
+            ("dc1", "dc2", 25 * MB, c),
+        ],
+    );
+    let registration = Registration { flows, ..cluster.registration(&[]) };
+    assert_eq!(cluster.overlay.register("a", registration, cluster.now), Ok(true));
+    cluster.step();
+    cluster.step();
+    let priorities = |relay: usize, source: u16| {
+        [a, b, c].map(|(first, last)| {
+            let rule = cluster.relays[relay].rule(0, numbers(source, 1, first, last));
+            rule.map(|(priority, _)| priority)
+        })
+    };
+    for relay in [0, 3] {
+        assert_eq!(priorities(relay, 0), [Some(2), Some(0), Some(1)]);
+        assert_eq!(cluster.relays[relay].rules.len(), 4);
+    }
+    assert_eq!(priorities(2, 2), [Some(2), Some(0), None]);
+    // A larger group A is served first.
+    let mut flows = cluster.overlay.coflow_status("a").unwrap().registration.flows;
+    flows[0].bytes = 500 * MB;
+    cluster.overlay.update("a", flows).unwrap();
+    cluster.step();
+    cluster.step();
+    let rule = cluster.relays[3].rule(0, numbers(0, 1, 0, 9));
+    assert_eq!(rule.map(|(priority, _)| priority), Some(0));
+}
+
+#[test]
+fn flows_of_a_group_with_consecutive_numbers_share_a_rule() {
+    let mut cluster = Cluster::new("mrtf:groups=on");
+    let [first, second] = ["10.2.0.11", "10.2.0.12"];
+    let flows = [(first, 1), (first, 2), (second, 1), (first, 4)].map(|(to, size)| ("dc1", to, size * MB));
+    cluster.schedule("a", &flows);
+    let rules: Vec<RuleScope> = cluster.relays[0].rules.keys().map(|flows| flows.scope).collect();
+    assert_eq!(rules, [pair(0, 1), numbers(0, 1, 0, 1), numbers(0, 1, 2, 2), numbers(0, 1, 3, 3)]);
+}
+
+#[test]
+fn common_numbers_of_groups_between_the_same_regions_are_found() {
+    let cluster = Cluster::new("fifo");
+    let find = |flows: &[(&str, &str, u64, (u32, u32))]| find_common_number(&with_numbers(&cluster, flows));
+    // The same group, other regions, and adjacent numbers.
+    let valid = [("dc1", "dc2", 1, (0, 9)), ("10.1.0.1", "dc2", 1, (0, 9)), ("dc3", "dc2", 1, (0, 9))];
+    assert_eq!(find(&valid), None);
+    assert_eq!(find(&[("dc1", "dc2", 1, (10, 19)), ("dc1", "10.2.0.1", 1, (0, 9))]), None);
+    // Other receivers, and other numbers.
+    assert_eq!(find(&[valid[0], ("dc1", "10.2.0.1", 1, (0, 9))]), Some((0, 1)));
+    assert_eq!(find(&[("dc1", "dc2", 1, (9, 9)), valid[0], valid[1]]), Some((2, 0)));
+    // Without numbers, a flow has its index.
+    let mut flows = with_numbers(&cluster, &[("dc1", "dc2", 1, (2, 3)), ("dc1", "dc2", 1, (2, 2))]);
+    flows[1].numbers = None;
+    assert_eq!(find_common_number(&flows), None);
+    flows[0].numbers = Some((0, 1));
+    assert_eq!(find_common_number(&flows), Some((0, 1)));
 }
 
 #[test]
 fn short_coflow_precedes_an_earlier_long_one() {
     for policy in ["siphon", "mrtf"] {
         let mut cluster = Cluster::new(policy);
-        cluster.schedule("long", &[("r1", "r2", 500 * MB)]);
-        let pair = RuleScope::Pair { source: 0, destination: 1 };
-        assert_eq!(cluster.relays[0].rule(0, pair), Some((0, DIRECT)));
-        cluster.schedule("short", &[("r1", "10.2.0.9", 50 * MB), ("r2", "r3", MB)]);
-        assert_eq!(cluster.relays[0].rule(1, pair), Some((0, DIRECT)), "{policy}");
-        assert_eq!(cluster.relays[0].rule(0, pair), Some((1, DIRECT)), "{policy}");
+        cluster.schedule("long", &[("dc1", "dc2", 500 * MB)]);
+        let between = pair(0, 1);
+        assert_eq!(cluster.relays[0].rule(0, between), Some((0, DIRECT)));
+        cluster.schedule("short", &[("dc1", "10.2.0.9", 50 * MB), ("dc2", "dc3", MB)]);
+        assert_eq!(cluster.relays[0].rule(1, between), Some((0, DIRECT)), "{policy}");
+        assert_eq!(cluster.relays[0].rule(0, between), Some((1, DIRECT)), "{policy}");
         let seconds =
             |id: &str| cluster.overlay.coflow_status(id).unwrap().summary.predicted_seconds.unwrap();
         // The estimate of the long coflow is that of its registration.
@@ -294,8 +464,8 @@ fn short_coflow_precedes_an_earlier_long_one() {
 fn orders_contain_only_changes_and_renew_leases() {
     let mut cluster = Cluster::new("fifo");
     assert!(cluster.relays.iter().all(|relay| relay.peer_count == 3));
-    cluster.schedule("a", &[("r1", "r2", 50 * MB)]);
-    cluster.register("b", &[("r1", "r2", 50 * MB)]);
+    cluster.schedule("a", &[("dc1", "dc2", 50 * MB)]);
+    cluster.register("b", &[("dc1", "dc2", 50 * MB)]);
     let orders = cluster.step();
     assert_eq!(orders.iter().map(|(relay, _)| *relay).collect::<Vec<_>>(), [0, 1]);
     let RelayOrder { is_full, peers, coflows, rules, removed_coflows, removed_rules, .. } = &orders[0].1;
@@ -329,7 +499,7 @@ fn orders_contain_only_changes_and_renew_leases() {
 #[test]
 fn reconnected_and_unconfirming_relays_receive_full_orders() {
     let mut cluster = Cluster::new("fifo");
-    cluster.schedule("a", &[("r1", "r2", 50 * MB)]);
+    cluster.schedule("a", &[("dc1", "dc2", 50 * MB)]);
     let before = cluster.relays[0].clone();
     cluster.overlay.connect(0, cluster.now);
     let orders = cluster.step();
@@ -375,12 +545,12 @@ fn detour_config(max_detoured: &str) -> String {
 #[test]
 fn detours_become_fractions_and_avoid_absent_relays() {
     let mut cluster = Cluster::with_config(&detour_config("max-detoured = 1"));
-    cluster.schedule("a", &[("r1", "r2", 800 * MB)]);
-    let pair = RuleScope::Pair { source: 0, destination: 1 };
-    let (priority, paths) = cluster.relays[0].rule(0, pair).unwrap();
+    cluster.schedule("a", &[("dc1", "dc2", 800 * MB)]);
+    let between = pair(0, 1);
+    let (priority, paths) = cluster.relays[0].rule(0, between).unwrap();
     assert_eq!((priority, paths.len(), paths[0].0, paths[1].0), (0, 2, 1, 2));
     assert!((paths[0].1 - 0.125).abs() < 1e-3 && (paths[1].1 - 0.875).abs() < 1e-3, "{paths:?}");
-    assert_eq!(cluster.relays[2].rule(0, pair), Some((0, DIRECT)));
+    assert_eq!(cluster.relays[2].rule(0, between), Some((0, DIRECT)));
     assert_eq!(cluster.relays[2].coflows.len(), 1);
     let seconds = cluster.overlay.coflow_status("a").unwrap().summary.predicted_seconds.unwrap();
     assert!((seconds - 8.0).abs() < 0.1, "{seconds}");
@@ -388,34 +558,34 @@ fn detours_become_fractions_and_avoid_absent_relays() {
     cluster.overlay.disconnect(2, cluster.now);
     cluster.is_connected[2] = false;
     cluster.step();
-    assert_eq!(cluster.relays[0].rule(0, pair), Some((0, DIRECT)));
+    assert_eq!(cluster.relays[0].rule(0, between), Some((0, DIRECT)));
     cluster.overlay.connect(2, cluster.now);
     cluster.is_connected[2] = true;
     cluster.step();
-    assert_eq!(cluster.relays[0].rule(0, pair), Some((0, paths)));
+    assert_eq!(cluster.relays[0].rule(0, between), Some((0, paths)));
 }
 
 #[test]
 fn detours_avoid_a_draining_relay_that_still_receives_orders() {
     let mut cluster = Cluster::with_config(&detour_config("max-detoured = 1"));
-    cluster.schedule("a", &[("r1", "r2", 800 * MB)]);
-    let pair = RuleScope::Pair { source: 0, destination: 1 };
-    assert_eq!(cluster.relays[0].rule(0, pair).unwrap().1.len(), 2);
+    cluster.schedule("a", &[("dc1", "dc2", 800 * MB)]);
+    let between = pair(0, 1);
+    assert_eq!(cluster.relays[0].rule(0, between).unwrap().1.len(), 2);
     let mut orders = 0;
     for _ in 0..200 {
         cluster.report(2, RelayReport { is_draining: true, ..RelayReport::default() });
         orders += cluster.step().iter().filter(|(relay, _)| *relay == 2).count();
-        assert_eq!(cluster.relays[0].rule(0, pair), Some((0, DIRECT)));
+        assert_eq!(cluster.relays[0].rule(0, between), Some((0, DIRECT)));
     }
     assert!(orders >= 3, "{orders} orders renew the lease");
     cluster.step();
-    assert_eq!(cluster.relays[0].rule(0, pair).unwrap().1.len(), 2);
+    assert_eq!(cluster.relays[0].rule(0, between).unwrap().1.len(), 2);
 }
 
 /// Coflow `a` from r1 to r2 with an open flow and 10 of 50 MB, whose relay `lost` is restarted. Its flow continues directly.
 fn interrupted_coflow(lost: u16) -> Cluster {
     let mut cluster = Cluster::new("fifo");
-    cluster.register("a", &[("r1", "r2", 50 * MB)]);
+    cluster.register("a", &[("dc1", "dc2", 50 * MB)]);
     cluster.step();
     cluster.open(1, 10 * MB);
     cluster.overlay.disconnect(lost, cluster.now);
@@ -471,8 +641,8 @@ fn resumed_and_uninterrupted_coflows_do_not_end_early() {
     }
     // A coflow that pauses, or has not begun, without the loss of one of its relays.
     let mut cluster = Cluster::new("fifo");
-    cluster.register("a", &[("r1", "r2", 50 * MB)]);
-    cluster.register("b", &[("r1", "r3", 50 * MB)]);
+    cluster.register("a", &[("dc1", "dc2", 50 * MB)]);
+    cluster.register("b", &[("dc1", "dc3", 50 * MB)]);
     cluster.step();
     cluster.progress(0, 0, 1, 10 * MB);
     cluster.overlay.disconnect(2, cluster.now);
@@ -484,7 +654,7 @@ fn resumed_and_uninterrupted_coflows_do_not_end_early() {
 #[test]
 fn coflow_whose_relay_is_lost_after_its_last_byte_completes() {
     let mut cluster = Cluster::new("fifo");
-    cluster.register("a", &[("r1", "r2", 50 * MB)]);
+    cluster.register("a", &[("dc1", "dc2", 50 * MB)]);
     cluster.step();
     cluster.open(1, 50 * MB);
     cluster.overlay.disconnect(0, cluster.now);
@@ -498,8 +668,8 @@ fn coflow_whose_relay_is_lost_after_its_last_byte_completes() {
 fn detoured_bytes_stay_below_the_limit() {
     for (key, detoured) in [("max-detoured = 0.25", Some(0.25)), ("max-detoured = 0", None)] {
         let mut cluster = Cluster::with_config(&detour_config(key));
-        cluster.schedule("a", &[("r1", "r2", 800 * MB)]);
-        let (_, paths) = cluster.relays[0].rule(0, RuleScope::Pair { source: 0, destination: 1 }).unwrap();
+        cluster.schedule("a", &[("dc1", "dc2", 800 * MB)]);
+        let (_, paths) = cluster.relays[0].rule(0, pair(0, 1)).unwrap();
         let fraction = paths.iter().find(|(next, _)| *next == 2).map(|(_, fraction)| *fraction);
         assert_eq!(fraction.is_some(), detoured.is_some(), "{paths:?}");
         assert!((fraction.unwrap_or(0.0) - detoured.unwrap_or(0.0)).abs() < 1e-9, "{paths:?}");
@@ -509,7 +679,7 @@ fn detoured_bytes_stay_below_the_limit() {
 #[test]
 fn implausible_report_entries_are_counted_and_change_nothing() {
     let mut cluster = Cluster::new("fifo");
-    cluster.register("a", &[("r1", "r2", 50 * MB)]);
+    cluster.register("a", &[("dc1", "dc2", 50 * MB)]);
     cluster.step();
     let group = |coflow, source, destination| GroupProgress {
         coflow,
@@ -541,7 +711,7 @@ fn implausible_report_entries_are_counted_and_change_nothing() {
     cluster.now += 2.0;
     cluster.step();
     assert_eq!(cluster.overlay.relay_statuses(cluster.now)[1].unruled_flows, 1);
-    cluster.schedule("b", &[("r2", "r1", 50 * MB)]);
+    cluster.schedule("b", &[("dc2", "dc1", 50 * MB)]);
     cluster.progress(0, 0, 1, u64::MAX);
     assert!(cluster.overlay.coflow_status("a").unwrap().summary.is_completed);
 }
@@ -572,8 +742,8 @@ fn measured_rates_become_samples_of_the_link() {
 #[test]
 fn progress_continues_over_restarts_of_coordinator_and_relay() {
     let mut cluster = Cluster::new("fifo");
-    cluster.register("a", &[("r1", "r2", 50 * MB)]);
-    cluster.register("b", &[("r1", "r2", 50 * MB)]);
+    cluster.register("a", &[("dc1", "dc2", 50 * MB)]);
+    cluster.register("b", &[("dc1", "dc2", 50 * MB)]);
     cluster.overlay.deregister("a").unwrap();
     cluster.step();
     cluster.progress(1, 0, 1, 20 * MB);
@@ -603,7 +773,7 @@ fn progress_continues_over_restarts_of_coordinator_and_relay() {
     assert_eq!((summary.is_completed, summary.predicted_seconds), (true, Some(2.5)));
     assert!((summary.measured_seconds.unwrap() - 3.02).abs() < 1e-9);
     // Numbers of restored coflows are not reused.
-    cluster.register("d", &[("r1", "r2", 1)]);
+    cluster.register("d", &[("dc1", "dc2", 1)]);
     assert_eq!(cluster.overlay.coflow_status("d").unwrap().number, 2);
 }
 
@@ -612,12 +782,12 @@ fn estimate_is_that_of_the_sizes_before_the_first_byte() {
     let mut cluster = Cluster::new("siphon");
     let predicted = |cluster: &Cluster| cluster.overlay.coflow_status("a").unwrap().summary.predicted_seconds;
     let update = |cluster: &mut Cluster, bytes| {
-        let flows = cluster.registration(&[("r1", "r2", bytes)]).flows;
+        let flows = cluster.registration(&[("dc1", "dc2", bytes)]).flows;
         cluster.overlay.update("a", flows).unwrap();
         cluster.step();
         cluster.step();
     };
-    cluster.schedule("a", &[("r1", "r2", 50 * MB)]);
+    cluster.schedule("a", &[("dc1", "dc2", 50 * MB)]);
     assert!((predicted(&cluster).unwrap() - 1.0).abs() < 0.1);
     cluster.now += 3.0;
     update(&mut cluster, 500 * MB);
@@ -630,20 +800,20 @@ fn estimate_is_that_of_the_sizes_before_the_first_byte() {
 #[test]
 fn updates_replace_flows_and_keep_progress() {
     let mut cluster = Cluster::new("siphon");
-    let first = [("r1", "r2", 50 * MB)];
+    let first = [("dc1", "dc2", 50 * MB)];
     cluster.schedule("a", &first);
     cluster.progress(0, 0, 1, 50 * MB);
     assert!(cluster.overlay.coflow_status("a").unwrap().summary.is_completed);
-    let flows = cluster.registration(&[("r1", "r2", 60 * MB), ("r3", "r2", 5 * MB)]).flows;
+    let flows = cluster.registration(&[("dc1", "dc2", 60 * MB), ("dc3", "dc2", 5 * MB)]).flows;
     cluster.overlay.update("a", flows.clone()).unwrap();
     let status = cluster.overlay.coflow_status("a").unwrap();
     assert!(!status.summary.is_completed);
     assert_eq!(status.flow_progress, [50.0 / 60.0, 0.0]);
     cluster.step();
     cluster.step();
-    assert!(cluster.relays[2].rule(0, RuleScope::Pair { source: 2, destination: 1 }).is_some());
+    assert!(cluster.relays[2].rule(0, pair(2, 1)).is_some());
     // A repeated registration is compared with the first one.
-    let (repeated, other) = (cluster.registration(&first), cluster.registration(&[("r1", "r3", MB)]));
+    let (repeated, other) = (cluster.registration(&first), cluster.registration(&[("dc1", "dc3", MB)]));
     assert_eq!(cluster.overlay.register("a", repeated, cluster.now), Ok(false));
     assert_eq!(cluster.overlay.register("a", other, cluster.now), Err(Refusal::IdTaken("a".to_owned())));
     assert!(matches!(cluster.overlay.update("b", flows.clone()), Err(Refusal::UnknownCoflow(_))));
@@ -684,7 +854,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 fn apply(cluster: &mut Cluster, event: Event) {
-    let names = ["r1", "r2", "r3"];
+    let names = ["dc1", "dc2", "dc3"];
     let to_names = |flows: Vec<(u16, u16, u64)>| -> Vec<(&str, &str, u64)> {
         flows.into_iter().map(|(from, to, bytes)| (names[from as usize], names[to as usize], bytes)).collect()
     };

@@ -132,7 +132,7 @@ fn progress(coflow: u32, acked_bytes: u64) -> RelayReport {
 
 fn coflow() -> Value {
     let flow = |to: &str| json!({ "from": "10.1.0.7", "to": to, "bytes": 5_000_000 });
-    json!({ "flows": [flow("10.2.0.8"), flow("us-1")] })
+    json!({ "flows": [flow("10.2.0.8"), flow("us")] })
 }
 
 #[test]
@@ -149,8 +149,8 @@ fn coflow_between_regions_is_ordered_measured_and_kept_over_a_restart() {
         if order.rules.is_empty() {
             order = relay.next_order().await;
         }
-        // Two receivers are two flow groups, and flows of equal groups are served in the order of the registration.
-        assert_eq!(order.rules.iter().map(|rule| rule.priority).collect::<Vec<_>>(), [0, 1]);
+        // Two receivers are two flow groups, and flows of equal groups are served in the order of the registration. Other flows are last.
+        assert_eq!(order.rules.iter().map(|rule| rule.priority).collect::<Vec<_>>(), [1, 0, 1]);
         let path = PathSample {
             peer: 1,
             is_connected: true,
@@ -176,10 +176,10 @@ fn coflow_between_regions_is_ordered_measured_and_kept_over_a_restart() {
     assert_eq!(state["detoured_bytes"], 1_000_000);
     assert!((state["predicted_seconds"].as_f64().unwrap() - 1.0).abs() < 0.9, "{state}");
     let (_, relays) = get(&server, "/v1/relays");
-    assert_eq!((&relays[0]["name"], &relays[0]["rules"]), (&json!("eu-1"), &json!(2)));
+    assert_eq!((&relays[0]["name"], &relays[0]["rules"]), (&json!("eu-1"), &json!(3)));
     assert_eq!(relays[1]["present"], false);
     let (_, routes) = get(&server, "/v1/routes?limit=1");
-    let route = json!({ "coflow": "c1", "from": "eu-1", "to": "us-1", "priority": 0, "via": [], "bytes": 10_000_000,
+    let route = json!({ "coflow": "c1", "from": "eu", "to": "us", "priority": 0, "via": [], "bytes": 10_000_000,
         "acked_bytes": 4_000_000, "detoured_bytes": 1_000_000, "open_flows": 0 });
     assert_eq!(routes, json!({ "routes": [route], "next": "c1" }));
     let (_, paths) = get(&server, "/v1/paths");
@@ -190,7 +190,7 @@ fn coflow_between_regions_is_ordered_measured_and_kept_over_a_restart() {
     for line in [
         "weir_relays 2",
         "weir_wan_sent_bytes_total{from=\"eu\",to=\"us\"} 7",
-        "weir_relay_rules{relay=\"eu-1\"} 2",
+        "weir_relay_rules{relay=\"eu-1\"} 3",
         "weir_relay_report_age_seconds{relay=\"eu-1\"}",
     ] {
         assert!(metrics.contains(line), "`{line}` in\n{metrics}");
@@ -251,15 +251,17 @@ fn invalid_coflows_between_regions_name_the_field() {
     let body = |key: &str, value: Value| {
         let mut body = coflow();
         match key {
-            "from" | "to" | "bytes" => body["flows"][1][key] = value,
+            "from" | "to" | "bytes" | "numbers" => body["flows"][1][key] = value,
             _ => body[key] = value,
         }
         body
     };
-    let local = json!([{ "from": "eu-1", "to": "10.1.0.9", "bytes": 1 }]);
+    let local = json!([{ "from": "eu", "to": "10.1.0.9", "bytes": 1 }]);
     for (body, pointer) in [
         (body("from", json!("10.3.0.1")), "/flows/1/from"),
-        (body("to", json!("us")), "/flows/1/to"),
+        (body("to", json!("us-1")), "/flows/1/to"),
+        (body("numbers", json!([2, 1])), "/flows/1/numbers"),
+        (body("numbers", json!([0, 7])), "/flows/1/numbers"),
         (body("bytes", Value::Null), "/flows/1/bytes"),
         (body("weight", json!(2)), "/weight"),
         (body("deadline", json!("1s")), "/deadline"),

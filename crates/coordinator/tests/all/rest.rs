@@ -176,6 +176,7 @@ fn problems_name_the_field_by_its_json_pointer() {
     let server = TestServer::start();
     // `problems.rs` has more cases.
     let negative = "/flows/0/bytes: `-1` is invalid; expected a whole number";
+    let numbers = "/flows/0/numbers: `[0, 9]` is invalid; expected no value, since the flow is between hosts";
     for (body, status, pointer, detail) in [
         ("{", 400, "", "request body is not valid JSON: EOF while parsing an object at line 1 column 1"),
         ("", 400, "", "request body is not valid JSON: EOF while parsing a value at line 1 column 0"),
@@ -187,6 +188,7 @@ fn problems_name_the_field_by_its_json_pointer() {
         ),
         ("5", 422, "", "request body: `5` is invalid; expected an object"),
         (r#"{"flows": [{"from": "a", "to": "b", "bytes": -1}]}"#, 422, "/flows/0/bytes", negative),
+        (r#"{"flows": [{"from": "a", "to": "b", "numbers": [0, 9]}]}"#, 422, "/flows/0/numbers", numbers),
     ] {
         let (found, problem) = send_json_request(&server, "PUT", "/v1/coflows/c1", body.as_bytes());
         let found = (found, problem["pointer"].as_str(), problem["detail"].as_str());

@@ -126,7 +126,12 @@ struct StoreImages {
 }
 
 fn coflow(n: u32) -> CoflowBody {
-    let flow = |at| FlowBody { from: format!("host-{n}"), to: format!("host-{at}"), bytes: Some(1000) };
+    let flow = |at| FlowBody {
+        from: format!("host-{n}"),
+        to: format!("host-{at}"),
+        bytes: Some(1000),
+        numbers: None,
+    };
     let flows = (0..n % 40).map(flow).collect();
     CoflowBody { service: None, application: None, weight: Some(2.0), deadline: None, flows }
 }

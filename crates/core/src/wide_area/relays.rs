@@ -5,6 +5,8 @@
 //! hop. A relay enforces the decision if it serves each hop as instructed. The instructions change only with the next decision,
 //! not while bytes move.
 
+use std::collections::BTreeMap;
+
 use super::ServiceOrder;
 use crate::model::BandwidthHistory;
 
@@ -84,16 +86,13 @@ fn levels(turns: Vec<Vec<HopFlow>>) -> Vec<PriorityLevel> {
 /// A turn for each coflow, or for each of its groups.
 fn in_turn(link: u32, order: &[usize], carried: &[RelayedCoflow]) -> Vec<Vec<HopFlow>> {
     let of_coflow = |&place: &usize| {
-        let coflow = &carried[place];
-        match &coflow.group_order {
-            None => vec![at_once(link, &[place], carried)],
-            Some(groups) => {
-                let own = at_once(link, &[place], carried);
-                let of_group =
-                    |group: &usize| own.iter().filter(|(_, way)| way.group == *group).copied().collect();
-                groups.iter().map(of_group).collect()
-            }
+        let own = at_once(link, &[place], carried);
+        let Some(groups) = &carried[place].group_order else { return vec![own] };
+        let mut by_group: BTreeMap<usize, Vec<HopFlow>> = BTreeMap::new();
+        for flow in own {
+            by_group.entry(flow.1.group).or_default().push(flow);
         }
+        groups.iter().map(|group| by_group.remove(group).unwrap_or_default()).collect()
     };
     order.iter().flat_map(of_coflow).collect()
 }

@@ -68,7 +68,8 @@ pub struct RelayPeer {
     /// Address and port at which it accepts other relays, for example "10.1.0.2:7710".
     #[prost(string, tag = "3")]
     pub address: ::prost::alloc::string::String,
-    /// The networks whose receivers it serves, for example "10.1.0.0/16". The longest match decides.
+    /// The networks whose receivers it serves, for example "10.1.0.0/16". The longest match decides. Relays of one region can serve the
+    /// same network.
     #[prost(string, repeated, tag = "4")]
     pub networks: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// The number of its region.
@@ -89,21 +90,24 @@ pub struct RelayCoflow {
     #[prost(string, tag = "3")]
     pub service: ::prost::alloc::string::String,
 }
-/// What a rule applies to: one flow, all flows between two relays, or all flows of the coflow. The most specific rule decides.
-/// Matches are sorted by coflow; those of a coflow from the least specific one, then by relays, then by flow.
+/// What a rule applies to: all flows of the coflow, those between two regions, or those with certain numbers, everywhere or between two
+/// regions. The most specific rule decides, the last of these first. Matches are sorted by coflow, then from the least specific one, by
+/// regions and by the first flow. Ranges of flows of a coflow with equal regions do not overlap.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RelayMatch {
     /// The number of the coflow.
     #[prost(uint32, tag = "1")]
     pub coflow: u32,
-    /// The number of the flow.
+    /// The first and the last number of the flows. Both or neither are set.
     #[prost(uint32, optional, tag = "2")]
-    pub flow: ::core::option::Option<u32>,
-    /// The number of the relay of the senders, and that of the receivers. Both or neither are set, and not with `flow`.
+    pub first_flow: ::core::option::Option<u32>,
     #[prost(uint32, optional, tag = "3")]
-    pub source: ::core::option::Option<u32>,
+    pub last_flow: ::core::option::Option<u32>,
+    /// The number of the region of the senders, and that of the receivers. Both or neither are set.
     #[prost(uint32, optional, tag = "4")]
-    pub destination: ::core::option::Option<u32>,
+    pub source_region: ::core::option::Option<u32>,
+    #[prost(uint32, optional, tag = "5")]
+    pub destination_region: ::core::option::Option<u32>,
 }
 /// How a relay forwards the flows of a match.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -116,15 +120,16 @@ pub struct RelayRule {
     /// The share among flows of the same priority, finite and above 0.
     #[prost(double, tag = "3")]
     pub weight: f64,
-    /// The next hops. Empty: the direct path.
+    /// The paths. Empty: the direct path.
     #[prost(message, repeated, tag = "4")]
     pub paths: ::prost::alloc::vec::Vec<RelayPath>,
 }
-/// A next hop, and the fraction of the bytes that uses it. The fractions of a rule sum to 1.
+/// A path, and the fraction of the bytes that uses it. The fractions of a rule sum to 1.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct RelayPath {
+    /// The next region. That of the receiver is the direct path; in another one, each flow uses one relay.
     #[prost(uint32, tag = "1")]
-    pub next: u32,
+    pub next_region: u32,
     #[prost(double, tag = "2")]
     pub fraction: f64,
 }
@@ -152,9 +157,9 @@ pub struct RelayOrder {
     #[prost(uint32, repeated, tag = "7")]
     pub removed_coflows: ::prost::alloc::vec::Vec<u32>,
     /// Rules that are set or removed. The rules of a removed coflow are removed with it.
-    #[prost(message, repeated, tag = "8")]
+    #[prost(message, repeated, tag = "10")]
     pub rules: ::prost::alloc::vec::Vec<RelayRule>,
-    #[prost(message, repeated, tag = "9")]
+    #[prost(message, repeated, tag = "11")]
     pub removed_rules: ::prost::alloc::vec::Vec<RelayMatch>,
 }
 /// The state of a relay.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{MAX_RELAY_VERSION, MIN_RELAY_VERSION, parse_relay_number, wire};
+use super::{MAX_RELAY_VERSION, MIN_RELAY_VERSION, parse_number, wire};
 use crate::encoding::to_micros_rounding_up;
 use crate::{MessageError, is_id};
 
@@ -81,7 +81,7 @@ impl TryFrom<wire::RelayWelcome> for RelayWelcome {
             return Err(MessageError::Invalid { field: "version", expected: "a version of the hello" });
         }
         Ok(RelayWelcome {
-            id: parse_relay_number("relay", welcome.id)?,
+            id: parse_number("relay", welcome.id)?,
             report_interval: Duration::from_micros(welcome.report_interval_us.into()),
             version: welcome.version,
         })

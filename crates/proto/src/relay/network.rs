@@ -25,27 +25,30 @@ impl Network {
     }
 }
 
-/// The relay of each network.
+/// The relays of each network.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NetworkTable {
-    relays: BTreeMap<Network, u16>,
+    relays: BTreeMap<Network, Vec<u16>>,
     /// The prefix lengths of the networks, falling.
     prefix_lengths: Vec<u8>,
 }
 
 impl NetworkTable {
-    /// Assigns a network to a relay. Returns the relay that it was assigned to before.
-    pub fn insert(&mut self, network: Network, relay: u16) -> Option<u16> {
+    /// Adds a relay to those of a network. Returns the relays that the network had before.
+    pub fn insert(&mut self, network: Network, relay: u16) -> &[u16] {
         if let Err(at) = self.prefix_lengths.binary_search_by(|length| network.prefix_length.cmp(length)) {
             self.prefix_lengths.insert(at, network.prefix_length);
         }
-        self.relays.insert(network, relay)
+        let relays = self.relays.entry(network).or_default();
+        relays.push(relay);
+        &relays[..relays.len() - 1]
     }
 
-    /// The relay of an address: that of the network with the longest prefix. O(prefix lengths x log networks).
-    pub fn relay_of(&self, address: IpAddr) -> Option<u16> {
+    /// The relays of an address, in the order of their insertion: those of the network with the longest prefix; none if no network
+    /// contains the address. O(prefix lengths x log networks).
+    pub fn relays_of(&self, address: IpAddr) -> &[u16] {
         let mut networks = self.prefix_lengths.iter().filter_map(|&length| Network::of(address, length));
-        networks.find_map(|network| self.relays.get(&network)).copied()
+        networks.find_map(|network| self.relays.get(&network)).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -92,22 +95,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn longest_prefix_decides_the_relay_of_an_address() {
+    fn longest_prefix_decides_the_relays_of_an_address() {
         let mut table = NetworkTable::default();
         let networks = ["10.0.0.0/8", "10.1.0.0/16", "10.1.0.3/32", "fd00::/8", "fd00:1::/32"];
         for (network, relay) in networks.into_iter().zip(0..) {
-            assert_eq!(table.insert(network.parse().unwrap(), relay), None);
+            assert!(table.insert(network.parse().unwrap(), relay).is_empty());
         }
-        let relay_of = |address: &str| table.relay_of(address.parse().unwrap());
-        assert_eq!(relay_of("10.2.0.1"), Some(0));
-        assert_eq!(relay_of("10.1.0.1"), Some(1));
-        assert_eq!(relay_of("::ffff:10.1.0.3"), Some(2));
-        assert_eq!(relay_of("fd00:2::1"), Some(3));
-        assert_eq!(relay_of("fd00:1::1"), Some(4));
-        assert_eq!((relay_of("11.0.0.1"), relay_of("::1")), (None, None));
-        assert_eq!(table.insert("0.0.0.0/0".parse().unwrap(), 9), None);
-        assert_eq!(table.relay_of("11.0.0.1".parse().unwrap()), Some(9));
-        assert_eq!(table.insert("10.0.0.0/8".parse().unwrap(), 9), Some(0));
+        let relays_of = |address: &str| table.relays_of(address.parse().unwrap());
+        assert_eq!(relays_of("10.2.0.1"), [0]);
+        assert_eq!(relays_of("10.1.0.1"), [1]);
+        assert_eq!(relays_of("::ffff:10.1.0.3"), [2]);
+        assert_eq!(relays_of("fd00:2::1"), [3]);
+        assert_eq!(relays_of("fd00:1::1"), [4]);
+        assert!(relays_of("11.0.0.1").is_empty() && relays_of("::1").is_empty());
+        assert!(table.insert("0.0.0.0/0".parse().unwrap(), 9).is_empty());
+        assert_eq!(table.relays_of("11.0.0.1".parse().unwrap()), [9]);
+        assert_eq!(table.insert("10.0.0.0/8".parse().unwrap(), 9), [0]);
+        assert_eq!(table.relays_of("10.2.0.1".parse().unwrap()), [0, 9]);
     }
 
     #[test]

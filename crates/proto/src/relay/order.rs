@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{
     MAX_RELAY_COFLOWS, MAX_RELAY_NETWORKS, MAX_RELAY_RULES, MAX_RELAYS, Network, RelayMatch, RelayRule,
-    check_strictly_sorted, parse_relay_number, wire,
+    check_strictly_sorted, parse_number, rule::check_matches, wire,
 };
 use crate::encoding::{check_increasing, check_max_length, to_micros_rounding_up};
 use crate::{MAX_LEASE, MessageError, is_id};
@@ -43,7 +43,8 @@ pub struct RelayPeer {
     pub name: Arc<str>,
     /// Where it accepts other relays.
     pub address: SocketAddr,
-    /// The networks whose receivers it serves, at most [`MAX_RELAY_NETWORKS`]. The longest match of all relays applies.
+    /// The networks whose receivers it serves, at most [`MAX_RELAY_NETWORKS`]. The longest match of all relays applies. Relays of one
+    /// region can serve the same network.
     pub networks: Vec<Network>,
     /// The number of its region.
     pub region: u16,
@@ -113,8 +114,8 @@ impl TryFrom<wire::RelayOrder> for RelayOrder {
         check_strictly_sorted("relays", &peers, |peer| peer.id)?;
         check_strictly_sorted("coflows", &coflows, |coflow| coflow.number)?;
         check_increasing("removed coflows", &order.removed_coflows)?;
-        check_strictly_sorted("rules", &rules, |rule| rule.flows)?;
-        check_strictly_sorted("removed rules", &removed_rules, |flows| *flows)?;
+        check_matches("rules", rules.iter().map(|rule| &rule.flows))?;
+        check_matches("removed rules", removed_rules.iter())?;
         Ok(RelayOrder {
             epoch: order.epoch,
             seq: order.seq,
@@ -149,14 +150,14 @@ impl TryFrom<wire::RelayPeer> for RelayPeer {
         check_max_length("networks of a relay", peer.networks.len(), MAX_RELAY_NETWORKS)?;
         let networks = peer.networks.iter().map(|network| network.parse()).collect::<Result<_, _>>();
         Ok(RelayPeer {
-            id: parse_relay_number("relay", peer.id)?,
+            id: parse_number("relay", peer.id)?,
             name: parse_id(&peer.name)?,
             address: peer
                 .address
                 .parse()
                 .map_err(|_| invalid("address of a relay", "an IP address and a port"))?,
             networks: networks.map_err(|_| invalid("network of a relay", "a network such as 10.1.0.0/16"))?,
-            region: parse_relay_number("region", peer.region)?,
+            region: parse_number("region", peer.region)?,
         })
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     MAX_RELAYS, MAX_REPORTED_GROUPS, MAX_UNRULED_FLOWS, check_strictly_sorted, parse_known_micros,
-    parse_relay_number, wire,
+    parse_number, wire,
 };
 use crate::MessageError;
 use crate::encoding::{check_max_length, to_micros_rounding_up};
@@ -141,7 +141,7 @@ impl TryFrom<wire::PathSample> for PathSample {
 
     fn try_from(path: wire::PathSample) -> Result<PathSample, MessageError> {
         Ok(PathSample {
-            peer: parse_relay_number("peer", path.peer)?,
+            peer: parse_number("peer", path.peer)?,
             is_connected: path.is_connected,
             rate: (path.rate > 0).then_some(path.rate),
             min_rtt: parse_known_micros(path.min_rtt_us),
@@ -173,8 +173,8 @@ impl TryFrom<wire::GroupProgress> for GroupProgress {
     fn try_from(group: wire::GroupProgress) -> Result<GroupProgress, MessageError> {
         Ok(GroupProgress {
             coflow: group.coflow,
-            source: parse_relay_number("source", group.source)?,
-            destination: parse_relay_number("destination", group.destination)?,
+            source: parse_number("source", group.source)?,
+            destination: parse_number("destination", group.destination)?,
             acked_bytes: group.acked_bytes,
             open_flows: group.open_flows,
             detoured_bytes: group.detoured_bytes,
@@ -192,7 +192,7 @@ impl TryFrom<wire::UnruledFlow> for UnruledFlow {
     type Error = MessageError;
 
     fn try_from(flow: wire::UnruledFlow) -> Result<UnruledFlow, MessageError> {
-        let destination = parse_relay_number("destination", flow.destination)?;
+        let destination = parse_number("destination", flow.destination)?;
         Ok(UnruledFlow { coflow: flow.coflow, flow: flow.flow, destination })
     }
 }

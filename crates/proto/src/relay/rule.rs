@@ -1,6 +1,6 @@
-//! Defines forwarding rules: which flows a rule applies to, their priority and weight, and their next hops.
+//! Defines forwarding rules: which flows a rule applies to, their priority and weight, and their paths.
 
-use super::{MAX_RULE_PATHS, check_strictly_sorted, parse_relay_number, wire};
+use super::{MAX_RULE_PATHS, check_strictly_sorted, parse_number, wire};
 use crate::MessageError;
 use crate::encoding::check_max_length;
 
@@ -16,20 +16,32 @@ pub struct RelayMatch {
     pub scope: RuleScope,
 }
 
-/// Flows of a coflow. The rule with the most specific scope applies to a flow.
+/// Flows of a coflow. The rule with the most specific scope applies to a flow: numbers between two regions, then numbers, then two
+/// regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RuleScope {
     /// All flows of the coflow.
     Coflow,
-    /// All flows between two relays.
-    Pair {
-        /// The relay of the senders.
-        source: u16,
-        /// The relay of the receivers.
-        destination: u16,
+    /// All flows between two regions.
+    Pair(RegionPair),
+    /// Flows with certain numbers. Ranges of a coflow with equal regions do not overlap.
+    Flows {
+        /// The regions; none: all regions.
+        pair: Option<RegionPair>,
+        /// The first number.
+        first: u32,
+        /// The last number, at least the first.
+        last: u32,
     },
-    /// One flow.
-    Flow(u32),
+}
+
+/// Two regions, by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RegionPair {
+    /// The region of the senders.
+    pub source: u16,
+    /// The region of the receivers.
+    pub destination: u16,
 }
 
 /// How a relay forwards the flows of a match.
@@ -41,30 +53,64 @@ pub struct RelayRule {
     pub priority: u16,
     /// The share of each flow among flows of the same priority; finite and above 0.
     pub weight: f64,
-    /// The next hops, sorted, at most [`MAX_RULE_PATHS`]. Their fractions sum to 1. Empty: the direct path.
+    /// The paths, sorted, at most [`MAX_RULE_PATHS`]. Their fractions sum to 1. Empty: the direct path.
     pub paths: Vec<RelayPath>,
 }
 
-/// A next hop of a rule.
+/// A path of a rule.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RelayPath {
-    /// The number of the next relay.
-    pub next: u16,
+    /// The number of the next region. That of the receiver is the direct path; in another one, each flow uses one relay.
+    pub next_region: u16,
     /// The fraction of the bytes that uses this path, above 0.
     pub fraction: f64,
 }
 
+impl RelayMatch {
+    /// Whether rules for both matches would conflict: they are equal, or ranges of one coflow and equal regions with a common number.
+    pub fn conflicts_with(&self, other: &RelayMatch) -> bool {
+        match (self.scope, other.scope) {
+            (
+                RuleScope::Flows { pair, first, last },
+                RuleScope::Flows { pair: other_pair, first: from, last: to },
+            ) => self.coflow == other.coflow && pair == other_pair && first <= to && from <= last,
+            _ => self == other,
+        }
+    }
+}
+
+/// Checks that matches are sorted, and that those of equal specificity do not overlap.
+pub(super) fn check_matches<'a>(
+    list: &'static str,
+    mut matches: impl Iterator<Item = &'a RelayMatch>,
+) -> Result<(), MessageError> {
+    let Some(mut former) = matches.next() else { return Ok(()) };
+    for flows in matches {
+        if flows <= former {
+            return Err(MessageError::Unsorted(list));
+        }
+        if former.conflicts_with(flows) {
+            let expected = "ranges of flows that do not overlap";
+            return Err(MessageError::Invalid { field: list, expected });
+        }
+        former = flows;
+    }
+    Ok(())
+}
+
 impl From<RelayMatch> for wire::RelayMatch {
     fn from(RelayMatch { coflow, scope }: RelayMatch) -> wire::RelayMatch {
-        let whole = wire::RelayMatch { coflow, ..wire::RelayMatch::default() };
-        match scope {
-            RuleScope::Coflow => whole,
-            RuleScope::Pair { source, destination } => wire::RelayMatch {
-                source: Some(source.into()),
-                destination: Some(destination.into()),
-                ..whole
-            },
-            RuleScope::Flow(flow) => wire::RelayMatch { flow: Some(flow), ..whole },
+        let (pair, numbers) = match scope {
+            RuleScope::Coflow => (None, None),
+            RuleScope::Pair(pair) => (Some(pair), None),
+            RuleScope::Flows { pair, first, last } => (pair, Some((first, last))),
+        };
+        wire::RelayMatch {
+            coflow,
+            first_flow: numbers.map(|(first, _)| first),
+            last_flow: numbers.map(|(_, last)| last),
+            source_region: pair.map(|pair| pair.source.into()),
+            destination_region: pair.map(|pair| pair.destination.into()),
         }
     }
 }
@@ -73,17 +119,20 @@ impl TryFrom<wire::RelayMatch> for RelayMatch {
     type Error = MessageError;
 
     fn try_from(flows: wire::RelayMatch) -> Result<RelayMatch, MessageError> {
-        let scope = match (flows.flow, flows.source, flows.destination) {
+        let invalid = |expected| MessageError::Invalid { field: "match", expected };
+        let pair = match (flows.source_region, flows.destination_region) {
+            (None, None) => None,
+            (Some(source), Some(destination)) => Some(RegionPair {
+                source: parse_number("source region", source)?,
+                destination: parse_number("destination region", destination)?,
+            }),
+            _ => return Err(invalid("a source region with a destination region, or neither")),
+        };
+        let scope = match (flows.first_flow, flows.last_flow, pair) {
             (None, None, None) => RuleScope::Coflow,
-            (Some(flow), None, None) => RuleScope::Flow(flow),
-            (None, Some(source), Some(destination)) => RuleScope::Pair {
-                source: parse_relay_number("source", source)?,
-                destination: parse_relay_number("destination", destination)?,
-            },
-            _ => {
-                let expected = "a flow, a source and a destination, or none of them";
-                return Err(MessageError::Invalid { field: "match", expected });
-            }
+            (None, None, Some(pair)) => RuleScope::Pair(pair),
+            (Some(first), Some(last), pair) if first <= last => RuleScope::Flows { pair, first, last },
+            _ => return Err(invalid("a first and a last flow, which is not before the first, or neither")),
         };
         Ok(RelayMatch { coflow: flows.coflow, scope })
     }
@@ -91,7 +140,10 @@ impl TryFrom<wire::RelayMatch> for RelayMatch {
 
 impl From<&RelayRule> for wire::RelayRule {
     fn from(rule: &RelayRule) -> wire::RelayRule {
-        let path = |path: &RelayPath| wire::RelayPath { next: path.next.into(), fraction: path.fraction };
+        let path = |path: &RelayPath| wire::RelayPath {
+            next_region: path.next_region.into(),
+            fraction: path.fraction,
+        };
         wire::RelayRule {
             r#match: Some(rule.flows.into()),
             priority: rule.priority.into(),
@@ -115,7 +167,7 @@ impl TryFrom<wire::RelayRule> for RelayRule {
         check_max_length("paths of a rule", rule.paths.len(), MAX_RULE_PATHS)?;
         let paths: Vec<RelayPath> =
             rule.paths.into_iter().map(RelayPath::try_from).collect::<Result<_, _>>()?;
-        check_strictly_sorted("paths of a rule", &paths, |path| path.next)?;
+        check_strictly_sorted("paths of a rule", &paths, |path| path.next_region)?;
         let sum: f64 = paths.iter().map(|path| path.fraction).sum();
         if !paths.is_empty() && (sum - 1.0).abs() > SUM_TOLERANCE {
             return Err(invalid("fractions of a rule", "a sum of 1"));
@@ -127,11 +179,12 @@ impl TryFrom<wire::RelayRule> for RelayRule {
 impl TryFrom<wire::RelayPath> for RelayPath {
     type Error = MessageError;
 
-    fn try_from(wire::RelayPath { next, fraction }: wire::RelayPath) -> Result<RelayPath, MessageError> {
+    fn try_from(path: wire::RelayPath) -> Result<RelayPath, MessageError> {
+        let wire::RelayPath { next_region, fraction } = path;
         if !(fraction > 0.0 && fraction <= 1.0) {
             let expected = "a number above 0 and at most 1";
             return Err(MessageError::Invalid { field: "fraction of a path", expected });
         }
-        Ok(RelayPath { next: parse_relay_number("next hop", next)?, fraction })
+        Ok(RelayPath { next_region: parse_number("next region", next_region)?, fraction })
     }
 }

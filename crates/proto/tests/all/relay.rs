@@ -11,21 +11,44 @@ use weir_proto::relay::wire::{self, controller_message, relay_message};
 use weir_proto::relay::{
     GroupProgress, MAX_RELAY_COFLOWS, MAX_RELAY_NETWORKS, MAX_RELAY_ORDER_BYTES, MAX_RELAY_REPORT_BYTES,
     MAX_RELAY_RULES, MAX_RELAYS, MAX_REPORTED_GROUPS, MAX_RULE_PATHS, MAX_UNRULED_FLOWS, Network, PathSample,
-    RelayCoflow, RelayHello, RelayMatch, RelayOrder, RelayPath, RelayPeer, RelayReport, RelayRule,
-    RelayWelcome, RuleScope, UnruledFlow,
+    RegionPair, RelayCoflow, RelayHello, RelayMatch, RelayOrder, RelayPath, RelayPeer, RelayReport,
+    RelayRule, RelayWelcome, RuleScope, UnruledFlow,
 };
 use weir_proto::{MAX_ID_LENGTH, MAX_LEASE, MessageError};
 
 fn any_match() -> impl Strategy<Value = RelayMatch> {
-    let pair = any::<(u16, u16)>().prop_map(|(source, destination)| RuleScope::Pair { source, destination });
-    let scope = prop_oneof![Just(RuleScope::Coflow), pair, any::<u32>().prop_map(RuleScope::Flow)];
+    let pair = || (0..3u16, 0..3u16).prop_map(|(source, destination)| RegionPair { source, destination });
+    let numbers = any::<(u32, u32)>().prop_map(|(a, b)| (a.min(b), a.max(b)));
+    let flows = (prop::option::of(pair()), numbers).prop_map(|(pair, (first, last))| RuleScope::Flows {
+        pair,
+        first,
+        last,
+    });
+    let scope = prop_oneof![Just(RuleScope::Coflow), pair().prop_map(RuleScope::Pair), flows];
     (0..4u32, scope).prop_map(|(coflow, scope)| RelayMatch { coflow, scope })
+}
+
+/// The matches that do not overlap with earlier ones.
+fn without_overlaps(matches: impl IntoIterator<Item = RelayMatch>) -> Vec<RelayMatch> {
+    let mut kept: Vec<RelayMatch> = Vec::new();
+    for flows in matches {
+        let is_free = kept.last().is_none_or(|former| match (former.scope, flows.scope) {
+            (RuleScope::Flows { pair, last, .. }, RuleScope::Flows { pair: other, first, .. }) => {
+                former.coflow != flows.coflow || pair != other || last < first
+            }
+            _ => true,
+        });
+        if is_free {
+            kept.push(flows);
+        }
+    }
+    kept
 }
 
 fn any_paths() -> impl Strategy<Value = Vec<RelayPath>> {
     btree_map(any::<u16>(), 1..100u32, 0..4).prop_map(|parts| {
         let sum: u32 = parts.values().sum();
-        let path = |(next, part)| RelayPath { next, fraction: f64::from(part) / f64::from(sum) };
+        let path = |(next, part)| RelayPath { next_region: next, fraction: f64::from(part) / f64::from(sum) };
         parts.into_iter().map(path).collect()
     })
 }
@@ -70,7 +93,10 @@ fn any_relay_order() -> impl Strategy<Value = RelayOrder> {
                 name: name.into(),
                 service: service.into(),
             };
-            let rule = |(flows, (priority, weight, paths))| RelayRule { flows, priority, weight, paths };
+            let rule = |flows: RelayMatch| {
+                let (priority, weight, paths) = rules[&flows].clone();
+                RelayRule { flows, priority, weight, paths }
+            };
             RelayOrder {
                 epoch,
                 seq,
@@ -79,8 +105,8 @@ fn any_relay_order() -> impl Strategy<Value = RelayOrder> {
                 peers: peers.into_values().collect(),
                 coflows: coflows.into_iter().map(coflow).collect(),
                 removed_coflows: removed.into_iter().collect(),
-                rules: rules.into_iter().map(rule).collect(),
-                removed_rules: removed_rules.into_iter().collect(),
+                rules: without_overlaps(rules.keys().copied()).into_iter().map(rule).collect(),
+                removed_rules: without_overlaps(removed_rules),
             }
         },
     )
@@ -220,7 +246,7 @@ fn relay_versions_need_an_overlap() {
 }
 
 fn rule(paths: &[(u32, f64)]) -> wire::RelayRule {
-    let path = |&(next, fraction): &(u32, f64)| wire::RelayPath { next, fraction };
+    let path = |&(next, fraction): &(u32, f64)| wire::RelayPath { next_region: next, fraction };
     wire::RelayRule {
         r#match: Some(wire::RelayMatch::default()),
         priority: 0,
@@ -244,14 +270,25 @@ fn malformed_relay_orders_are_refused() {
     let with_peer = |peer| wire::RelayOrder { peers: vec![peer], ..order.clone() };
     let coflow = wire::RelayCoflow { number: 1, name: "a".to_owned(), service: "b".to_owned() };
     let with_coflows = |coflows| wire::RelayOrder { coflows, ..order.clone() };
-    let split = wire::RelayMatch { source: Some(1), ..wire::RelayMatch::default() };
-    let both = wire::RelayMatch { flow: Some(1), source: Some(1), destination: Some(2), coflow: 0 };
+    let split = wire::RelayMatch { source_region: Some(1), ..wire::RelayMatch::default() };
+    let unbounded = wire::RelayMatch { first_flow: Some(1), ..wire::RelayMatch::default() };
+    let range = |first, last| wire::RelayMatch {
+        first_flow: Some(first),
+        last_flow: Some(last),
+        ..wire::RelayMatch::default()
+    };
+    let between = |flows| wire::RelayMatch { source_region: Some(1), destination_region: Some(2), ..flows };
+    let with_matches = |matches: &[wire::RelayMatch]| {
+        let rule = |&flows| wire::RelayRule { r#match: Some(flows), ..rule(&[]) };
+        with_rules(matches.iter().map(rule).collect())
+    };
     let too_many_paths: Vec<(u32, f64)> =
         (0..=MAX_RULE_PATHS as u32).map(|next| (next, 1.0 / (MAX_RULE_PATHS as f64 + 1.0))).collect();
     for valid in [
         with_rules(vec![rule(&[(1, 0.25), (2, 0.75)])]),
         with_peer(peer.clone()),
         with_coflows(vec![coflow.clone()]),
+        with_matches(&[range(0, 0), range(1, u32::MAX), between(range(0, 7)), between(range(8, 8))]),
     ] {
         assert!(RelayOrder::try_from(valid).is_ok());
     }
@@ -260,7 +297,13 @@ fn malformed_relay_orders_are_refused() {
         wire::RelayOrder { lease_us: 60_000_001, ..order.clone() },
         with_match(None),
         with_match(Some(split)),
-        with_match(Some(both)),
+        with_match(Some(unbounded)),
+        with_match(Some(range(2, 1))),
+        with_match(Some(wire::RelayMatch { source_region: Some(65_536), ..between(range(0, 1)) })),
+        with_matches(&[range(0, 5), range(5, 6)]),
+        with_matches(&[between(range(0, 5)), between(range(5, 6))]),
+        with_matches(&[between(range(0, 5)), range(6, 6)]),
+        wire::RelayOrder { removed_rules: vec![range(0, 5), range(5, 6)], ..order.clone() },
         with_rules(vec![rule(&[]), rule(&[])]),
         with_rules(vec![wire::RelayRule { priority: 65_536, ..rule(&[]) }]),
         with_rules(vec![wire::RelayRule { weight: f64::NAN, ..rule(&[]) }]),
@@ -335,6 +378,12 @@ fn fields_of_later_versions_are_ignored() {
     assert_eq!(RelayReport::try_from(decoded), RelayReport::try_from(report));
     let decoded = wire::RelayHello::decode(&with_unknown_fields(hello.encode_to_vec())[..]).unwrap();
     assert_eq!(RelayHello::try_from(decoded).unwrap().common_version(), Some(1));
+    // Earlier versions have rules by relays in other fields: one that is set, one that is removed.
+    let old_rules = [0x42, 4, 0x0a, 2, 0x10, 7, 0x4a, 2, 0x10, 7];
+    let mut bytes = wire::RelayOrder { lease_us: 1, ..wire::RelayOrder::default() }.encode_to_vec();
+    bytes.extend(old_rules);
+    let decoded = RelayOrder::try_from(wire::RelayOrder::decode(&bytes[..]).unwrap()).unwrap();
+    assert!(decoded.rules.is_empty() && decoded.removed_rules.is_empty());
     // A report without the fields of this version.
     let old = wire::GroupProgress { acked_bytes: 5, ..wire::GroupProgress::default() };
     assert_eq!(old.detoured_bytes, 0);
@@ -378,9 +427,13 @@ fn largest_relay_messages_fit_their_limits() {
     let number = |at: usize| u32::MAX - at as u32;
     let flows = |at| RelayMatch {
         coflow: number(at),
-        scope: RuleScope::Pair { source: u16::MAX, destination: u16::MAX },
+        scope: RuleScope::Flows {
+            pair: Some(RegionPair { source: u16::MAX, destination: u16::MAX }),
+            first: u32::MAX,
+            last: u32::MAX,
+        },
     };
-    let path = RelayPath { next: u16::MAX, fraction: 1.0 };
+    let path = RelayPath { next_region: u16::MAX, fraction: 1.0 };
     let rule = |at| RelayRule {
         flows: flows(at),
         priority: u16::MAX,

@@ -186,7 +186,7 @@ impl Relay {
         let onward = Header { hops: header.hops.saturating_sub(1), ..*header };
         match header.kind {
             Kind::Data => {
-                let class = self.overlay.rules.lookup(header.flow, header.source, header.destination);
+                let class = self.overlay.rule_for(header.flow, header.source, header.destination);
                 let class = class.map_or(Class::DEFAULT, |rule| rule.class);
                 if !self.transits.push(onward, payload, target, self.now) {
                     self.refuse_transit(header);

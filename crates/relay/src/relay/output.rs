@@ -118,6 +118,7 @@ impl Relay {
         is_drained: bool,
     ) -> Header {
         let header = self.header(Kind::Data, key.flow, 0, bytes);
+        let region = self.overlay.region_of(relay);
         if bytes > 0 {
             self.charge(relay, lane, key.flow, bytes);
         }
@@ -127,7 +128,9 @@ impl Relay {
         source.is_readable = !is_drained;
         if bytes > 0 {
             source.used.insert(relay);
-            source.splitter.charge(relay, bytes);
+            if let Some(region) = region {
+                source.splitter.charge(region, bytes);
+            }
             let destination = source.destination;
             if destination != relay {
                 self.count_detour(relay, (key.flow.coflow, destination), bytes);

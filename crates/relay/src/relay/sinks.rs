@@ -17,7 +17,7 @@ impl Relay {
         let (Ok(name), Some(offset)) = (coflow.name.parse(), Offset::new(header.offset)) else {
             return self.send_reset(header, Reason::Invalid);
         };
-        if self.overlay.relay_of(receiver.ip()) != Some(self.id) {
+        if !self.overlay.relays_of(receiver.ip()).contains(&self.id) {
             return self.send_reset(header, Reason::Unreachable);
         }
         if self.is_draining {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use weir_flow::{FirstLine, Reason};
 
 use super::{Event, FlowKey, INITIAL_CREDIT_BYTES, Relay, Source};
-use crate::forwarding::{Path, RelayId, Splitter};
+use crate::forwarding::{Path, RegionId, RelayId, Splitter, relays_for};
 use crate::message::{ADDRESS_BYTES, FlowId, Header, Kind, MAX_HOPS, MAX_OFFSET, encode_address};
 
 impl Relay {
@@ -20,8 +20,9 @@ impl Relay {
         }
         let coflow = *self.coflow_numbers.get(request.coflow.as_str()).ok_or(Reason::UnknownCoflow)?;
         let flow = FlowId { coflow, flow: request.flow };
-        let destination = self.overlay.relay_of(request.receiver.ip()).ok_or(Reason::Unreachable)?;
-        if destination == self.id || request.offset.get() > MAX_OFFSET - INITIAL_CREDIT_BYTES {
+        let serving = self.overlay.relays_of(request.receiver.ip());
+        let destination = self.choose_destination(flow, &serving).ok_or(Reason::Unreachable)?;
+        if request.offset.get() > MAX_OFFSET - INITIAL_CREDIT_BYTES {
             return Err(Reason::Unreachable);
         }
         if let Some(source) = self.sources.get(&flow) {
@@ -30,7 +31,7 @@ impl Relay {
             }
             self.reset_source(flow, Reason::Replaced);
         }
-        let rule = self.overlay.rules.lookup(flow, self.id, destination).cloned();
+        let rule = self.overlay.rule_for(flow, self.id, destination).cloned();
         if rule.is_none() {
             self.events.push_back(Event::Unruled(flow, destination));
         }
@@ -48,7 +49,7 @@ impl Relay {
         };
         // The direct path is usually the fastest: data on detours should not arrive before this message.
         let direct = self.is_connected(destination).then_some(destination);
-        let hop = direct.or_else(|| self.next_hop(&source)).ok_or(Reason::Unreachable)?;
+        let hop = direct.or_else(|| self.next_hop(flow, &source)).ok_or(Reason::Unreachable)?;
         self.sources.insert(flow, source);
         self.groups.entry((coflow, destination)).or_default().open_flows += 1;
         let header = self.header(Kind::Open, flow, request.offset.get(), ADDRESS_BYTES as u32);
@@ -97,7 +98,7 @@ impl Relay {
     /// Removes a source, and sends a message of this kind to the destination.
     fn remove_source(&mut self, flow: FlowId, kind: Kind) {
         let Some(source) = self.sources.get(&flow) else { return };
-        if let Some(hop) = self.next_hop(source) {
+        if let Some(hop) = self.next_hop(flow, source) {
             let header = self.header(kind, flow, source.offset, 0);
             self.push_control(hop, header, Bytes::new());
         }
@@ -122,16 +123,33 @@ impl Relay {
         self.peers.get(&relay).is_some_and(|peer| peer.is_connected)
     }
 
-    /// The next hop of a source: a path of its rule, otherwise the direct one, otherwise any other relay. O(paths).
-    fn next_hop(&self, source: &Source) -> Option<RelayId> {
+    /// The relay to which a new flow goes, of those that serve its receiver: each flow has its own first choice, and connected relays
+    /// precede others. None if the receiver is served by this relay.
+    fn choose_destination(&self, flow: FlowId, serving: &[RelayId]) -> Option<RelayId> {
+        if serving.contains(&self.id) {
+            return None;
+        }
+        let mut choices = relays_for(flow, serving);
+        let first = choices.next()?;
+        std::iter::once(first).chain(choices).find(|&relay| self.is_connected(relay)).or(Some(first))
+    }
+
+    /// The next hop of a source: a path of its rule, otherwise the direct one, otherwise any other relay. O(paths x relays of a region).
+    fn next_hop(&self, flow: FlowId, source: &Source) -> Option<RelayId> {
         let destination = source.destination;
         let is_usable = |hop: RelayId| {
             let is_avoided = self.avoided.get(&(hop, destination)).is_some_and(|&until| self.now < until);
             self.is_connected(hop) && !is_avoided
         };
-        let paths = source.rule.as_ref().map_or::<&[Path], _>(&[], |rule| &rule.paths);
-        let by_rule = source.splitter.choose(paths, is_usable);
         let direct = || is_usable(destination).then_some(destination);
+        let in_region = |region: RegionId| {
+            if self.overlay.region_of(destination) == Some(region) {
+                return direct();
+            }
+            relays_for(flow, self.overlay.relays_in(region)).find(|&hop| is_usable(hop))
+        };
+        let paths = source.rule.as_ref().map_or::<&[Path], _>(&[], |rule| &rule.paths);
+        let by_rule = source.splitter.choose(paths, |region| in_region(region).is_some()).and_then(in_region);
         by_rule.or_else(direct).or_else(|| self.peers.keys().copied().find(|&hop| is_usable(hop)))
     }
 
@@ -139,7 +157,7 @@ impl Relay {
     pub(super) fn requeue(&mut self, flow: FlowId) {
         let Some(source) = self.sources.get(&flow) else { return };
         let is_ready = source.is_readable && source.offset < source.limit;
-        let hop = if is_ready { self.next_hop(source) } else { None };
+        let hop = if is_ready { self.next_hop(flow, source) } else { None };
         if is_ready && hop.is_none() {
             return self.reset_source(flow, Reason::Lost);
         }

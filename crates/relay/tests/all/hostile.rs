@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use weir_flow::Reason;
-use weir_proto::relay::{RelayMatch, RelayPath, RelayRule, RuleScope};
+use weir_proto::relay::{RegionPair, RelayMatch, RelayPath, RelayRule, RuleScope};
 use weir_relay::forwarding::RelayId;
 use weir_relay::io::Command;
 use weir_relay::message::{
@@ -302,9 +302,9 @@ fn rules_with_a_loop_deliver_all_bytes() {
         flows: RelayMatch { coflow: 7, scope },
         priority: 1,
         weight: 1.0,
-        paths: paths.iter().map(|&(next, fraction)| RelayPath { next, fraction }).collect(),
+        paths: paths.iter().map(|&(next, fraction)| RelayPath { next_region: next, fraction }).collect(),
     };
-    let pair = |source, destination| RuleScope::Pair { source, destination };
+    let pair = |source, destination| RuleScope::Pair(RegionPair { source, destination });
     // Relay 1 sends to itself and over relay 3, and relay 3 back to relay 1.
     let relays =
         start_relays(3, vec![rule(pair(1, 2), &[(1, 0.5), (3, 0.5)]), rule(pair(3, 2), &[(1, 1.0)])]);

@@ -7,7 +7,7 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 use weir_metrics::serve;
-use weir_proto::relay::{RelayMatch, RelayPath, RelayRule, RuleScope};
+use weir_proto::relay::{RegionPair, RelayMatch, RelayPath, RelayRule, RuleScope};
 use weir_relay::control::OrderStatus;
 use weir_relay::metrics::MetricsSource;
 
@@ -40,8 +40,9 @@ fn value(text: &str, name: &str) -> f64 {
 
 #[test]
 fn metrics_count_bytes_refusals_and_detours() {
-    let paths = vec![RelayPath { next: 2, fraction: 0.75 }, RelayPath { next: 3, fraction: 0.25 }];
-    let scope = RuleScope::Pair { source: 1, destination: 2 };
+    let paths =
+        vec![RelayPath { next_region: 2, fraction: 0.75 }, RelayPath { next_region: 3, fraction: 0.25 }];
+    let scope = RuleScope::Pair(RegionPair { source: 1, destination: 2 });
     let rule = RelayRule { flows: RelayMatch { coflow: 7, scope }, priority: 1, weight: 1.0, paths };
     let relays = start_relays(3, vec![rule]);
     let address = serve_metrics(&relays[0], None);

@@ -161,3 +161,87 @@ fn draining_relay_refuses_flows_of_programs_and_of_relays() {
     let line = FirstLine::parse(b"weir-flow/2 shuffle 7 0 0 10.0.0.9:5").unwrap();
     assert_eq!(relay.open(&line), Err(Reason::Busy));
 }
+
+/// Relay 1 in region `a`, 2 in `b`, and 3 and 4 in `c`, which serve the same network. Half of the bytes from `a` to `b` go over `c`.
+const SHARED_REGION: &str = "
+[[relays]]
+name = \"a\"
+address = \"10.0.0.1:1\"
+networks = [\"10.0.0.0/24\"]
+[[relays]]
+name = \"b\"
+address = \"10.1.0.1:1\"
+networks = [\"10.1.0.0/24\"]
+[[relays]]
+name = \"c-1\"
+region = \"c\"
+address = \"10.2.0.1:1\"
+networks = [\"10.2.0.0/24\"]
+[[relays]]
+name = \"c-2\"
+region = \"c\"
+address = \"10.2.0.2:1\"
+networks = [\"10.2.0.0/24\"]
+[[coflows]]
+name = \"shuffle\"
+[[rules]]
+coflow = \"shuffle\"
+from = \"a\"
+to = \"b\"
+priority = 0
+paths = { b = 0.5, c = 0.5 }
+";
+
+/// The relays to which relay 1 sends data of 100 flows, each of two messages, to a receiver. The number of flows by relays.
+fn next_hops(peers: &[u16], receiver: &str) -> Vec<(Vec<u16>, usize)> {
+    let mut relay = Relay::new(RelayId(1), MEMORY_BYTES);
+    relay.set_overlay(overlay_file::parse(SHARED_REGION, "overlay.toml").unwrap());
+    peers.iter().for_each(|&peer| relay.connect_peer(RelayId(peer)));
+    let mut counts = std::collections::BTreeMap::new();
+    for flow in 0..100 {
+        let line = format!("weir-flow/2 shuffle {flow} 0 0 {receiver}");
+        let key = relay.open(&FirstLine::parse(line.as_bytes()).unwrap()).unwrap();
+        relay.set_readable(key);
+        let mut hops = Vec::new();
+        for _ in 0..2 {
+            let mut ready = peers
+                .iter()
+                .filter_map(|&peer| relay.next_data(RelayId(peer), Lane::Bulk).map(|next| (peer, next)));
+            let Some((peer, Outgoing::Local { key: next, .. })) = ready.next() else { panic!("no data") };
+            drop(ready);
+            assert_eq!(next, key);
+            relay.take_local(RelayId(peer), Lane::Bulk, key, 1000, false);
+            hops.push(peer);
+        }
+        relay.end(key);
+        hops.sort_unstable();
+        *counts.entry(hops).or_default() += 1;
+    }
+    counts.into_iter().collect()
+}
+
+#[test]
+fn relays_of_a_region_divide_its_receivers_and_detours_by_flow() {
+    // To region c: each flow goes to one of its relays, to the other one if that is not connected.
+    let hops = next_hops(&[2, 3, 4], "10.2.0.9:5");
+    let [(first, third), (second, fourth)] = &hops[..] else { panic!("{hops:?}") };
+    assert_eq!((&first[..], &second[..]), (&[3, 3][..], &[4, 4][..]));
+    assert!(third.abs_diff(*fourth) <= 20, "{hops:?}");
+    assert_eq!(next_hops(&[2, 4], "10.2.0.9:5"), [(vec![4, 4], 100)]);
+    // To region b: half of a flow's bytes take the direct path, and half go over one relay of region c.
+    let hops = next_hops(&[2, 3, 4], "10.1.0.9:5");
+    let [(first, third), (second, fourth)] = &hops[..] else { panic!("{hops:?}") };
+    assert_eq!((&first[..], &second[..]), (&[2, 3][..], &[2, 4][..]));
+    assert!(third.abs_diff(*fourth) <= 20, "{hops:?}");
+    assert_eq!(next_hops(&[2, 3], "10.1.0.9:5"), [(vec![2, 3], 100)]);
+    assert_eq!(next_hops(&[2], "10.1.0.9:5"), [(vec![2, 2], 100)]);
+}
+
+#[test]
+fn receiver_of_the_own_region_is_refused_if_this_relay_serves_it() {
+    let mut relay = Relay::new(RelayId(3), MEMORY_BYTES);
+    relay.set_overlay(overlay_file::parse(SHARED_REGION, "overlay.toml").unwrap());
+    [1, 2, 4].iter().for_each(|&peer| relay.connect_peer(RelayId(peer)));
+    let line = FirstLine::parse(b"weir-flow/2 shuffle 7 0 0 10.2.0.9:5").unwrap();
+    assert_eq!(relay.open(&line), Err(Reason::Unreachable));
+}

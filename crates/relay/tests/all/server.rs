@@ -6,7 +6,7 @@ use std::thread::spawn;
 use std::time::{Duration, Instant};
 
 use weir_flow::Reason;
-use weir_proto::relay::{RelayCoflow, RelayMatch, RelayOrder, RelayPath, RelayRule, RuleScope};
+use weir_proto::relay::{RegionPair, RelayCoflow, RelayMatch, RelayOrder, RelayPath, RelayRule, RuleScope};
 use weir_relay::forwarding::RelayId;
 use weir_relay::io::Command;
 use weir_relay::reason_counts::ReasonCounts;
@@ -32,8 +32,9 @@ fn flows_of_all_sizes_arrive_over_the_direct_path() {
 
 #[test]
 fn split_flow_uses_its_paths_as_the_rule_says_and_arrives_in_order() {
-    let paths = vec![RelayPath { next: 2, fraction: 0.75 }, RelayPath { next: 3, fraction: 0.25 }];
-    let scope = RuleScope::Pair { source: 1, destination: 2 };
+    let paths =
+        vec![RelayPath { next_region: 2, fraction: 0.75 }, RelayPath { next_region: 3, fraction: 0.25 }];
+    let scope = RuleScope::Pair(RegionPair { source: 1, destination: 2 });
     let rule = RelayRule { flows: RelayMatch { coflow: 7, scope }, priority: 1, weight: 1.0, paths };
     let relays = start_relays(3, vec![rule]);
     transfer(&relays, &[40_000_000, 1000, 2_000_000]);

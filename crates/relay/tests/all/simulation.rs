@@ -52,6 +52,7 @@ struct World {
     unnoticed: Vec<(Duration, u16, u16)>,
     flows: Vec<Flow>,
     overlay: Overlay,
+    regions: u16,
     now: Duration,
     rng: ChaCha8Rng,
     is_calm: bool,
@@ -62,23 +63,28 @@ fn receiver(destination: u16, flow: u32) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, destination as u8, 0, 1)), flow as u16 + 1)
 }
 
-fn overlay(rng: &mut ChaCha8Rng) -> Overlay {
-    let peer = |id: u16| RelayPeer {
-        id,
-        name: format!("relay-{id}").into(),
-        address: receiver(id, 0),
-        networks: vec![format!("127.{id}.0.0/16").parse().unwrap()],
-        region: id,
+/// The last of `regions` regions has all further relays, which serve the same networks.
+fn overlay(rng: &mut ChaCha8Rng, regions: u16) -> Overlay {
+    let region = |id: u16| id.min(regions);
+    let peer = |id: u16| {
+        let served = (1..=RELAYS).filter(|&other| region(other) == region(id));
+        RelayPeer {
+            id,
+            name: format!("relay-{id}").into(),
+            address: receiver(id, 0),
+            networks: served.map(|other| format!("127.{other}.0.0/16").parse().unwrap()).collect(),
+            region: region(id),
+        }
     };
     let rules = (0..rng.random_range(0..8u32)).map(|flow| {
-        let direct = RelayPath { next: rng.random_range(1..=RELAYS), fraction: 0.6 };
-        let detour = RelayPath { next: rng.random_range(1..=RELAYS), fraction: 0.4 };
-        let mut paths = match direct.next.cmp(&detour.next) {
+        let direct = RelayPath { next_region: rng.random_range(1..=RELAYS), fraction: 0.6 };
+        let detour = RelayPath { next_region: rng.random_range(1..=RELAYS), fraction: 0.4 };
+        let mut paths = match direct.next_region.cmp(&detour.next_region) {
             std::cmp::Ordering::Equal => vec![RelayPath { fraction: 1.0, ..direct }],
             _ => vec![direct, detour],
         };
-        paths.sort_by_key(|path| path.next);
-        let flows = RelayMatch { coflow: 1, scope: RuleScope::Flow(flow) };
+        paths.sort_by_key(|path| path.next_region);
+        let flows = RelayMatch { coflow: 1, scope: RuleScope::Flows { pair: None, first: flow, last: flow } };
         let weight = rng.random_range(1..5).into();
         RelayRule { flows, priority: rng.random_range(0..3), weight, paths }
     });
@@ -95,9 +101,9 @@ fn overlay(rng: &mut ChaCha8Rng) -> Overlay {
 }
 
 impl World {
-    fn new(seed: u64, flows: u32) -> World {
+    fn new(seed: u64, flows: u32, regions: u16) -> World {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let overlay = overlay(&mut rng);
+        let overlay = overlay(&mut rng, regions);
         let mut world = World {
             relays: (1..=RELAYS).map(|id| Relay::new(RelayId(id), MEMORY_BYTES)).collect(),
             wires: BTreeMap::new(),
@@ -105,6 +111,7 @@ impl World {
             unnoticed: Vec::new(),
             flows: Vec::new(),
             overlay,
+            regions,
             now: Duration::ZERO,
             rng,
             is_calm: false,
@@ -201,7 +208,7 @@ impl World {
                 }
             }
             2 => {
-                self.overlay = overlay(&mut self.rng);
+                self.overlay = overlay(&mut self.rng, self.regions);
                 let overlay = self.overlay.clone();
                 self.relays.iter_mut().for_each(|relay| relay.set_overlay(overlay.clone()));
             }
@@ -521,7 +528,7 @@ impl World {
 
 #[test]
 fn calm_network_delivers_everything_over_the_overlay() {
-    let mut world = World::new(1, 6);
+    let mut world = World::new(1, 6, RELAYS);
     world.is_calm = true;
     world.run(0);
     assert!(world.flows.iter().all(|flow| flow.send.first_line().generation == 0));
@@ -541,14 +548,14 @@ fn calm_network_delivers_everything_over_the_overlay() {
 proptest! {
     #![proptest_config(config_with_cases(40))]
     #[test]
-    fn failures_lose_repeat_and_reorder_nothing(seed in any::<u64>(), flows in 1..12u32) {
-        World::new(seed, flows).run(400);
+    fn failures_lose_repeat_and_reorder_nothing(seed in any::<u64>(), flows in 1..12u32, regions in 2..=RELAYS) {
+        World::new(seed, flows, regions).run(400);
     }
 
     #[test]
-    fn same_seed_gives_the_same_run(seed in any::<u64>()) {
+    fn same_seed_gives_the_same_run(seed in any::<u64>(), regions in 2..=RELAYS) {
         let run = || {
-            let mut world = World::new(seed, 4);
+            let mut world = World::new(seed, 4, regions);
             world.run(100);
             (world.now, world.rng.random::<u64>())
         };

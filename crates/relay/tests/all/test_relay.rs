@@ -83,7 +83,7 @@ pub fn overlay(relays: &[TestRelay], rules: Vec<RelayRule>) -> Overlay {
         name: format!("relay-{}", index + 1).into(),
         address: relay.relays,
         networks: vec![format!("127.{}.0.0/16", index + 1).parse().unwrap()],
-        region: index as u16,
+        region: index as u16 + 1,
     };
     let mut overlay = Overlay::default();
     overlay.apply(&RelayOrder {

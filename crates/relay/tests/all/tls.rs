@@ -11,7 +11,7 @@ use std::thread::spawn;
 use std::time::Duration;
 
 use weir_client::{FlowReceiver, FlowSender, FlowTls, Route};
-use weir_proto::relay::{RelayMatch, RelayPath, RelayRule, RuleScope};
+use weir_proto::relay::{RegionPair, RelayMatch, RelayPath, RelayRule, RuleScope};
 use weir_relay::forwarding::RelayId;
 use weir_relay::io::{Command, RelayTls};
 use weir_tls::{HandshakeFailure, Tls, TlsFiles};
@@ -49,7 +49,8 @@ fn flows_of_all_sizes_arrive_over_tls() {
 
 #[test]
 fn split_and_prioritized_flows_arrive_over_three_relays_with_tls() {
-    let paths = vec![RelayPath { next: 2, fraction: 0.5 }, RelayPath { next: 3, fraction: 0.5 }];
+    let paths =
+        vec![RelayPath { next_region: 2, fraction: 0.5 }, RelayPath { next_region: 3, fraction: 0.5 }];
     let rule = |scope, priority, paths| RelayRule {
         flows: RelayMatch { coflow: 7, scope },
         priority,
@@ -57,9 +58,9 @@ fn split_and_prioritized_flows_arrive_over_three_relays_with_tls() {
         paths,
     };
     let rules = vec![
-        rule(RuleScope::Pair { source: 1, destination: 2 }, 2, paths),
+        rule(RuleScope::Pair(RegionPair { source: 1, destination: 2 }), 2, paths),
         // Overtakes the others over the express connection.
-        rule(RuleScope::Flow(1), 1, vec![]),
+        rule(RuleScope::Flows { pair: None, first: 1, last: 1 }, 1, vec![]),
     ];
     let folder = tempfile::tempdir().unwrap();
     let relays = connect_relays(tls_of_relays(3, &Authority::new("own"), folder.path()), rules);
