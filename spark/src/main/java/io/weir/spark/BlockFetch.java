@@ -71,6 +71,7 @@ final class BlockFetch implements Runnable {
                 weir.peers().pause(request.executor, weir.timeoutNanos());
             }
         }
+        weir.release(request);
         reader.discard();
         String[] rest = takePending();
         if (rest.length > 0 && !task.isCompleted()) {

@@ -13,6 +13,7 @@ import java.net.InetAddress;
 import java.net.ProtocolException;
 import java.net.ServerSocket;
 import java.net.Socket;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
@@ -43,20 +44,21 @@ final class BlockServer implements AutoCloseable {
     private final String executor;
     private final byte[] secret;
     private final Blocks blocks;
-    private final HostPort relay;
+    private final List<HostPort> relays;
     private final long window;
     private final FlowReceiver receiver = new FlowReceiver();
     private final ServerSocket server;
     private final ExecutorService connections;
-    /** When the relay is tried again for coflows whose flows had to bypass it. */
+    /** When a relay is tried again for a coflow whose flow had to bypass it. */
     private final Map<String, Long> relayRetries = new ConcurrentHashMap<>();
 
-    BlockServer(String executor, byte[] secret, Blocks blocks, InetAddress host, int port, HostPort relay, long window, int maxConnections)
+    BlockServer(String executor, byte[] secret, Blocks blocks, InetAddress host, int port, List<HostPort> relays, long window,
+            int maxConnections)
             throws IOException {
         this.executor = executor;
         this.secret = secret;
         this.blocks = blocks;
-        this.relay = relay;
+        this.relays = relays;
         this.window = window;
         server = new ServerSocket(port, 128, host);
         // A connection above the limit is closed, and its peer uses Spark's own fetch.
@@ -130,18 +132,38 @@ final class BlockServer implements AutoCloseable {
         if (!request.executor.equals(executor)) {
             throw new ProtocolException("the request is for executor " + request.executor + "; this is " + executor);
         }
-        long now = System.nanoTime();
-        relayRetries.values().removeIf(retry -> retry - now < 0);
-        HostPort via = relayRetries.containsKey(request.coflow) ? null : relay;
+        HostPort via = relay(request);
         try (FlowSender sender = new FlowSender(request.coflow, request.flow, request.receiver, via, window)) {
             sender.write(request.key);
             writeBlocks(sender, request.blocks);
             sender.finish();
             if (via != null && sender.isDirect()) {
-                LOG.info("the relay {} did not forward a flow of {}: flows bypass it for 5 s", relay, request.coflow);
-                relayRetries.put(request.coflow, System.nanoTime() + RELAY_RETRY_NANOS);
+                LOG.info("the relay {} did not forward a flow of {}: flows bypass it for 5 s", via, request.coflow);
+                relayRetries.put(retryKey(via, request.coflow), System.nanoTime() + RELAY_RETRY_NANOS);
             }
         }
+    }
+
+    /** The relay of a flow: flows divide among relays by their numbers. Null: directly. */
+    private HostPort relay(BlockRequest request) {
+        long now = System.nanoTime();
+        relayRetries.values().removeIf(retry -> retry - now < 0);
+        for (int at = 0; at < relays.size(); at++) {
+            HostPort relay = relays.get((relayIndex(request.flow, relays.size()) + at) % relays.size());
+            if (!relayRetries.containsKey(retryKey(relay, request.coflow))) {
+                return relay;
+            }
+        }
+        return null;
+    }
+
+    /** The position of a flow's first relay. The high bits of the product depend on all bits of the number. */
+    static int relayIndex(long flow, int count) {
+        return (int) ((flow * 0x9e3779b97f4a7c15L >>> 33) % count);
+    }
+
+    private static String retryKey(HostPort relay, String coflow) {
+        return relay + " " + coflow;
     }
 
     private void writeBlocks(OutputStream out, String[] ids) throws IOException {

@@ -149,37 +149,35 @@ final class CoflowRegistry {
     }
 
     private void synchronize(int number, Shuffle shuffle) {
-        List<ShuffleSizes.Flow> flows = new ArrayList<>();
-        String encoded;
+        List<ShuffleSizes.Flow> flows;
         boolean isActive;
         long endNanos;
         synchronized (this) {
             shuffle.hasChanged = false;
             isActive = shuffle.isActive;
             endNanos = shuffle.endNanos;
-            shuffle.sizes.flows(regionShares()).forEach(flows::add);
-            encoded = CoordinatorClient.encode(flows);
+            flows = shuffle.sizes.flows(regionShares());
         }
         if (!isActive) {
             end(number, shuffle, endNanos);
         } else if (!flows.isEmpty()) {
-            register(number, shuffle, flows, encoded);
+            register(number, shuffle, CoordinatorClient.encode(flows));
         }
     }
 
-    private void register(int number, Shuffle shuffle, List<ShuffleSizes.Flow> flows, String encoded) {
+    private void register(int number, Shuffle shuffle, String flows) {
         if (shuffle.isCompleted) {
             // The shuffle is read again: its bytes count from 0.
             shuffle.isCompleted = false;
             deregister(number, shuffle);
         }
-        if (shuffle.isRegistered && encoded.equals(shuffle.flows)) {
+        if (shuffle.isRegistered && flows.equals(shuffle.flows)) {
             return;
         }
         try {
             coordinator.put(coflowName.apply(number), flows, shuffle.isRegistered);
             shuffle.isRegistered = true;
-            shuffle.flows = encoded;
+            shuffle.flows = flows;
             isFailing = false;
             waitNanos = MIN_RETRY_NANOS;
         } catch (Exception e) {

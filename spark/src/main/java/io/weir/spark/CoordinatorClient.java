@@ -20,9 +20,8 @@ final class CoordinatorClient {
         this.service = service;
     }
 
-    /** Registers a coflow, or updates the flows of a registered one. */
-    void put(String coflow, Iterable<ShuffleSizes.Flow> flows, boolean isRegistered) throws IOException {
-        String list = encode(flows);
+    /** Registers a coflow, or updates the flows of a registered one. `list`: the encoded flows. */
+    void put(String coflow, String list, boolean isRegistered) throws IOException {
         String owner = service == null ? "" : "\"service\":" + quote(service) + ",";
         String registration = "{" + owner + "\"flows\":" + list + "}";
         int status = isRegistered ? send("PUT", coflow + "/flows", list) : send("PUT", coflow, registration);
@@ -50,7 +49,8 @@ final class CoordinatorClient {
     static String encode(Iterable<ShuffleSizes.Flow> flows) {
         StringJoiner list = new StringJoiner(",", "[", "]");
         for (ShuffleSizes.Flow flow : flows) {
-            list.add("{\"from\":" + quote(flow.from) + ",\"to\":" + quote(flow.to) + ",\"bytes\":" + Math.max(1, flow.bytes) + "}");
+            list.add("{\"from\":" + quote(flow.from) + ",\"to\":" + quote(flow.to) + ",\"bytes\":" + flow.bytes + ",\"numbers\":["
+                    + flow.firstNumber + "," + flow.lastNumber + "]}");
         }
         return list.toString();
     }

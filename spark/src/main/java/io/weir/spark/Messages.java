@@ -13,7 +13,7 @@ final class Messages {
 
     /** What the driver does with messages. Return values are the answers. */
     interface Handler {
-        /** An executor accepts requests. Returns its number. */
+        /** An executor accepts requests. Returns its number among the executors that run; negative if no number is free. */
         int onExecutor(String executor, Peers.Peer peer);
 
         /** Returns null if the executor is unknown. */

@@ -18,30 +18,36 @@ final class RegionBlockClient extends BlockStoreClient {
     private final BlockStoreClient spark;
     private final WeirExecutor weir;
     private final int shuffle;
+    private final int group;
     private final TaskContext context;
 
-    RegionBlockClient(BlockStoreClient spark, WeirExecutor weir, int shuffle, TaskContext context) {
+    RegionBlockClient(BlockStoreClient spark, WeirExecutor weir, int shuffle, int group, TaskContext context) {
         this.spark = spark;
         this.weir = weir;
         this.shuffle = shuffle;
+        this.group = group;
         this.context = context;
     }
 
     @Override
     public void fetchBlocks(String host, int port, String executor, String[] blocks, BlockFetchingListener listener,
             DownloadFileManager files) {
-        BlockFetch fetch = null;
+        BlockRequest request = null;
         try {
             Peers.Peer peer = weir.peers().find(executor);
             if (peer != null && !peer.region.equals(weir.region()) && areShuffleBlocks(blocks)) {
+                request = weir.newRequest(executor, shuffle, group, blocks);
+            }
+            if (request != null) {
                 BlockFetch.Fallback fallback = rest -> spark.fetchBlocks(host, port, executor, rest, listener, files);
-                BlockRequest request = weir.newRequest(executor, shuffle, blocks);
-                fetch = new BlockFetch(weir, peer, request, listener, files, fallback, context::isCompleted);
-                weir.execute(fetch);
+                weir.execute(new BlockFetch(weir, peer, request, listener, files, fallback, context::isCompleted));
                 return;
             }
         } catch (Throwable e) {
             weir.warn("blocks of executor " + executor + " cannot be requested", e);
+            if (request != null) {
+                weir.release(request);
+            }
         }
         spark.fetchBlocks(host, port, executor, blocks, listener, files);
     }

@@ -42,9 +42,10 @@ final class RegionShuffleReader<K, V, C> implements ShuffleReader<K, C> {
         SparkEnv env = SparkEnv.get();
         package$ keys = package$.MODULE$;
         int shuffle = dependency.shuffleId();
+        int group = FlowNumbers.group(startPartition, dependency.partitioner().numPartitions());
         blocks = new ShuffleBlockFetcherIterator(
                 context,
-                new RegionBlockClient(env.blockManager().blockStoreClient(), weir, shuffle, context),
+                new RegionBlockClient(env.blockManager().blockStoreClient(), weir, shuffle, group, context),
                 env.blockManager(),
                 env.mapOutputTracker(),
                 env.mapOutputTracker().getMapSizesByExecutorId(shuffle, startMap, endMap, startPartition, endPartition),

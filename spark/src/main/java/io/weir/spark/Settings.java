@@ -1,6 +1,8 @@
 package io.weir.spark;
 
 import io.weir.flow.HostPort;
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.spark.SparkConf;
 
 /** Keys of the configuration. docs/spark.md describes them. */
@@ -16,10 +18,14 @@ final class Settings {
         return region;
     }
 
-    /** The relay of this region, or null. */
-    static HostPort relay(SparkConf conf) {
-        String relay = fromEnvironment("WEIR_RELAY", conf, "spark.weir.relay");
-        return relay == null ? null : HostPort.parse(relay);
+    /** The relays of this region; none if flows go directly. */
+    static List<HostPort> relays(SparkConf conf) {
+        String relays = fromEnvironment("WEIR_RELAY", conf, "spark.weir.relay");
+        List<HostPort> list = new ArrayList<>();
+        for (String relay : relays == null ? new String[0] : relays.split(",", -1)) {
+            list.add(HostPort.parse(relay));
+        }
+        return list;
     }
 
     static int port(SparkConf conf) {

@@ -1,39 +1,65 @@
 package io.weir.spark;
 
+import java.util.ArrayList;
 import java.util.BitSet;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
 
 /**
- * Bytes of one shuffle between regions.
+ * Bytes of one shuffle between regions, by flow group.
  *
  * Map tasks report exact lengths by partition. Until the reader of a partition starts, its region is unknown: the partition counts at
- * each region by the region's share of cores. A reader that starts moves its partitions to its region.
+ * each region by the region's share of cores. A reader that starts moves its partitions to its region, and to the group of its first
+ * partition.
  */
 final class ShuffleSizes {
+    /** The maximum number of registered flows. With more groups and pairs of regions, consecutive groups are registered as one. */
+    static final int MAX_FLOWS = 8192;
+
     private final BitSet maps = new BitSet();
     /** By region of the map tasks: bytes by partition. */
     private final Map<String, long[]> written = new TreeMap<>();
-    /** By region of the readers: the fraction that they read by partition. */
-    private final Map<String, double[]> read = new TreeMap<>();
+    /** What readers have in common that read the same partitions in the same region. */
+    private final Map<String, Read> reads = new LinkedHashMap<>();
     private final Set<String> readers = new HashSet<>();
     private final Set<Integer> activeStages = new HashSet<>();
-    /** Bytes by pair of regions. The order of a pair never changes: its position is the index of a registered flow. */
-    private final Map<String, Flow> flows = new LinkedHashMap<>();
 
-    /** A flow group: everything from one region to another. */
+    /** The data of a flow group from one region to another, or inside one. */
     static final class Flow {
         final String from;
         final String to;
-        long bytes;
+        final long bytes;
+        /** The numbers of the flows of blocks. */
+        final long firstNumber;
+        final long lastNumber;
 
-        Flow(String from, String to) {
+        Flow(String from, String to, long bytes, long firstNumber, long lastNumber) {
             this.from = from;
             this.to = to;
+            this.bytes = bytes;
+            this.firstNumber = firstNumber;
+            this.lastNumber = lastNumber;
+        }
+    }
+
+    /** Partitions that are read in a region. */
+    private static final class Read {
+        final String region;
+        final int start;
+        final int end;
+        /** The fraction of the map tasks, summed over readers. */
+        double fraction;
+
+        Read(String region, int start, int end) {
+            this.region = region;
+            this.start = start;
+            this.end = end;
         }
     }
 
@@ -56,11 +82,8 @@ final class ShuffleSizes {
         }
         activeStages.add(stage);
         double fraction = maps.isEmpty() ? 1 : (double) (Math.min(endMap, maps.length()) - startMap) / maps.length();
-        int partitions = partitions();
-        double[] fractions = read.computeIfAbsent(region, r -> new double[partitions]);
-        for (int partition = startPartition; partition < Math.min(endPartition, partitions); partition++) {
-            fractions[partition] += Math.max(0, fraction);
-        }
+        String key = region + " " + startPartition + " " + endPartition;
+        reads.computeIfAbsent(key, k -> new Read(region, startPartition, endPartition)).fraction += Math.max(0, fraction);
     }
 
     /** Ends a stage. Returns whether it was the last one that read this shuffle. */
@@ -68,9 +91,8 @@ final class ShuffleSizes {
         if (!activeStages.remove(stage) || !activeStages.isEmpty()) {
             return false;
         }
-        read.clear();
+        reads.clear();
         readers.clear();
-        flows.clear();
         return true;
     }
 
@@ -78,44 +100,76 @@ final class ShuffleSizes {
         return written.values().stream().mapToInt(lengths -> lengths.length).max().orElse(0);
     }
 
-    /** The flows between regions with bytes, by the present shares of regions. */
-    Iterable<Flow> flows(Map<String, Double> shares) {
+    /** The flows with bytes, by the present shares of regions; none if no bytes leave a region. O(pairs of regions x partitions). */
+    List<Flow> flows(Map<String, Double> shares) {
         int partitions = partitions();
+        Set<String> destinations = new TreeSet<>(shares.keySet());
+        reads.values().forEach(read -> destinations.add(read.region));
+        int pairs = Math.max(1, written.size() * destinations.size());
+        int groups = Math.min(FlowNumbers.groups(partitions), Math.max(1, MAX_FLOWS / pairs));
+        double[] rest = rest(partitions);
+        List<Flow> flows = new ArrayList<>();
+        boolean isBetweenRegions = false;
+        for (Map.Entry<String, long[]> entry : written.entrySet()) {
+            for (String to : destinations) {
+                double[] bytes = bytes(entry.getValue(), rest, shares.getOrDefault(to, 0.0), to, groups);
+                int before = flows.size();
+                addFlows(entry.getKey(), to, bytes, partitions, flows);
+                isBetweenRegions |= flows.size() > before && !entry.getKey().equals(to);
+            }
+        }
+        return isBetweenRegions ? flows : Collections.emptyList();
+    }
+
+    /** The fraction of each partition whose reader has not started. */
+    private double[] rest(int partitions) {
         double[] rest = new double[partitions];
         for (int partition = 0; partition < partitions; partition++) {
             rest[partition] = 1;
-            for (double[] fractions : read.values()) {
-                rest[partition] -= fractions[partition];
+        }
+        for (Read read : reads.values()) {
+            for (int partition = read.start; partition < Math.min(read.end, partitions); partition++) {
+                rest[partition] = Math.max(0, rest[partition] - read.fraction);
             }
         }
-        Set<String> destinations = new TreeSet<>(shares.keySet());
-        destinations.addAll(read.keySet());
-        for (Flow flow : flows.values()) {
-            flow.bytes = 0;
-        }
-        for (String from : written.keySet()) {
-            for (String to : destinations) {
-                if (!from.equals(to)) {
-                    addFlow(from, to, bytes(written.get(from), read.get(to), rest, shares.getOrDefault(to, 0.0)));
-                }
-            }
-        }
-        return flows.values();
+        return rest;
     }
 
-    private void addFlow(String from, String to, long bytes) {
-        String pair = from + " " + to;
-        if (bytes > 0 || flows.containsKey(pair)) {
-            flows.computeIfAbsent(pair, p -> new Flow(from, to)).bytes = bytes;
-        }
-    }
-
-    private static long bytes(long[] written, double[] read, double[] rest, double share) {
-        double sum = 0;
+    /** The bytes by registered group of what was written in one region and is, or will be, read in another. */
+    private double[] bytes(long[] written, double[] rest, double share, String to, int groups) {
+        double[] bytes = new double[groups];
+        long[] sums = new long[written.length + 1];
         for (int partition = 0; partition < written.length; partition++) {
-            double known = read == null || partition >= read.length ? 0 : read[partition];
-            sum += written[partition] * (known + Math.max(0, rest[partition]) * share);
+            sums[partition + 1] = sums[partition] + written[partition];
+            bytes[registeredGroup(partition, rest.length, groups)] += written[partition] * rest[partition] * share;
         }
-        return Math.round(sum);
+        for (Read read : reads.values()) {
+            if (read.region.equals(to) && read.start < written.length) {
+                long sum = sums[Math.min(read.end, written.length)] - sums[read.start];
+                bytes[registeredGroup(read.start, rest.length, groups)] += sum * read.fraction;
+            }
+        }
+        return bytes;
+    }
+
+    /** The group of a partition if only this number of groups is registered. */
+    private static int registeredGroup(int partition, int partitions, int groups) {
+        return FlowNumbers.group(partition, partitions) * groups / FlowNumbers.groups(partitions);
+    }
+
+    private static void addFlows(String from, String to, double[] bytes, int partitions, List<Flow> flows) {
+        int all = FlowNumbers.groups(partitions);
+        for (int group = 0; group < bytes.length; group++) {
+            long rounded = Math.round(bytes[group]);
+            if (rounded > 0) {
+                long first = FlowNumbers.first(ceilingOf(group * all, bytes.length));
+                long end = FlowNumbers.first(ceilingOf((group + 1) * all, bytes.length));
+                flows.add(new Flow(from, to, rounded, first, end - 1));
+            }
+        }
+    }
+
+    private static int ceilingOf(int dividend, int divisor) {
+        return (dividend + divisor - 1) / divisor;
     }
 }

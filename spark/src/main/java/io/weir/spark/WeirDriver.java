@@ -5,7 +5,6 @@ import java.util.Base64;
 import java.util.Collections;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 import org.apache.spark.api.plugin.DriverPlugin;
@@ -27,7 +26,7 @@ public final class WeirDriver implements DriverPlugin, Messages.Handler {
     private static volatile WeirDriver active;
 
     private final Map<String, Peers.Peer> executors = new ConcurrentHashMap<>();
-    private final AtomicInteger executorCount = new AtomicInteger();
+    private final ExecutorNumbers numbers = new ExecutorNumbers();
     private CoflowRegistry coflows;
 
     @Override
@@ -73,7 +72,11 @@ public final class WeirDriver implements DriverPlugin, Messages.Handler {
     public int onExecutor(String executor, Peers.Peer peer) {
         executors.put(executor, peer);
         coflows.addExecutor(executor, peer.region);
-        return executorCount.incrementAndGet();
+        int number = numbers.reserve(executor);
+        if (number < 0) {
+            LOG.warn("executor {} uses Spark's own fetch: {} others run", executor, FlowNumbers.MAX_EXECUTORS);
+        }
+        return number;
     }
 
     @Override
@@ -111,6 +114,7 @@ public final class WeirDriver implements DriverPlugin, Messages.Handler {
         public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
             guard(() -> {
                 executors.remove(event.executorId());
+                numbers.release(event.executorId());
                 coflows.removeExecutor(event.executorId());
             });
         }

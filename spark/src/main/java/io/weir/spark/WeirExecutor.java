@@ -11,7 +11,6 @@ import java.util.Map;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
@@ -32,8 +31,6 @@ import scala.Tuple2;
 public final class WeirExecutor implements ExecutorPlugin {
     private static final Logger LOG = LoggerFactory.getLogger(WeirExecutor.class);
     private static final int MAX_FETCHES = 64;
-    /** Bits of a flow's number that count the flows of one executor; the other 14 bits number the executor, from 1. */
-    private static final int COUNTER_BITS = 18;
 
     private static volatile WeirExecutor active;
 
@@ -42,8 +39,7 @@ public final class WeirExecutor implements ExecutorPlugin {
     private byte[] secret;
     private String application;
     private long timeoutNanos;
-    private long executorNumber;
-    private final AtomicInteger flows = new AtomicInteger();
+    private FlowNumbers flowNumbers;
     private final SecureRandom random = new SecureRandom();
     private BlockServer server;
     private Peers peers;
@@ -101,10 +97,10 @@ public final class WeirExecutor implements ExecutorPlugin {
         fetches.allowCoreThreadTimeOut(true);
         peers = new Peers(executor -> Messages.decodePeer(context.ask(Messages.peer(executor))));
         InetAddress host = InetAddress.getByName(SparkEnv.get().blockManager().blockManagerId().host());
-        server = new BlockServer(context.executorID(), secret, WeirExecutor::readBlock, host, Settings.port(conf), Settings.relay(conf),
+        server = new BlockServer(context.executorID(), secret, WeirExecutor::readBlock, host, Settings.port(conf), Settings.relays(conf),
                 Settings.window(conf), Settings.connections(conf));
         Object number = context.ask(Messages.executor(context.executorID(), new Peers.Peer(region, server.address())));
-        executorNumber = (Integer) number;
+        flowNumbers = new FlowNumbers((Integer) number);
         return true;
     }
 
@@ -179,17 +175,21 @@ public final class WeirExecutor implements ExecutorPlugin {
         return new long[] {flowBlocks.getCount(), flowBytes.getCount(), fallbackBlocks.getCount()};
     }
 
-    BlockRequest newRequest(String executor, int shuffle, String[] blocks) {
+    /** A request with a reserved flow number; null if none is free. */
+    BlockRequest newRequest(String executor, int shuffle, int group, String[] blocks) {
+        String coflow = Settings.coflow(application, shuffle);
+        long flow = flowNumbers.reserve(coflow, group);
+        if (flow < 0) {
+            return null;
+        }
         byte[] key = new byte[BlockRequest.KEY_LENGTH];
         random.nextBytes(key);
-        long flow = flowNumber(executorNumber, flows.getAndIncrement());
-        return new BlockRequest(executor, Settings.coflow(application, shuffle), flow, server.address(), key, blocks);
+        return new BlockRequest(executor, coflow, flow, server.address(), key, blocks);
     }
 
-    /** Numbers begin above those of registered flows, which are indices of pairs of regions. */
-    static long flowNumber(long executor, int count) {
-        long executors = (1L << (32 - COUNTER_BITS)) - 1;
-        return (executor % executors + 1) << COUNTER_BITS | count & ((1 << COUNTER_BITS) - 1);
+    /** The flow of a request has ended. */
+    void release(BlockRequest request) {
+        flowNumbers.release(request.coflow, request.flow);
     }
 
     void reportMapOutput(int shuffle, int map, ShuffleWriter<?, ?> writer) {

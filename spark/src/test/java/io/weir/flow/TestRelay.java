@@ -7,6 +7,8 @@ import java.io.OutputStream;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /** A relay for tests: forwards each flow to its receiver over a connection of its own, and injects faults. */
@@ -25,6 +27,8 @@ public final class TestRelay implements Closeable {
     }
 
     public final AtomicInteger connections = new AtomicInteger();
+    /** The numbers of all flows. */
+    public final Set<Long> flows = ConcurrentHashMap.newKeySet();
     private final ServerSocket server;
     private volatile Mode mode = Mode.FORWARD;
     private volatile long after;
@@ -93,7 +97,9 @@ public final class TestRelay implements Closeable {
                 Wire.writeLine(sender.getOutputStream(), "reset " + (fault == Mode.BUSY ? Reset.BUSY : Reset.UNKNOWN_COFLOW));
                 return;
             }
-            receiver.connect(FirstLine.parse(line).receiver.resolve());
+            FirstLine first = FirstLine.parse(line);
+            flows.add(first.flow);
+            receiver.connect(first.receiver.resolve());
             Wire.writeLine(receiver.getOutputStream(), line);
             Thread acks = start(() -> copy(receiver, sender, Mode.FORWARD));
             copy(sender, receiver, fault);

@@ -21,6 +21,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.Random;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
@@ -298,17 +299,19 @@ public final class ClusterCases {
         Map<String, String> deregistered = new ConcurrentHashMap<>();
         HttpServer coordinator = startCoordinator(coflows, deregistered);
         String api = "http://" + host + ":" + coordinator.getAddress().getPort();
-        try (TestRelay relay = new TestRelay(InetAddress.getByName(host))) {
+        try (TestRelay relay = new TestRelay(InetAddress.getByName(host)); TestRelay second = new TestRelay(InetAddress.getByName(host))) {
             SparkConf conf = weirConf(group)
-                    .set("spark.weir.relay", relay.address().toString())
+                    .set("spark.weir.relay", relay.address() + "," + second.address())
                     .set("spark.weir.coordinator", api)
                     .set("spark.weir.service", "spark")
                     .set("spark.weir.timeout", "4s");
             withSession(conf, spark -> {
                 runJobs(group, spark);
                 checkClean(counts(spark.sparkContext()));
-                check(relay.connections.get() > 0, "the relay got no flow");
-                System.out.println("    " + relay.connections + " flows over the relay, " + deregistered.size() + " coflows have completed");
+                check(relay.connections.get() > 0 && second.connections.get() > 0, "a relay got no flow");
+                System.out.println("    " + relay.connections + " and " + second.connections + " flows over the relays, "
+                        + deregistered.size() + " coflows have completed");
+                checkNumbers(relay.flows);
                 Map<String, Job> jobs = jobs();
                 for (TestRelay.Mode mode : TestRelay.Mode.values()) {
                     relay.inject(mode, 20_000, 12);
@@ -319,10 +322,19 @@ public final class ClusterCases {
             });
             check(coflows.isEmpty(), "coflows are still registered: " + coflows);
             check(deregistered.size() >= 7, "coflows: " + deregistered + "; expected one for each shuffle");
-            deregistered.forEach((coflow, flows) -> check(flows.contains("west") && flows.contains("east"), coflow + ": " + flows));
+            deregistered.forEach((coflow, flows) -> check(flows.contains("west") && flows.contains("east") && flows.contains("\"numbers\":["),
+                    coflow + ": " + flows));
         } finally {
             coordinator.stop(0);
         }
+    }
+
+    /** Checks that flows have the numbers of several flow groups, and of the few executors. */
+    private static void checkNumbers(Set<Long> flows) {
+        long groups = flows.stream().map(flow -> flow >>> 22).distinct().count();
+        long executors = flows.stream().map(flow -> flow >>> 10 & 0xfff).distinct().count();
+        long highest = flows.stream().mapToLong(flow -> flow >>> 10 & 0xfff).max().orElse(0);
+        check(groups > 2 && executors >= 2 && highest < 8, "groups: " + groups + ", executors: " + executors + ", the highest is " + highest);
     }
 
     /** Answers as a coordinator does. `coflows` has the last body of each registered coflow, `deregistered` that of others. */

@@ -149,10 +149,25 @@ class CodecTest {
     }
 
     @Test
-    void flow_numbers_of_executors_differ_and_exceed_those_of_registered_flows() {
-        assertEquals(2L << 18, WeirExecutor.flowNumber(1, 0));
-        assertEquals((2L << 18) + 5, WeirExecutor.flowNumber(1, (1 << 18) + 5));
-        assertEquals(0xffff_ffffL, WeirExecutor.flowNumber(16382, -1));
-        assertEquals(1L << 18, WeirExecutor.flowNumber(16383, 0));
+    void relays_are_a_list_of_addresses() {
+        SparkConf conf = new SparkConf(false);
+        assertEquals("[]", Settings.relays(conf).toString());
+        assertEquals("[relay-1:7711, [fd00::1]:7711]", Settings.relays(conf.set("spark.weir.relay", "relay-1:7711,[fd00::1]:7711")).toString());
+        for (String text : new String[] {"relay-1", "relay-1:7711,", "relay-1:7711, relay-2:7711x"}) {
+            assertThrows(IllegalArgumentException.class, () -> Settings.relays(conf.set("spark.weir.relay", text)), text);
+        }
+    }
+
+    @Test
+    void flows_divide_evenly_among_relays() {
+        for (int shift : new int[] {0, 10, 22}) {
+            int[] counts = new int[3];
+            for (long flow = 0; flow < 600; flow++) {
+                counts[BlockServer.relayIndex(flow << shift & 0xffff_ffffL, counts.length)]++;
+            }
+            for (int count : counts) {
+                assertTrue(count > 150 && count < 250, Arrays.toString(counts));
+            }
+        }
     }
 }

@@ -6,8 +6,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.TreeMap;
 import org.junit.jupiter.api.Test;
 
 class ShuffleSizesTest {
@@ -20,23 +22,30 @@ class ShuffleSizesTest {
 
     private final ShuffleSizes sizes = new ShuffleSizes();
 
-    private String flows() {
-        return CoordinatorClient.encode(sizes.flows(HALVES));
+    /** The bytes of each flow: `west>east 3` is flow group 3 from west to east. */
+    private static String describe(List<ShuffleSizes.Flow> flows) {
+        Map<String, Long> bytes = new TreeMap<>();
+        for (ShuffleSizes.Flow flow : flows) {
+            assertEquals(flow.firstNumber + FlowNumbers.first(1) - 1, flow.lastNumber);
+            bytes.put(flow.from + ">" + flow.to + " " + flow.firstNumber / FlowNumbers.first(1), flow.bytes);
+        }
+        return bytes.toString();
     }
 
-    private static String flows(long eastToWest, long westToEast) {
-        return "[{\"from\":\"east\",\"to\":\"west\",\"bytes\":" + eastToWest + "},{\"from\":\"west\",\"to\":\"east\",\"bytes\":"
-                + westToEast + "}]";
+    private String flows() {
+        return describe(sizes.flows(HALVES));
     }
 
     @Test
     void partitions_without_a_reader_count_by_shares_of_cores() {
         sizes.addMapOutput(0, "west", new long[] {100, 200});
         sizes.addMapOutput(1, "east", new long[] {10, 30});
-        assertEquals(flows(20, 150), flows());
+        String expected = "{east>east 0=5, east>east 1=15, east>west 0=5, east>west 1=15, "
+                + "west>east 0=50, west>east 1=100, west>west 0=50, west>west 1=100}";
+        assertEquals(expected, flows());
         // A speculative attempt of map task 1.
         sizes.addMapOutput(1, "west", new long[] {10, 30});
-        assertEquals(flows(20, 150), flows());
+        assertEquals(expected, flows());
     }
 
     @Test
@@ -44,12 +53,26 @@ class ShuffleSizesTest {
         sizes.addMapOutput(0, "west", new long[] {100, 200});
         sizes.addMapOutput(1, "east", new long[] {10, 30});
         sizes.addReader(2, 0, "west", 0, Integer.MAX_VALUE, 0, 1);
-        assertEquals(flows(10 + 15, 100), flows());
+        assertEquals("{east>east 1=15, east>west 0=10, east>west 1=15, west>east 1=100, west>west 0=100, west>west 1=100}", flows());
         sizes.addReader(2, 1, "east", 0, Integer.MAX_VALUE, 1, 2);
-        assertEquals(flows(10, 200), flows());
+        String expected = "{east>east 1=30, east>west 0=10, west>east 1=200, west>west 0=100}";
+        assertEquals(expected, flows());
         // A speculative attempt in the other region.
         sizes.addReader(2, 1, "west", 0, Integer.MAX_VALUE, 1, 2);
-        assertEquals(flows(10, 200), flows());
+        assertEquals(expected, flows());
+    }
+
+    @Test
+    void partitions_of_one_reader_count_at_the_group_of_the_first() {
+        sizes.addMapOutput(0, "west", new long[] {1, 20, 300, 4000});
+        sizes.addReader(2, 0, "east", 0, 1, 1, 3);
+        assertEquals("{west>east 0=1, west>east 1=320, west>east 3=2000, west>west 0=1, west>west 3=2000}", flows());
+        sizes.addReader(2, 1, "east", 0, 1, 0, 1);
+        sizes.addReader(2, 2, "west", 0, 1, 3, 4);
+        assertEquals("{west>east 0=1, west>east 1=320, west>west 3=4000}", flows());
+        // Another stage reads all partitions at once.
+        sizes.addReader(3, 0, "east", 0, 1, 0, 4);
+        assertEquals("{west>east 0=4322, west>east 1=320, west>west 3=4000}", flows());
     }
 
     @Test
@@ -59,7 +82,7 @@ class ShuffleSizesTest {
         }
         sizes.addReader(2, 0, "east", 0, 1, 0, 1);
         sizes.addReader(2, 1, "west", 1, 4, 0, 1);
-        assertEquals("[{\"from\":\"west\",\"to\":\"east\",\"bytes\":100}]", flows());
+        assertEquals("{west>east 0=100, west>west 0=300}", flows());
     }
 
     @Test
@@ -71,15 +94,54 @@ class ShuffleSizesTest {
         assertFalse(sizes.endStage(2));
         assertTrue(sizes.endStage(3));
         sizes.addReader(4, 0, "east", 0, 1, 0, 1);
-        assertEquals("[{\"from\":\"west\",\"to\":\"east\",\"bytes\":100}]", flows());
+        assertEquals("{west>east 0=100}", flows());
     }
 
     @Test
-    void no_output_is_no_flow() {
-        assertEquals("[]", flows());
+    void no_bytes_between_regions_are_no_flows() {
+        assertEquals("{}", flows());
         sizes.addMapOutput(0, "west", new long[] {0, 0});
-        assertEquals("[]", flows());
+        assertEquals("{}", flows());
         assertEquals("[]", CoordinatorClient.encode(sizes.flows(Collections.emptyMap())));
+        sizes.addMapOutput(1, "west", new long[] {5, 5});
+        assertEquals("{}", describe(sizes.flows(Collections.singletonMap("west", 1.0))));
+    }
+
+    @Test
+    void flows_are_encoded_with_their_numbers() {
+        sizes.addMapOutput(0, "west", new long[] {0, 7});
+        sizes.addReader(2, 0, "east", 0, 1, 1, 2);
+        assertEquals("[{\"from\":\"west\",\"to\":\"east\",\"bytes\":7,\"numbers\":[4194304,8388607]}]",
+                CoordinatorClient.encode(sizes.flows(HALVES)));
+    }
+
+    @Test
+    void registered_groups_are_bounded_and_contain_the_numbers_of_all_partitions() {
+        for (int partitions : new int[] {1, 5, 1023, 1024, 1025, 20_000}) {
+            for (int regions : new int[] {2, 3, 5, 32}) {
+                ShuffleSizes sizes = new ShuffleSizes();
+                Map<String, Double> shares = new HashMap<>();
+                long[] lengths = new long[partitions];
+                java.util.Arrays.fill(lengths, 1000);
+                for (int region = 0; region < regions; region++) {
+                    sizes.addMapOutput(region, "r" + region, lengths);
+                    shares.put("r" + region, 1.0 / regions);
+                }
+                List<ShuffleSizes.Flow> flows = sizes.flows(shares);
+                assertTrue(flows.size() <= ShuffleSizes.MAX_FLOWS, partitions + " " + regions + " " + flows.size());
+                int groups = Math.min(Math.min(partitions, 1024), 8192 / regions / regions);
+                assertEquals(groups * regions * regions, flows.size());
+                long next = 0;
+                long bytes = 0;
+                for (ShuffleSizes.Flow flow : flows.subList(0, groups)) {
+                    assertEquals(next, flow.firstNumber);
+                    next = flow.lastNumber + 1;
+                    bytes += flow.bytes;
+                }
+                assertEquals(FlowNumbers.first(FlowNumbers.groups(partitions)), next);
+                assertEquals(1000.0 * partitions / regions, bytes, groups);
+            }
+        }
     }
 
     @Test
@@ -104,18 +166,18 @@ class ShuffleSizesTest {
                 readRegions[partition] = regions[random.nextInt(3)];
                 sizes.addReader(1, partition, readRegions[partition], 0, maps, partition, partition + 1);
             }
-            Map<String, Long> expected = new HashMap<>();
+            Map<String, Long> expected = new TreeMap<>();
+            boolean isBetweenRegions = false;
             for (int map = 0; map < maps; map++) {
                 for (int partition = 0; partition < partitions; partition++) {
-                    if (!mapRegions[map].equals(readRegions[partition])) {
-                        expected.merge(mapRegions[map] + readRegions[partition], lengths[map][partition], Long::sum);
+                    if (lengths[map][partition] > 0) {
+                        String flow = mapRegions[map] + ">" + readRegions[partition] + " " + partition;
+                        expected.merge(flow, lengths[map][partition], Long::sum);
+                        isBetweenRegions |= !mapRegions[map].equals(readRegions[partition]);
                     }
                 }
             }
-            expected.values().removeIf(bytes -> bytes == 0);
-            Map<String, Long> flows = new HashMap<>();
-            sizes.flows(HALVES).forEach(flow -> flows.put(flow.from + flow.to, flow.bytes));
-            assertEquals(expected, flows);
+            assertEquals(isBetweenRegions ? expected.toString() : "{}", describe(sizes.flows(HALVES)));
         }
     }
 }
