@@ -324,15 +324,12 @@ impl Overlay {
         self.samples.history(&self.config.area)
     }
 
-    /// Applies a decision. Coflows that changed after the request keep their flows without a rule until the next decision.
+    /// Applies a decision. Of coflows that changed after the request, it applies to flow groups that are unchanged.
     pub fn apply(&mut self, decision: Decision) {
         for decided in &decision.coflows {
             let Some(coflow) = self.coflows.get_mut(&decided.number) else { continue };
-            if coflow.revision != decided.revision {
-                continue;
-            }
-            coflow.paths = Some(decided.paths.clone());
-            if coflow.predicted_seconds.is_none() {
+            (coflow.paths, coflow.paths_revision) = (Some(decided.paths.clone()), decided.revision);
+            if coflow.predicted_seconds.is_none() && coflow.revision == decided.revision {
                 let waited = decision.requested_at - coflow.registered_at;
                 coflow.predicted_seconds = Some(waited.max(0.0) + decided.seconds);
                 self.changed.push(Arc::clone(&coflow.id));

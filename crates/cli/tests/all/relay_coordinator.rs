@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use weir_client::{FlowReceiver, FlowSender, Route};
 use weir_tls::TlsFiles;
 
 use crate::certificates::Authority;
@@ -226,6 +227,84 @@ fn coflow_completes_at_the_coordinator_while_its_relay_drains() {
     assert_eq!(coflows["coflows"][0]["done"], 1, "{coflows}");
     assert!(coflows["coflows"][0]["measured_seconds"].is_number(), "{coflows}");
     wait_for("the last line", || west.count("stopping; no flow is open") == 1);
+}
+
+/// Sends 20 flows of 1,000 bytes, alternately over two relays, and receives them.
+fn send_flows(coflow: &str, programs: &[String; 2]) {
+    let receiver = FlowReceiver::bind("127.0.6.1:0").unwrap();
+    let address = receiver.address();
+    thread::scope(|scope| {
+        for (flow, relay) in (0..20).zip(programs.iter().cycle()) {
+            let route = Route { relay: Some(relay.parse().unwrap()), receiver: address };
+            scope.spawn(move || {
+                let mut sender = FlowSender::new(coflow, flow, route).unwrap();
+                sender.write_all(&[7; 1000]).unwrap();
+                sender.finish().unwrap();
+            });
+        }
+        for flow in 0..20 {
+            let mut data = Vec::new();
+            receiver.receive(coflow, flow, Duration::from_secs(30)).unwrap().read_to_end(&mut data).unwrap();
+            assert_eq!(data, [7; 1000]);
+        }
+    });
+}
+
+#[test]
+fn relays_of_both_regions_divide_the_flows_of_a_coflow_that_completes() {
+    let hosts = ["127.0.5.1", "127.0.5.2", "127.0.6.1", "127.0.6.2"];
+    let addresses = hosts.map(|host| format!("{host}:{}", free_port(host)));
+    let names = ["west", "west-2", "east", "east-2"];
+    let (head, rest) = CONFIG.split_once("west = ").unwrap();
+    let (_, links) = rest.split_once("\n\n").unwrap();
+    let mut config = head.to_owned();
+    for ((name, address), region) in names.into_iter().zip(&addresses).zip(["w", "w", "e", "e"]) {
+        let network = if region == "w" { "127.0.5.0/24" } else { "127.0.6.0/24" };
+        config += &format!(
+            "{name} = {{ region = \"{region}\", address = \"{address}\", networks = [\"{network}\"] }}\n"
+        );
+    }
+    let dir = TestDir::new();
+    dir.write("serve.toml", &format!("{config}\n{links}"));
+    let coordinator = CoordinatorProcess::start(&dir.path("serve.toml"));
+    let overlay = Overlay { dir, coordinator, ports: [0; 2] };
+    let programs = ["127.0.5.1", "127.0.5.2"].map(|host| format!("{host}:{}", free_port(host)));
+    let any_port = ["127.0.6.1:0".to_owned(), "127.0.6.2:0".to_owned()];
+    let relays: Vec<RelayProcess> = names
+        .into_iter()
+        .zip(&addresses)
+        .zip(programs.iter().chain(&any_port))
+        .map(|((name, address), programs)| overlay.start_relay(name, address, programs))
+        .collect();
+    wait_for("connected relays", || {
+        let paths: Value = serde_json::from_str(&overlay.coordinator.get("/v1/paths")).unwrap();
+        paths.as_array().unwrap().iter().filter(|path| path["connected"] == true).count() == 12
+    });
+    // The data and the headers of two chunks for each flow.
+    overlay.register("shared", 20 * 1016);
+    wait_for("the coflow at the relays", || {
+        let relays: Value = serde_json::from_str(&overlay.coordinator.get("/v1/relays")).unwrap();
+        relays
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|relay| relay["coflows"] == 1 && relay["ordered"] == relay["applied"])
+    });
+    send_flows("shared", &programs);
+    wait_for("the completion", || {
+        let coflows: Value = serde_json::from_str(&overlay.coordinator.get("/v1/coflows")).unwrap();
+        coflows["coflows"][0]["measured_seconds"].is_number()
+    });
+    let paths: Value = serde_json::from_str(&overlay.coordinator.get("/v1/paths")).unwrap();
+    let mut sent = 0;
+    for path in paths.as_array().unwrap() {
+        let bytes = path["sent_bytes"].as_u64().unwrap();
+        let is_between_regions = path["from_region"] == "w" && path["to_region"] == "e";
+        assert_eq!(bytes > 0, is_between_regions, "{path}");
+        sent += bytes;
+    }
+    assert_eq!(sent, 20 * 1016);
+    drop(relays);
 }
 
 #[test]

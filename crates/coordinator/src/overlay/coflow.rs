@@ -12,6 +12,9 @@ use super::{ABANDONMENT_TIMEOUT, PRESENCE_TIMEOUT};
 use crate::config;
 use crate::control_plane::CoflowOutline;
 
+/// The number of groups without flows whose numbers a coflow keeps. Beyond it, flows have no rule from an update to the next decision.
+const MAX_FORMER_GROUPS: usize = 16_384;
+
 /// A coflow as its framework registers it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Registration {
@@ -196,10 +199,14 @@ pub(super) struct Coflow {
     pub predicted_seconds: Option<f64>,
     /// By regions of the senders and of the receivers, which differ.
     pub pairs: BTreeMap<RegionPair, Pair>,
-    /// Bytes of each flow group, including those inside a region.
-    group_sizes: Vec<f64>,
-    /// The paths that the first decision after the last update chose.
+    /// Bytes of each flow group by its number, including those inside a region.
+    group_sizes: BTreeMap<usize, f64>,
+    /// The number of each flow group. A group has the same number after an update, so that the last decision applies until the next one.
+    group_numbers: BTreeMap<(String, Option<(u32, u32)>), usize>,
+    /// The paths that the last decision chose.
     pub paths: Option<CoflowPaths>,
+    /// The revision of the flows for which the paths were chosen. The first decision after an update chooses paths.
+    pub paths_revision: u32,
 }
 
 impl Coflow {
@@ -219,8 +226,10 @@ impl Coflow {
             is_abandoned: false,
             predicted_seconds,
             pairs: BTreeMap::new(),
-            group_sizes: Vec::new(),
+            group_sizes: BTreeMap::new(),
+            group_numbers: BTreeMap::new(),
             paths: None,
+            paths_revision: 0,
             registration,
         };
         coflow.index_flows(overlay);
@@ -241,7 +250,6 @@ impl Coflow {
         self.first_flows.get_or_insert(former);
         self.revision = self.revision.wrapping_add(1);
         (self.completed_at, self.is_withdrawn, self.is_abandoned) = (None, false, false);
-        self.paths = None;
         if self.pairs.values().all(|pair| pair.acked == 0) {
             self.predicted_seconds = None;
         }
@@ -251,14 +259,15 @@ impl Coflow {
     fn index_flows(&mut self, overlay: &config::Overlay) {
         let mut former_pairs = std::mem::take(&mut self.pairs);
         self.group_sizes.clear();
-        let mut groups: BTreeMap<FlowGroup<'_>, usize> = BTreeMap::new();
+        if self.group_numbers.len() > MAX_FORMER_GROUPS + self.registration.flows.len() {
+            self.group_numbers.clear();
+            self.paths = None;
+        }
         for (index, flow) in (0..).zip(&self.registration.flows) {
-            let next_group = groups.len();
-            let group = *groups.entry(flow.group()).or_insert(next_group);
-            if group == next_group {
-                self.group_sizes.push(0.0);
-            }
-            self.group_sizes[group] += flow.bytes as f64;
+            let next_group = self.group_numbers.len();
+            let (to, numbers) = flow.group();
+            let group = *self.group_numbers.entry((to.to_owned(), numbers)).or_insert(next_group);
+            *self.group_sizes.entry(group).or_default() += flow.bytes as f64;
             if overlay.link_of(flow.pair).is_some() {
                 let pair = self.pairs.entry(flow.pair).or_default();
                 pair.bytes = pair.bytes.saturating_add(flow.bytes);
@@ -306,6 +315,12 @@ impl Coflow {
         idle > PRESENCE_TIMEOUT && self.has_ended()
     }
 
+    /// The numbers of its flow groups, the largest first.
+    fn group_order(&self) -> Vec<usize> {
+        let (numbers, sizes): (Vec<usize>, Vec<f64>) = self.group_sizes.iter().unzip();
+        flow_groups::order_largest_first(&sizes).into_iter().map(|place| numbers[place]).collect()
+    }
+
     /// The coflow as a decision needs it.
     pub fn demand(&self, overlay: &config::Overlay) -> CoflowDemand {
         let (mut bytes, mut remaining, mut groups) = (Vec::new(), Vec::new(), Vec::new());
@@ -322,8 +337,8 @@ impl Coflow {
             bytes,
             remaining,
             groups,
-            group_order: flow_groups::order_largest_first(&self.group_sizes),
-            paths: self.paths.clone(),
+            group_order: self.group_order(),
+            paths: if self.paths_revision == self.revision { self.paths.clone() } else { None },
         }
     }
 }

@@ -19,8 +19,9 @@ use crate::config;
 /// How the relays of a region forward the flows of a coflow between two regions.
 #[derive(Default)]
 struct Forwarding {
-    /// The fraction of the bytes by next region.
+    /// The fraction of the bytes by next region, which is the same for all flow groups, and the group that it is from.
     paths: BTreeMap<u16, f64>,
+    paths_group: Option<usize>,
     /// The turn of each flow group.
     turns: BTreeMap<usize, usize>,
 }
@@ -92,14 +93,15 @@ fn forwardings(
                 let (source, destination) = overlay.area.link_ends(path.direct_link);
                 let pair = RegionPair { source: source as u16, destination: destination as u16 };
                 // An update may have removed the group after the decision.
-                let groups = coflow.pairs.get(&pair).map(|pair| &pair.groups);
-                let Some(groups) = groups.filter(|groups| groups.contains_key(&path.group)) else { continue };
+                let is_known = |pair: &Pair| pair.groups.contains_key(&path.group);
+                if !coflow.pairs.get(&pair).is_some_and(is_known) {
+                    continue;
+                }
                 let Some((region, next)) = next_region(has_detours, hop, path, pair) else { continue };
                 let forwarding =
                     forwardings.entry(ForwardingKey { region, coflow: number, pair }).or_default();
                 forwarding.turns.insert(path.group, level.turn);
-                // All groups use the same paths, so those of the first group are enough.
-                if groups.keys().next() == Some(&path.group) {
+                if *forwarding.paths_group.get_or_insert(path.group) == path.group {
                     *forwarding.paths.entry(next).or_default() += path.fraction;
                 }
             }

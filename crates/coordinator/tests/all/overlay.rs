@@ -414,6 +414,50 @@ fn flow_groups_are_ordered_by_size_over_all_regions() {
     assert_eq!(rule.map(|(priority, _)| priority), Some(0));
 }
 
+/// Between an update and the next decision, unchanged groups keep their order and their paths.
+#[test]
+fn updates_keep_rules_until_the_next_decision() {
+    let text = detour_config("max-detoured = 1").replace("siphon:detours=on", "mrtf:detours=on:groups=on");
+    let mut cluster = Cluster::with_config(&text);
+    let group = |number: u32| (10 * number, 10 * number + 9);
+    let flows = with_numbers(
+        &cluster,
+        &[
+            ("dc1", "dc2", 200 * MB, group(0)),
+            ("dc1", "dc2", 300 * MB, group(1)),
+            ("dc1", "dc2", MB, group(2)),
+        ],
+    );
+    let registration = Registration { flows: flows.clone(), ..cluster.registration(&[]) };
+    assert_eq!(cluster.overlay.register("a", registration, cluster.now), Ok(true));
+    cluster.step();
+    cluster.step();
+    let rule = |cluster: &Cluster, number: u32| {
+        let (first, last) = group(number);
+        cluster.relays[0].rule(0, numbers(0, 1, first, last))
+    };
+    let before = [0, 1, 2].map(|number| rule(&cluster, number));
+    assert_eq!(before.clone().map(|rule| rule.unwrap().0), [1, 0, 2]);
+    assert_eq!(before[0].as_ref().unwrap().1.len(), 2);
+    // Group 0 has no flows any more, and group 3, the largest one, is new and first in the list.
+    let new = with_numbers(&cluster, &[("dc1", "dc2", 900 * MB, group(3))]);
+    cluster.overlay.update("a", [&new[..], &flows[1..]].concat()).unwrap();
+    let orders = cluster.overlay.tick(cluster.now + 0.02, |_| true);
+    for (relay, order) in orders {
+        cluster.relays[usize::from(relay)].apply(order);
+    }
+    assert_eq!(
+        [0, 1, 2, 3].map(|number| rule(&cluster, number)),
+        [None, before[1].clone(), before[2].clone(), None]
+    );
+    let other = cluster.relays[0].rule(0, pair(0, 1)).unwrap();
+    assert_eq!((other.0, &other.1), (2, &before[1].as_ref().unwrap().1));
+    cluster.step();
+    cluster.step();
+    let after = [1, 2, 3].map(|number| rule(&cluster, number).map(|rule| rule.0));
+    assert_eq!(after, [Some(1), Some(2), Some(0)]);
+}
+
 #[test]
 fn flows_of_a_group_with_consecutive_numbers_share_a_rule() {
     let mut cluster = Cluster::new("mrtf:groups=on");
