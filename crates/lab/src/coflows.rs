@@ -4,7 +4,7 @@
 //! worker 1 of another region receives them.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -51,13 +51,19 @@ pub struct PlannedFlow {
     pub to: usize,
     /// The size in bytes.
     pub bytes: u64,
+    /// The size that the framework registers.
+    pub registered_bytes: u64,
+    /// The flow group in the receiving region, at most 100; none: all flows to the region are one group.
+    pub group: Option<u8>,
 }
 
 /// The measurements of a coflow, in seconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredCoflow {
     /// From the planned arrival until all receivers have read all data.
     pub seconds: f64,
+    /// The same for each flow.
+    pub flow_seconds: Vec<f64>,
     /// From the planned arrival until the coordinator has answered the registration.
     pub registration_seconds: f64,
     /// What the coordinator measured; none if flows did not use the relays.
@@ -91,8 +97,8 @@ fn coflow_id(index: usize) -> String {
     format!("coflow-{index}")
 }
 
-/// The end of a flow: the index of its coflow, and when its receiver has read all data.
-type FlowEnd = Result<(usize, Instant), String>;
+/// The end of a flow: the index of its coflow, its number, and when its receiver has read all data.
+type FlowEnd = Result<(usize, u32, Instant), String>;
 
 /// The programs of all regions. Runs at the gateway of the coordinator.
 struct Generator {
@@ -109,6 +115,14 @@ struct RegionEnd {
     relay: SocketAddrV4,
     receiver: Arc<FlowReceiver>,
     receiver_address: SocketAddr,
+}
+
+impl RegionEnd {
+    /// An address of the region that only names a flow group.
+    fn group_address(&self, group: u8) -> Ipv4Addr {
+        let [a, b, c, _] = self.relay.ip().octets();
+        Ipv4Addr::new(a, b, c, 100 + group)
+    }
 }
 
 /// The seconds of a coflow that the coordinator measured, and those that it estimated.
@@ -144,7 +158,8 @@ impl Generator {
     ) -> Result<Vec<MeasuredCoflow>, LabError> {
         let (flow_ends, receiver) = channel();
         let mut open_flows: Vec<usize> = coflows.iter().map(|coflow| coflow.flows.len()).collect();
-        let mut last_ends: Vec<Option<Instant>> = vec![None; coflows.len()];
+        let mut ends: Vec<Vec<Option<Instant>>> =
+            coflows.iter().map(|coflow| vec![None; coflow.flows.len()]).collect();
         let mut registrations = vec![Duration::ZERO; coflows.len()];
         let mut order: Vec<usize> = (0..coflows.len()).collect();
         order.sort_by_key(|&index| coflows[index].arrival);
@@ -164,8 +179,8 @@ impl Generator {
                 arrivals.peek().map(|&index| coflows[index].arrival.saturating_sub(self.start.elapsed()));
             let wait = until_arrival.unwrap_or(Duration::MAX).min(Duration::from_millis(100));
             match receiver.recv_timeout(wait) {
-                Ok(Ok((index, end))) => {
-                    last_ends[index] = last_ends[index].max(Some(end));
+                Ok(Ok((index, flow, end))) => {
+                    ends[index][flow as usize] = Some(end);
                     open_flows[index] -= 1;
                     if open_flows[index] == 0 {
                         completed += 1;
@@ -178,9 +193,13 @@ impl Generator {
         }
         let found = self.coordinator_times(coflows.len())?;
         let measured = coflows.iter().enumerate().map(|(index, coflow)| {
-            let end = last_ends[index].map_or(Duration::ZERO, |end| end - self.start);
+            let seconds = |end: &Option<Instant>| {
+                end.map_or(0.0, |end| (end - self.start).as_secs_f64() - coflow.arrival.as_secs_f64())
+            };
+            let flow_seconds: Vec<f64> = ends[index].iter().map(seconds).collect();
             MeasuredCoflow {
-                seconds: (end - coflow.arrival).as_secs_f64(),
+                seconds: flow_seconds.iter().copied().fold(0.0, f64::max),
+                flow_seconds,
                 registration_seconds: registrations[index].as_secs_f64(),
                 coordinator_seconds: found[index].0,
                 predicted_seconds: found[index].1,
@@ -190,10 +209,12 @@ impl Generator {
     }
 
     fn register(&self, index: usize, coflow: &PlannedCoflow) -> Result<(), LabError> {
-        let flow = |flow: &PlannedFlow| Flow {
-            from: self.ends[flow.from].name.clone(),
-            to: self.ends[flow.to].name.clone(),
-            bytes: Some(flow.bytes),
+        let flow = |flow: &PlannedFlow| {
+            let receiving = &self.ends[flow.to];
+            let to =
+                flow.group.map_or(receiving.name.clone(), |group| receiving.group_address(group).to_string());
+            let bytes = Some(flow.registered_bytes);
+            Flow { from: self.ends[flow.from].name.clone(), to, bytes }
         };
         let flows = coflow.flows.iter().map(flow).collect();
         let registration = Registration { flows, ..Registration::default() };
@@ -208,7 +229,7 @@ impl Generator {
         coflow: &PlannedCoflow,
         ends: &Sender<FlowEnd>,
     ) -> Result<(), LabError> {
-        for (number, &PlannedFlow { from, to, bytes }) in (0..).zip(&coflow.flows) {
+        for (number, &PlannedFlow { from, to, bytes, .. }) in (0..).zip(&coflow.flows) {
             let (sending, receiving) = (&self.ends[from], &self.ends[to]);
             let route = Route { relay: Some(sending.relay.into()), receiver: receiving.receiver_address };
             let namespace = sending.namespace.clone();
@@ -231,7 +252,7 @@ impl Generator {
                 }
             })?;
             spawn(move || {
-                let end = receive().map(|()| (index, Instant::now())).map_err(receive_failed);
+                let end = receive().map(|()| (index, number, Instant::now())).map_err(receive_failed);
                 let _ = for_receiver.send(end);
             })?;
         }

@@ -2,6 +2,7 @@
 
 mod coflows;
 mod delay_line;
+mod flow_groups;
 mod regions;
 mod relay_cost;
 
@@ -23,6 +24,8 @@ enum Command {
     Regions(regions::Args),
     /// Replay coflows over three regions under policies of the overlay: completion times, simulated and measured
     Coflows(coflows::Args),
+    /// Send the two flow groups of Siphon's Fig. 3 in different orders: when the tasks that receive them end
+    FlowGroups(flow_groups::Args),
     /// Measure Weir's relay next to other relays: bytes per CPU-second, latency and rates
     RelayCost(relay_cost::Args),
 }
@@ -40,6 +43,7 @@ pub fn run() -> ExitCode {
         Command::DelayLine(args) => delay_line::run(&args),
         Command::Regions(args) => regions::run(&args),
         Command::Coflows(args) => coflows::run(&args),
+        Command::FlowGroups(args) => flow_groups::run(&args),
         Command::RelayCost(args) => relay_cost::run(&args),
     };
     match result {

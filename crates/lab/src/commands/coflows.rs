@@ -23,7 +23,7 @@ use super::regions::{DistanceMap, duration, parse_scale};
 use comparison::{Comparison, CpuShares, PolicyResult};
 
 /// The payload of a TCP segment, and the length of its IP packet. The rates of lines include headers, those of the simulator do not.
-const SEGMENT_BYTES: (f64, f64) = (1448.0, 1500.0);
+pub(super) const SEGMENT_BYTES: (f64, f64) = (1448.0, 1500.0);
 
 /// The time of the first arrival in the series of bandwidths. The overlay starts before it.
 const FIRST_ARRIVAL: Duration = Duration::from_secs(15);
@@ -122,7 +122,7 @@ pub fn run(args: &Args) -> Result<(), LabError> {
 }
 
 /// Lets this program and those that it starts run before others on this machine.
-fn raise_priority() {
+pub(super) fn raise_priority() {
     const NICENESS: i32 = -15;
     // With the default priority, the measurement includes the load of other programs.
     let _ = rustix::process::setpriority_process(None, NICENESS);
@@ -190,6 +190,8 @@ fn plan(workload: &Workload, area: &WideArea) -> Vec<PlannedCoflow> {
         from: region(flow.src),
         to: region(flow.dst),
         bytes: flow.bytes.get() as u64,
+        registered_bytes: flow.bytes.get() as u64,
+        group: None,
     };
     let coflow = |coflow: &CoflowSpec| PlannedCoflow {
         arrival: Duration::from_secs_f64(coflow.arrival.get()),

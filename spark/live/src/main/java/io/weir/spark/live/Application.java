@@ -79,6 +79,10 @@ public final class Application {
                     line.append(" reads=").append(outputs.stream()
                             .map(output -> Double.toString((output.readMillis - stages.get(1).launches.get(output.task)) / 1e3))
                             .collect(Collectors.joining(",")));
+                    line.append(" ends=").append(outputs.stream()
+                            .map(output -> Double.toString((output.readMillis - stages.get(1).submissionMillis) / 1e3))
+                            .collect(Collectors.joining(",")));
+                    line.append(" sizes=").append(outputs.stream().map(output -> Long.toString(output.records)).collect(Collectors.joining(",")));
                     add(line, "megabytes", stages.stream().mapToLong(stage -> stage.remoteBytes).sum() / 1e6);
                     break;
                 case "counts":

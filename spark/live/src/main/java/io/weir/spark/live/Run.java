@@ -1,7 +1,9 @@
 package io.weir.spark.live;
 
 import java.io.IOException;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.stream.Collectors;
@@ -58,7 +60,25 @@ final class Run {
     }
 
     double[] reads() {
-        return Arrays.stream(fields.get("reads").split(",")).mapToDouble(Double::parseDouble).toArray();
+        return numbers("reads");
+    }
+
+    /** Values of a sort by reduce task. */
+    private double[] numbers(String field) {
+        return Arrays.stream(fields.get(field).split(",")).mapToDouble(Double::parseDouble).toArray();
+    }
+
+    /** The flow groups of a sort in each region. `tasks`: the number of tasks of each region. */
+    List<FlowGroups> flowGroups(int[] tasks) {
+        double[] sizes = numbers("sizes");
+        double[] ends = numbers("ends");
+        List<FlowGroups> list = new ArrayList<>();
+        int first = 0;
+        for (int count : tasks) {
+            list.add(new FlowGroups(Arrays.copyOfRange(sizes, first, first + count), Arrays.copyOfRange(ends, first, first + count)));
+            first += count;
+        }
+        return list;
     }
 
     /** Waits for the coflow of the job: the coordinator completes it after the last reports of relays. */

@@ -16,6 +16,7 @@ import org.apache.spark.scheduler.StageInfo;
 final class StageTimes extends SparkListener {
     static final class Stage {
         double seconds;
+        long submissionMillis;
         /** When each task began, by partition. */
         final Map<Integer, Long> launches = new HashMap<>();
         /** The longest time that a task waited for blocks. */
@@ -44,6 +45,7 @@ final class StageTimes extends SparkListener {
     public synchronized void onStageCompleted(SparkListenerStageCompleted event) {
         StageInfo info = event.stageInfo();
         if (info.submissionTime().isDefined() && info.completionTime().isDefined()) {
+            stage(info.stageId()).submissionMillis = (Long) info.submissionTime().get();
             stage(info.stageId()).seconds += ((Long) info.completionTime().get() - (Long) info.submissionTime().get()) / 1e3;
         }
     }
