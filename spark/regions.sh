@@ -1,7 +1,7 @@
 # Starts five regions with a relay, a coordinator and Spark clusters, for spark/demo, spark/measure and spark/faults. Source it after
 # cluster.sh. Needs root, Java, Maven and OpenSSL.
 #
-# Host 0 is the driver's, in the first region; hosts 1 to 5 are the workers of the regions. Each region's relay is at its gateway.
+# Host 0 is the driver's, in the first region; hosts 1 to 5 are the workers of the regions. Each region's relays are at its gateway.
 
 project_dir=$(cd "$spark_dir/.." && pwd)
 weir=${WEIR_BINARY:-$project_dir/target/quick/weir}
@@ -12,6 +12,8 @@ distances=$project_dir/examples/wide-area/table-1-delays.csv
 regions=(oregon carolina tokyo belgium taiwan)
 # Multiplies the bandwidths of the wide area.
 scale=${WEIR_SCALE:-0.1}
+# The relays of each region.
+relay_count=${WEIR_RELAYS:-1}
 version=${WEIR_SPARK_VERSION:-3.5.5}
 network=spark$$
 lab=
@@ -52,7 +54,7 @@ start_regions() {
     lab=$!
     wait_for_line regions '^ready'
     for host in $(seq "${#regions[@]}"); do
-        relays[$host]=10.80.$host.254:7711
+        relays[$host]=$(for number in $(seq "$relay_count"); do echo "10.80.$host.254:$((7701 + 10 * number))"; done | paste -sd ,)
     done
 }
 
@@ -71,7 +73,9 @@ make_certificates() {
     new_certificate operator URI:weir://operator/lab
     new_certificate framework URI:weir://framework/default
     for region in "${regions[@]}"; do
-        new_certificate "$region" "URI:weir://relay/$region,DNS:$region"
+        for number in $(seq "$relay_count"); do
+            new_certificate "$region-$number" "URI:weir://relay/$region-$number,DNS:$region-$number"
+        done
     done
     openssl pkcs12 -export -in "$certificates/framework.pem" -inkey "$certificates/framework.key" -out "$certificates/framework.p12" \
         -passout pass:weir-lab
@@ -114,6 +118,7 @@ regions=${regions[*]}
 tasks=8 16 4 6 4
 wide.area=$wide_area
 scale=$scale
+relays=$relay_count
 driver.host=$(host_address 0)
 master.plain=${masters[0]}
 master.weir=${masters[1]}

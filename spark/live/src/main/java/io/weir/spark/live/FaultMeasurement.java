@@ -112,12 +112,12 @@ final class FaultMeasurement {
                 return new Fault() {
                     @Override
                     public void begin() throws InterruptedException {
-                        overlay.stopRelay(region);
+                        overlay.stopRelays(region);
                     }
 
                     @Override
                     public void end() throws IOException {
-                        overlay.startRelay(region);
+                        overlay.startRelays(region);
                     }
                 };
             case "coordinator":

@@ -34,7 +34,7 @@ public final class Main {
         try (Overlay overlay = new Overlay(lab);
                 Session plain = new Session(lab, "plain", null);
                 Session weir = new Session(lab, "weir", overlay.api())) {
-            Lab.progress("starting a coordinator, a relay for each region, and executors");
+            Lab.progress("starting a coordinator, the relays of each region, and executors");
             overlay.start(SIPHON);
             plain.awaitReady();
             weir.awaitReady();

@@ -12,23 +12,26 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 
-/** The coordinator and a relay for each region. */
+/** The coordinator and the relays of each region, which serve the same network. */
 final class Overlay implements AutoCloseable {
     private static final int COORDINATOR_PORT = 7700;
     private static final int API_PORT = 7701;
+    /** The ports of a region's first relay; those of the next one are higher by the step. */
     private static final int RELAY_PORT = 7710;
     private static final int PROGRAM_PORT = 7711;
+    private static final int PORT_STEP = 10;
     private static final long START_SECONDS = 60;
 
     private final Lab lab;
     private final String host;
-    private final Process[] relays;
+    /** By region and number. */
+    private final Process[][] relays;
     private Process coordinator;
 
     Overlay(Lab lab) {
         this.lab = lab;
         this.host = lab.get("driver.host");
-        this.relays = new Process[lab.regions.length];
+        this.relays = new Process[lab.regions.length][Integer.parseInt(lab.get("relays"))];
     }
 
     /** The address of the API. */
@@ -47,9 +50,7 @@ final class Overlay implements AutoCloseable {
         Files.write(configuration(), Arrays.asList(configuration(policy)));
         startCoordinator();
         for (int region = 0; region < relays.length; region++) {
-            if (relays[region] == null) {
-                startRelay(region);
-            }
+            startRelays(region);
         }
         awaitRelays();
     }
@@ -66,9 +67,11 @@ final class Overlay implements AutoCloseable {
         text.append("key = \"").append(lab.certificate("coordinator.key")).append("\"\n");
         text.append("clients = \"").append(lab.certificate("authority.pem")).append("\"\n\n");
         text.append("[overlay]\npolicy = \"").append(policy).append("\"\n\n[overlay.relay]\n");
-        for (int region = 0; region < lab.regions.length; region++) {
-            text.append(String.format(Locale.ROOT, "%s = { region = \"%1$s\", address = \"%s:%d\", networks = [\"%s\"] }%n",
-                    lab.regions[region], lab.gatewayAddress(region), RELAY_PORT, lab.network(region)));
+        for (int region = 0; region < relays.length; region++) {
+            for (int number = 0; number < relays[region].length; number++) {
+                text.append(String.format(Locale.ROOT, "%s = { region = \"%s\", address = \"%s:%d\", networks = [\"%s\"] }%n",
+                        name(region, number), lab.regions[region], lab.gatewayAddress(region), RELAY_PORT + number * PORT_STEP, lab.network(region)));
+            }
         }
         text.append("\n[overlay.link]\n");
         double[][] rates = lab.bandwidths();
@@ -93,18 +96,30 @@ final class Overlay implements AutoCloseable {
         coordinator = kill(coordinator);
     }
 
-    void startRelay(int region) throws IOException {
-        String name = lab.regions[region];
-        relays[region] = lab.start("relay-" + name, lab.inside(name, lab.get("weir"), "relay", "run", "--name", name,
-                "--coordinator", host + ":" + COORDINATOR_PORT,
-                "--programs", lab.gatewayAddress(region) + ":" + PROGRAM_PORT,
-                "--certificate", lab.certificate(name + ".pem"), "--key", lab.certificate(name + ".key"),
-                "--authority", lab.certificate("authority.pem"), "--insecure"));
+    private String name(int region, int number) {
+        return lab.regions[region] + "-" + (number + 1);
     }
 
-    /** Kills a relay. */
-    void stopRelay(int region) throws InterruptedException {
-        relays[region] = kill(relays[region]);
+    /** Starts the relays of a region that do not run. */
+    void startRelays(int region) throws IOException {
+        for (int number = 0; number < relays[region].length; number++) {
+            String name = name(region, number);
+            if (relays[region][number] == null) {
+                relays[region][number] = lab.start("relay-" + name, lab.inside(lab.regions[region], lab.get("weir"), "relay", "run",
+                        "--name", name, "--coordinator", host + ":" + COORDINATOR_PORT,
+                        "--relays", lab.gatewayAddress(region) + ":" + (RELAY_PORT + number * PORT_STEP),
+                        "--programs", lab.gatewayAddress(region) + ":" + (PROGRAM_PORT + number * PORT_STEP),
+                        "--certificate", lab.certificate(name + ".pem"), "--key", lab.certificate(name + ".key"),
+                        "--authority", lab.certificate("authority.pem"), "--insecure"));
+            }
+        }
+    }
+
+    /** Kills the relays of a region. */
+    void stopRelays(int region) throws InterruptedException {
+        for (int number = 0; number < relays[region].length; number++) {
+            relays[region][number] = kill(relays[region][number]);
+        }
     }
 
     private static Process kill(Process process) throws InterruptedException {
@@ -117,7 +132,7 @@ final class Overlay implements AutoCloseable {
     /** Waits until all relays receive orders, and are connected with each other. */
     void awaitRelays() throws IOException, InterruptedException {
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(START_SECONDS);
-        int count = relays.length;
+        int count = relays.length * relays[0].length;
         while (true) {
             try {
                 long present = list("relays").stream().filter(relay -> relay.get("present").equals("true")).count();
@@ -171,7 +186,7 @@ final class Overlay implements AutoCloseable {
     @Override
     public void close() throws InterruptedException {
         for (int region = 0; region < relays.length; region++) {
-            stopRelay(region);
+            stopRelays(region);
         }
         stopCoordinator();
     }
