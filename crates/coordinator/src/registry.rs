@@ -134,7 +134,7 @@ pub struct FlowBody {
     pub bytes: Option<u64>,
     /// Only between regions: the first and the last number of its data flows. Default: its index. Flows with the same `to` and `numbers`
     /// are a flow group; those of other groups between the same regions have other numbers.
-    #[schema(value_type = Option<Vec<u32>>, min_items = 2, max_items = 2)]
+    #[schema(inline, value_type = Option<Vec<values::FlowNumber>>, min_items = 2, max_items = 2)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numbers: Option<[u32; 2]>,
 }

@@ -150,6 +150,9 @@ schemas! {
     /// The size of a flow.
     FlowBytes: integer(0, MAX_FLOW_BYTES);
 
+    /// The number of a flow between regions.
+    FlowNumber: integer(0, u64::from(u32::MAX));
+
     /// A [`weir_core::units::Time`]. An exponent and more digits are also valid.
     Duration: text().pattern(Some(r"^[0-9]{1,15}(\.[0-9]{1,15})?(h|min|s|ms|us|ns)$"));
 

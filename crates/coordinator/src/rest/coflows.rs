@@ -20,7 +20,7 @@ use crate::overlay;
 use crate::problem::Problem;
 use crate::registry::{CoflowBody, FlowList};
 use crate::rest::state::FlowRate;
-use crate::values::{COFLOW_PAGE, CoflowPageLimit, Id};
+use crate::values::{COFLOW_PAGE, CoflowPageLimit, FlowNumber, Id};
 
 /// Part of the list of coflows.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -126,7 +126,7 @@ pub struct FlowState {
     /// Its size in bytes, if it is known.
     bytes: Option<f64>,
     /// Between regions: the first and the last number of its data flows, if they were registered.
-    #[schema(value_type = Option<Vec<u32>>, min_items = 2, max_items = 2)]
+    #[schema(inline, value_type = Option<Vec<FlowNumber>>, min_items = 2, max_items = 2)]
     #[serde(skip_serializing_if = "Option::is_none")]
     numbers: Option<[u32; 2]>,
     /// Bytes sent. Between regions: its part of the acknowledged bytes of all flows between the same regions.

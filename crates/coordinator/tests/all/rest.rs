@@ -929,6 +929,8 @@ fn values_at_the_bounds_of_the_openapi_document_are_accepted_and_others_refused(
         send_json_request(&server, "PUT", &format!("/v1/coflows/{id}"), body.to_string().as_bytes())
     };
     let max_bytes = bound("FlowBody", "bytes", "maximum").as_u64().unwrap();
+    assert_eq!(["minItems", "maxItems"].map(|side| bound("FlowBody", "numbers", side)), [2, 2]);
+    assert_eq!(bound("FlowBody", "numbers", "items")["maximum"], u32::MAX);
     let [min, max] = ["minimum", "maximum"].map(|side| bound("CoflowBody", "weight", side).as_f64().unwrap());
     assert_eq!(register("least", 0, min).0, 200);
     assert_eq!(register("most", max_bytes, max).0, 200);
