@@ -35,7 +35,7 @@ final class FlowNumbers {
 
     /** The flow group of a partition. */
     static int group(int partition, int partitions) {
-        return (int) ((long) partition * groups(partitions) / partitions);
+        return (int) ((long) partition * groups(partitions) / Math.max(1, partitions));
     }
 
     /** The lowest number of the flows of a group; that of the group after the last one is 2^32. */

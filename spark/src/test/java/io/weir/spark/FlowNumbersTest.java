@@ -49,6 +49,7 @@ class FlowNumbersTest {
 
     @Test
     void consecutive_partitions_share_a_group_above_1024() {
+        assertEquals(0, FlowNumbers.group(0, 0));
         assertEquals(1023, FlowNumbers.group(1023, 1024));
         assertEquals(0, FlowNumbers.group(1, 2048));
         assertEquals(1, FlowNumbers.group(2, 2048));
