@@ -5,7 +5,7 @@
 //! hop. A relay enforces the decision if it serves each hop as instructed. The instructions change only with the next decision,
 //! not while bytes move.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use super::ServiceOrder;
 use crate::model::BandwidthHistory;
@@ -59,48 +59,55 @@ pub struct HopSchedule {
 }
 
 /// A decision by hop, for the hops with traffic in the order of links. `carried` contains the waiting coflows, in the order
-/// that the policy received. O(links x flows).
+/// that the policy received. O(links + paths x log paths).
 pub fn hop_schedules(
     past: &BandwidthHistory,
     turns: &ServiceOrder,
     carried: &[RelayedCoflow],
 ) -> Vec<HopSchedule> {
-    let each = (0..past.links() as u32).map(|link| {
-        let (from, to) = past.link_ends(link);
-        let all = || (0..carried.len()).collect::<Vec<_>>();
-        let priority_levels = levels(match turns {
-            ServiceOrder::MaxMin => vec![at_once(link, &all(), carried)],
-            ServiceOrder::InOrder(order) => in_turn(link, order, carried),
-        });
-        HopSchedule { region: from, next_region: to, priority_levels }
-    });
-    each.filter(|hop| !hop.priority_levels.is_empty()).collect()
-}
-
-/// The turns with flows.
-fn levels(turns: Vec<Vec<HopFlow>>) -> Vec<PriorityLevel> {
-    let levels = turns.into_iter().enumerate().map(|(turn, flows)| PriorityLevel { turn, flows });
-    levels.filter(|level| !level.flows.is_empty()).collect()
-}
-
-/// A turn for each coflow, or for each of its groups.
-fn in_turn(link: u32, order: &[usize], carried: &[RelayedCoflow]) -> Vec<Vec<HopFlow>> {
-    let of_coflow = |&place: &usize| {
-        let own = at_once(link, &[place], carried);
-        let Some(groups) = &carried[place].group_order else { return vec![own] };
-        let mut by_group: BTreeMap<usize, Vec<HopFlow>> = BTreeMap::new();
-        for flow in own {
-            by_group.entry(flow.1.group).or_default().push(flow);
+    let mut levels: Vec<Vec<PriorityLevel>> = vec![Vec::new(); past.links()];
+    match turns {
+        ServiceOrder::MaxMin => {
+            let flows = carried.iter().flat_map(|coflow| coflow.paths.iter().map(|path| (coflow.seq, *path)));
+            flows.for_each(|flow| add_flow(&mut levels, 0, flow));
         }
-        groups.iter().map(|group| by_group.remove(group).unwrap_or_default()).collect()
-    };
-    order.iter().flat_map(of_coflow).collect()
+        ServiceOrder::InOrder(order) => {
+            let mut next_turn = 0;
+            for &place in order {
+                let coflow = &carried[place];
+                let turns = flow_turns(coflow, next_turn);
+                turns.into_iter().for_each(|(turn, path)| add_flow(&mut levels, turn, (coflow.seq, path)));
+                next_turn += coflow.group_order.as_ref().map_or(1, Vec::len);
+            }
+        }
+    }
+    let hops = (0u32..).zip(levels).filter(|(_, levels)| !levels.is_empty());
+    let hops = hops.map(|(link, priority_levels)| {
+        let (region, next_region) = past.link_ends(link);
+        HopSchedule { region, next_region, priority_levels }
+    });
+    hops.collect()
 }
 
-/// All flows of some coflows over a link.
-fn at_once(link: u32, places: &[usize], carried: &[RelayedCoflow]) -> Vec<HopFlow> {
-    let flows = places
-        .iter()
-        .flat_map(|&place| carried[place].paths.iter().map(move |way| (carried[place].seq, *way)));
-    flows.filter(|(_, way)| way.links.contains(&Some(link))).collect()
+/// The paths of a coflow with their turns, rising: one turn for all, or one for each group. `first` is the first turn.
+fn flow_turns(coflow: &RelayedCoflow, first: usize) -> Vec<(usize, GroupPath)> {
+    let Some(groups) = &coflow.group_order else {
+        return coflow.paths.iter().map(|path| (first, *path)).collect();
+    };
+    let turn_of: HashMap<usize, usize> = groups.iter().copied().zip(first..).collect();
+    let turn = |path: &GroupPath| Some((*turn_of.get(&path.group)?, *path));
+    let mut turns: Vec<(usize, GroupPath)> = coflow.paths.iter().filter_map(turn).collect();
+    turns.sort_by_key(|(turn, _)| *turn);
+    turns
+}
+
+/// Adds a flow to the links of its path. Its turn is at least that of the flow before.
+fn add_flow(levels: &mut [Vec<PriorityLevel>], turn: usize, flow: HopFlow) {
+    for link in flow.1.links.into_iter().flatten() {
+        let of_link = &mut levels[link as usize];
+        match of_link.last_mut().filter(|level| level.turn == turn) {
+            Some(level) => level.flows.push(flow),
+            None => of_link.push(PriorityLevel { turn, flows: vec![flow] }),
+        }
+    }
 }
