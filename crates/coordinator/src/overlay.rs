@@ -6,9 +6,9 @@
 //! - *Decisions* take long, so they run elsewhere: [`Overlay::take_request`] returns the input of [`decision::decide`], and
 //!   [`Overlay::apply`] applies its result. Orders and leases do not wait for a decision. A coflow that waits for its first decision has
 //!   no rules: its flows take the direct path.
-//! - *Rules* of the relays in a region follow from the decision and the connected relays (`rules`). An order contains the difference
-//!   between the rules and those of the last order. A relay that has connected, or does not confirm an order in time, receives a full
-//!   order.
+//! - *Rules* of the relays in a region follow from the decision and the connected relays (`rules`). They stay until the next decision,
+//!   except those of withdrawn coflows. An order contains the difference between the rules and those of the last order. A relay that
+//!   has connected, or does not confirm an order in time, receives a full order.
 //! - *Progress* is what receivers have acknowledged. A coflow has completed when all bytes between regions are acknowledged, and no flow
 //!   is open; a further flow makes it active again. Flows that did not use the relays are unknown here: the framework deregisters their
 //!   coflow. If a relay is lost in the middle of a coflow, some flows continue directly, so a coflow without open flows is abandoned after
@@ -21,7 +21,9 @@ use std::time::Duration;
 
 use weir_core::model::BandwidthHistory;
 use weir_proto::is_id;
-use weir_proto::relay::{MAX_RELAY_COFLOWS, RegionPair, RelayOrder, RelayPeer, RelayReport};
+use weir_proto::relay::{
+    GroupProgress, MAX_RELAY_COFLOWS, RegionPair, RelayCoflow, RelayOrder, RelayPeer, RelayReport,
+};
 
 use crate::config;
 use crate::control_plane::Refusal;
@@ -35,14 +37,15 @@ mod relay;
 mod rules;
 mod status;
 
-pub use coflow::{Flow, Registration, Restored, find_common_number};
+pub use coflow::{Flow, FlowIndex, Registration, RegistrationDigest, Restored, find_common_number};
 pub use decision::{Decision, DecisionRequest};
 pub use handle::{Handle, NameTaken, OverlayCounts};
 pub use status::{CoflowStatus, CoflowSummary, LinkBytes, PathStatus, RelayStatus, RouteStatus};
 
 use bandwidth::LinkSamples;
 use coflow::Coflow;
-use relay::{Relay, RelayTable};
+use relay::{ChangeCache, Relay, RelayTable};
+use rules::RegionRules;
 
 /// Time between two reports of a relay.
 pub const REPORT_INTERVAL: Duration = Duration::from_millis(100);
@@ -77,6 +80,9 @@ pub struct Limits {
     pub keep_completed: f64,
 }
 
+/// An entry of a report that cannot be.
+struct Implausible;
+
 /// The state of an overlay.
 pub struct Overlay {
     config: Arc<config::Overlay>,
@@ -95,10 +101,12 @@ pub struct Overlay {
     usage: UsageByService,
     samples: LinkSamples,
     /// The last applied decision.
-    decision: Decision,
+    decision: Option<Decision>,
     needs_decision: bool,
-    /// Whether coflows, the decision or the presence of relays have changed since the rules were computed.
-    are_rules_outdated: bool,
+    /// Whether it has changed which relays accept detours.
+    have_detours_changed: bool,
+    /// Whether coflows or rules have changed since the tables were computed.
+    are_tables_outdated: bool,
     /// Coflows that have completed, or got their first estimate, since the last [`Overlay::take_changed`].
     changed: Vec<Arc<str>>,
     rejected_entries: u64,
@@ -128,9 +136,10 @@ impl Overlay {
             flow_count: 0,
             usage: UsageByService::default(),
             samples: LinkSamples::new(&config.area),
-            decision: Decision::default(),
+            decision: None,
             needs_decision: false,
-            are_rules_outdated: false,
+            have_detours_changed: false,
+            are_tables_outdated: false,
             changed: Vec::new(),
             rejected_entries: 0,
             link_bytes: vec![LinkBytes::default(); config.area.links()],
@@ -152,10 +161,10 @@ impl Overlay {
         }
         self.check_new(&registration)?;
         let number = self.free_number();
-        let (first_flows, predicted_seconds) = (None, None);
+        let (first_digest, predicted_seconds) = (None, None);
         self.insert(
             id,
-            Restored { number, registration, first_flows, registered_at: now, predicted_seconds },
+            Restored { number, registration, first_digest, registered_at: now, predicted_seconds },
         );
         Ok(true)
     }
@@ -249,7 +258,7 @@ impl Overlay {
     /// Applies the report of a relay. Implausible entries are counted and not applied.
     pub fn report(&mut self, relay: u16, report: &RelayReport, now: f64) {
         let Some(state) = self.relays.get_mut(usize::from(relay)) else { return };
-        self.are_rules_outdated |= state.apply_header(report, self.epoch, now);
+        self.have_detours_changed |= state.apply_header(report, self.epoch, now);
         for path in &report.paths {
             if path.peer == relay || usize::from(path.peer) >= self.config.relays.len() {
                 self.rejected_entries += 1;
@@ -264,23 +273,10 @@ impl Overlay {
         }
         let mut progressed = BTreeSet::new();
         for group in &report.groups {
-            let coflow = self.coflows.get_mut(&group.coflow).filter(|_| group.source == relay);
-            let region = |relay: u16| self.config.relays.get(usize::from(relay)).map(|relay| relay.region);
-            let regions = region(relay).zip(region(group.destination));
-            let regions = regions.map(|(source, destination)| RegionPair { source, destination });
-            let pair = coflow.zip(regions).and_then(|(coflow, regions)| coflow.pairs.get_mut(&regions));
-            let Some(pair) = pair else {
-                self.rejected_entries += 1;
-                continue;
-            };
-            let has_progressed = pair.apply(group);
-            if has_progressed {
-                progressed.insert(group.coflow);
-            }
-            if (has_progressed || group.open_flows > 0)
-                && let Some(coflow) = self.coflows.get_mut(&group.coflow)
-            {
-                coflow.note_activity(now);
+            match self.apply_progress(relay, group, now) {
+                Ok(true) => drop(progressed.insert(group.coflow)),
+                Ok(false) => {}
+                Err(Implausible) => self.rejected_entries += 1,
             }
         }
         let mut numbers: Vec<u32> = report.groups.iter().map(|group| group.coflow).collect();
@@ -290,12 +286,31 @@ impl Overlay {
         }
     }
 
+    /// Returns whether further bytes between regions are acknowledged. Flows between two relays of a region do not count.
+    fn apply_progress(&mut self, relay: u16, group: &GroupProgress, now: f64) -> Result<bool, Implausible> {
+        let region = |relay: u16| self.config.relays.get(usize::from(relay)).map(|relay| relay.region);
+        let (Some(source), Some(destination)) = (region(group.source), region(group.destination)) else {
+            return Err(Implausible);
+        };
+        let coflow = self.coflows.get_mut(&group.coflow).filter(|_| group.source == relay);
+        let coflow = coflow.ok_or(Implausible)?;
+        if source == destination {
+            return Ok(false);
+        }
+        let pair = coflow.pairs.get_mut(&RegionPair { source, destination }).ok_or(Implausible)?;
+        let has_progressed = pair.apply(group);
+        if has_progressed || group.open_flows > 0 {
+            coflow.note_activity(now);
+        }
+        Ok(has_progressed)
+    }
+
     /// Acknowledged bytes include those that libraries add to the data, so a coflow with further flows may seem complete for a moment.
     fn check_completion(&mut self, number: u32, has_progressed: bool, now: f64) {
         let Some(coflow) = self.coflows.get_mut(&number) else { return };
         let was_completed = coflow.completed_at.is_some();
         if !coflow.has_ended() {
-            coflow.completed_at = None;
+            (coflow.completed_at, coflow.is_withdrawn) = (None, false);
         } else if has_progressed || !was_completed {
             coflow.completed_at = Some(now);
         }
@@ -315,6 +330,7 @@ impl Overlay {
             requested_at: now,
             max_detoured: self.config.max_detoured,
             past: self.history(),
+            has_detours: self.has_detours(),
             coflows: active.map(|coflow| coflow.demand(&self.config)).collect(),
         })
     }
@@ -324,8 +340,18 @@ impl Overlay {
         self.samples.history(&self.config.area)
     }
 
-    /// Applies a decision. Of coflows that changed after the request, it applies to flow groups that are unchanged.
-    pub fn apply(&mut self, decision: Decision) {
+    /// For each region, whether a relay accepts detours.
+    fn has_detours(&self) -> Vec<bool> {
+        let mut has_detours = vec![false; self.region_tables.len()];
+        for (relay, state) in self.config.relays.iter().zip(&self.relays) {
+            has_detours[usize::from(relay.region)] |= state.accepts_detours();
+        }
+        has_detours
+    }
+
+    /// Applies a decision. The rules of coflows that changed after the request are for their former flow groups, until the next decision.
+    /// Returns the decision before, so that callers can drop it later, which takes milliseconds with thousands of flows.
+    pub fn apply(&mut self, decision: Decision) -> Option<Decision> {
         for decided in &decision.coflows {
             let Some(coflow) = self.coflows.get_mut(&decided.number) else { continue };
             (coflow.paths, coflow.paths_revision) = (Some(decided.paths.clone()), decided.revision);
@@ -335,8 +361,8 @@ impl Overlay {
                 self.changed.push(Arc::clone(&coflow.id));
             }
         }
-        self.decision = decision;
-        self.are_rules_outdated = true;
+        (self.have_detours_changed, self.are_tables_outdated) = (true, true);
+        self.decision.replace(decision)
     }
 
     /// Returns the orders that are due, with the numbers of their relays. Orders to a relay wait while `has_room` is false.
@@ -354,34 +380,72 @@ impl Overlay {
             .filter_map(|(&number, coflow)| coflow.check_interruption(now).then_some(number))
             .collect();
         interrupted.into_iter().for_each(|number| self.check_completion(number, false, now));
-        // Flows of an abandoned coflow may begin again.
-        let withdrawable = |coflow: &&mut Coflow| !coflow.is_withdrawn && !coflow.is_abandoned;
-        for coflow in self.coflows.values_mut().filter(withdrawable) {
-            if coflow.completed_at.is_some_and(|end| now - end > WITHDRAWAL) {
-                coflow.is_withdrawn = true;
-                self.are_rules_outdated = true;
-            }
-        }
+        self.withdraw_completed(now);
         self.samples.advance(now);
         for relay in &mut self.relays {
-            self.are_rules_outdated |= relay.update_presence(now);
+            self.have_detours_changed |= relay.update_presence(now);
         }
-        if std::mem::take(&mut self.are_rules_outdated) {
-            self.update_rules();
+        if std::mem::take(&mut self.have_detours_changed) {
+            self.update_detours();
+        }
+        if std::mem::take(&mut self.are_tables_outdated) {
+            self.update_tables();
         }
         let (epoch, peers) = (self.epoch, &self.peers);
+        let mut cache = ChangeCache::default();
         let relays = (0..).zip(&mut self.relays).filter(|(id, _)| has_room(*id));
-        relays.filter_map(|(id, relay)| Some((id, relay.take_order(epoch, peers, now)?))).collect()
+        relays
+            .filter_map(|(id, relay)| Some((id, relay.take_order(epoch, peers, &mut cache, now)?)))
+            .collect()
     }
 
-    fn update_rules(&mut self) {
-        let mut has_detours = vec![false; self.region_tables.len()];
-        for (relay, state) in self.config.relays.iter().zip(&self.relays) {
-            has_detours[usize::from(relay.region)] |= state.accepts_detours();
+    /// Withdraws coflows from the relays some time after their completion.
+    fn withdraw_completed(&mut self, now: f64) {
+        // Flows of an abandoned coflow may begin again.
+        let is_due = |coflow: &&mut Coflow| {
+            let is_late = coflow.completed_at.is_some_and(|end| now - end > WITHDRAWAL);
+            is_late && !coflow.is_withdrawn && !coflow.is_abandoned
+        };
+        for coflow in self.coflows.values_mut().filter(is_due) {
+            let former = coflow.registration.flows.len();
+            coflow.withdraw(&self.config);
+            let flows = coflow.registration.flows.len();
+            self.flow_count = self.flow_count - former + flows;
+            self.usage.remove(&coflow.service, former);
+            self.usage.add(&coflow.service, flows);
+            self.are_tables_outdated = true;
         }
-        let tables = rules::region_tables(&self.config, &has_detours, &self.coflows, &self.decision.hops);
-        for (table, new) in self.region_tables.iter_mut().zip(tables) {
+    }
+
+    /// Computes the rules of the last decision again if other regions accept detours than at its request.
+    fn update_detours(&mut self) {
+        let has_detours = self.has_detours();
+        if let Some(decision) = self.decision.as_mut().filter(|decision| decision.has_detours != has_detours)
+        {
+            decision.update_rules(has_detours);
+            self.are_tables_outdated = true;
+        }
+    }
+
+    fn update_tables(&mut self) {
+        let mut coflows: Vec<BTreeMap<u32, RelayCoflow>> = vec![BTreeMap::new(); self.region_tables.len()];
+        for coflow in self.coflows.values().filter(|coflow| !coflow.is_withdrawn) {
+            for pair in coflow.pairs.keys() {
+                for region in [pair.source, pair.destination] {
+                    let of_region = &mut coflows[usize::from(region)];
+                    of_region.entry(coflow.number).or_insert_with(|| coflow.to_relay_coflow());
+                }
+            }
+        }
+        for (region, mut coflows) in coflows.into_iter().enumerate() {
+            let rules = self.rules_of(region);
+            for rule in &rules.rules {
+                let number = rule.flows.coflow;
+                coflows.entry(number).or_insert_with(|| self.coflows[&number].to_relay_coflow());
+            }
+            let new = RelayTable { coflows, rules };
             // Relays compare tables by their address.
+            let table = &mut self.region_tables[region];
             if **table != new {
                 *table = Arc::new(new);
             }
@@ -389,6 +453,22 @@ impl Overlay {
         for (relay, state) in self.config.relays.iter().zip(&mut self.relays) {
             state.set_table(&self.region_tables[usize::from(relay.region)]);
         }
+    }
+
+    /// The rules of a region, without those of coflows that are withdrawn.
+    fn rules_of(&self, region: usize) -> Arc<RegionRules> {
+        let Some(decided) = self.decision.as_ref().map(|decision| &decision.rules[region]) else {
+            return Arc::default();
+        };
+        let is_forwarded = |number: u32| self.coflows.get(&number).is_some_and(|coflow| !coflow.is_withdrawn);
+        let numbers = decided.rules.chunk_by(|a, b| a.flows.coflow == b.flows.coflow);
+        let withdrawn: BTreeSet<u32> =
+            numbers.map(|rules| rules[0].flows.coflow).filter(|&number| !is_forwarded(number)).collect();
+        if withdrawn.is_empty() {
+            return Arc::clone(decided);
+        }
+        let rules = decided.rules.iter().filter(|rule| !withdrawn.contains(&rule.flows.coflow));
+        Arc::new(RegionRules { rules: rules.cloned().collect(), omitted: decided.omitted })
     }
 
     /// Coflows that have completed, or got their first estimate, since the last call.
@@ -407,7 +487,7 @@ impl Overlay {
 
     fn note_change(&mut self) {
         self.needs_decision = true;
-        self.are_rules_outdated = true;
+        self.are_tables_outdated = true;
     }
 
     /// A number that no coflow has; numbers rise until they wrap around.

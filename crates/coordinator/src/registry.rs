@@ -586,7 +586,8 @@ impl Registry {
     /// 404 if no coflow has this id, 503 if the store cannot be written.
     pub async fn deregister(&self, actor: &Actor, id: &str) -> Result<(), Problem> {
         let _id_lock = self.lock_id(id).await;
-        let between_regions = self.overlay_coflow(id).map(|status| CoflowOutline::from(&status.registration));
+        let between_regions =
+            self.overlay_coflow(id).map(|status| CoflowOutline::from(&*status.registration));
         let outline = match between_regions {
             Some(outline) => Some(outline),
             None => self.handle.coflow_outline(id.to_owned()).await?,

@@ -1,19 +1,20 @@
 //! Defines coflows between regions: their flows by pairs of regions and by flow group, and their progress.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use ring::digest::{Context, SHA256};
 use weir_core::wide_area::detour::CoflowPaths;
 use weir_core::wide_area::flow_groups;
-use weir_proto::relay::{GroupProgress, RegionPair};
+use weir_proto::relay::{GroupProgress, RegionPair, RelayCoflow};
 
 use super::decision::CoflowDemand;
 use super::{ABANDONMENT_TIMEOUT, PRESENCE_TIMEOUT};
 use crate::config;
 use crate::control_plane::CoflowOutline;
 
-/// The number of groups without flows whose numbers a coflow keeps. Beyond it, flows have no rule from an update to the next decision.
-const MAX_FORMER_GROUPS: usize = 16_384;
+/// See [`Registration::digest`].
+pub type RegistrationDigest = [u8; 32];
 
 /// A coflow as its framework registers it.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,6 +25,27 @@ pub struct Registration {
     pub application: String,
     /// Its flows; at least one leads to another region.
     pub flows: Vec<Flow>,
+}
+
+impl Registration {
+    /// SHA-256 of its names and flows: a coflow keeps that of its first registration in place of the flows.
+    pub fn digest(&self) -> RegistrationDigest {
+        let mut digest = Context::new(&SHA256);
+        let mut add_text = |text: &str| {
+            digest.update(&(text.len() as u64).to_le_bytes());
+            digest.update(text.as_bytes());
+        };
+        add_text(&self.service);
+        add_text(&self.application);
+        for flow in &self.flows {
+            add_text(&flow.from);
+            add_text(&flow.to);
+            let numbers = flow.numbers.map_or(String::new(), |(first, last)| format!("{first} {last}"));
+            add_text(&format!("{} {numbers}", flow.bytes));
+        }
+        let digest = digest.finish();
+        digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+    }
 }
 
 impl From<&Registration> for CoflowOutline {
@@ -88,13 +110,43 @@ pub struct Restored {
     pub number: u32,
     /// Its last registration or update.
     pub registration: Registration,
-    /// The flows of the first registration, if an update replaced them.
-    pub first_flows: Option<Vec<Flow>>,
+    /// The digest of the first registration, if an update replaced its flows.
+    pub first_digest: Option<RegistrationDigest>,
     /// Time of its registration; negative before the start.
     pub registered_at: f64,
     /// Estimated time from its registration to its completion, in seconds: that of the first decision after the last update before
     /// its first byte.
     pub predicted_seconds: Option<f64>,
+}
+
+/// The flow groups of a coflow, numbered in the order of their first flows.
+#[derive(Debug, Default)]
+pub struct FlowIndex {
+    /// The first and last numbers of the data flows by pair of different regions and by flow group, sorted; they do not overlap.
+    pub ranges: BTreeMap<RegionPair, BTreeMap<usize, Vec<(u32, u32)>>>,
+    /// The flow groups, the largest first. The size of a group includes its bytes inside a region.
+    pub group_order: Vec<usize>,
+}
+
+impl FlowIndex {
+    fn new(flows: &[Flow], overlay: &config::Overlay) -> FlowIndex {
+        let mut ranges: BTreeMap<RegionPair, BTreeMap<usize, Vec<(u32, u32)>>> = BTreeMap::new();
+        let mut group_numbers: HashMap<FlowGroup<'_>, usize> = HashMap::new();
+        let mut group_sizes: Vec<f64> = Vec::new();
+        for (index, flow) in (0..).zip(flows) {
+            let group = *group_numbers.entry(flow.group()).or_insert(group_sizes.len());
+            if group == group_sizes.len() {
+                group_sizes.push(0.0);
+            }
+            group_sizes[group] += flow.bytes as f64;
+            if overlay.link_of(flow.pair).is_some() {
+                let of_pair = ranges.entry(flow.pair).or_default();
+                of_pair.entry(group).or_default().push(flow.numbers(index));
+            }
+        }
+        ranges.values_mut().flat_map(BTreeMap::values_mut).for_each(join_ranges);
+        FlowIndex { ranges, group_order: flow_groups::order_largest_first(&group_sizes) }
+    }
 }
 
 /// The flows of a coflow between two regions.
@@ -104,12 +156,12 @@ pub(super) struct Pair {
     pub bytes: u64,
     /// Number of registered flows.
     pub flow_count: usize,
-    /// The first and last numbers of the data flows by flow group, sorted; they do not overlap.
-    pub groups: BTreeMap<usize, Vec<(u32, u32)>>,
     /// Acknowledged bytes, over restarts of relays.
     pub acked: u64,
     /// Bytes that the relays of the senders sent on a detour, over restarts of relays.
     pub detoured: u64,
+    /// Number of open flows.
+    open_flows: u64,
     /// What relays reported last, by relays of the senders and of the receivers.
     relays: BTreeMap<(u16, u16), LastReport>,
 }
@@ -133,13 +185,14 @@ impl Pair {
         let further = increase(acked_bytes, last.acked);
         self.acked = self.acked.saturating_add(further);
         self.detoured = self.detoured.saturating_add(increase(detoured_bytes, last.detoured));
+        self.open_flows = self.open_flows - u64::from(last.open_flows) + u64::from(open_flows);
         *last = LastReport { acked: acked_bytes, detoured: detoured_bytes, open_flows };
         further > 0
     }
 
     /// Number of open flows.
     pub fn open_flows(&self) -> u32 {
-        self.relays.values().fold(0, |sum, last| sum.saturating_add(last.open_flows))
+        u32::try_from(self.open_flows).unwrap_or(u32::MAX)
     }
 
     /// Notes that a relay is lost: flows that begin there are not open any more. Returns whether flows over the relay have begun.
@@ -147,12 +200,12 @@ impl Pair {
         let ends = |(from, to): (u16, u16)| relay == from || relay == to;
         let has_begun = self.relays.keys().any(|&relays| ends(relays));
         let begin_there = self.relays.iter_mut().filter(|((from, _), _)| relay == *from);
-        begin_there.for_each(|(_, last)| last.open_flows = 0);
+        begin_there.for_each(|(_, last)| self.open_flows -= u64::from(std::mem::take(&mut last.open_flows)));
         has_begun
     }
 
     pub fn has_ended(&self) -> bool {
-        self.acked >= self.bytes && self.open_flows() == 0
+        self.acked >= self.bytes && self.open_flows == 0
     }
 
     /// Fraction of the bytes that is acknowledged.
@@ -179,9 +232,12 @@ pub(super) struct Coflow {
     pub id: Arc<str>,
     pub service: Arc<str>,
     pub number: u32,
-    pub registration: Registration,
-    /// The flows of the first registration, if an update replaced them. A repeated registration is compared with them.
-    pub first_flows: Option<Vec<Flow>>,
+    /// Its last registration or update. After the withdrawal of a coflow with many flows: one flow for each pair of regions.
+    pub registration: Arc<Registration>,
+    /// The number of flows of its last registration or update.
+    pub flow_count: usize,
+    /// The digest of the first registration, if other flows replaced its flows. A repeated registration is compared with it.
+    pub first_digest: Option<RegistrationDigest>,
     /// Rises with each update.
     pub revision: u32,
     pub registered_at: f64,
@@ -199,10 +255,8 @@ pub(super) struct Coflow {
     pub predicted_seconds: Option<f64>,
     /// By regions of the senders and of the receivers, which differ.
     pub pairs: BTreeMap<RegionPair, Pair>,
-    /// Bytes of each flow group by its number, including those inside a region.
-    group_sizes: BTreeMap<usize, f64>,
-    /// The number of each flow group. A group has the same number after an update, so that the last decision applies until the next one.
-    group_numbers: BTreeMap<(String, Option<(u32, u32)>), usize>,
+    /// Its flow groups.
+    index: Arc<FlowIndex>,
     /// The paths that the last decision chose.
     pub paths: Option<CoflowPaths>,
     /// The revision of the flows for which the paths were chosen. The first decision after an update chooses paths.
@@ -211,12 +265,12 @@ pub(super) struct Coflow {
 
 impl Coflow {
     pub fn new(id: &str, restored: Restored, overlay: &config::Overlay) -> Coflow {
-        let Restored { number, registration, first_flows, registered_at, predicted_seconds } = restored;
+        let Restored { number, registration, first_digest, registered_at, predicted_seconds } = restored;
         let mut coflow = Coflow {
             id: id.into(),
             service: registration.service.as_str().into(),
             number,
-            first_flows,
+            first_digest,
             revision: 0,
             registered_at,
             completed_at: None,
@@ -226,11 +280,11 @@ impl Coflow {
             is_abandoned: false,
             predicted_seconds,
             pairs: BTreeMap::new(),
-            group_sizes: BTreeMap::new(),
-            group_numbers: BTreeMap::new(),
+            index: Arc::default(),
             paths: None,
             paths_revision: 0,
-            registration,
+            flow_count: registration.flows.len(),
+            registration: Arc::new(registration),
         };
         coflow.index_flows(overlay);
         coflow
@@ -238,16 +292,14 @@ impl Coflow {
 
     /// Whether a registration is the first one of this coflow.
     pub fn is_registered_as(&self, other: &Registration) -> bool {
-        let Registration { service, application, flows } = &self.registration;
-        let first_flows = self.first_flows.as_ref().unwrap_or(flows);
-        (service, application, first_flows) == (&other.service, &other.application, &other.flows)
+        self.first_digest.map_or_else(|| *self.registration == *other, |digest| digest == other.digest())
     }
 
     /// Replaces the flows. The progress of pairs of regions stays the same. Frameworks update sizes until data moves, so an estimate of
     /// earlier sizes does not count.
     pub fn replace_flows(&mut self, flows: Vec<Flow>, overlay: &config::Overlay) {
-        let former = std::mem::replace(&mut self.registration.flows, flows);
-        self.first_flows.get_or_insert(former);
+        self.flow_count = flows.len();
+        self.set_flows(flows);
         self.revision = self.revision.wrapping_add(1);
         (self.completed_at, self.is_withdrawn, self.is_abandoned) = (None, false, false);
         if self.pairs.values().all(|pair| pair.acked == 0) {
@@ -256,32 +308,52 @@ impl Coflow {
         self.index_flows(overlay);
     }
 
+    /// Withdraws the completed coflow from the relays. One flow for each pair of regions replaces its flows if there are fewer of them: a
+    /// shuffle has thousands of flows.
+    pub fn withdraw(&mut self, overlay: &config::Overlay) {
+        self.is_withdrawn = true;
+        let mut bytes: BTreeMap<RegionPair, u64> = BTreeMap::new();
+        for flow in &self.registration.flows {
+            let sum = bytes.entry(flow.pair).or_default();
+            *sum = sum.saturating_add(flow.bytes);
+        }
+        if bytes.len() == self.registration.flows.len() {
+            return;
+        }
+        let name = |region: u16| overlay.area.regions()[usize::from(region)].clone();
+        let flow = |(pair, bytes): (RegionPair, u64)| Flow {
+            from: name(pair.source),
+            to: name(pair.destination),
+            pair,
+            bytes,
+            numbers: None,
+        };
+        self.set_flows(bytes.into_iter().map(flow).collect());
+        let flow_counts: Vec<usize> = self.pairs.values().map(|pair| pair.flow_count).collect();
+        self.index_flows(overlay);
+        self.pairs.values_mut().zip(flow_counts).for_each(|(pair, count)| pair.flow_count = count);
+    }
+
+    fn set_flows(&mut self, flows: Vec<Flow>) {
+        self.first_digest.get_or_insert_with(|| self.registration.digest());
+        let Registration { service, application, .. } = &*self.registration;
+        let (service, application) = (service.clone(), application.clone());
+        self.registration = Arc::new(Registration { service, application, flows });
+    }
+
     fn index_flows(&mut self, overlay: &config::Overlay) {
         let mut former_pairs = std::mem::take(&mut self.pairs);
-        self.group_sizes.clear();
-        if self.group_numbers.len() > MAX_FORMER_GROUPS + self.registration.flows.len() {
-            self.group_numbers.clear();
-            self.paths = None;
-        }
-        for (index, flow) in (0..).zip(&self.registration.flows) {
-            let next_group = self.group_numbers.len();
-            let (to, numbers) = flow.group();
-            let group = *self.group_numbers.entry((to.to_owned(), numbers)).or_insert(next_group);
-            *self.group_sizes.entry(group).or_default() += flow.bytes as f64;
-            if overlay.link_of(flow.pair).is_some() {
-                let pair = self.pairs.entry(flow.pair).or_default();
-                pair.bytes = pair.bytes.saturating_add(flow.bytes);
-                pair.flow_count += 1;
-                pair.groups.entry(group).or_default().push(flow.numbers(index));
-            }
+        for flow in self.registration.flows.iter().filter(|flow| overlay.link_of(flow.pair).is_some()) {
+            let pair = self.pairs.entry(flow.pair).or_default();
+            pair.bytes = pair.bytes.saturating_add(flow.bytes);
+            pair.flow_count += 1;
         }
         for (regions, pair) in &mut self.pairs {
-            pair.groups.values_mut().for_each(join_ranges);
             if let Some(former) = former_pairs.remove(regions) {
-                let Pair { bytes, flow_count, groups, .. } = std::mem::take(pair);
-                *pair = Pair { bytes, flow_count, groups, ..former };
+                *pair = Pair { bytes: pair.bytes, flow_count: pair.flow_count, ..former };
             }
         }
+        self.index = Arc::new(FlowIndex::new(&self.registration.flows, overlay));
     }
 
     /// Whether all bytes between regions are acknowledged, and no flow is open; or whether the coflow is abandoned.
@@ -315,29 +387,26 @@ impl Coflow {
         idle > PRESENCE_TIMEOUT && self.has_ended()
     }
 
-    /// The numbers of its flow groups, the largest first.
-    fn group_order(&self) -> Vec<usize> {
-        let (numbers, sizes): (Vec<usize>, Vec<f64>) = self.group_sizes.iter().unzip();
-        flow_groups::order_largest_first(&sizes).into_iter().map(|place| numbers[place]).collect()
+    /// The coflow as relays know it.
+    pub fn to_relay_coflow(&self) -> RelayCoflow {
+        RelayCoflow { number: self.number, name: self.id.clone(), service: self.service.clone() }
     }
 
     /// The coflow as a decision needs it.
     pub fn demand(&self, overlay: &config::Overlay) -> CoflowDemand {
-        let (mut bytes, mut remaining, mut groups) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut bytes, mut remaining) = (Vec::new(), Vec::new());
         for (&regions, pair) in &self.pairs {
             let Some(link) = overlay.link_of(regions) else { continue };
             // Rules apply until the coflow has completed, so each pair has at least one remaining byte.
             remaining.push((link, (pair.bytes.saturating_sub(pair.acked) as f64).max(1.0)));
             bytes.push((link, (pair.bytes as f64).max(1.0)));
-            groups.extend(pair.groups.keys().map(|&group| (link, group)));
         }
         CoflowDemand {
             number: self.number,
             revision: self.revision,
             bytes,
             remaining,
-            groups,
-            group_order: self.group_order(),
+            index: Arc::clone(&self.index),
             paths: if self.paths_revision == self.revision { self.paths.clone() } else { None },
         }
     }

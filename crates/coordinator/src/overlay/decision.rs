@@ -1,9 +1,15 @@
-//! Decides the order of coflows, the order of flow groups and the paths, by the policies that the simulator also runs.
+//! Decides the order of coflows, the order of flow groups and the paths, by the policies that the simulator also runs, and converts the
+//! decision to rules.
+
+use std::sync::Arc;
 
 use weir_core::model::BandwidthHistory;
-use weir_core::wide_area::detour::{self, CoflowPaths};
+use weir_core::wide_area::detour::{self, CoflowPaths, PathShare};
 use weir_core::wide_area::relays::{GroupPath, HopSchedule, RelayedCoflow, hop_schedules};
 use weir_core::wide_area::{Mechanisms, WaitingCoflow, WideAreaPolicy, estimate};
+
+use super::coflow::FlowIndex;
+use super::rules::{RegionRules, region_rules};
 
 /// The input of a decision.
 #[derive(Debug, Clone)]
@@ -14,6 +20,8 @@ pub struct DecisionRequest {
     pub max_detoured: f64,
     /// Past measurements of the links.
     pub past: BandwidthHistory,
+    /// For each region, whether a relay accepts detours.
+    pub has_detours: Vec<bool>,
     /// The active coflows in the order of registration.
     pub coflows: Vec<CoflowDemand>,
 }
@@ -29,16 +37,14 @@ pub struct CoflowDemand {
     pub bytes: Vec<(u32, f64)>,
     /// Its remaining bytes by direct link.
     pub remaining: Vec<(u32, f64)>,
-    /// Direct links and the flow groups that use them.
-    pub groups: Vec<(u32, usize)>,
-    /// Its flow groups, the largest first.
-    pub group_order: Vec<usize>,
+    /// Its flow groups.
+    pub index: Arc<FlowIndex>,
     /// Its paths, if an earlier decision chose them.
     pub paths: Option<CoflowPaths>,
 }
 
 /// A decision.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Decision {
     /// Time of the request.
     pub requested_at: f64,
@@ -46,6 +52,20 @@ pub struct Decision {
     pub coflows: Vec<DecidedCoflow>,
     /// Instructions by region and next region.
     pub hops: Vec<HopSchedule>,
+    /// Past measurements of the links.
+    pub past: BandwidthHistory,
+    /// For each region, whether a relay accepted detours at the time of the request.
+    pub has_detours: Vec<bool>,
+    /// The rules of the relays in each region.
+    pub(super) rules: Vec<Arc<RegionRules>>,
+}
+
+impl Decision {
+    /// Converts the decision to rules. `has_detours`: for each region, whether a relay accepts detours.
+    pub(super) fn update_rules(&mut self, has_detours: Vec<bool>) {
+        self.rules = region_rules(&self.past, &has_detours, &self.coflows, &self.hops);
+        self.has_detours = has_detours;
+    }
 }
 
 /// The paths and the estimate of a coflow.
@@ -55,6 +75,8 @@ pub struct DecidedCoflow {
     pub number: u32,
     /// The number of its updates at the time of the request.
     pub revision: u32,
+    /// Its flow groups at the time of the request.
+    pub index: Arc<FlowIndex>,
     /// Its paths.
     pub paths: CoflowPaths,
     /// Estimated time from the request to its completion, in seconds.
@@ -63,7 +85,7 @@ pub struct DecidedCoflow {
 
 /// Decides. Paths are chosen once for each coflow, for its own bytes, as in the simulator.
 pub fn decide(policy: &mut WideAreaPolicy, request: DecisionRequest) -> Decision {
-    let DecisionRequest { requested_at, max_detoured, past, coflows } = request;
+    let DecisionRequest { requested_at, max_detoured, past, has_detours, coflows } = request;
     // Without a policy tree, all coflows are in one leaf.
     let mechanisms = policy.mechanisms;
     let paths: Vec<CoflowPaths> =
@@ -79,13 +101,15 @@ pub fn decide(policy: &mut WideAreaPolicy, request: DecisionRequest) -> Decision
     let seconds = estimate::completion_times(&past, &order, &waiting);
     let hops = hop_schedules(&past, &order, &relayed);
     let decided = coflows.into_iter().zip(paths).zip(seconds);
-    let coflows = decided.map(|((CoflowDemand { number, revision, .. }, paths), seconds)| DecidedCoflow {
-        number,
-        revision,
-        paths,
-        seconds,
+    let coflows = decided.map(|((coflow, paths), seconds)| {
+        let CoflowDemand { number, revision, index, .. } = coflow;
+        DecidedCoflow { number, revision, index, paths, seconds }
     });
-    Decision { requested_at, coflows: coflows.collect(), hops }
+    let coflows = coflows.collect();
+    let mut decision =
+        Decision { requested_at, coflows, hops, past, has_detours: Vec::new(), rules: Vec::new() };
+    decision.update_rules(has_detours);
+    decision
 }
 
 fn choose_paths(
@@ -122,18 +146,23 @@ fn to_relayed(
     past: &BandwidthHistory,
     mechanisms: Mechanisms,
 ) -> RelayedCoflow {
-    let group_paths = coflow.groups.iter().flat_map(|&(link, group)| {
-        let shares = paths.path_shares.iter().filter(move |share| share.direct_link == link);
-        shares.map(move |share| GroupPath {
-            group,
-            direct_link: link,
-            links: detour::path_links(past, share),
-            fraction: share.fraction,
-        })
-    });
+    let mut group_paths = Vec::new();
+    for (pair, groups) in &coflow.index.ranges {
+        let Some(link) = past.link_between(pair.source.into(), pair.destination.into()) else { continue };
+        let shares: Vec<&PathShare> =
+            paths.path_shares.iter().filter(|share| share.direct_link == link).collect();
+        for &group in groups.keys() {
+            group_paths.extend(shares.iter().map(|share| GroupPath {
+                group,
+                direct_link: link,
+                links: detour::path_links(past, share),
+                fraction: share.fraction,
+            }));
+        }
+    }
     RelayedCoflow {
         seq: coflow.number.into(),
-        group_order: mechanisms.largest_group_first.then(|| coflow.group_order.clone()),
-        paths: group_paths.collect(),
+        group_order: mechanisms.largest_group_first.then(|| coflow.index.group_order.clone()),
+        paths: group_paths,
     }
 }

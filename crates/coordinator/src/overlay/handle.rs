@@ -1,7 +1,8 @@
 //! Runs an [`Overlay`]: one thread sends orders, another one computes decisions, and tasks call a [`Handle`].
 //!
-//! Calls lock the overlay for a short time. A decision is computed without the lock, so orders and reports do not wait for it. Both
-//! threads end when all handles are dropped.
+//! Calls lock the overlay for a short time. A decision and its rules are computed without the lock, so orders and reports do not wait for
+//! them. With many flows, orders and decisions become less frequent, so that calls do not wait for them. Both threads end when all
+//! handles are dropped.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -20,6 +21,15 @@ use crate::config;
 
 /// Time between two checks for due orders and decisions.
 const TICK: Duration = Duration::from_millis(20);
+
+/// The time between two checks is at least the time of the last one, multiplied by this factor: checks lock the overlay.
+const TICK_PAUSE_FACTOR: u32 = 4;
+
+/// Maximum time between two checks.
+const MAX_TICK: Duration = Duration::from_millis(500);
+
+/// The pause after a decision: the time to compute the decision, multiplied by this factor.
+const DECISION_PAUSE_FACTOR: u32 = 2;
 
 /// Maximum number of queued orders to a relay.
 const MAX_QUEUED_ORDERS: usize = 4;
@@ -61,6 +71,8 @@ struct State {
     requests: SyncSender<DecisionRequest>,
     /// Whether a decision is being computed.
     is_deciding: bool,
+    /// The earliest time of the next decision.
+    next_decision_at: Instant,
 }
 
 struct Shared {
@@ -90,6 +102,7 @@ impl Handle {
             name_warnings: vec![None; config.relays.len()],
             requests,
             is_deciding: false,
+            next_decision_at: Instant::now(),
         });
         let shared = Arc::new(Shared { state, started_at: Instant::now(), config });
         let (for_orders, for_decisions) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
@@ -175,10 +188,11 @@ impl Shared {
         self.started_at.elapsed().as_secs_f64()
     }
 
-    /// Queues the orders that are due, and requests a decision if one is due.
-    fn tick(&self) {
+    /// Queues the orders that are due, and requests a decision if one is due. Returns for how long the overlay was locked.
+    fn tick(&self) -> Duration {
         let mut state = self.lock();
-        let State { overlay, streams, requests, is_deciding, .. } = &mut *state;
+        let locked_at = Instant::now();
+        let State { overlay, streams, requests, is_deciding, next_decision_at, .. } = &mut *state;
         for (relay, stream) in (0..).zip(&mut *streams) {
             if stream.as_ref().is_some_and(|stream| stream.orders.is_closed()) {
                 *stream = None;
@@ -191,22 +205,23 @@ impl Shared {
             // The channel has room, and only this thread sends. If the receiver has just ended, the next tick disconnects the relay.
             let _ = channel(relay).map(|channel| channel.try_send(order).is_ok());
         }
-        if !*is_deciding && let Some(request) = overlay.take_request(self.now()) {
+        let is_due = !*is_deciding && locked_at >= *next_decision_at;
+        if is_due && let Some(request) = overlay.take_request(self.now()) {
             *is_deciding = true;
             if requests.try_send(request).is_err() {
                 error!("decisions are not computed: their thread has ended");
             }
         }
+        locked_at.elapsed()
     }
 }
 
 fn send_orders(shared: &Weak<Shared>) {
+    let mut pause = TICK;
     loop {
-        thread::sleep(TICK);
-        match shared.upgrade() {
-            Some(shared) => shared.tick(),
-            None => return,
-        }
+        thread::sleep(pause);
+        let Some(shared) = shared.upgrade() else { return };
+        pause = (shared.tick() * TICK_PAUSE_FACTOR).clamp(TICK, MAX_TICK);
     }
 }
 
@@ -216,10 +231,14 @@ fn compute_decisions(
     shared: &Weak<Shared>,
 ) {
     while let Ok(request) = requests.recv() {
+        let started_at = Instant::now();
         let decision = decide(&mut policy, request);
+        let pause = started_at.elapsed() * DECISION_PAUSE_FACTOR;
         let Some(shared) = shared.upgrade() else { return };
         let mut state = shared.lock();
-        state.is_deciding = false;
-        state.overlay.apply(decision);
+        (state.is_deciding, state.next_decision_at) = (false, Instant::now() + pause);
+        let former = state.overlay.apply(decision);
+        drop(state);
+        drop(former);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use weir_proto::relay::{PathSample, RelayCoflow, RelayMatch, RelayOrder, RelayPeer, RelayReport, RelayRule};
 
+use super::rules::RegionRules;
 use super::status::LinkBytes;
 use super::{CONFIRMATION_TIMEOUT, LEASE, PRESENCE_TIMEOUT, RENEWAL_INTERVAL};
 
@@ -12,22 +13,66 @@ use super::{CONFIRMATION_TIMEOUT, LEASE, PRESENCE_TIMEOUT, RENEWAL_INTERVAL};
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct RelayTable {
     pub coflows: BTreeMap<u32, RelayCoflow>,
-    pub rules: BTreeMap<RelayMatch, RelayRule>,
+    pub rules: Arc<RegionRules>,
+}
+
+/// The difference between two tables.
+#[derive(Debug, Clone, Default)]
+struct TableChanges {
+    coflows: Vec<RelayCoflow>,
+    removed_coflows: Vec<u32>,
+    rules: Vec<RelayRule>,
+    removed_rules: Vec<RelayMatch>,
 }
 
 impl RelayTable {
-    /// Adds to `order` the difference between this table and a former one.
-    fn add_changes(&self, former: &RelayTable, order: &mut RelayOrder) {
+    /// The difference between a former table and this one. O(coflows x log coflows + rules).
+    fn changes_since(&self, former: &RelayTable) -> TableChanges {
         let added = self.coflows.iter().filter(|(number, _)| !former.coflows.contains_key(number));
-        order.coflows = added.map(|(_, coflow)| coflow.clone()).collect();
         let removed = former.coflows.keys().filter(|number| !self.coflows.contains_key(number));
-        order.removed_coflows = removed.copied().collect();
-        let changed = self.rules.iter().filter(|(flows, rule)| former.rules.get(flows) != Some(rule));
-        order.rules = changed.map(|(_, rule)| rule.clone()).collect();
+        let mut changes = TableChanges {
+            coflows: added.map(|(_, coflow)| coflow.clone()).collect(),
+            removed_coflows: removed.copied().collect(),
+            ..TableChanges::default()
+        };
+        if Arc::ptr_eq(&self.rules, &former.rules) {
+            return changes;
+        }
+        let mut former_rules = former.rules.rules.iter().peekable();
         // The rules of a removed coflow are removed with it.
-        let removed = former.rules.keys().filter(|flows| !self.rules.contains_key(flows));
-        let removed = removed.filter(|flows| self.coflows.contains_key(&flows.coflow));
-        order.removed_rules = removed.copied().collect();
+        let mut remove = |flows: RelayMatch| {
+            if self.coflows.contains_key(&flows.coflow) {
+                changes.removed_rules.push(flows);
+            }
+        };
+        for rule in &self.rules.rules {
+            while let Some(removed) = former_rules.next_if(|former| former.flows < rule.flows) {
+                remove(removed.flows);
+            }
+            if former_rules.next_if(|former| former.flows == rule.flows) != Some(rule) {
+                changes.rules.push(rule.clone());
+            }
+        }
+        former_rules.for_each(|removed| remove(removed.flows));
+        changes
+    }
+}
+
+/// The differences between tables that were computed for other relays. Relays of one region mostly have the same tables.
+#[derive(Default)]
+pub(super) struct ChangeCache(Vec<(Arc<RelayTable>, Arc<RelayTable>, TableChanges)>);
+
+impl ChangeCache {
+    fn changes(&mut self, former: &Arc<RelayTable>, table: &Arc<RelayTable>) -> TableChanges {
+        let is_known = |(from, to, _): &&(Arc<RelayTable>, Arc<RelayTable>, TableChanges)| {
+            Arc::ptr_eq(from, former) && Arc::ptr_eq(to, table)
+        };
+        if let Some((_, _, changes)) = self.0.iter().find(is_known) {
+            return changes.clone();
+        }
+        let changes = table.changes_since(former);
+        self.0.push((Arc::clone(former), Arc::clone(table), changes.clone()));
+        changes
     }
 }
 
@@ -117,7 +162,13 @@ impl Relay {
     }
 
     /// The next order, if one is due.
-    pub fn take_order(&mut self, epoch: u64, peers: &[RelayPeer], now: f64) -> Option<RelayOrder> {
+    pub fn take_order(
+        &mut self,
+        epoch: u64,
+        peers: &[RelayPeer],
+        cache: &mut ChangeCache,
+        now: f64,
+    ) -> Option<RelayOrder> {
         if !self.is_present {
             self.needs_full_order = true;
             return None;
@@ -145,7 +196,9 @@ impl Relay {
             ..RelayOrder::default()
         };
         if has_changes {
-            self.table.add_changes(&self.ordered_table, &mut order);
+            let changes = cache.changes(&self.ordered_table, &self.table);
+            let TableChanges { coflows, removed_coflows, rules, removed_rules } = changes;
+            order = RelayOrder { coflows, removed_coflows, rules, removed_rules, ..order };
             self.ordered_table = Arc::clone(&self.table);
             self.is_table_changed = false;
         }

@@ -1,20 +1,31 @@
-//! Converts a decision to the coflows and rules of the relays in each region.
+//! Converts a decision to the rules of the relays in each region.
 //!
 //! A decision and rules are about regions, so all relays of a region have the same rules. If no relay in the region of a detour accepts
-//! detours, the bytes take the direct path. The priority of a rule is the turn of its flows in the decision. All flows between two
-//! regions share one rule if they have the same turn. Otherwise each range of numbers of a flow group has a rule, and flows with other
-//! numbers, such as those of a task that runs again, have the last turn.
+//! detours, the bytes take the direct path. All flows between two regions share one rule if they have the same turn in the decision.
+//! Otherwise each range of numbers of a flow group has a rule, and flows with other numbers, such as those of a task that runs again,
+//! have the turn of the last group.
+//!
+//! The priority of a rule is its place among the turns of the region's rules, so it is below [`MAX_RELAY_RULES`]: relays serve flows
+//! without a rule at the last priority.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use weir_core::model::BandwidthHistory;
 use weir_core::wide_area::relays::{GroupPath, HopSchedule};
-use weir_proto::relay::{
-    MAX_RELAY_RULES, RegionPair, RelayCoflow, RelayMatch, RelayPath, RelayRule, RuleScope,
-};
+use weir_proto::relay::{MAX_RELAY_RULES, RegionPair, RelayMatch, RelayPath, RelayRule, RuleScope};
 
-use super::coflow::{Coflow, Pair};
-use super::relay::RelayTable;
-use crate::config;
+use super::coflow::FlowIndex;
+use super::decision::DecidedCoflow;
+
+/// The rules of the relays in a region.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct RegionRules {
+    /// Sorted by match, at most [`MAX_RELAY_RULES`].
+    pub rules: Vec<RelayRule>,
+    /// The number of rules beyond the limit.
+    pub omitted: usize,
+}
 
 /// How the relays of a region forward the flows of a coflow between two regions.
 #[derive(Default)]
@@ -22,8 +33,8 @@ struct Forwarding {
     /// The fraction of the bytes by next region, which is the same for all flow groups, and the group that it is from.
     paths: BTreeMap<u16, f64>,
     paths_group: Option<usize>,
-    /// The turn of each flow group.
-    turns: BTreeMap<usize, usize>,
+    /// Flow groups and their turns. Can contain duplicates.
+    turns: Vec<(usize, usize)>,
 }
 
 /// A coflow between two regions at the relays of one region.
@@ -34,73 +45,63 @@ struct ForwardingKey {
     pair: RegionPair,
 }
 
-/// The coflows of all regions, and rules for the active ones. `has_detours`: the regions in which a relay accepts detours.
-pub(super) fn region_tables(
-    overlay: &config::Overlay,
+/// The rules of each region. `has_detours`: the regions in which a relay accepts detours.
+pub(super) fn region_rules(
+    past: &BandwidthHistory,
     has_detours: &[bool],
-    coflows: &BTreeMap<u32, Coflow>,
+    coflows: &[DecidedCoflow],
     hops: &[HopSchedule],
-) -> Vec<RelayTable> {
-    let regions = overlay.area.regions().len();
-    let mut tables = vec![RelayTable::default(); regions];
-    for coflow in coflows.values().filter(|coflow| !coflow.is_withdrawn) {
-        for pair in coflow.pairs.keys() {
-            add_coflow(&mut tables[usize::from(pair.source)], coflow);
-            add_coflow(&mut tables[usize::from(pair.destination)], coflow);
-        }
+) -> Vec<Arc<RegionRules>> {
+    let index_of: BTreeMap<u32, &FlowIndex> =
+        coflows.iter().map(|coflow| (coflow.number, &*coflow.index)).collect();
+    let mut rules: Vec<Vec<(usize, RelayRule)>> = vec![Vec::new(); past.regions()];
+    for (ForwardingKey { region, coflow, pair }, forwarding) in forwardings(past, has_detours, hops) {
+        let ranges = index_of.get(&coflow).and_then(|index| index.ranges.get(&pair));
+        let Some(ranges) = ranges else { continue };
+        add_rules(coflow, pair, ranges, forwarding, &mut rules[usize::from(region)]);
     }
-    let mut rules: Vec<Vec<RelayRule>> = vec![Vec::new(); regions];
-    for (ForwardingKey { region, coflow, pair }, forwarding) in
-        forwardings(overlay, has_detours, coflows, hops)
-    {
-        let coflow = &coflows[&coflow];
-        add_coflow(&mut tables[usize::from(region)], coflow);
-        rules[usize::from(region)].extend(to_rules(coflow.number, pair, &coflow.pairs[&pair], &forwarding));
-    }
-    for (table, mut rules) in tables.iter_mut().zip(rules) {
-        // Flows beyond the limit are the last ones to be served. They take the direct path.
-        rules.sort_by_key(|rule| (rule.priority, rule.flows));
+    rules.into_iter().map(|rules| Arc::new(to_region_rules(rules))).collect()
+}
+
+/// The rules of a region, from rules with their turns. Of too many, the rules for all flows between two regions stay, since they have the
+/// paths; then those with the first turns. The flows of an omitted group have the turn of the coflow's last group.
+fn to_region_rules(mut rules: Vec<(usize, RelayRule)>) -> RegionRules {
+    let omitted = rules.len().saturating_sub(MAX_RELAY_RULES);
+    if omitted > 0 {
+        let is_range = |rule: &RelayRule| matches!(rule.flows.scope, RuleScope::Flows { .. });
+        rules.sort_by_key(|(turn, rule)| (is_range(rule), *turn, rule.flows));
         rules.truncate(MAX_RELAY_RULES);
-        table.rules = rules.into_iter().map(|rule| (rule.flows, rule)).collect();
     }
-    tables
+    let mut turns: Vec<usize> = rules.iter().map(|(turn, _)| *turn).collect();
+    turns.sort_unstable();
+    turns.dedup();
+    let mut rules: Vec<RelayRule> = rules
+        .into_iter()
+        .map(|(turn, rule)| {
+            let place = turns.partition_point(|&other| other < turn);
+            RelayRule { priority: u16::try_from(place).unwrap_or(u16::MAX), ..rule }
+        })
+        .collect();
+    rules.sort_unstable_by_key(|rule| rule.flows);
+    RegionRules { rules, omitted }
 }
 
-fn add_coflow(table: &mut RelayTable, coflow: &Coflow) {
-    table.coflows.entry(coflow.number).or_insert_with(|| RelayCoflow {
-        number: coflow.number,
-        name: coflow.id.clone(),
-        service: coflow.service.clone(),
-    });
-}
-
-/// Which regions forward the flows of active coflows with a decision, and where to.
+/// Which regions forward the flows of coflows, and where to.
 fn forwardings(
-    overlay: &config::Overlay,
+    past: &BandwidthHistory,
     has_detours: &[bool],
-    coflows: &BTreeMap<u32, Coflow>,
     hops: &[HopSchedule],
 ) -> BTreeMap<ForwardingKey, Forwarding> {
     let mut forwardings: BTreeMap<ForwardingKey, Forwarding> = BTreeMap::new();
     for hop in hops {
         for level in &hop.priority_levels {
             for (number, path) in &level.flows {
-                let number = *number as u32;
-                let Some(coflow) = coflows.get(&number) else { continue };
-                if coflow.completed_at.is_some() || coflow.paths.is_none() {
-                    continue;
-                }
-                let (source, destination) = overlay.area.link_ends(path.direct_link);
+                let (source, destination) = past.link_ends(path.direct_link);
                 let pair = RegionPair { source: source as u16, destination: destination as u16 };
-                // An update may have removed the group after the decision.
-                let is_known = |pair: &Pair| pair.groups.contains_key(&path.group);
-                if !coflow.pairs.get(&pair).is_some_and(is_known) {
-                    continue;
-                }
                 let Some((region, next)) = next_region(has_detours, hop, path, pair) else { continue };
-                let forwarding =
-                    forwardings.entry(ForwardingKey { region, coflow: number, pair }).or_default();
-                forwarding.turns.insert(path.group, level.turn);
+                let key = ForwardingKey { region, coflow: *number as u32, pair };
+                let forwarding = forwardings.entry(key).or_default();
+                forwarding.turns.push((path.group, level.turn));
                 if *forwarding.paths_group.get_or_insert(path.group) == path.group {
                     *forwarding.paths.entry(next).or_default() += path.fraction;
                 }
@@ -130,26 +131,36 @@ fn next_region(
     }
 }
 
-fn to_rules(coflow: u32, regions: RegionPair, pair: &Pair, forwarding: &Forwarding) -> Vec<RelayRule> {
-    let sum: f64 = forwarding.paths.values().sum();
-    let is_direct = forwarding.paths.keys().all(|&next| next == regions.destination);
+/// Adds the rules for the flows of a coflow between two regions, with their turns.
+fn add_rules(
+    coflow: u32,
+    regions: RegionPair,
+    ranges: &BTreeMap<usize, Vec<(u32, u32)>>,
+    Forwarding { paths, mut turns, .. }: Forwarding,
+    rules: &mut Vec<(usize, RelayRule)>,
+) {
+    let sum: f64 = paths.values().sum();
+    let is_direct = paths.keys().all(|&next| next == regions.destination);
     let to_path =
         |(&next_region, fraction): (&u16, &f64)| RelayPath { next_region, fraction: fraction / sum };
-    let paths: Vec<RelayPath> = forwarding.paths.iter().filter(|_| !is_direct).map(to_path).collect();
-    let rule = |scope, turn: usize| RelayRule {
+    let paths: Vec<RelayPath> = paths.iter().filter(|_| !is_direct).map(to_path).collect();
+    let rule = |scope| RelayRule {
         flows: RelayMatch { coflow, scope },
-        priority: u16::try_from(turn).unwrap_or(u16::MAX),
+        priority: 0,
         weight: 1.0,
         paths: paths.clone(),
     };
-    let Some(&last_turn) = forwarding.turns.values().max() else { return Vec::new() };
-    let mut rules = vec![rule(RuleScope::Pair(regions), last_turn)];
-    if forwarding.turns.values().any(|&turn| turn != last_turn) {
-        let groups =
-            forwarding.turns.iter().filter_map(|(group, turn)| Some((pair.groups.get(group)?, turn)));
-        let ranges = groups.flat_map(|(ranges, &turn)| ranges.iter().map(move |&range| (range, turn)));
-        let flows = |(first, last)| RuleScope::Flows { pair: Some(regions), first, last };
-        rules.extend(ranges.map(|(range, turn)| rule(flows(range), turn)));
+    // A group has one turn, at all hops.
+    turns.sort_unstable();
+    turns.dedup();
+    let Some(last_turn) = turns.iter().map(|&(_, turn)| turn).max() else { return };
+    rules.push((last_turn, rule(RuleScope::Pair(regions))));
+    if turns.iter().all(|&(_, turn)| turn == last_turn) {
+        return;
     }
-    rules
+    for (group, turn) in turns {
+        let flows = |&(first, last): &(u32, u32)| RuleScope::Flows { pair: Some(regions), first, last };
+        let of_group = ranges.get(&group).into_iter().flatten();
+        rules.extend(of_group.map(|range| (turn, rule(flows(range)))));
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_proto::relay::{PathSample, RegionPair, RelayMatch, RelayPath, RelayRule, RuleScope};
 
 use super::coflow::{Coflow, Pair};
-use super::{Flow, Overlay, Registration, Relay};
+use super::{Flow, Overlay, Registration, RegistrationDigest, Relay};
 
 /// Bytes that relays sent over a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,6 +39,8 @@ pub struct RelayStatus {
     pub coflows: usize,
     /// Number of its rules.
     pub rules: usize,
+    /// Number of rules beyond the limit of a relay.
+    pub omitted_rules: usize,
     /// Orders that it refused since it started.
     pub refused_orders: u64,
     /// Flows that it forwarded without a rule, since the start of the coordinator.
@@ -108,9 +110,9 @@ pub struct CoflowStatus {
     /// Its number in orders to relays.
     pub number: u32,
     /// The last registration or update.
-    pub registration: Registration,
-    /// The flows of the first registration, if an update replaced them.
-    pub first_flows: Option<Vec<Flow>>,
+    pub registration: Arc<Registration>,
+    /// The digest of the first registration, if other flows replaced its flows.
+    pub first_digest: Option<RegistrationDigest>,
     /// Time of the registration.
     pub registered_at: f64,
     /// The same facts as in a list of coflows.
@@ -128,7 +130,8 @@ impl Overlay {
             ordered_seq: relay.ordered_seq,
             applied_seq: relay.applied_seq,
             coflows: relay.table.coflows.len(),
-            rules: relay.table.rules.len(),
+            rules: relay.table.rules.rules.len(),
+            omitted_rules: relay.table.rules.omitted,
             refused_orders: relay.refused_orders,
             unruled_flows: relay.unruled_flows,
         };
@@ -154,14 +157,21 @@ impl Overlay {
     }
 
     fn route_status(&self, coflow: &Coflow, regions: RegionPair, pair: &Pair) -> RouteStatus {
-        let rules = &self.region_tables[usize::from(regions.source)].rules;
-        let rule_of = |scope: RuleScope| -> Option<&RelayRule> {
-            rules.get(&RelayMatch { coflow: coflow.number, scope })
+        let rules = &self.region_tables[usize::from(regions.source)].rules.rules;
+        // Rules are sorted by match: that for all flows between two regions, and those for numbers between them.
+        let start =
+            |scope| rules.partition_point(|rule| rule.flows < RelayMatch { coflow: coflow.number, scope });
+        let pair_rule = rules.get(start(RuleScope::Pair(regions)));
+        let pair_rule = pair_rule.filter(|rule| {
+            rule.flows == RelayMatch { coflow: coflow.number, scope: RuleScope::Pair(regions) }
+        });
+        let is_range = |rule: &&RelayRule| {
+            rule.flows.coflow == coflow.number
+                && matches!(rule.flows.scope, RuleScope::Flows { pair, .. } if pair == Some(regions))
         };
-        let flows = |&(first, last): &(u32, u32)| RuleScope::Flows { pair: Some(regions), first, last };
-        let range_rules = pair.groups.values().flatten().filter_map(|range| rule_of(flows(range)));
-        let first = range_rules.min_by_key(|rule| rule.priority);
-        let first = first.or_else(|| rule_of(RuleScope::Pair(regions)));
+        let ranges = start(RuleScope::Flows { pair: Some(regions), first: 0, last: 0 });
+        let ranges = rules[ranges..].iter().take_while(is_range);
+        let first = ranges.min_by_key(|rule| rule.priority).or(pair_rule);
         RouteStatus {
             coflow: Arc::clone(&coflow.id),
             service: Arc::clone(&coflow.service),
@@ -191,8 +201,8 @@ impl Overlay {
         };
         Some(CoflowStatus {
             number: coflow.number,
-            registration: coflow.registration.clone(),
-            first_flows: coflow.first_flows.clone(),
+            registration: Arc::clone(&coflow.registration),
+            first_digest: coflow.first_digest,
             registered_at: coflow.registered_at,
             summary: self.summary(coflow),
             flow_progress: coflow.registration.flows.iter().map(progress).collect(),
@@ -226,7 +236,7 @@ impl Overlay {
     }
 
     fn summary(&self, coflow: &Coflow) -> CoflowSummary {
-        let Registration { service, application, flows } = &coflow.registration;
+        let Registration { service, application, .. } = &*coflow.registration;
         let is_completed = coflow.completed_at.is_some();
         let completed_at = coflow.completed_at.filter(|_| !coflow.is_abandoned);
         let ended = coflow.pairs.values().filter(|pair| pair.has_ended());
@@ -235,9 +245,9 @@ impl Overlay {
             id: Arc::clone(&coflow.id),
             service: service.clone(),
             application: application.clone(),
-            flow_count: flows.len(),
+            flow_count: coflow.flow_count,
             completed_flow_count: if is_completed && !coflow.is_abandoned {
-                flows.len()
+                coflow.flow_count
             } else {
                 ended_flows
             },

@@ -16,11 +16,12 @@ use crate::config;
 use crate::control_plane::{CoflowOutline, Refusal, UnknownName};
 use crate::events::EventKind;
 use crate::overlay::{
-    ABANDONMENT_TIMEOUT, CoflowStatus, Flow, Handle, Overlay, Registration, Restored, find_common_number,
+    ABANDONMENT_TIMEOUT, CoflowStatus, Flow, Handle, Overlay, Registration, RegistrationDigest, Restored,
+    find_common_number,
 };
 use crate::problem::{Location, Problem};
 use crate::quota::CoflowQuota;
-use crate::store::{StoreError, Table};
+use crate::store::{StoreError, Table, hex};
 
 /// A coflow between regions in the store.
 #[derive(Debug, Serialize, Deserialize)]
@@ -34,8 +35,22 @@ pub(super) struct StoredCoflow {
     predicted_seconds: Option<f64>,
     /// The last registration or update.
     body: CoflowBody,
-    /// The flows of the first registration, if an update replaced them.
+    /// The flows of the first registration, if an update replaced them: written by earlier versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
     first_flows: Option<Vec<FlowBody>>,
+    /// The digest of the first registration in hexadecimal digits, if an update replaced its flows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_digest: Option<String>,
+}
+
+/// The digest with these hexadecimal digits; `None` if the text is none.
+fn parse_hex(digits: &str) -> Option<RegistrationDigest> {
+    let byte = |at: usize| u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok();
+    let mut digest = RegistrationDigest::default();
+    for (at, value) in digest.iter_mut().enumerate() {
+        *value = byte(at)?;
+    }
+    (digits.len() == 2 * digest.len()).then_some(digest)
 }
 
 fn unix_time() -> Duration {
@@ -126,9 +141,9 @@ impl Registry {
         let Some((former, mut stored)) = self.stored_coflow(handle, id) else {
             return Err(Problem::not_found("coflow", id, EXPECTED_COFLOW_ID));
         };
-        stored.first_flows.get_or_insert_with(|| flow_bodies(&former.registration.flows));
+        stored.first_digest.get_or_insert_with(|| hex(&former.registration.digest()));
         stored.body.flows = flow_bodies(&flows);
-        let before = CoflowOutline::from(&former.registration);
+        let before = CoflowOutline::from(&*former.registration);
         let after = before.clone().with_flows(flows.iter().map(|flow| Some(flow.bytes)));
         self.store.put(Table::OverlayCoflows, id, &stored).await?;
         let updated = handle.call(|overlay, _| {
@@ -140,7 +155,7 @@ impl Registry {
             return Err(to_problem(refusal));
         }
         self.audit.note_accepted(actor, json!(before), json!(after));
-        self.events.send(EventKind::CoflowUpdated, id, Some(former.registration.service));
+        self.events.send(EventKind::CoflowUpdated, id, Some(former.registration.service.clone()));
         Ok(())
     }
 
@@ -161,8 +176,8 @@ impl Registry {
                 warn!(coflow = id, "stored record ignored: the configuration has no overlay");
                 continue;
             };
-            let StoredCoflow { number, registered_unix_ms, predicted_seconds, body, first_flows } = record;
-            let first_flows = first_flows.and_then(|flows| overlay_flows(handle, FLOWS_POINTER, &flows).ok());
+            let first_digest = self.first_digest(handle, &record);
+            let StoredCoflow { number, registered_unix_ms, predicted_seconds, body, .. } = record;
             let registration = match self.overlay_registration(handle, &body) {
                 Ok(registration) => registration,
                 Err(problem) => {
@@ -174,7 +189,7 @@ impl Registry {
             let restored = handle.call(|overlay, now| {
                 let registered_at = now - age;
                 let restored =
-                    Restored { number, registration, first_flows, registered_at, predicted_seconds };
+                    Restored { number, registration, first_digest, registered_at, predicted_seconds };
                 overlay.restore(&id, restored)
             });
             if let Err(error) = restored {
@@ -225,7 +240,7 @@ impl Registry {
         let (status, now) = handle.call(|overlay, now| (overlay.coflow_status(id), now));
         let status = status?;
         let age = Duration::try_from_secs_f64(now - status.registered_at).unwrap_or_default();
-        let Registration { service, application, flows } = &status.registration;
+        let Registration { service, application, flows } = &*status.registration;
         let body = CoflowBody {
             service: Some(service.clone()),
             application: Some(application.clone()),
@@ -238,9 +253,20 @@ impl Registry {
             registered_unix_ms: unix_time().saturating_sub(age).as_millis() as u64,
             predicted_seconds: status.summary.predicted_seconds,
             body,
-            first_flows: status.first_flows.as_deref().map(flow_bodies),
+            first_flows: None,
+            first_digest: status.first_digest.map(|digest| hex(&digest)),
         };
         Some((status, stored))
+    }
+
+    /// The digest of a stored coflow's first registration, if an update replaced its flows.
+    fn first_digest(&self, handle: &Handle, record: &StoredCoflow) -> Option<RegistrationDigest> {
+        if let Some(digits) = &record.first_digest {
+            return parse_hex(digits);
+        }
+        let flows = record.first_flows.clone()?;
+        let first = CoflowBody { flows, ..record.body.clone() };
+        self.overlay_registration(handle, &first).ok().map(|registration| registration.digest())
     }
 
     fn overlay_registration(&self, handle: &Handle, body: &CoflowBody) -> Result<Registration, Problem> {

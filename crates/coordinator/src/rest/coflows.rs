@@ -167,9 +167,9 @@ impl CoflowState {
 impl CoflowState {
     fn between_regions(id: String, status: overlay::CoflowStatus) -> CoflowState {
         let overlay::CoflowStatus { registration, summary, flow_progress, .. } = status;
-        let flows = registration.flows.into_iter().zip(flow_progress).map(|(flow, progress)| FlowState {
-            from: flow.from,
-            to: flow.to,
+        let flows = registration.flows.iter().zip(flow_progress).map(|(flow, progress)| FlowState {
+            from: flow.from.clone(),
+            to: flow.to.clone(),
             bytes: Some(flow.bytes as f64),
             numbers: flow.numbers.map(|(first, last)| [first, last]),
             sent_bytes: flow.bytes as f64 * progress,
@@ -184,8 +184,8 @@ impl CoflowState {
             class: None,
             wide_area: WideAreaFields::new(&summary),
             flows: flows.collect(),
-            service: registration.service,
-            application: registration.application,
+            service: registration.service.clone(),
+            application: registration.application.clone(),
         }
     }
 }

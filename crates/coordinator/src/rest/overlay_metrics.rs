@@ -49,9 +49,12 @@ impl OverlayMetrics {
             ConstGauge::new(age).encode(ages.encode_family(&[("relay", name.as_str())])?)?;
         }
         type Value = fn(&RelayStatus) -> u64;
-        let gauges: [(&str, &str, Value); 2] = [
+        let gauges: [(&str, &str, Value); 3] = [
             ("weir_relay_coflows", "Active coflows that a relay forwards", |status| status.coflows as u64),
             ("weir_relay_rules", "Rules of a relay", |status| status.rules as u64),
+            ("weir_relay_omitted_rules", "Rules of a relay beyond its limit", |status| {
+                status.omitted_rules as u64
+            }),
         ];
         for (name, help, value) in gauges {
             let mut all = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;

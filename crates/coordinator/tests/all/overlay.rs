@@ -122,6 +122,13 @@ impl Cluster {
         cluster
     }
 
+    /// Replaces the overlay by one with other limits, without coflows.
+    fn set_limits(&mut self, limits: Limits) {
+        self.overlay = Overlay::new(Arc::clone(&self.config), limits, 5);
+        (0..self.relays.len() as u16).for_each(|relay| self.overlay.connect(relay, self.now));
+        self.step();
+    }
+
     /// Sends orders, reports them as applied, and decides.
     fn step(&mut self) -> Vec<(u16, RelayOrder)> {
         self.now += 0.02;
@@ -403,9 +410,10 @@ fn flow_groups_are_ordered_by_size_over_all_regions() {
         assert_eq!(priorities(relay, 0), [Some(2), Some(0), Some(1)]);
         assert_eq!(cluster.relays[relay].rules.len(), 4);
     }
-    assert_eq!(priorities(2, 2), [Some(2), Some(0), None]);
+    // Priorities of a region have no gaps.
+    assert_eq!(priorities(2, 2), [Some(1), Some(0), None]);
     // A larger group A is served first.
-    let mut flows = cluster.overlay.coflow_status("a").unwrap().registration.flows;
+    let mut flows = cluster.overlay.coflow_status("a").unwrap().registration.flows.clone();
     flows[0].bytes = 500 * MB;
     cluster.overlay.update("a", flows).unwrap();
     cluster.step();
@@ -414,7 +422,7 @@ fn flow_groups_are_ordered_by_size_over_all_regions() {
     assert_eq!(rule.map(|(priority, _)| priority), Some(0));
 }
 
-/// Between an update and the next decision, unchanged groups keep their order and their paths.
+/// From an update to the next decision, groups keep their order and their paths. A new group is served like unregistered flows.
 #[test]
 fn updates_keep_rules_until_the_next_decision() {
     let text = detour_config("max-detoured = 1").replace("siphon:detours=on", "mrtf:detours=on:groups=on");
@@ -443,19 +451,142 @@ fn updates_keep_rules_until_the_next_decision() {
     let new = with_numbers(&cluster, &[("dc1", "dc2", 900 * MB, group(3))]);
     cluster.overlay.update("a", [&new[..], &flows[1..]].concat()).unwrap();
     let orders = cluster.overlay.tick(cluster.now + 0.02, |_| true);
-    for (relay, order) in orders {
-        cluster.relays[usize::from(relay)].apply(order);
-    }
+    assert!(orders.iter().all(|(_, order)| order.rules.is_empty() && order.removed_rules.is_empty()));
+    cluster.step();
+    cluster.step();
+    let after = [0, 1, 2, 3].map(|number| rule(&cluster, number).map(|rule| rule.0));
+    assert_eq!(after, [None, Some(1), Some(2), Some(0)]);
+}
+
+/// A coflow with as many groups from region 1 to region 2 as `sizes`, in units of 1 MB. Group `n` has the number `n`.
+fn register_groups(cluster: &mut Cluster, id: &str, sizes: impl Iterator<Item = u64>) {
+    let flows: Vec<_> =
+        (0..).zip(sizes).map(|(number, size)| ("dc1", "dc2", size * MB, (number, number))).collect();
+    let registration = Registration { flows: with_numbers(cluster, &flows), ..cluster.registration(&[]) };
+    assert_eq!(cluster.overlay.register(id, registration, cluster.now), Ok(true));
+}
+
+/// A relay has at most 16,384 rules.
+#[test]
+fn coflows_beyond_the_limit_of_rules_keep_their_paths_and_their_order() {
+    const MAX: usize = 16_384;
+    let text = detour_config("max-detoured = 1").replace("siphon:detours=on", "fifo:detours=on:groups=on");
+    let mut cluster = Cluster::with_config(&text);
+    cluster.set_limits(Limits { max_flows: 100_000, ..limits() });
+    register_groups(&mut cluster, "a", 1..=15_000);
+    register_groups(&mut cluster, "b", 1..=5_000);
+    cluster.step();
+    cluster.step();
+    let rules = &cluster.relays[0].rules;
     assert_eq!(
-        [0, 1, 2, 3].map(|number| rule(&cluster, number)),
-        [None, before[1].clone(), before[2].clone(), None]
+        (rules.len(), cluster.overlay.relay_statuses(cluster.now)[0].omitted_rules),
+        (MAX, 20_002 - MAX)
     );
-    let other = cluster.relays[0].rule(0, pair(0, 1)).unwrap();
-    assert_eq!((other.0, &other.1), (2, &before[1].as_ref().unwrap().1));
+    let rule = |coflow, scope| cluster.relays[0].rule(coflow, scope).unwrap();
+    let [(last_of_a, paths_of_a), (last_of_b, paths_of_b)] = [0, 1].map(|coflow| rule(coflow, pair(0, 1)));
+    assert_eq!((paths_of_a.len(), paths_of_b.len()), (2, 2));
+    // The largest groups of the second coflow have rules; the others have the priority of its last group.
+    let kept = MAX - 2 - 15_000;
+    let ranges: Vec<RuleScope> =
+        rules.keys().filter(|flows| flows.coflow == 1).map(|flows| flows.scope).collect();
+    let expected = (5_000 - kept as u32..5_000).map(|number| numbers(0, 1, number, number));
+    assert_eq!(ranges, std::iter::once(pair(0, 1)).chain(expected).collect::<Vec<_>>());
+    assert_eq!(rule(0, numbers(0, 1, 14_999, 14_999)), (0, paths_of_a));
+    assert_eq!(rule(1, numbers(0, 1, 4_999, 4_999)), (last_of_a + 1, paths_of_b));
+    assert_eq!((last_of_a, last_of_b), (14_999, 15_000 + kept as u16));
+}
+
+/// Relays serve flows without a rule at priority 65,535.
+#[test]
+fn priorities_of_many_groups_stay_below_that_of_flows_without_a_rule() {
+    let mut cluster = Cluster::new("fifo:groups=on");
+    cluster.set_limits(Limits { max_flows: 100_000, ..limits() });
+    // The relay of region 1 has no rules of the first coflow, which has more groups than there are priorities.
+    let numbers_of = |number| (number, number);
+    let flows: Vec<_> = (0..66_000).map(|number| ("dc3", "dc2", MB, numbers_of(number))).collect();
+    let registration = Registration { flows: with_numbers(&cluster, &flows), ..cluster.registration(&[]) };
+    assert_eq!(cluster.overlay.register("a", registration, cluster.now), Ok(true));
+    register_groups(&mut cluster, "b", 1..=2);
     cluster.step();
     cluster.step();
-    let after = [1, 2, 3].map(|number| rule(&cluster, number).map(|rule| rule.0));
-    assert_eq!(after, [Some(1), Some(2), Some(0)]);
+    let priority = |number| cluster.relays[0].rule(1, numbers(0, 1, number, number)).map(|rule| rule.0);
+    assert_eq!([1, 0].map(priority), [Some(0), Some(1)]);
+    let highest = |relay: usize| cluster.relays[relay].rules.values().map(|rule| rule.priority).max();
+    assert_eq!((highest(0), highest(2)), (Some(1), Some(16_383)));
+}
+
+/// A shuffle has thousands of flows, and coflows are kept for minutes after their completion.
+#[test]
+fn completed_coflow_counts_one_flow_for_each_pair_of_regions() {
+    let mut cluster = Cluster::new("mrtf:groups=on");
+    let flow = |to, number| ("dc1", to, MB, (number, number));
+    let flows: Vec<_> = (0..200).map(|number| flow(["dc2", "dc1"][number as usize % 2], number)).collect();
+    let first = Registration { flows: with_numbers(&cluster, &flows), ..cluster.registration(&[]) };
+    assert_eq!(cluster.overlay.register("a", first.clone(), cluster.now), Ok(true));
+    cluster.step();
+    cluster.step();
+    assert_eq!(cluster.relays[0].rules.len(), 101);
+    cluster.progress(0, 0, 1, 100 * MB);
+    cluster.step();
+    assert_eq!(cluster.overlay.counts(), [1, 0, 200]);
+    cluster.wait(3.0);
+    assert_eq!(cluster.overlay.counts(), [1, 0, 2]);
+    let usage = cluster.overlay.usage_by_service().of("ads");
+    assert_eq!((usage.coflows, usage.flows), (1, 2));
+    let status = cluster.overlay.coflow_status("a").unwrap();
+    let kept: Vec<_> = status
+        .registration
+        .flows
+        .iter()
+        .map(|flow| (flow.from.as_str(), flow.to.as_str(), flow.bytes, flow.numbers))
+        .collect();
+    assert_eq!(kept, [("dc1", "dc1", 100 * MB, None), ("dc1", "dc2", 100 * MB, None)]);
+    let CoflowSummary { flow_count, completed_flow_count, acked_bytes, .. } = status.summary;
+    assert_eq!((flow_count, completed_flow_count, acked_bytes), (200, 200, 100e6));
+    // A repeated registration is compared with the first one.
+    let other = Registration { flows: first.flows[1..].to_vec(), ..first.clone() };
+    assert_eq!(cluster.overlay.register("a", first.clone(), cluster.now), Ok(false));
+    assert_eq!(cluster.overlay.register("a", other, cluster.now), Err(Refusal::IdTaken("a".to_owned())));
+    // An update continues the coflow, with its progress.
+    let further = [&first.flows[..], &with_numbers(&cluster, &[flow("dc3", 200)])].concat();
+    cluster.overlay.update("a", further).unwrap();
+    assert_eq!(cluster.overlay.counts(), [1, 1, 201]);
+    assert_eq!(cluster.summary("a").acked_bytes, 100e6);
+    cluster.step();
+    cluster.step();
+    assert!(cluster.relays[0].rule(0, numbers(0, 1, 0, 0)).is_some());
+}
+
+/// A flow can begin at a relay before the relay receives the order that withdraws its coflow.
+#[test]
+fn flow_that_begins_at_the_withdrawal_makes_the_coflow_active_again() {
+    let mut cluster = Cluster::new("fifo");
+    cluster.schedule("a", &[("dc1", "dc2", 20 * MB), ("dc1", "dc2", 30 * MB)]);
+    cluster.progress(0, 0, 1, 50 * MB);
+    cluster.wait(3.0);
+    assert!(cluster.relays[0].coflows.is_empty());
+    cluster.open(1, 50 * MB);
+    cluster.step();
+    cluster.step();
+    assert!(!cluster.summary("a").is_completed);
+    assert_eq!(cluster.relays[0].rule(0, pair(0, 1)), Some((0, DIRECT)));
+    // The relay removed the flow with the coflow, and counts from 0.
+    cluster.open(0, 0);
+    cluster.wait(3.0);
+    assert!(cluster.summary("a").is_completed && cluster.relays[0].coflows.is_empty());
+}
+
+/// With a relay on each host, flows inside a region use relays.
+#[test]
+fn flows_between_relays_of_a_region_are_ignored() {
+    let mut cluster = Cluster::with_config(&config_with_two_relays("fifo"));
+    cluster.schedule("a", &[("10.1.0.7", "10.2.0.8", 30 * MB), ("10.1.0.7", "10.1.9.7", 20 * MB)]);
+    cluster.report_group((0, 0, 3), 20 * MB, 1);
+    assert_eq!((cluster.overlay.rejected_entries(), cluster.summary("a").acked_bytes), (0, 0.0));
+    cluster.report_group((0, 0, 1), 30 * MB, 0);
+    assert!(cluster.summary("a").is_completed);
+    cluster.report_group((7, 0, 3), MB, 0);
+    assert_eq!(cluster.overlay.rejected_entries(), 1);
 }
 
 #[test]
@@ -796,8 +927,8 @@ fn progress_continues_over_restarts_of_coordinator_and_relay() {
     cluster.overlay = Overlay::new(Arc::clone(&cluster.config), limits(), 6);
     let restored = Restored {
         number: status.number,
-        registration: status.registration.clone(),
-        first_flows: None,
+        registration: (*status.registration).clone(),
+        first_digest: None,
         registered_at: -3.0,
         predicted_seconds: Some(2.5),
     };
