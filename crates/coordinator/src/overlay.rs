@@ -13,7 +13,7 @@
 //!   is open; a further flow makes it active again. Flows that did not use the relays are unknown here: the framework deregisters their
 //!   coflow. If a relay is lost in the middle of a coflow, some flows continue directly, so a coflow without open flows is abandoned after
 //!   [`ABANDONMENT_TIMEOUT`].
-//! - *Bandwidth* of a link is the sum of the rates that its relays measure while data waits (`bandwidth`).
+//! - *Bandwidth* of a link follows from the rates that its relays measure while data waits (`bandwidth`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -914,6 +914,36 @@ fn measured_rates_become_samples_of_the_link() {
     assert_eq!(history.seconds_per_byte(cluster.config.link_between(1, 0).unwrap()).len(), 1);
 }
 
+/// Two relays of region 1 have the link to region 2 in turn, then at the same time.
+#[test]
+fn bandwidth_of_a_link_is_the_rate_of_its_relays_together() {
+    let mut cluster = Cluster::with_config(&config_with_two_relays("mrtf"));
+    let link = cluster.config.link_between(0, 1).unwrap();
+    let report = |cluster: &mut Cluster, relay: u16, rate: Option<u64>| {
+        let path = PathSample { peer: 1, rate, ..PathSample::default() };
+        cluster.report(relay, RelayReport { paths: vec![path], ..RelayReport::default() });
+    };
+    let mut samples = |rates: [[Option<u64>; 2]; 2]| -> Vec<f64> {
+        let before = cluster.overlay.history().seconds_per_byte(link).len();
+        for step in 0..30 {
+            // Reports of both relays have a constant distance.
+            for (relay, rate) in [0, 3].into_iter().zip(rates[step / 3 % 2]) {
+                cluster.now += 0.05;
+                report(&mut cluster, relay, rate);
+            }
+        }
+        let history = cluster.overlay.history();
+        let mut rates: Vec<f64> = history.seconds_per_byte(link).iter().map(|seconds| 1e-6 / seconds).collect();
+        rates.retain(|rate| (rate - 50.0).abs() > 1e-6);
+        assert!(history.seconds_per_byte(link).len() >= before + 2);
+        rates
+    };
+    let in_turn = samples([[Some(40 * MB), None], [None, Some(40 * MB)]]);
+    assert!(in_turn.iter().all(|rate| (34.0..47.0).contains(rate)), "{in_turn:?}");
+    let together = samples([[Some(15 * MB), Some(25 * MB)]; 2]);
+    assert!(together.iter().all(|rate| (34.0..47.0).contains(rate)), "{together:?}");
+}
+
 #[test]
 fn progress_continues_over_restarts_of_coordinator_and_relay() {
     let mut cluster = Cluster::new("fifo");

@@ -151,7 +151,7 @@ fn task_ends(group_ends: [f64; 2]) -> [f64; 2] {
 
 fn section(args: &Args, measured: &[[f64; 2]; ORDERS.len()]) -> String {
     let mut out = format!(
-        "### The order of flow groups (Fig. 3 to 5)\n\n\
+        "## The order of flow groups (section 3.2, Fig. 3 to 5)\n\n\
          Reduce tasks R1 and R2 in datacenter 2 receive flow groups of 200 and 150 MB in the paper, over the links from datacenters 1 and 3. A \
          task begins when its group is complete, and computes for as long as its data takes on a link. Times are in the paper's units, in \
          which a link carries 50 MB; here a unit is {}, and a link has {}. Measured times are means (rounds: {}), with a coordinator, a relay in each \

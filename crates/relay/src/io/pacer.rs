@@ -92,8 +92,8 @@ pub(crate) struct Pacer {
     last_acked: u64,
     was_backlogged: bool,
     last_step: Duration,
-    /// The highest rate with data waiting since the last report, in bytes per second.
-    max_rate: f64,
+    /// The acknowledged bytes and the seconds since the last report while data has waited.
+    reported: (f64, f64),
     /// The smoothed rate with data waiting; 0 if data never waited.
     smoothed_rate: f64,
 }
@@ -117,7 +117,7 @@ impl Pacer {
         let was_backlogged = std::mem::replace(&mut self.was_backlogged, is_backlogged);
         if is_backlogged && was_backlogged {
             let rate = bytes / seconds;
-            self.max_rate = self.max_rate.max(rate);
+            self.reported = (self.reported.0 + bytes, self.reported.1 + seconds);
             let former = if self.smoothed_rate > 0.0 { self.smoothed_rate } else { rate };
             self.smoothed_rate = (former * 7.0 + rate) / 8.0;
             self.recent.rotate_right(1);
@@ -190,9 +190,11 @@ impl Pacer {
         self.smoothed_rate as u64
     }
 
-    /// The highest rate since the last call, in bytes per second; 0 if data never waited.
+    /// The mean rate since the last call while data waited, in bytes per second; 0 if data never waited. The highest rate of a step would
+    /// exceed the bandwidth: acknowledgements arrive in bursts, and relays of one region share the path.
     pub(crate) fn take_rate(&mut self) -> u64 {
-        std::mem::take(&mut self.max_rate) as u64
+        let (bytes, seconds) = std::mem::take(&mut self.reported);
+        if seconds > 0.0 { (bytes / seconds) as u64 } else { 0 }
     }
 }
 
@@ -306,6 +308,21 @@ mod tests {
             };
             assert_eq!(pacer.step(STEP * step, &info, reverse, true), None);
         }
+    }
+
+    #[test]
+    fn reported_rate_is_the_mean_while_data_waits() {
+        let mut pacer = Pacer::default();
+        let mut acked_bytes = 0;
+        for step in 1..=40 {
+            // Acknowledgements arrive in bursts, and no data waits in the second half.
+            acked_bytes += if step % 2 == 0 { 200_000 } else { 0 };
+            let info = ConnectionInfo { acked_bytes, ..ConnectionInfo::default() };
+            pacer.step(STEP * step, &info, Duration::ZERO, step <= 21);
+        }
+        let rate = 100_000.0 / STEP.as_secs_f64();
+        assert!((pacer.take_rate() as f64 / rate - 1.0).abs() < 1e-3);
+        assert_eq!(pacer.take_rate(), 0);
     }
 
     #[test]
