@@ -13,7 +13,8 @@
 //!   is open; a further flow makes it active again. Flows that did not use the relays are unknown here: the framework deregisters their
 //!   coflow. If a relay is lost in the middle of a coflow, some flows continue directly, so a coflow without open flows is abandoned after
 //!   [`ABANDONMENT_TIMEOUT`].
-//! - *Bandwidth* of a link follows from the rates that its relays measure while data waits (`bandwidth`).
+//! - *Bandwidth* of a link follows from the rates that its relays measure while data waits (`bandwidth`). A decision is due, too, when
+//!   the bandwidth of a link changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -100,6 +101,8 @@ pub struct Overlay {
     /// Coflows and flows of each service.
     usage: UsageByService,
     samples: LinkSamples,
+    /// The recent bandwidth at the last request.
+    requested_bandwidth: Option<Arc<BandwidthHistory>>,
     /// The last applied decision.
     decision: Option<Decision>,
     needs_decision: bool,
@@ -136,6 +139,7 @@ impl Overlay {
             flow_count: 0,
             usage: UsageByService::default(),
             samples: LinkSamples::new(&config.area),
+            requested_bandwidth: None,
             decision: None,
             needs_decision: false,
             have_detours_changed: false,
@@ -325,11 +329,15 @@ impl Overlay {
         if !std::mem::take(&mut self.needs_decision) {
             return None;
         }
+        let recent = Arc::new(self.samples.recent_history(&self.config.area));
+        self.requested_bandwidth = Some(Arc::clone(&recent));
         let active = self.coflows.values().filter(|coflow| coflow.completed_at.is_none());
         Some(DecisionRequest {
             requested_at: now,
             max_detoured: self.config.max_detoured,
             past: self.history(),
+            recent,
+            interfaces: self.config.interface_seconds_per_byte(),
             has_detours: self.has_detours(),
             coflows: active.map(|coflow| coflow.demand(&self.config)).collect(),
         })
@@ -354,7 +362,7 @@ impl Overlay {
     pub fn apply(&mut self, decision: Decision) -> Option<Decision> {
         for decided in &decision.coflows {
             let Some(coflow) = self.coflows.get_mut(&decided.number) else { continue };
-            (coflow.paths, coflow.paths_revision) = (Some(decided.paths.clone()), decided.revision);
+            (coflow.paths, coflow.paths_revision) = (Some(Arc::clone(&decided.paths)), decided.revision);
             if coflow.predicted_seconds.is_none() && coflow.revision == decided.revision {
                 let waited = decision.requested_at - coflow.registered_at;
                 coflow.predicted_seconds = Some(waited.max(0.0) + decided.seconds);
@@ -382,6 +390,7 @@ impl Overlay {
         interrupted.into_iter().for_each(|number| self.check_completion(number, false, now));
         self.withdraw_completed(now);
         self.samples.advance(now);
+        self.check_bandwidth();
         for relay in &mut self.relays {
             self.have_detours_changed |= relay.update_presence(now);
         }
@@ -397,6 +406,17 @@ impl Overlay {
         relays
             .filter_map(|(id, relay)| Some((id, relay.take_order(epoch, peers, &mut cache, now)?)))
             .collect()
+    }
+
+    /// Requests a decision if the bandwidth of a link has changed since the last request.
+    fn check_bandwidth(&mut self) {
+        if !self.samples.take_new() || self.needs_decision {
+            return;
+        }
+        let Some(former) = &self.requested_bandwidth else { return };
+        if bandwidth::has_changed(former, &self.samples.recent_history(&self.config.area)) {
+            self.needs_decision = self.coflows.values().any(|coflow| coflow.completed_at.is_none());
+        }
     }
 
     /// Withdraws coflows from the relays some time after their completion.

@@ -45,6 +45,8 @@ pub struct Relay {
     pub address: SocketAddr,
     /// Networks of the hosts that it serves.
     pub networks: Vec<Network>,
+    /// The rate at which its host sends over all links; none: unlimited.
+    pub rate: Option<Rate>,
 }
 
 impl Overlay {
@@ -62,6 +64,15 @@ impl Overlay {
     /// The link between two regions; `None` in one region.
     pub fn link_of(&self, pair: RegionPair) -> Option<u32> {
         self.area.link_between(pair.source.into(), pair.destination.into())
+    }
+
+    /// For each region, the seconds in which a byte leaves it at the sum of the rates of its relays; 0 if a relay has no rate.
+    pub fn interface_seconds_per_byte(&self) -> Vec<f64> {
+        let mut rates = vec![0.0; self.area.regions().len()];
+        for relay in &self.relays {
+            rates[usize::from(relay.region)] += relay.rate.map_or(f64::INFINITY, Rate::get);
+        }
+        rates.into_iter().map(f64::recip).collect()
     }
 
     /// The number of the region of an end of a flow, which is an address or the name of a region.
@@ -87,11 +98,12 @@ impl fmt::Display for Overlay {
             "overlay   {}, at most {} of a coflow's bytes on detours",
             self.policy, self.max_detoured
         )?;
-        for (number, Relay { name, address, networks, .. }) in (0..).zip(&self.relays) {
+        for (number, Relay { name, address, networks, rate, .. }) in (0..).zip(&self.relays) {
             let networks: Vec<String> = networks.iter().map(Network::to_string).collect();
+            let rate = rate.map_or(String::new(), |rate| format!(", sends at {rate}"));
             writeln!(
                 f,
-                "relay     {name} in {}: {address}, serves {}",
+                "relay     {name} in {}: {address}{rate}, serves {}",
                 self.region_of(number),
                 networks.join(", ")
             )?;
@@ -165,6 +177,7 @@ fn read_relays(
             return Err(relay.value_error(&address_value, &expected));
         }
         let networks = read_networks(&mut relay)?;
+        let rate = relay.optional("rate").map(|value| read_bandwidth(&relay, &value)).transpose()?;
         relay.finish()?;
         let number = regions.iter().position(|known| known == region).unwrap_or_else(|| {
             regions.push(region.to_owned());
@@ -190,7 +203,7 @@ fn read_relays(
                 return Err(relay.key_error("networks", &network.to_string(), &expected));
             }
         }
-        relays.push(Relay { name: name.to_owned(), region: number as u16, address, networks });
+        relays.push(Relay { name: name.to_owned(), region: number as u16, address, networks, rate });
     }
     if regions.len() < 2 {
         return Err(fields.value_error(value, "relays in at least two regions"));
@@ -249,21 +262,21 @@ fn read_links(
 
 /// Reads the bandwidth of a link: a rate, or a list of measurements.
 fn read_samples<'a>(links: &TableFields<'a>, value: Value<'a>) -> Result<Vec<Rate>, TraceError> {
-    let (min, max) = (WideArea::MIN_BANDWIDTH, WideArea::MAX_BANDWIDTH);
-    let read_rate = |value: &Value<'a>| {
-        let rate = links.read_rate(value)?;
-        let is_valid = (min.get()..=max.get()).contains(&rate.get());
-        is_valid
-            .then_some(rate)
-            .ok_or_else(|| links.value_error(value, &format!("a rate from {min} to {max}")))
-    };
     if !TableFields::is_list(&value) {
-        return Ok(vec![read_rate(&value)?]);
+        return Ok(vec![read_bandwidth(links, &value)?]);
     }
     let expected = format!("1 to {MAX_LINK_SAMPLES} rates");
     let list = links.read_list(&value, &expected)?;
     if !(1..=MAX_LINK_SAMPLES).contains(&list.len()) {
         return Err(links.value_error(&value, &expected));
     }
-    list.iter().map(read_rate).collect()
+    list.iter().map(|value| read_bandwidth(links, value)).collect()
+}
+
+/// Reads a rate that links between regions can have.
+fn read_bandwidth(fields: &TableFields<'_>, value: &Value<'_>) -> Result<Rate, TraceError> {
+    let (min, max) = (WideArea::MIN_BANDWIDTH, WideArea::MAX_BANDWIDTH);
+    let rate = fields.read_rate(value)?;
+    let is_valid = (min.get()..=max.get()).contains(&rate.get());
+    is_valid.then_some(rate).ok_or_else(|| fields.value_error(value, &format!("a rate from {min} to {max}")))
 }

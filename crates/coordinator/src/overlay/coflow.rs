@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ring::digest::{Context, SHA256};
-use weir_core::wide_area::detour::CoflowPaths;
 use weir_core::wide_area::flow_groups;
 use weir_proto::relay::{GroupProgress, RegionPair, RelayCoflow};
 
-use super::decision::CoflowDemand;
+use super::decision::{ChosenPaths, CoflowDemand};
 use super::{ABANDONMENT_TIMEOUT, PRESENCE_TIMEOUT};
 use crate::config;
 use crate::control_plane::CoflowOutline;
@@ -258,7 +257,7 @@ pub(super) struct Coflow {
     /// Its flow groups.
     index: Arc<FlowIndex>,
     /// The paths that the last decision chose.
-    pub paths: Option<CoflowPaths>,
+    pub paths: Option<Arc<ChosenPaths>>,
     /// The revision of the flows for which the paths were chosen. The first decision after an update chooses paths.
     pub paths_revision: u32,
 }

@@ -8,6 +8,7 @@ use weir_core::wide_area::detour::{self, CoflowPaths, PathShare};
 use weir_core::wide_area::relays::{GroupPath, HopSchedule, RelayedCoflow, hop_schedules};
 use weir_core::wide_area::{Mechanisms, WaitingCoflow, WideAreaPolicy, estimate};
 
+use super::bandwidth;
 use super::coflow::FlowIndex;
 use super::rules::{RegionRules, region_rules};
 
@@ -20,6 +21,10 @@ pub struct DecisionRequest {
     pub max_detoured: f64,
     /// Past measurements of the links.
     pub past: BandwidthHistory,
+    /// The last measurements of the links.
+    pub recent: Arc<BandwidthHistory>,
+    /// For each region, the seconds in which a byte leaves it over all links; 0 without a limit.
+    pub interfaces: Vec<f64>,
     /// For each region, whether a relay accepts detours.
     pub has_detours: Vec<bool>,
     /// The active coflows in the order of registration.
@@ -40,7 +45,16 @@ pub struct CoflowDemand {
     /// Its flow groups.
     pub index: Arc<FlowIndex>,
     /// Its paths, if an earlier decision chose them.
-    pub paths: Option<CoflowPaths>,
+    pub paths: Option<Arc<ChosenPaths>>,
+}
+
+/// The paths of a coflow.
+#[derive(Debug, Clone)]
+pub struct ChosenPaths {
+    /// The paths.
+    pub paths: CoflowPaths,
+    /// The bandwidth for which they were chosen.
+    pub bandwidth: Arc<BandwidthHistory>,
 }
 
 /// A decision.
@@ -78,24 +92,28 @@ pub struct DecidedCoflow {
     /// Its flow groups at the time of the request.
     pub index: Arc<FlowIndex>,
     /// Its paths.
-    pub paths: CoflowPaths,
+    pub paths: Arc<ChosenPaths>,
     /// Estimated time from the request to its completion, in seconds.
     pub seconds: f64,
 }
 
-/// Decides. Paths are chosen once for each coflow, for its own bytes, as in the simulator.
+/// The last paths of a coflow stay if others shorten the time of its slowest link by less than this fraction.
+const MIN_GAIN: f64 = 0.1;
+
+/// Decides. Paths are chosen for the coflow's own bytes, as in the simulator: once after its registration or update, and again for the
+/// remaining bytes when the bandwidth of a link has changed.
 pub fn decide(policy: &mut WideAreaPolicy, request: DecisionRequest) -> Decision {
-    let DecisionRequest { requested_at, max_detoured, past, has_detours, coflows } = request;
     // Without a policy tree, all coflows are in one leaf.
     let mechanisms = policy.mechanisms;
-    let paths: Vec<CoflowPaths> =
-        coflows.iter().map(|coflow| choose_paths(coflow, &past, mechanisms, max_detoured)).collect();
+    let paths: Vec<Arc<ChosenPaths>> =
+        request.coflows.iter().map(|coflow| choose_paths(coflow, &request, mechanisms)).collect();
+    let DecisionRequest { requested_at, past, has_detours, coflows, .. } = request;
     let waiting: Vec<WaitingCoflow> =
-        coflows.iter().zip(&paths).map(|(coflow, paths)| to_waiting(coflow, paths, &past)).collect();
+        coflows.iter().zip(&paths).map(|(coflow, chosen)| to_waiting(coflow, &chosen.paths, &past)).collect();
     let relayed: Vec<RelayedCoflow> = coflows
         .iter()
         .zip(&paths)
-        .map(|(coflow, paths)| to_relayed(coflow, paths, &past, mechanisms))
+        .map(|(coflow, chosen)| to_relayed(coflow, &chosen.paths, &past, mechanisms))
         .collect();
     let order = policy.policy.decide_order(&waiting, &past);
     let seconds = estimate::completion_times(&past, &order, &waiting);
@@ -114,17 +132,26 @@ pub fn decide(policy: &mut WideAreaPolicy, request: DecisionRequest) -> Decision
 
 fn choose_paths(
     coflow: &CoflowDemand,
-    past: &BandwidthHistory,
+    request: &DecisionRequest,
     mechanisms: Mechanisms,
-    max_detoured: f64,
-) -> CoflowPaths {
-    match &coflow.paths {
-        Some(paths) => paths.clone(),
-        None if mechanisms.detours => {
-            detour::relieve_bottlenecks(past, &coflow.bytes).limit_detours(past, &coflow.bytes, max_detoured)
+) -> Arc<ChosenPaths> {
+    let DecisionRequest { recent, interfaces, max_detoured, .. } = request;
+    let choose = |bytes: &[(u32, f64)]| {
+        if !mechanisms.detours {
+            return detour::direct_paths(recent, bytes);
         }
-        None => detour::direct_paths(past, &coflow.bytes),
+        let paths = detour::relieve_bottlenecks_within(recent, bytes, interfaces);
+        paths.limit_detours(recent, bytes, *max_detoured)
+    };
+    let chosen = |paths| Arc::new(ChosenPaths { paths, bandwidth: Arc::clone(recent) });
+    let Some(last) = &coflow.paths else { return chosen(choose(&coflow.bytes)) };
+    if !mechanisms.detours || !bandwidth::has_changed(&last.bandwidth, recent) {
+        return Arc::clone(last);
     }
+    let paths = choose(&coflow.remaining);
+    let unchanged = last.paths.with_bytes(recent, &coflow.remaining);
+    let is_faster = paths.max_link_seconds(recent) < unchanged.max_link_seconds(recent) * (1.0 - MIN_GAIN);
+    chosen(if is_faster { paths } else { last.paths.clone() })
 }
 
 fn to_waiting(coflow: &CoflowDemand, paths: &CoflowPaths, past: &BandwidthHistory) -> WaitingCoflow {

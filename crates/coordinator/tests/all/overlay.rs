@@ -851,6 +851,69 @@ fn detoured_bytes_stay_below_the_limit() {
     }
 }
 
+/// Reports a rate from relay 0 to relay 1 in each interval.
+fn measure(cluster: &mut Cluster, seconds: f64, rate: u64) {
+    let end = cluster.now + seconds;
+    while cluster.now < end {
+        let path = PathSample { peer: 1, rate: Some(rate), ..PathSample::default() };
+        cluster.report(0, RelayReport { paths: vec![path], ..RelayReport::default() });
+        cluster.now += 0.08;
+        cluster.step();
+    }
+}
+
+#[test]
+fn paths_change_with_the_bandwidth_of_a_link() {
+    let mut cluster = Cluster::new("siphon:detours=on");
+    cluster.schedule("a", &[("dc1", "dc2", 800 * MB)]);
+    let direct_fraction = |cluster: &Cluster| {
+        let (priority, paths) = cluster.relays[0].rule(0, pair(0, 1)).unwrap();
+        assert_eq!((priority, paths.len(), paths[0].0, paths[1].0), (0, 2, 1, 2));
+        paths[0].1
+    };
+    // Both paths have 50 MB/s.
+    assert!((direct_fraction(&cluster) - 0.5).abs() < 1e-6);
+    measure(&mut cluster, 1.5, 12_500_000);
+    assert!((direct_fraction(&cluster) - 0.5).abs() < 1e-6);
+    measure(&mut cluster, 3.0, 12_500_000);
+    assert!((direct_fraction(&cluster) - 0.2).abs() < 1e-6);
+    // Small changes do not count.
+    measure(&mut cluster, 10.0, 14_000_000);
+    assert!((direct_fraction(&cluster) - 0.2).abs() < 1e-6);
+    measure(&mut cluster, 6.0, 50_000_000);
+    assert!((direct_fraction(&cluster) - 0.5).abs() < 0.05);
+}
+
+#[test]
+fn paths_stay_if_others_are_hardly_faster() {
+    let mut cluster = Cluster::new("siphon:detours=on");
+    // Half of the bytes take 8 s on each path. With 61 MB/s on the direct one, other fractions take 7.2 s.
+    cluster.schedule("a", &[("dc1", "dc2", 800 * MB)]);
+    let before = cluster.relays[0].rule(0, pair(0, 1)).unwrap();
+    assert_eq!(before.1.len(), 2);
+    measure(&mut cluster, 10.0, 61_000_000);
+    assert_eq!(cluster.relays[0].rule(0, pair(0, 1)).unwrap(), before);
+    // The change counts from that bandwidth.
+    measure(&mut cluster, 10.0, 65_000_000);
+    assert_eq!(cluster.relays[0].rule(0, pair(0, 1)).unwrap(), before);
+    measure(&mut cluster, 10.0, 80_000_000);
+    let (_, paths) = cluster.relays[0].rule(0, pair(0, 1)).unwrap();
+    assert!((paths[0].1 - 80.0 / 130.0).abs() < 1e-6, "{paths:?}");
+}
+
+#[test]
+fn detours_do_not_exceed_the_rate_of_the_senders_interface() {
+    for (rate, has_detour) in [("400Mbit", false), ("1Gbit", true)] {
+        let text = THREE_REGIONS.replace("POLICY", "siphon:detours=on");
+        let networks = "networks = [\"10.1.0.0/16\"]";
+        let text = text.replace(networks, &format!("{networks}, rate = \"{rate}\""));
+        let mut cluster = Cluster::with_config(&text);
+        cluster.schedule("a", &[("dc1", "dc2", 800 * MB)]);
+        let (_, paths) = cluster.relays[0].rule(0, pair(0, 1)).unwrap();
+        assert_eq!(paths.len() == 2, has_detour, "{rate}: {paths:?}");
+    }
+}
+
 #[test]
 fn implausible_report_entries_are_counted_and_change_nothing() {
     let mut cluster = Cluster::new("fifo");
@@ -933,7 +996,8 @@ fn bandwidth_of_a_link_is_the_rate_of_its_relays_together() {
             }
         }
         let history = cluster.overlay.history();
-        let mut rates: Vec<f64> = history.seconds_per_byte(link).iter().map(|seconds| 1e-6 / seconds).collect();
+        let mut rates: Vec<f64> =
+            history.seconds_per_byte(link).iter().map(|seconds| 1e-6 / seconds).collect();
         rates.retain(|rate| (rate - 50.0).abs() > 1e-6);
         assert!(history.seconds_per_byte(link).len() >= before + 2);
         rates

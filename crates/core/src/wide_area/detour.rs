@@ -18,6 +18,8 @@
 //! - *Ties*: of links that are the slowest up to one part in 10^6, the first one that can be relieved.
 //! - *When*: once, at a coflow's arrival, for its own bytes. The load of other coflows is ignored, so a detour can add load
 //!   to links that they need. For a coflow alone a detour is never worse than the direct path; among others it can be.
+//! - *Shared interfaces*: all links out of a region can share the rate of its hosts' interfaces. Detours do not relieve such an
+//!   interface, and load that of the relaying region.
 //! - *The end*: when no step makes the slowest link faster by more than one part in 10^6, or after a maximum number of steps
 //!   a link (`MAX_STEPS`).
 
@@ -57,6 +59,18 @@ impl CoflowPaths {
         times.fold(0.0, f64::max)
     }
 
+    /// The same shares for other bytes of the same pairs. `bytes` is by pair of regions.
+    pub fn with_bytes(&self, past: &BandwidthHistory, bytes: &[(u32, f64)]) -> CoflowPaths {
+        let direct = direct_paths(past, bytes).link_bytes;
+        let mut link_bytes = vec![0.0; past.links()];
+        for share in &self.path_shares {
+            let bytes = share.fraction * direct[share.direct_link as usize];
+            let links = path_links(past, share).into_iter().flatten();
+            links.for_each(|link| link_bytes[link as usize] += bytes);
+        }
+        CoflowPaths { path_shares: self.path_shares.clone(), link_bytes }
+    }
+
     /// Moves bytes from detours back to direct paths, in equal proportion, until detours carry at most this fraction of the bytes.
     /// `bytes` is by pair of regions, as for [`relieve_bottlenecks`].
     pub fn limit_detours(
@@ -86,16 +100,8 @@ impl CoflowPaths {
             }
             shares.extend(own);
         }
-        self.link_bytes = vec![0.0; past.links()];
-        for share in &shares {
-            let bytes = share.fraction * direct.link_bytes[share.direct_link as usize];
-            path_links(past, share)
-                .into_iter()
-                .flatten()
-                .for_each(|link| self.link_bytes[link as usize] += bytes);
-        }
         self.path_shares = shares;
-        self
+        self.with_bytes(past, bytes)
     }
 }
 
@@ -127,6 +133,16 @@ fn way(past: &BandwidthHistory, from: usize, to: usize, relay: usize) -> [Option
 /// Paths on which the slowest link ends no later than with direct paths. Each step of the iteration relieves one link by one
 /// detour. O(steps x (links + regions^2)).
 pub fn relieve_bottlenecks(past: &BandwidthHistory, bytes: &[(u32, f64)]) -> CoflowPaths {
+    relieve_bottlenecks_within(past, bytes, &vec![0.0; past.regions()])
+}
+
+/// As [`relieve_bottlenecks`], with a limited rate out of regions. `interfaces`: for each region, the seconds in which a byte leaves it,
+/// over all links; 0 without a limit.
+pub fn relieve_bottlenecks_within(
+    past: &BandwidthHistory,
+    bytes: &[(u32, f64)],
+    interfaces: &[f64],
+) -> CoflowPaths {
     let whole = direct_paths(past, bytes).link_bytes;
     let regions = past.regions();
     let mut loads = whole.clone();
@@ -138,8 +154,15 @@ pub fn relieve_bottlenecks(past: &BandwidthHistory, bytes: &[(u32, f64)]) -> Cof
     for _ in 0..MAX_STEPS * past.links() {
         let time = |link: u32| loads[link as usize] * past.median_seconds_per_byte(link);
         let most = (0..past.links() as u32).map(time).fold(0.0, f64::max);
+        let interface_times = interface_times(past, &loads, interfaces);
+        let floor = interface_times.iter().copied().fold(0.0, f64::max);
         let slowest = (0..past.links() as u32).filter(|&link| time(link) >= most * (1.0 - GAIN));
-        let step = slowest.map(|link| (link, step(past, &loads, &moves, link)));
+        let step = slowest.map(|link| {
+            let step = step(past, &loads, &moves, (interfaces, &interface_times), link);
+            // A link that is faster than an interface needs no detour.
+            let needed = (most - floor) / past.median_seconds_per_byte(link);
+            (link, Step { bytes: step.bytes.min(needed), ..step })
+        });
         let gains =
             |(link, step): &(u32, Step)| step.bytes * past.median_seconds_per_byte(*link) > most * GAIN;
         let Some((_, Step { pair, relays, bytes })) = step.into_iter().find(gains) else { break };
@@ -173,14 +196,35 @@ struct Step {
     bytes: f64,
 }
 
-/// What relieves a link most.
-fn step(past: &BandwidthHistory, loads: &[f64], moves: &[f64], slowest: u32) -> Step {
+/// The time in which the bytes out of each region leave its interfaces.
+fn interface_times(past: &BandwidthHistory, loads: &[f64], interfaces: &[f64]) -> Vec<f64> {
+    let mut times = vec![0.0; past.regions()];
+    for (link, bytes) in (0..).zip(loads) {
+        let (from, _) = past.link_ends(link);
+        times[from] += bytes * interfaces[from];
+    }
+    times
+}
+
+/// What relieves a link most. `interfaces`: those of regions, and their times.
+fn step(
+    past: &BandwidthHistory,
+    loads: &[f64],
+    moves: &[f64],
+    (interfaces, interface_times): (&[f64], &[f64]),
+    slowest: u32,
+) -> Step {
     let regions = past.regions();
     let time = |link: u32| loads[link as usize] * past.median_seconds_per_byte(link);
     // The bytes to move at which the slowest link and one of the new way take the same time.
     let equal = |hop: u32| {
         (time(slowest) - time(hop))
             / (past.median_seconds_per_byte(slowest) + past.median_seconds_per_byte(hop))
+    };
+    // The same for the interfaces of a relaying region.
+    let interface_equal = |region: usize| {
+        (time(slowest) - interface_times[region])
+            / (past.median_seconds_per_byte(slowest) + interfaces[region])
     };
     let (a, b) = past.link_ends(slowest);
     // What crosses it: its own pair directly, pairs from its beginning by its end, and pairs to its end by its beginning.
@@ -200,6 +244,7 @@ fn step(past: &BandwidthHistory, loads: &[f64], moves: &[f64], slowest: u32) -> 
                 .flatten()
                 .filter(|link| !old_links.contains(&Some(*link)));
             let bytes = links.map(equal).fold(most, f64::min);
+            let bytes = if new == from { bytes } else { bytes.min(interface_equal(new)) };
             if bytes > best.bytes {
                 best = Step { pair, relays: [old, new], bytes };
             }

@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use weir_core::model::wide_area::LinkMeasurement;
 use weir_core::model::{BandwidthHistory, WideArea};
 use weir_core::units::{Rate, Time};
-use weir_core::wide_area::detour::{CoflowPaths, direct_paths, path_links, relieve_bottlenecks};
+use weir_core::wide_area::detour::{
+    CoflowPaths, direct_paths, path_links, relieve_bottlenecks, relieve_bottlenecks_within,
+};
 
 /// Regions whose links have the bandwidth `rate(from, to)`, in bytes per second.
 fn history_with_rates(regions: usize, rate: impl Fn(usize, usize) -> f64) -> BandwidthHistory {
@@ -81,6 +83,23 @@ fn detours_that_do_not_shorten_completion_are_not_used() {
         direct_paths(&two, &[(0, 5.0)]),
         "two regions do not allow a detour"
     );
+}
+
+/// 100 bytes from region 0 to region 1, over links with 10 bytes per second.
+#[test]
+fn detours_use_only_what_interfaces_of_regions_carry() {
+    let past = history_with_rates(3, |_, _| 10.0);
+    let pair = past.link_between(0, 1).unwrap();
+    let detoured = |interfaces: [f64; 3]| {
+        let routes = relieve_bottlenecks_within(&past, &[(pair, 100.0)], &interfaces);
+        fraction_on_path(&routes, pair, Some(2))
+    };
+    assert!((detoured([0.0; 3]) - 0.5).abs() < 1e-6);
+    // The interface of the sending region is as fast as a link, or half as fast again: 100 bytes take 6.7 s.
+    assert_eq!(detoured([0.1, 0.0, 0.0]), 0.0);
+    assert!((detoured([1.0 / 15.0, 0.0, 0.0]) - 1.0 / 3.0).abs() < 1e-6);
+    // The interface of the relaying region has half the rate of a link. That of the receiving region does not count.
+    assert!((detoured([0.0, 0.2, 0.2]) - 1.0 / 3.0).abs() < 1e-6);
 }
 
 #[test]
