@@ -151,6 +151,8 @@ pub struct ResetCounts {
 #[derive(Debug)]
 struct Peer {
     is_connected: bool,
+    /// Whether it has sent nothing for a while. Detours avoid it.
+    is_silent: bool,
     /// The maximum length of a message with new data.
     max_message: u32,
     ready: ReadyQueue,
@@ -166,6 +168,7 @@ impl Default for Peer {
     fn default() -> Peer {
         Peer {
             is_connected: false,
+            is_silent: false,
             max_message: MAX_PAYLOAD_BYTES,
             ready: ReadyQueue::default(),
             control: VecDeque::new(),

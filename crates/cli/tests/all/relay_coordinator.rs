@@ -307,6 +307,86 @@ fn relays_of_both_regions_divide_the_flows_of_a_coflow_that_completes() {
     drop(relays);
 }
 
+/// Relays in three regions; half of the bytes from west to east are on a detour over north.
+const DETOUR: &str = r#"
+[[relays]]
+name = "west"
+address = "WEST"
+networks = ["127.0.5.0/24"]
+[[relays]]
+name = "east"
+address = "EAST"
+networks = ["127.0.6.0/24"]
+[[relays]]
+name = "north"
+address = "NORTH"
+networks = ["127.0.7.0/24"]
+[[coflows]]
+name = "shuffle"
+[[rules]]
+coflow = "shuffle"
+from = "west"
+to = "east"
+priority = 0
+paths = { east = 0.5, north = 0.5 }
+"#;
+
+/// The longest time without data at the receiver of a flow that sends 64 KiB each 20 ms, and calls `halfway` in the middle.
+fn longest_stall(programs: &str, halfway: impl FnOnce() + Send) -> Duration {
+    let receiver = FlowReceiver::bind("127.0.6.1:0").unwrap();
+    let route = Route { relay: Some(programs.parse().unwrap()), receiver: receiver.address() };
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut sender = FlowSender::new("shuffle", 0, route).unwrap();
+            let mut halfway = Some(halfway);
+            for number in 0..200 {
+                sender.write_all(&[7; 64 << 10]).unwrap();
+                sender.flush().unwrap();
+                thread::sleep(Duration::from_millis(20));
+                if number == 100 {
+                    halfway.take().into_iter().for_each(|halfway| halfway());
+                }
+            }
+            sender.finish().unwrap();
+        });
+        let mut flow = receiver.receive("shuffle", 0, Duration::from_secs(30)).unwrap();
+        let (mut last, mut longest, mut bytes) = (Instant::now(), Duration::ZERO, 0);
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let count = flow.read(&mut buffer).unwrap();
+            (longest, last) = (longest.max(last.elapsed()), Instant::now());
+            bytes += count;
+            if count == 0 {
+                break;
+            }
+        }
+        assert_eq!(bytes, 200 * (64 << 10));
+        longest
+    })
+}
+
+#[test]
+fn flow_stalls_for_a_second_at_most_when_a_relay_on_its_detour_is_stopped() {
+    let hosts = ["127.0.5.1", "127.0.6.1", "127.0.7.1"];
+    let [west, east, north] = hosts.map(|host| format!("{host}:{}", free_port(host)));
+    let dir = TestDir::new();
+    dir.write("overlay.toml", &DETOUR.replace("WEST", &west).replace("EAST", &east).replace("NORTH", &north));
+    let programs = hosts.map(|host| format!("{host}:{}", free_port(host)));
+    let start = |name: &str, programs: &str| {
+        let line = format!(
+            "relay run --name {name} --overlay {} --programs {programs}",
+            dir.path("overlay.toml").display()
+        );
+        RelayProcess::start(&dir, &line)
+    };
+    let relays = [start("west", &programs[0]), start("east", &programs[1]), start("north", &programs[2])];
+    wait_for("connected relays", || relays.iter().all(|relay| relay.count("relay is connected") == 2));
+    let [west, _, north] = &relays;
+    let stall = longest_stall(&programs[0], || north.signal("STOP"));
+    assert!(west.count("relay is silent; detours avoid it") > 0, "{}", west.log());
+    assert!(stall < Duration::from_secs(1), "{stall:?}\n{}", west.log());
+}
+
 #[test]
 fn second_signal_ends_a_draining_relay_at_once() {
     let overlay = Overlay::new();

@@ -33,6 +33,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time between two heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(200);
 
+/// Detours avoid a relay that has sent nothing for this long, in addition to the round-trip time: two heartbeats, and the time to send
+/// a lost one again.
+const DETOUR_SILENCE: Duration = Duration::from_millis(500);
+
 /// A relay that has sent nothing for this long has failed.
 const SILENCE: Duration = Duration::from_secs(4);
 
@@ -223,6 +227,12 @@ impl Server {
             if now > link.last_heard + SILENCE {
                 tracing::warn!(relay = %link.name, "relay is silent; closing its connections");
                 return self.fail_link(id);
+            }
+            let is_silent = now > link.last_heard + DETOUR_SILENCE + link.round_trip.smoothed;
+            match self.relay.set_silent(id, is_silent) {
+                true if is_silent => tracing::info!(relay = %link.name, "relay is silent; detours avoid it"),
+                true => tracing::info!(relay = %link.name, "relay is heard again"),
+                false => {}
             }
             if now >= link.next_heartbeat {
                 link.next_heartbeat = now + HEARTBEAT;

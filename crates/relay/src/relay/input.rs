@@ -46,6 +46,27 @@ impl Relay {
         self.requeue_all();
     }
 
+    /// Notes that a connected relay has sent nothing for a while, or is heard again. It may only be slow, so flows to its programs continue.
+    /// Flows on a detour over it continue over other paths: their messages may wait there. Returns whether that is news. O(flows).
+    pub fn set_silent(&mut self, relay: RelayId, is_silent: bool) -> bool {
+        let Some(peer) = self.peers.get_mut(&relay) else { return false };
+        if !peer.is_connected || peer.is_silent == is_silent {
+            return false;
+        }
+        peer.is_silent = is_silent;
+        let is_delayed = |source: &&Source| source.used.contains(&relay) && source.destination != relay;
+        let delayed: Vec<FlowId> = self
+            .sources
+            .iter()
+            .filter(|(_, source)| is_silent && is_delayed(source))
+            .map(|(&flow, _)| flow)
+            .collect();
+        delayed.into_iter().for_each(|flow| self.reset_source(flow, Reason::Lost));
+        self.reset_splitters();
+        self.requeue_all();
+        true
+    }
+
     /// Decides about a message from a relay, by its header. Messages without payload are processed.
     pub fn receive(&mut self, from: RelayId, header: &Header) -> Incoming {
         if let Some(peer) = self.peers.get_mut(&from) {

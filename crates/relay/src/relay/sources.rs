@@ -139,7 +139,8 @@ impl Relay {
         let destination = source.destination;
         let is_usable = |hop: RelayId| {
             let is_avoided = self.avoided.get(&(hop, destination)).is_some_and(|&until| self.now < until);
-            self.is_connected(hop) && !is_avoided
+            let is_silent = hop != destination && self.peers.get(&hop).is_some_and(|peer| peer.is_silent);
+            self.is_connected(hop) && !is_avoided && !is_silent
         };
         let direct = || is_usable(destination).then_some(destination);
         let in_region = |region: RegionId| {

@@ -122,6 +122,36 @@ fn detour_is_avoided_only_if_it_lost_messages_itself() {
 }
 
 #[test]
+fn detours_avoid_a_silent_relay_until_it_is_heard() {
+    let mut relay = relay(1, &[2, 3]);
+    let line = |generation: u16, receiver: &str| {
+        FirstLine::parse(format!("weir-flow/2 shuffle 7 {generation} 0 {receiver}").as_bytes()).unwrap()
+    };
+    let next_hop = |relay: &mut Relay, key| {
+        relay.set_readable(key);
+        let mut hops = [2, 3].into_iter();
+        hops.find(|&hop| relay.next_data(RelayId(hop), Lane::Bulk).is_some())
+    };
+    let key = relay.open(&line(0, "10.2.0.9:5")).unwrap();
+    assert_eq!(next_hop(&mut relay, key), Some(2));
+    relay.take_local(RelayId(2), Lane::Bulk, key, 5, true);
+    assert!(relay.set_silent(RelayId(2), true) && !relay.set_silent(RelayId(2), true));
+    assert_eq!(relay.next_event(), Some(Event::CloseSender(key, Reason::Lost)));
+    let key = relay.open(&line(1, "10.2.0.9:5")).unwrap();
+    assert_eq!(next_hop(&mut relay, key), Some(3));
+    // The flow continues, and uses the detour again.
+    assert!(relay.set_silent(RelayId(2), false));
+    assert_eq!((relay.next_event(), next_hop(&mut relay, key)), (None, Some(2)));
+    // Flows to programs of the silent relay continue.
+    let key = relay.open(&line(2, "10.1.0.9:5")).unwrap();
+    while relay.next_event().is_some() {}
+    assert_eq!(next_hop(&mut relay, key), Some(2));
+    relay.take_local(RelayId(2), Lane::Bulk, key, 5, true);
+    assert!(relay.set_silent(RelayId(2), true));
+    assert_eq!((relay.next_event(), next_hop(&mut relay, key)), (None, Some(2)));
+}
+
+#[test]
 fn slow_relay_uses_its_share_of_the_memory_for_detours() {
     let mut relay = relay(2, &[1, 3]);
     let length = 1 << 20;

@@ -179,7 +179,7 @@ impl World {
         }
     }
 
-    /// Loses a link, restarts a relay, or changes the rules.
+    /// Loses a link, restarts a relay, changes the rules, or lets a relay seem silent to another one.
     fn disturb(&mut self) {
         match self.rng.random_range(0..60) {
             0 => {
@@ -211,6 +211,12 @@ impl World {
                 self.overlay = overlay(&mut self.rng, self.regions);
                 let overlay = self.overlay.clone();
                 self.relays.iter_mut().for_each(|relay| relay.set_overlay(overlay.clone()));
+            }
+            3 => {
+                let (id, other) = (self.rng.random_range(1..=RELAYS), self.rng.random_range(1..=RELAYS));
+                let is_silent = self.rng.random();
+                self.relay(id).set_silent(RelayId(other), is_silent);
+                self.handle_events(id);
             }
             _ => {}
         }
