@@ -46,7 +46,7 @@ impl Relay {
         self.requeue_all();
     }
 
-    /// Notes that a connected relay has sent nothing for a while, or is heard again. It may only be slow, so flows to its programs continue.
+    /// Notes that a connected relay has sent nothing for a while, or is heard again. It may be slow, so flows to its programs continue.
     /// Flows on a detour over it continue over other paths: their messages may wait there. Returns whether that is news. O(flows).
     pub fn set_silent(&mut self, relay: RelayId, is_silent: bool) -> bool {
         let Some(peer) = self.peers.get_mut(&relay) else { return false };
