@@ -6,6 +6,7 @@ use crate::config;
 use crate::control_plane::ControlPlane;
 use crate::control_thread;
 use crate::identity::Identity;
+use crate::overlay::{Limits, Overlay};
 use crate::service_bandwidth::{BandwidthBody, BandwidthKey};
 
 const CONFIG: &str = r#"weir-serve = 1
@@ -26,9 +27,26 @@ b = "1Gbit"
 [service.ads]
 "#;
 
+const OVERLAY: &str = r#"
+[overlay]
+policy = "fifo"
+
+[overlay.relay]
+eu-1 = { region = "eu", address = "10.1.0.2:7710", networks = ["10.1.0.0/16"] }
+us-1 = { region = "us", address = "10.2.0.2:7710", networks = ["10.2.0.0/16"] }
+
+[overlay.link]
+eu = { us = "1Gbit" }
+us = { eu = "1Gbit" }
+"#;
+
 fn configuration(folder: &Path) -> Config {
+    read_configuration(folder, CONFIG)
+}
+
+fn read_configuration(folder: &Path, text: &str) -> Config {
     let file = folder.join("serve.toml");
-    fs::write(&file, CONFIG).unwrap();
+    fs::write(&file, text).unwrap();
     config::read(&file).unwrap()
 }
 
@@ -42,7 +60,14 @@ async fn open_registry(config: &Config, store: Store) -> Result<Registry, String
         store.epoch(),
     )
     .unwrap();
-    Registry::new(config, store, control_thread::start(plane).unwrap().0, None).await
+    let overlay = config.overlay.clone().map(|overlay| start_overlay(Arc::new(overlay), store.epoch()));
+    Registry::new(config, store, control_thread::start(plane).unwrap().0, overlay).await
+}
+
+fn start_overlay(config: Arc<config::Overlay>, epoch: u64) -> OverlayHandle {
+    let limits = Limits { max_coflows: 10, max_flows: 100, keep_completed: 60.0 };
+    let policy = weir_core::wide_area::build(&config.policy).unwrap();
+    OverlayHandle::start(Overlay::new(Arc::clone(&config), limits, epoch), config, policy).unwrap()
 }
 
 async fn create_registry(folder: &Path) -> Registry {
@@ -123,6 +148,34 @@ async fn failed_writes_leave_state_unchanged() {
     registry.update(&actor(), "c1", flow_bodies("b", "a", None)).await.unwrap();
     assert_ne!(visible_state(&registry).await, before);
     assert!(registry.store.get::<Override<PolicySpec>>(Table::Settings, POLICY_KEY).unwrap().is_some());
+}
+
+/// Earlier versions store the flows of the first registration instead of its digest.
+#[tokio::test]
+async fn repeated_registration_between_regions_is_compared_with_a_stored_first_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = read_configuration(folder.path(), &format!("{CONFIG}{OVERLAY}"));
+    let body = |bytes: u64| CoflowBody {
+        service: Some("ads".to_owned()),
+        application: Some("default".to_owned()),
+        ..CoflowBody { flows: flow_bodies("eu", "us", Some(bytes)), ..coflow_body(None) }
+    };
+    let store = Store::open(&config.store_path).unwrap();
+    let former = json!({ "number": 3, "registered_unix_ms": 0, "predicted_seconds": null, "body": body(20),
+        "first_flows": body(10).flows });
+    store.put(Table::OverlayCoflows, "c1", &former).await.unwrap();
+    let mut registry = open_registry(&config, store).await.unwrap();
+    for _ in 0..2 {
+        registry.register(&actor(), "c1", body(10)).await.unwrap();
+        assert_eq!(registry.register(&actor(), "c1", body(20)).await.unwrap_err().status, 409);
+        registry.update(&actor(), "c1", body(30).flows).await.unwrap();
+        let stored: serde_json::Value = registry.store.get(Table::OverlayCoflows, "c1").unwrap().unwrap();
+        assert_eq!((&stored["number"], &stored["body"]["flows"][0]["bytes"]), (&json!(3), &json!(30)));
+        assert!(stored["first_flows"].is_null());
+        assert_eq!(stored["first_digest"].as_str().map(str::len), Some(64));
+        // A new registry loads the store.
+        registry = open_registry(&config, registry.store.clone()).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -191,6 +191,7 @@ fn coflow_between_regions_is_ordered_measured_and_kept_over_a_restart() {
         "weir_relays 2",
         "weir_wan_sent_bytes_total{from=\"eu\",to=\"us\"} 7",
         "weir_relay_rules{relay=\"eu-1\"} 3",
+        "weir_relay_omitted_rules{relay=\"eu-1\"} 0",
         "weir_relay_report_age_seconds{relay=\"eu-1\"}",
     ] {
         assert!(metrics.contains(line), "`{line}` in\n{metrics}");
