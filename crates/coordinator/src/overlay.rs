@@ -13,8 +13,8 @@
 //!   is open; a further flow makes it active again. Flows that did not use the relays are unknown here: the framework deregisters their
 //!   coflow. If a relay is lost in the middle of a coflow, some flows continue directly, so a coflow without open flows is abandoned after
 //!   [`ABANDONMENT_TIMEOUT`].
-//! - *Bandwidth* of a link follows from the rates that its relays measure while data waits (`bandwidth`). A decision is due, too, when
-//!   the bandwidth of a link changes.
+//! - *Bandwidth* of a link follows from the rates that its relays measure while data waits (`bandwidth`). Paths are chosen again when
+//!   the bandwidth of a link changes; the order of coflows stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -106,6 +106,8 @@ pub struct Overlay {
     /// The last applied decision.
     decision: Option<Decision>,
     needs_decision: bool,
+    /// Whether coflows have changed since the last request, so that the next decision includes their order.
+    needs_order: bool,
     /// Whether it has changed which relays accept detours.
     have_detours_changed: bool,
     /// Whether coflows or rules have changed since the tables were computed.
@@ -142,6 +144,7 @@ impl Overlay {
             requested_bandwidth: None,
             decision: None,
             needs_decision: false,
+            needs_order: false,
             have_detours_changed: false,
             are_tables_outdated: false,
             changed: Vec::new(),
@@ -324,13 +327,15 @@ impl Overlay {
         }
     }
 
-    /// The input of the next decision, if one is due.
+    /// The input of the next decision, if one is due. The result of the last request has to be applied before.
     pub fn take_request(&mut self, now: f64) -> Option<DecisionRequest> {
         if !std::mem::take(&mut self.needs_decision) {
             return None;
         }
         let recent = Arc::new(self.samples.recent_history(&self.config.area));
         self.requested_bandwidth = Some(Arc::clone(&recent));
+        let needs_order = std::mem::take(&mut self.needs_order);
+        let last = self.decision.as_ref().filter(|_| !needs_order);
         let active = self.coflows.values().filter(|coflow| coflow.completed_at.is_none());
         Some(DecisionRequest {
             requested_at: now,
@@ -340,6 +345,7 @@ impl Overlay {
             interfaces: self.config.interface_seconds_per_byte(),
             has_detours: self.has_detours(),
             coflows: active.map(|coflow| coflow.demand(&self.config)).collect(),
+            order: last.map(|decision| decision.order.clone()),
         })
     }
 
@@ -506,7 +512,7 @@ impl Overlay {
     }
 
     fn note_change(&mut self) {
-        self.needs_decision = true;
+        (self.needs_decision, self.needs_order) = (true, true);
         self.are_tables_outdated = true;
     }
 

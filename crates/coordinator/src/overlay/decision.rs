@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_core::model::BandwidthHistory;
 use weir_core::wide_area::detour::{self, CoflowPaths, PathShare};
 use weir_core::wide_area::relays::{GroupPath, HopSchedule, RelayedCoflow, hop_schedules};
-use weir_core::wide_area::{Mechanisms, WaitingCoflow, WideAreaPolicy, estimate};
+use weir_core::wide_area::{Mechanisms, ServiceOrder, WaitingCoflow, WideAreaPolicy, estimate};
 
 use super::bandwidth;
 use super::coflow::FlowIndex;
@@ -29,6 +29,8 @@ pub struct DecisionRequest {
     pub has_detours: Vec<bool>,
     /// The active coflows in the order of registration.
     pub coflows: Vec<CoflowDemand>,
+    /// The last order, if only the bandwidth of links has changed since then: policies decide when coflows change.
+    pub order: Option<ServiceOrder>,
 }
 
 /// An active coflow.
@@ -64,6 +66,8 @@ pub struct Decision {
     pub requested_at: f64,
     /// The decided coflows.
     pub coflows: Vec<DecidedCoflow>,
+    /// The order of the coflows.
+    pub order: ServiceOrder,
     /// Instructions by region and next region.
     pub hops: Vec<HopSchedule>,
     /// Past measurements of the links.
@@ -107,7 +111,7 @@ pub fn decide(policy: &mut WideAreaPolicy, request: DecisionRequest) -> Decision
     let mechanisms = policy.mechanisms;
     let paths: Vec<Arc<ChosenPaths>> =
         request.coflows.iter().map(|coflow| choose_paths(coflow, &request, mechanisms)).collect();
-    let DecisionRequest { requested_at, past, has_detours, coflows, .. } = request;
+    let DecisionRequest { requested_at, past, has_detours, coflows, order, .. } = request;
     let waiting: Vec<WaitingCoflow> =
         coflows.iter().zip(&paths).map(|(coflow, chosen)| to_waiting(coflow, &chosen.paths, &past)).collect();
     let relayed: Vec<RelayedCoflow> = coflows
@@ -115,7 +119,7 @@ pub fn decide(policy: &mut WideAreaPolicy, request: DecisionRequest) -> Decision
         .zip(&paths)
         .map(|(coflow, chosen)| to_relayed(coflow, &chosen.paths, &past, mechanisms))
         .collect();
-    let order = policy.policy.decide_order(&waiting, &past);
+    let order = order.unwrap_or_else(|| policy.policy.decide_order(&waiting, &past));
     let seconds = estimate::completion_times(&past, &order, &waiting);
     let hops = hop_schedules(&past, &order, &relayed);
     let decided = coflows.into_iter().zip(paths).zip(seconds);
@@ -125,7 +129,7 @@ pub fn decide(policy: &mut WideAreaPolicy, request: DecisionRequest) -> Decision
     });
     let coflows = coflows.collect();
     let mut decision =
-        Decision { requested_at, coflows, hops, past, has_detours: Vec::new(), rules: Vec::new() };
+        Decision { requested_at, coflows, order, hops, past, has_detours: Vec::new(), rules: Vec::new() };
     decision.update_rules(has_detours);
     decision
 }

@@ -884,6 +884,20 @@ fn paths_change_with_the_bandwidth_of_a_link() {
     assert!((direct_fraction(&cluster) - 0.5).abs() < 0.05);
 }
 
+/// Policies decide when coflows change, as in the simulator.
+#[test]
+fn order_of_coflows_does_not_change_with_the_bandwidth_alone() {
+    let mut cluster = Cluster::new("mrtf");
+    let between = |cluster: &Cluster, coflow| cluster.relays[0].rule(coflow, pair(0, 1)).unwrap();
+    // With 50 MB/s, the first coflow takes 2 s, the second one 2.4 s. With 5 MB/s from region 1 to region 2, the second one is faster.
+    cluster.schedule("a", &[("dc1", "dc2", 100 * MB)]);
+    cluster.schedule("b", &[("dc1", "dc2", 60 * MB), ("dc3", "dc2", 120 * MB)]);
+    measure(&mut cluster, 10.0, 5 * MB);
+    assert_eq!([0, 1].map(|coflow| between(&cluster, coflow)), [(0, DIRECT), (1, DIRECT)]);
+    cluster.schedule("c", &[("dc2", "dc3", MB)]);
+    assert_eq!([0, 1].map(|coflow| between(&cluster, coflow)), [(1, DIRECT), (0, DIRECT)]);
+}
+
 #[test]
 fn paths_stay_if_others_are_hardly_faster() {
     let mut cluster = Cluster::new("siphon:detours=on");
