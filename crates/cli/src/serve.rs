@@ -12,6 +12,7 @@ use weir_console::{interrupt, output};
 use weir_coordinator::config;
 use weir_coordinator::server::Coordinator;
 use weir_coordinator::store::{self, StoreSummary};
+use weir_tls::TlsError;
 
 use crate::args::{self, LogFormat};
 
@@ -31,8 +32,8 @@ pub fn serve(args: &args::Serve) -> Result<(), Failure> {
     let path = args.config.as_deref().expect("clap requires --config without --check and --check-store");
     let config = config::read(path)?;
     init_log(args.log);
-    if let Err(error) = config.check_certificate() {
-        // The clock may be corrected while the coordinator runs, and a new coordinator reads a new certificate.
+    if let Err(error @ TlsError::NotValidNow { .. }) = config.check_certificate() {
+        // The clock may be corrected while the coordinator runs, and it reads a new certificate.
         tracing::warn!("{error}");
     }
     interrupt::record_signals();

@@ -31,6 +31,7 @@ use crate::control_plane::{Link, NetworkLinks, Settings};
 use crate::policy::ValidatedPolicy;
 use crate::service_bandwidth::ServiceBandwidth;
 use crate::service_queues::ServiceQueues;
+use crate::tls::ServerTls;
 use network::{NetworkTables, NetworkValues};
 
 pub use limits::Limits;
@@ -166,12 +167,14 @@ impl Config {
         })
     }
 
-    /// Checks that the coordinator's certificate is valid now.
+    /// Checks that the coordinator can serve TLS with the files, and that its certificate is valid now.
     ///
     /// # Errors
-    /// [`TlsError::NotValidNow`].
+    /// As for [`weir_tls::server_config`] and [`weir_tls::check_validity`].
     pub fn check_certificate(&self) -> Result<(), TlsError> {
-        self.tls.as_ref().map_or(Ok(()), weir_tls::check_validity)
+        let Some(files) = &self.tls else { return Ok(()) };
+        ServerTls::read(files)?;
+        weir_tls::check_validity(files)
     }
 
     fn name_of(&self, end: CableEnd) -> &str {

@@ -17,6 +17,7 @@ use rustls::{
     ServerConnection, SignatureScheme,
 };
 
+use crate::validity::check_period;
 use crate::{TlsSession, certificate_name, chain_expiry};
 
 /// Certificate files, in PEM.
@@ -212,12 +213,19 @@ pub fn check_own_certificate(files: &TlsFiles) -> Result<(), TlsError> {
 /// authorities.
 ///
 /// # Errors
-/// [`TlsError::NotValidNow`].
+/// [`TlsError::NotValidNow`], or a file cannot be read or parsed.
 pub fn check_validity(files: &TlsFiles) -> Result<(), TlsError> {
-    match check_own_certificate(files) {
-        Err(error @ TlsError::NotValidNow { .. }) => Err(error),
-        _ => Ok(()),
-    }
+    let (chain, _) = read_identity(files)?;
+    let certificate = || files.certificate.clone();
+    check_period(&chain[0], UnixTime::now()).map_err(|error| match error {
+        webpki::Error::CertExpired { .. } => {
+            TlsError::NotValidNow { certificate: certificate(), problem: "has expired" }
+        }
+        webpki::Error::CertNotValidYet { .. } => {
+            TlsError::NotValidNow { certificate: certificate(), problem: "is not valid yet" }
+        }
+        error => TlsError::file(&files.certificate, "certificates in PEM", error),
+    })
 }
 
 /// Accepts servers with certificates of these authorities, whatever their names.

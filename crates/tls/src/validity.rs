@@ -23,15 +23,26 @@ pub fn chain_expiry(chain: &[CertificateDer<'_>]) -> SystemTime {
 
 /// The first time after the validity of a certificate; none if the certificate is malformed.
 fn certificate_expiry(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
-    let certificate = EndEntityCert::try_from(certificate).ok()?;
     // No certificate is valid at this time, and the error names the last second of its validity.
     let end_of_time = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
-    let verified =
-        certificate.verify_for_usage(&[], &[], &[], end_of_time, KeyUsage::client_auth(), None, None);
-    match verified.err()? {
+    match check_period(certificate, end_of_time).err()? {
         Error::CertExpired { not_after, .. } => {
             UNIX_EPOCH.checked_add(Duration::from_secs(not_after.as_secs().saturating_add(1)))
         }
         _ => None,
+    }
+}
+
+/// Checks that a time is inside the validity of a certificate, whoever has signed it.
+///
+/// # Errors
+/// The certificate has expired, is not valid yet, or is malformed.
+pub fn check_period(certificate: &CertificateDer<'_>, time: UnixTime) -> Result<(), Error> {
+    let certificate = EndEntityCert::try_from(certificate)?;
+    let verified = certificate.verify_for_usage(&[], &[], &[], time, KeyUsage::client_auth(), None, None);
+    match verified.err() {
+        Some(error @ (Error::CertExpired { .. } | Error::CertNotValidYet { .. })) => Err(error),
+        // Without authorities no certificate is verified. The period is checked before.
+        _ => Ok(()),
     }
 }

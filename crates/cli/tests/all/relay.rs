@@ -180,34 +180,38 @@ fn taken_addresses_name_their_option() {
     }
 }
 
+/// Runs a command in a folder: its exit code, and its standard error.
+fn run_in(folder: &Path, args: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(args).current_dir(folder).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// Runs `weir serve --check` of a configuration with these files.
+fn check_serve(folder: &Path, files: &TlsFiles) -> (Option<i32>, String) {
+    let [certificate, key, clients] = [&files.certificate, &files.key, &files.clients].map(|file| file.display());
+    let text = format!(
+        "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"saath\"\n[listen]\nagents = \"10.0.0.1:7700\"\n\
+         api = \"10.0.0.1:7701\"\n[host]\na = \"1Gbit\"\n[tls]\ncertificate = \"{certificate}\"\nkey = \"{key}\"\n\
+         clients = \"{clients}\"\n"
+    );
+    std::fs::write(folder.join("serve.toml"), text).unwrap();
+    run_in(folder, &["serve", "--check", "serve.toml"])
+}
+
 #[test]
 fn ctl_and_serve_check_name_their_expired_certificate() {
     let folder = tempfile::tempdir().unwrap();
-    let authority = Authority::new("own");
-    let run = |args: &[&str]| {
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_weir")).args(args).current_dir(folder.path()).output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
-    };
-    let path = |file: &Path| file.to_str().unwrap().to_owned();
+    let (authority, other) = (Authority::new("own"), Authority::new("other"));
     for (files, is_expired) in [
         (authority.write_expired_files(folder.path(), "weir://operator/ann"), true),
+        (authority.write_expired_files_that_trust(&other, folder.path(), "weir://operator/eve"), true),
         (authority.write_files(folder.path(), "weir://operator/bob"), false),
     ] {
         let [certificate, key, clients] =
-            [&files.certificate, &files.key, &files.clients].map(|file| path(file));
+            [&files.certificate, &files.key, &files.clients].map(|file| file.to_str().unwrap());
         let message =
             format!("{certificate}: the certificate has expired; expected one that is valid now; help: ");
-        std::fs::write(
-            folder.path().join("serve.toml"),
-            format!(
-                "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"saath\"\n[listen]\nagents = \"10.0.0.1:7700\"\n\
-                 api = \"10.0.0.1:7701\"\n[host]\na = \"1Gbit\"\n[tls]\ncertificate = \"{certificate}\"\nkey = \"{key}\"\n\
-                 clients = \"{clients}\"\n"
-            ),
-        )
-        .unwrap();
-        let (code, text) = run(&["serve", "--check", "serve.toml"]);
+        let (code, text) = check_serve(folder.path(), &files);
         assert_eq!(
             (code, text.contains(&message)),
             (Some(if is_expired { 2 } else { 0 }), is_expired),
@@ -215,8 +219,28 @@ fn ctl_and_serve_check_name_their_expired_certificate() {
         );
         // No coordinator listens there.
         let address = ["ctl", "hosts", "--coordinator", "127.0.0.1:1"];
-        let files = ["--certificate", &*certificate, "--key", &*key, "--authority", &*clients];
-        let (code, text) = run(&[&address[..], &files].concat());
+        let files = ["--certificate", certificate, "--key", key, "--authority", clients];
+        let (code, text) = run_in(folder.path(), &[&address[..], &files].concat());
         assert!(code != Some(0) && text.contains(&message) == is_expired, "{text}");
+    }
+}
+
+#[test]
+fn serve_check_refuses_files_without_which_it_cannot_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new("own");
+    let files = authority.write_files(folder.path(), "weir://operator/ann");
+    let other = authority.write_files(folder.path(), "weir://operator/bob");
+    let missing = folder.path().join("missing.pem");
+    let cases = [
+        (TlsFiles { certificate: missing.clone(), ..files.clone() }, "missing.pem: cannot be used"),
+        (TlsFiles { key: missing.clone(), ..files.clone() }, "missing.pem: cannot be used"),
+        (TlsFiles { clients: missing, ..files.clone() }, "missing.pem: cannot be used"),
+        (TlsFiles { key: files.certificate.clone(), ..files.clone() }, "expected a private key in PEM"),
+        (TlsFiles { key: other.key, ..files }, "cannot be used: keys may not be consistent"),
+    ];
+    for (files, expected) in cases {
+        let (code, text) = check_serve(folder.path(), &files);
+        assert!(code == Some(2) && text.contains(expected), "{expected}: {text}");
     }
 }
