@@ -193,13 +193,18 @@ class FlowSenderTest(unittest.TestCase):
         with self.assertRaises(ConnectionAbortedError):
             sender.finish()
 
-    def test_relay_is_an_address_or_absent(self) -> None:
-        for text, relay in [("", None), ("10.0.0.1:7710", ("10.0.0.1", 7710)), ("[fd00::1]:7710", ("fd00::1", 7710))]:
+    def test_relay_is_an_address_a_name_or_absent(self) -> None:
+        for text, relay in [
+            ("", None),
+            ("10.0.0.1:7710", ("10.0.0.1", 7710)),
+            ("[fd00::1]:7710", ("fd00::1", 7710)),
+            ("relay.example:7710", ("relay.example", 7710)),
+        ]:
             with mock.patch.dict(os.environ, WEIR_RELAY=text):
                 self.assertEqual(Route.from_environment(("a", 1)), Route(("a", 1), relay))
         with mock.patch.dict(os.environ, WEIR_RELAY="10.0.0.1:7710,10.0.0.2:7711"):
             relays = [Route.from_environment(("a", 1)).relay for _ in range(4)]
         self.assertCountEqual(relays, [("10.0.0.1", 7710)] * 2 + [("10.0.0.2", 7711)] * 2)
-        for text in ["10.0.0.1", "relay:7710", ":7710", " ", "10.0.0.1:1,"]:
+        for text in ["10.0.0.1", "relay", "relay:0", "relay:65536", "[::1:1", ":7710", " ", "10.0.0.1:1,", "10.0.0.1:1, 10.0.0.2:1"]:
             with mock.patch.dict(os.environ, WEIR_RELAY=text), self.assertRaises(ValueError):
                 Route.from_environment(("a", 1))

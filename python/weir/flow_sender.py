@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import re
 import select
 import socket
 import ssl
@@ -22,7 +23,6 @@ from .flow_protocol import (
     FirstLine,
     check_flow,
     encode_chunk,
-    is_address,
     parse_ack,
     parse_reset,
 )
@@ -31,6 +31,8 @@ from .gate import Wake
 
 # The environment variable with the addresses of the region's relays.
 RELAY_VARIABLE = "WEIR_RELAY"
+# An IPv6 address in brackets, an IPv4 address, or a name; and a port.
+_RELAY = re.compile(r"(?:\[(?P<ip>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s\[\]:,]+)):(?P<port>[0-9]{1,5})")
 
 # The position of the next relay among several ones.
 _NEXT_RELAY = itertools.count()
@@ -79,17 +81,13 @@ class Route:
 
     @classmethod
     def from_environment(cls, receiver: Tuple[str, int]) -> Route:
-        """The route over the relay in the environment variable ``WEIR_RELAY``, for example ``10.0.0.1:7711``; direct without it. Of
-        several relays, separated by commas, each call returns the next one."""
+        """The route over the relay in the environment variable ``WEIR_RELAY``, for example ``10.0.0.1:7711`` or
+        ``relay.example:7711``; direct without it. Of several relays, separated by commas, each call returns the next one."""
         text = os.environ.get(RELAY_VARIABLE, "")
         if not text:
             return cls(receiver)
-        relays = text.split(",")
-        for relay in relays:
-            if not is_address(relay):
-                raise ValueError(f"{RELAY_VARIABLE}: {relay!r} is no address; expected IP:PORT, for example 10.0.0.1:7711")
-        host, _, port = relays[next(_NEXT_RELAY) % len(relays)].rpartition(":")
-        return cls(receiver, (host.strip("[]"), int(port)))
+        relays = [_parse_relay(relay) for relay in text.split(",")]
+        return cls(receiver, relays[next(_NEXT_RELAY) % len(relays)])
 
 
 @dataclass(frozen=True)
@@ -105,6 +103,15 @@ class SendTimeout(TimeoutError):
     """A call of a sender took too long. The flow has not failed. ``taken`` is the number of bytes that `write` has taken."""
 
     taken = 0
+
+
+def _parse_relay(text: str) -> Tuple[str, int]:
+    """The host and the port of a relay."""
+    parts = _RELAY.fullmatch(text)
+    port = int(parts["port"]) if parts else 0
+    if parts is None or not 1 <= port <= (1 << 16) - 1:
+        raise ValueError(f"{RELAY_VARIABLE}: {text!r} is no address; expected HOST:PORT, for example 10.0.0.1:7711")
+    return parts["ip"] or parts["host"], port
 
 
 def _resolve(address: Tuple[str, int]) -> str:

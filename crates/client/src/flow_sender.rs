@@ -55,33 +55,42 @@ impl Route {
         Ok(Route { relay: None, receiver })
     }
 
-    /// The route over the relay in the environment variable `WEIR_RELAY`, for example `10.0.0.1:7711`; direct without the variable. Of
-    /// several relays, separated by commas, each call returns the next one.
+    /// The route over the relay in the environment variable `WEIR_RELAY`, for example `10.0.0.1:7711` or `relay.example:7711`; direct
+    /// without the variable. Of several relays, separated by commas, each call returns the next one.
     ///
     /// # Errors
-    /// If the receiver's name has no address, or the variable is no list of addresses.
+    /// If the receiver's or the relay's name has no address, or the variable is no list of addresses.
     pub fn from_environment(receiver: impl ToSocketAddrs) -> io::Result<Route> {
         static NEXT_RELAY: AtomicUsize = AtomicUsize::new(0);
-        let relays = parse_relays(&std::env::var_os(RELAY_VARIABLE).unwrap_or_default().to_string_lossy())?;
-        let relay = match relays.len() {
-            0 => None,
-            count => Some(relays[NEXT_RELAY.fetch_add(1, Ordering::Relaxed) % count]),
+        let text = std::env::var_os(RELAY_VARIABLE).unwrap_or_default();
+        let relay = match &*text.to_string_lossy() {
+            "" => None,
+            relays => Some(resolve_relay(relays, NEXT_RELAY.fetch_add(1, Ordering::Relaxed))?),
         };
         Ok(Route { relay, ..Route::direct(receiver)? })
     }
 }
 
-/// Parses addresses of relays; none if the text is empty.
-fn parse_relays(text: &str) -> io::Result<Vec<SocketAddr>> {
-    let parse = |address: &str| {
-        address.parse().map_err(|_| {
-            let message = format!(
-                "{RELAY_VARIABLE}: `{address}` is no address; expected IP:PORT, for example 10.0.0.1:7711"
-            );
-            io::Error::new(ErrorKind::InvalidInput, message)
+/// The address of the relay at a place in a list that continues at its start. All parts of the list have to be addresses or names.
+fn resolve_relay(relays: &str, place: usize) -> io::Result<SocketAddr> {
+    let refused = |relay: &str, problem: &str| {
+        let message =
+            format!("{RELAY_VARIABLE}: `{relay}` {problem}; expected HOST:PORT, for example 10.0.0.1:7711");
+        io::Error::new(ErrorKind::InvalidInput, message)
+    };
+    let is_address = |relay: &&str| {
+        let parts = relay.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+        parts.is_some_and(|(host, port)| {
+            !host.is_empty() && port != 0 && !host.contains(|c: char| c.is_whitespace())
         })
     };
-    if text.is_empty() { Ok(Vec::new()) } else { text.split(',').map(parse).collect() }
+    if let Some(wrong) = relays.split(',').find(|relay| !is_address(relay)) {
+        return Err(refused(wrong, "is no address"));
+    }
+    let relay = relays.split(',').nth(place % relays.split(',').count()).unwrap_or_default();
+    let mut addresses =
+        relay.to_socket_addrs().map_err(|error| refused(relay, &format!("has no address ({error})")))?;
+    addresses.next().ok_or_else(|| refused(relay, "has no address"))
 }
 
 /// The result of a flow that was sent.
@@ -517,14 +526,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn relays_are_addresses_or_absent() {
+    fn relays_are_addresses_or_names() {
         let parse = |text: &str| text.parse::<SocketAddr>().unwrap();
-        assert_eq!(parse_relays("").unwrap(), []);
-        assert_eq!(parse_relays("[fd00::1]:7710").unwrap(), [parse("[fd00::1]:7710")]);
-        let two = [parse("10.0.0.1:7710"), parse("10.0.0.2:7711")];
-        assert_eq!(parse_relays("10.0.0.1:7710,10.0.0.2:7711").unwrap(), two);
-        for text in ["10.0.0.1", "relay:7710", ":7710", " ", "10.0.0.1:1,", "10.0.0.1:1, 10.0.0.2:1"] {
-            assert_eq!(parse_relays(text).unwrap_err().kind(), ErrorKind::InvalidInput, "{text}");
+        assert_eq!(resolve_relay("[fd00::1]:7710", 5).unwrap(), parse("[fd00::1]:7710"));
+        let resolved = [0, 1, 2].map(|place| resolve_relay("10.0.0.1:7710,10.0.0.2:7711", place).unwrap());
+        assert_eq!(resolved, ["10.0.0.1:7710", "10.0.0.2:7711", "10.0.0.1:7710"].map(parse));
+        let named = resolve_relay("localhost:7711", 0).unwrap();
+        assert!(named.ip().is_loopback() && named.port() == 7711, "{named}");
+        for text in ["10.0.0.1", "relay", "relay:0", ":7710", " ", "10.0.0.1:1,", "10.0.0.1:1, 10.0.0.2:1"] {
+            assert_eq!(resolve_relay(text, 0).unwrap_err().kind(), ErrorKind::InvalidInput, "{text}");
         }
     }
 }

@@ -35,7 +35,7 @@ use crate::tls::ServerTls;
 use network::{NetworkTables, NetworkValues};
 
 pub use limits::Limits;
-pub use overlay::{MAX_LINK_SAMPLES, Overlay, Relay};
+pub use overlay::{MAX_LINK_SAMPLES, Overlay, Relay, RelayAddress};
 pub use queues::{QueueAssignment, Saba};
 pub use weir_tls::TlsFiles;
 

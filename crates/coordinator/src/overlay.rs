@@ -17,6 +17,7 @@
 //!   the bandwidth of a link changes; the order of coflows stays.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use weir_proto::relay::{
     GroupProgress, MAX_RELAY_COFLOWS, RegionPair, RelayCoflow, RelayOrder, RelayPeer, RelayReport,
 };
 
-use crate::config;
+use crate::config::{self, RelayAddress};
 use crate::control_plane::Refusal;
 use crate::quota::{CoflowQuota, UsageByService};
 
@@ -34,6 +35,7 @@ mod bandwidth;
 mod coflow;
 pub mod decision;
 mod handle;
+mod names;
 mod relay;
 mod rules;
 mod status;
@@ -90,7 +92,8 @@ pub struct Overlay {
     limits: Limits,
     epoch: u64,
     relays: Vec<Relay>,
-    peers: Vec<RelayPeer>,
+    /// The IP address of each relay, if it is known.
+    addresses: Vec<Option<SocketAddr>>,
     /// The coflows and rules of the relays in each region.
     region_tables: Vec<Arc<RelayTable>>,
     /// Coflows by their numbers, active or completed.
@@ -121,19 +124,16 @@ pub struct Overlay {
 impl Overlay {
     /// An overlay without coflows. Orders carry `epoch`.
     pub fn new(config: Arc<config::Overlay>, limits: Limits, epoch: u64) -> Overlay {
-        let peer = |(id, relay): (u16, &config::Relay)| RelayPeer {
-            id,
-            name: relay.name.as_str().into(),
-            address: relay.address,
-            networks: relay.networks.clone(),
-            region: relay.region,
+        let address = |relay: &config::Relay| match relay.address {
+            RelayAddress::Fixed(address) => Some(address),
+            RelayAddress::Name { .. } => None,
         };
         let relays = config.relays.len();
         Overlay {
             limits,
             epoch,
             relays: std::iter::repeat_with(Relay::default).take(relays).collect(),
-            peers: (0..).zip(&config.relays).map(peer).collect(),
+            addresses: config.relays.iter().map(address).collect(),
             region_tables: vec![Arc::default(); config.area.regions().len()],
             coflows: BTreeMap::new(),
             numbers: BTreeMap::new(),
@@ -406,12 +406,20 @@ impl Overlay {
         if std::mem::take(&mut self.are_tables_outdated) {
             self.update_tables();
         }
-        let (epoch, peers) = (self.epoch, &self.peers);
+        let (epoch, peers) = (self.epoch, || peers(&self.config, &self.addresses));
         let mut cache = ChangeCache::default();
         let relays = (0..).zip(&mut self.relays).filter(|(id, _)| has_room(*id));
         relays
-            .filter_map(|(id, relay)| Some((id, relay.take_order(epoch, peers, &mut cache, now)?)))
+            .filter_map(|(id, relay)| Some((id, relay.take_order(epoch, &peers, &mut cache, now)?)))
             .collect()
+    }
+
+    /// Sets the IP address of a relay. All relays get a full order with the address.
+    pub fn set_address(&mut self, relay: u16, address: SocketAddr) {
+        let former = self.addresses[usize::from(relay)].replace(address);
+        if former != Some(address) {
+            self.relays.iter_mut().for_each(|relay| relay.needs_full_order = true);
+        }
     }
 
     /// Requests a decision if the bandwidth of a link has changed since the last request.
@@ -562,4 +570,17 @@ impl CoflowQuota for Overlay {
     fn service_and_flow_count(&self, id: &str) -> Option<(&str, usize)> {
         self.coflow(id).map(|coflow| (&*coflow.service, coflow.registration.flows.len()))
     }
+}
+
+/// The relays with known addresses.
+fn peers(config: &config::Overlay, addresses: &[Option<SocketAddr>]) -> Vec<RelayPeer> {
+    let peer = |(id, relay): (u16, &config::Relay), address| RelayPeer {
+        id,
+        name: relay.name.as_str().into(),
+        address,
+        networks: relay.networks.clone(),
+        region: relay.region,
+    };
+    let relays = (0..).zip(&config.relays).zip(addresses);
+    relays.filter_map(|(relay, address)| Some(peer(relay, (*address)?))).collect()
 }

@@ -188,7 +188,8 @@ fn run_in(folder: &Path, args: &[&str]) -> (Option<i32>, String) {
 
 /// Runs `weir serve --check` of a configuration with these files.
 fn check_serve(folder: &Path, files: &TlsFiles) -> (Option<i32>, String) {
-    let [certificate, key, clients] = [&files.certificate, &files.key, &files.clients].map(|file| file.display());
+    let [certificate, key, clients] =
+        [&files.certificate, &files.key, &files.clients].map(|file| file.display());
     let text = format!(
         "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"saath\"\n[listen]\nagents = \"10.0.0.1:7700\"\n\
          api = \"10.0.0.1:7701\"\n[host]\na = \"1Gbit\"\n[tls]\ncertificate = \"{certificate}\"\nkey = \"{key}\"\n\

@@ -42,11 +42,54 @@ pub struct Relay {
     /// Number of its region.
     pub region: u16,
     /// Where it accepts other relays.
-    pub address: SocketAddr,
+    pub address: RelayAddress,
     /// Networks of the hosts that it serves.
     pub networks: Vec<Network>,
     /// The rate at which its host sends over all links; none: unlimited.
     pub rate: Option<Rate>,
+}
+
+/// Where a relay accepts other relays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RelayAddress {
+    /// An IP address and a port.
+    Fixed(SocketAddr),
+    /// A name of the DNS, and a port. The name is resolved while the coordinator runs.
+    Name {
+        /// The name.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+}
+
+impl RelayAddress {
+    /// The address with this text, `IP:PORT` or `NAME:PORT` with a port above 0; `None` for other texts.
+    fn parse(text: &str) -> Option<RelayAddress> {
+        /// The maximum length of a name in the DNS (RFC 1035, section 2.3.4).
+        const MAX_NAME: usize = 253;
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return (address.port() != 0).then_some(RelayAddress::Fixed(address));
+        }
+        let (host, port) = text.rsplit_once(':')?;
+        let port = port.parse().ok().filter(|&port| port != 0)?;
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        // The last part of a name is never a number, but that of an incomplete IP address is.
+        let last = host.trim_end_matches('.').rsplit('.').next()?;
+        let is_name = host.len() <= MAX_NAME
+            && host.chars().all(is_allowed)
+            && last.starts_with(|c: char| c.is_ascii_alphabetic());
+        is_name.then(|| RelayAddress::Name { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for RelayAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RelayAddress::Fixed(address) => write!(f, "{address}"),
+            RelayAddress::Name { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
 }
 
 impl Overlay {
@@ -154,8 +197,7 @@ fn read_relays(
     fields: &TableFields<'_>,
     value: &Value<'_>,
 ) -> Result<(Vec<Relay>, Vec<String>, NetworkTable), TraceError> {
-    const EXPECTED_ADDRESS: &str =
-        "the address and the port above 0 at which the relay accepts other relays, such as \"10.1.0.2:7710\"";
+    const EXPECTED_ADDRESS: &str = "the address or name, and the port above 0, at which the relay accepts other relays, such as \"10.1.0.2:7710\"";
     let (mut relays, mut regions) = (Vec::new(), Vec::<String>::new());
     let mut relay_by_network = NetworkTable::default();
     let tables = fields.read_tables(value, |name| format!("overlay relay {name} "))?;
@@ -169,9 +211,8 @@ fn read_relays(
         let region = relay.read_string(&region_value, "the name of a region")?;
         check_name(&relay, "region", region)?;
         let address_value = relay.required("address", EXPECTED_ADDRESS)?;
-        let address = relay.read_string(&address_value, EXPECTED_ADDRESS)?.parse();
-        let address = address.ok().filter(|address: &SocketAddr| address.port() != 0);
-        let address = address.ok_or_else(|| relay.value_error(&address_value, EXPECTED_ADDRESS))?;
+        let address = RelayAddress::parse(relay.read_string(&address_value, EXPECTED_ADDRESS)?)
+            .ok_or_else(|| relay.value_error(&address_value, EXPECTED_ADDRESS))?;
         if let Some(other) = relays.iter().find(|other: &&Relay| other.address == address) {
             let expected = format!("an address that no other relay has; `{}` has this address", other.name);
             return Err(relay.value_error(&address_value, &expected));

@@ -1,8 +1,8 @@
-//! Runs an [`Overlay`]: one thread sends orders, another one computes decisions, and tasks call a [`Handle`].
+//! Runs an [`Overlay`]: one thread sends orders, one computes decisions, one resolves the names of relays, and tasks call a [`Handle`].
 //!
-//! Calls lock the overlay for a short time. A decision and its rules are computed without the lock, so orders and reports do not wait for
-//! them. With many flows, orders and decisions become less frequent, so that calls do not wait for them. Both threads end when all
-//! handles are dropped.
+//! Calls lock the overlay for a short time. A decision and its rules are computed and names are resolved without the lock, so orders and
+//! reports do not wait for them. With many flows, orders and decisions become less frequent, so that calls do not wait for them. The
+//! threads end when all handles are dropped, that of names at its next query.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -16,6 +16,7 @@ use weir_core::wide_area::WideAreaPolicy;
 use weir_proto::relay::{RelayOrder, RelayReport};
 
 use super::decision::{DecisionRequest, decide};
+use super::names::{Names, QUERY_INTERVAL};
 use super::{LinkBytes, Overlay, RelayStatus};
 use crate::config;
 
@@ -110,6 +111,13 @@ impl Handle {
         thread::Builder::new()
             .name("weir-decisions".to_owned())
             .spawn(move || compute_decisions(policy, &request_receiver, &for_decisions))?;
+        let names = Names::of(&shared.config);
+        if !names.is_empty() {
+            let for_names = Arc::downgrade(&shared);
+            thread::Builder::new()
+                .name("weir-names".to_owned())
+                .spawn(move || resolve_names(names, &for_names))?;
+        }
         Ok(Handle(shared))
     }
 
@@ -222,6 +230,13 @@ fn send_orders(shared: &Weak<Shared>) {
         thread::sleep(pause);
         let Some(shared) = shared.upgrade() else { return };
         pause = (shared.tick() * TICK_PAUSE_FACTOR).clamp(TICK, MAX_TICK);
+    }
+}
+
+fn resolve_names(mut names: Names, shared: &Weak<Shared>) {
+    while let Some(shared) = shared.upgrade() {
+        names.resolve(&Handle(shared));
+        thread::sleep(QUERY_INTERVAL);
     }
 }
 

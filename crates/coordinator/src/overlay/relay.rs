@@ -161,11 +161,11 @@ impl Relay {
         self.table = Arc::clone(table);
     }
 
-    /// The next order, if one is due.
+    /// The next order, if one is due. A full order contains the `peers`.
     pub fn take_order(
         &mut self,
         epoch: u64,
-        peers: &[RelayPeer],
+        peers: &impl Fn() -> Vec<RelayPeer>,
         cache: &mut ChangeCache,
         now: f64,
     ) -> Option<RelayOrder> {
@@ -186,7 +186,7 @@ impl Relay {
         }
         self.ordered_seq += 1;
         self.last_order_at = now;
-        let peers = if is_full { peers.to_vec() } else { Vec::new() };
+        let peers = if is_full { peers() } else { Vec::new() };
         let mut order = RelayOrder {
             epoch,
             seq: self.ordered_seq,

@@ -10,14 +10,14 @@ use weir_coordinator::config;
 use weir_coordinator::control_plane::Refusal;
 use weir_coordinator::overlay::decision::decide;
 use weir_coordinator::overlay::{
-    CoflowSummary, Flow, Limits, Overlay, Registration, Restored, find_common_number,
+    CoflowSummary, Flow, Handle, Limits, Overlay, Registration, Restored, find_common_number,
 };
 use weir_coordinator::quota::{CoflowQuota, CoflowUsage, ServiceQuota};
 use weir_core::wide_area::{WideAreaPolicy, build};
 use weir_proto::relay::wire::{self, controller_message};
 use weir_proto::relay::{
-    GroupProgress, PathSample, RegionPair, RelayCoflow, RelayMatch, RelayOrder, RelayReport, RelayRule,
-    RuleScope, UnruledFlow,
+    GroupProgress, PathSample, RegionPair, RelayCoflow, RelayMatch, RelayOrder, RelayPeer, RelayReport,
+    RelayRule, RuleScope, UnruledFlow,
 };
 
 const MB: u64 = 1_000_000;
@@ -633,6 +633,40 @@ fn short_coflow_precedes_an_earlier_long_one() {
         // The estimate of the long coflow is that of its registration.
         assert!((seconds("long") - 10.0).abs() < 0.1 && (seconds("short") - 1.0).abs() < 0.1);
     }
+}
+
+/// Three regions, with the name of a relay instead of its IP address.
+fn with_name(name: &str) -> String {
+    THREE_REGIONS.replace("POLICY", "fifo").replace("10.3.0.1:7710", name)
+}
+
+#[test]
+fn relays_with_names_are_peers_when_their_addresses_are_known() {
+    let mut cluster = Cluster::with_config(&with_name("r3.example:7710"));
+    assert!(cluster.relays.iter().all(|relay| relay.peer_count == 2));
+    let peers_after = |cluster: &mut Cluster, address: &str| -> Vec<Vec<RelayPeer>> {
+        cluster.overlay.set_address(2, address.parse().unwrap());
+        cluster.step().into_iter().map(|(_, order)| order.peers).collect()
+    };
+    for address in ["10.3.0.1:7710", "10.3.0.2:7710"] {
+        let peers = peers_after(&mut cluster, address);
+        assert!(peers.len() == 3 && peers.iter().all(|peers| peers.len() == 3), "{peers:?}");
+        assert!(peers.iter().all(|peers| peers[2].id == 2 && peers[2].address.to_string() == address));
+    }
+    assert_eq!(peers_after(&mut cluster, "10.3.0.2:7710"), Vec::<Vec<RelayPeer>>::new());
+}
+
+#[test]
+fn names_of_relays_are_resolved_while_the_overlay_runs() {
+    let config = parse(&with_name("localhost:7710"));
+    let overlay = Overlay::new(Arc::clone(&config), limits(), 5);
+    let handle = Handle::start(overlay, config, build("fifo").unwrap()).unwrap();
+    let mut orders = handle.subscribe_to_orders(0, "10.1.0.1:4000".parse().unwrap()).unwrap();
+    // The first order may precede the answer. Only full orders have peers.
+    let resolved =
+        std::iter::from_fn(|| orders.blocking_recv()).take(100).find(|order| order.peers.len() == 3);
+    let peers = resolved.expect("`localhost` has an address").peers;
+    assert!(peers[2].address.ip().is_loopback() && peers[2].address.port() == 7710, "{peers:?}");
 }
 
 #[test]

@@ -143,9 +143,14 @@ impl Relay {
             self.is_connected(hop) && !is_avoided && !is_silent
         };
         let direct = || is_usable(destination).then_some(destination);
+        let own_region = self.overlay.region_of(self.id);
         let in_region = |region: RegionId| {
             if self.overlay.region_of(destination) == Some(region) {
                 return direct();
+            }
+            // A rule for all regions may name the own one: another relay of this region is no detour.
+            if own_region == Some(region) {
+                return None;
             }
             relays_for(flow, self.overlay.relays_in(region)).find(|&hop| is_usable(hop))
         };

@@ -224,8 +224,13 @@ paths = { b = 0.5, c = 0.5 }
 
 /// The relays to which relay 1 sends data of 100 flows, each of two messages, to a receiver. The number of flows by relays.
 fn next_hops(peers: &[u16], receiver: &str) -> Vec<(Vec<u16>, usize)> {
-    let mut relay = Relay::new(RelayId(1), MEMORY_BYTES);
-    relay.set_overlay(overlay_file::parse(SHARED_REGION, "overlay.toml").unwrap());
+    next_hops_of(1, SHARED_REGION, peers, receiver)
+}
+
+/// As [`next_hops`], of another relay and overlay.
+fn next_hops_of(id: u16, overlay: &str, peers: &[u16], receiver: &str) -> Vec<(Vec<u16>, usize)> {
+    let mut relay = Relay::new(RelayId(id), MEMORY_BYTES);
+    relay.set_overlay(overlay_file::parse(overlay, "overlay.toml").unwrap());
     peers.iter().for_each(|&peer| relay.connect_peer(RelayId(peer)));
     let mut counts = std::collections::BTreeMap::new();
     for flow in 0..100 {
@@ -265,6 +270,14 @@ fn relays_of_a_region_divide_its_receivers_and_detours_by_flow() {
     assert!(third.abs_diff(*fourth) <= 20, "{hops:?}");
     assert_eq!(next_hops(&[2, 3], "10.1.0.9:5"), [(vec![2, 3], 100)]);
     assert_eq!(next_hops(&[2], "10.1.0.9:5"), [(vec![2, 2], 100)]);
+}
+
+#[test]
+fn path_to_the_own_region_of_a_rule_for_all_regions_is_not_used() {
+    let overlay = SHARED_REGION.replace("from = \"a\"\nto = \"b\"\n", "");
+    assert_eq!(next_hops_of(3, &overlay, &[1, 2, 4], "10.1.0.9:5"), [(vec![2, 2], 100)]);
+    let hops = next_hops_of(1, &overlay, &[2, 3, 4], "10.1.0.9:5");
+    assert!(hops.iter().all(|(hops, _)| hops[0] == 2 && hops[1] > 2), "{hops:?}");
 }
 
 #[test]
