@@ -405,7 +405,7 @@ pub const POLICIES: &[PolicyEntry] = &[
         params: &[
             (
                 "depth=3",
-                "d: number of coflows of an order that are searched, 1 to 4; MRTF at median bandwidth orders the others",
+                "d: number of coflows of an order that are searched, 1 to 4; minimum remaining time at median bandwidth orders the others",
             ),
             ("breadth=10", "number of candidate coflows, the first by MRTF, 1 to 16"),
             ("samples=1000", "maximum number of rounds of a simulation, 1 to 100000"),
@@ -430,7 +430,7 @@ pub const POLICIES: &[PolicyEntry] = &[
     },
     PolicyEntry {
         name: "mrtf",
-        description: "minimum remaining time first, at median bandwidth; every link serves in that order; needs flow sizes",
+        description: "minimum remaining time first, at mean bandwidth; every link serves in that order; needs flow sizes",
         params: &[DETOURS_PARAM, GROUPS_PARAM],
         build: |p| ServedInOrder::from_params(Mrtf, p).map(box_sizes_known),
     },

@@ -33,6 +33,12 @@ impl LinkHistory {
         &self.seconds_per_byte[link as usize]
     }
 
+    /// Seconds per byte on a link at the mean of its measured bandwidths. O(measurements).
+    pub fn mean_seconds_per_byte(&self, link: u32) -> f64 {
+        let slowness = self.seconds_per_byte(link);
+        slowness.len() as f64 / slowness.iter().map(|seconds| 1.0 / seconds).sum::<f64>()
+    }
+
     /// Median seconds per byte on a link. Of two middle values, the slower.
     pub fn median_seconds_per_byte(&self, link: u32) -> f64 {
         let slowness = self.seconds_per_byte(link);

@@ -118,14 +118,17 @@ pub struct SearchResult {
     pub wins: u32,
 }
 
-/// The time that a coflow would take alone, with links at the median bandwidth, in seconds.
-pub fn remaining_time(past: &LinkHistory, left: &[(u32, f64)]) -> f64 {
-    left.iter().map(|&(link, bytes)| bytes * past.median_seconds_per_byte(link)).fold(0.0, f64::max)
-}
-
-/// The order of coflows by minimum remaining time, ties by identifier; as indices into the list. O(n log n).
-pub fn order_by_remaining_time(past: &LinkHistory, coflows: &[SearchCoflow<'_>]) -> Vec<usize> {
-    let keys: Vec<f64> = coflows.iter().map(|coflow| remaining_time(past, coflow.remaining_bytes)).collect();
+/// The order of coflows by the minimum time that each would take alone, with links at these seconds per byte; ties by identifier. As
+/// indices into the list. O(n log n).
+pub fn order_by_remaining_time(
+    seconds_per_byte: impl Fn(u32) -> f64,
+    coflows: &[SearchCoflow<'_>],
+) -> Vec<usize> {
+    let seconds = |coflow: &SearchCoflow<'_>| {
+        let flows = coflow.remaining_bytes.iter();
+        flows.map(|&(link, bytes)| bytes * seconds_per_byte(link)).fold(0.0, f64::max)
+    };
+    let keys: Vec<f64> = coflows.iter().map(seconds).collect();
     let mut order: Vec<usize> = (0..coflows.len()).collect();
     order.sort_unstable_by(|&a, &b| keys[a].total_cmp(&keys[b]).then(coflows[a].key.cmp(&coflows[b].key)));
     order
@@ -141,7 +144,7 @@ pub fn search_order(
     params: &SearchParams,
     is_closed: impl Fn(&[usize]) -> bool,
 ) -> SearchResult {
-    let ranks = order_by_remaining_time(past, coflows);
+    let ranks = order_by_remaining_time(|link| past.median_seconds_per_byte(link), coflows);
     let breadth = params.breadth.clamp(1, MAX_BREADTH).min(ranks.len());
     let depth = params.depth.clamp(1, MAX_DEPTH).min(breadth);
     let to_indices =

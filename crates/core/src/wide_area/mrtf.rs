@@ -1,9 +1,8 @@
 //! MRTF: minimum remaining time first, the baseline of Siphon's evaluation (ATC '18, section 5.3).
 //!
 //! The paper takes it from CODA (SIGCOMM '16), and calls it the state of the art with full knowledge of coflows. A coflow's
-//! remaining time is that of its slowest flow with exclusive use of all links. The paper does not state the bandwidth. Here
-//! it is the median of the measurements, as for the coflows after a branch in Siphon's own search. The order is computed at
-//! every arrival and end.
+//! remaining time is that of its slowest flow with exclusive use of all links, "based on the expectation of recent measurements"
+//! (section 3.1.2): the mean of the measured bandwidths. The order is computed at every arrival and end.
 
 use super::{Policy, ServiceOrder, WaitingCoflow};
 use crate::model::LinkHistory;
@@ -18,6 +17,9 @@ impl Policy for Mrtf {
             .iter()
             .map(|coflow| SearchCoflow { key: coflow.seq, remaining_bytes: &coflow.remaining_bytes })
             .collect();
-        ServiceOrder::InOrder(montecarlo::order_by_remaining_time(past, &coflows))
+        let seconds_per_byte: Vec<f64> =
+            (0..past.links() as u32).map(|link| past.mean_seconds_per_byte(link)).collect();
+        let order = montecarlo::order_by_remaining_time(|link| seconds_per_byte[link as usize], &coflows);
+        ServiceOrder::InOrder(order)
     }
 }

@@ -64,17 +64,14 @@ impl RegionNetwork {
         (from != to).then(|| from * (self.regions - 1) + to - usize::from(to > from))
     }
 
-    /// Median of the measured bandwidths; of two middle values, the slower.
-    fn median(&self, link: usize) -> f64 {
-        let mut samples = self.samples[link].clone();
-        samples.sort_by(f64::total_cmp);
-        samples[(samples.len() - 1) / 2]
+    /// Mean of the measured bandwidths.
+    fn mean(&self, link: usize) -> f64 {
+        self.samples[link].iter().sum::<f64>() / self.samples[link].len() as f64
     }
 
     /// The highest mean of a link's measured bandwidths.
     pub(super) fn fastest_mean_bandwidth(&self) -> f64 {
-        let mean = |samples: &Vec<f64>| samples.iter().sum::<f64>() / samples.len() as f64;
-        self.samples.iter().map(mean).fold(0.0, f64::max)
+        (0..self.samples.len()).map(|link| self.mean(link)).fold(0.0, f64::max)
     }
 
     /// Merges flows of a coflow between two regions, unless their data is available at different times or an event names one of
@@ -118,14 +115,14 @@ impl RegionNetwork {
 }
 
 impl ReferenceSimulator<'_> {
-    /// Every link serves coflows by minimum remaining time, the time of the slowest link alone at median bandwidth.
+    /// Every link serves coflows by minimum remaining time, the time of the slowest link alone at mean bandwidth.
     pub(super) fn schedule_mrtf(&mut self, largest_group_first: bool, left: &mut [f64]) {
         let Some(regions) = self.regions else { panic!("the policy is compared between regions only") };
         let first = 2 * self.workload.ports as usize;
         if self.flows_changed {
             let seconds = |c: usize| {
                 let links = (0..left.len() - first)
-                    .map(|link| self.coflows[c].remaining_over(first + link) / regions.median(link));
+                    .map(|link| self.coflows[c].remaining_over(first + link) / regions.mean(link));
                 links.fold(0.0, f64::max)
             };
             let mut order = self.active();
