@@ -354,6 +354,17 @@ impl Overlay {
         self.samples.history(&self.config.area)
     }
 
+    /// The measured bandwidths of links with new measurements since the last call: at most [`config::MAX_LINK_SAMPLES`] of each, in bytes
+    /// per second and in order of time.
+    pub fn take_unstored_samples(&mut self) -> Vec<(u32, Vec<u64>)> {
+        self.samples.take_unstored()
+    }
+
+    /// Adds bandwidths of a link that were measured before the start, in bytes per second and in order of time.
+    pub fn restore_samples(&mut self, link: u32, samples: &[u64]) {
+        self.samples.restore(link, samples);
+    }
+
     /// For each region, whether a relay accepts detours.
     fn has_detours(&self) -> Vec<bool> {
         let mut has_detours = vec![false; self.region_tables.len()];

@@ -76,6 +76,8 @@ pub enum Table {
     FirstFlows,
     /// Coflows between regions by their ids.
     OverlayCoflows,
+    /// Measured bandwidths of links between regions, by the names of the regions with `/` between them.
+    LinkSamples,
     /// Saba's applications by their ids.
     Applications,
     /// Connections of applications, by their ids.
@@ -87,10 +89,11 @@ pub enum Table {
 }
 
 impl Table {
-    const ALL: [Table; 7] = [
+    const ALL: [Table; 8] = [
         Table::Coflows,
         Table::FirstFlows,
         Table::OverlayCoflows,
+        Table::LinkSamples,
         Table::Applications,
         Table::Connections,
         Table::Weights,
@@ -103,6 +106,7 @@ impl Table {
             Table::Coflows => "coflows",
             Table::FirstFlows => "first flows",
             Table::OverlayCoflows => "overlay coflows",
+            Table::LinkSamples => "link samples",
             Table::Applications => "applications",
             Table::Connections => "connections",
             Table::Weights => "weights",

@@ -15,7 +15,7 @@ use weir_trace::toml_fields::{TableFields, Value, expectation};
 use super::check_name;
 
 /// Maximum number of measurements of a link that count.
-pub const MAX_LINK_SAMPLES: usize = 128;
+pub const MAX_LINK_SAMPLES: usize = 1024;
 
 /// An overlay of relays between regions.
 #[derive(Debug, Clone, PartialEq)]

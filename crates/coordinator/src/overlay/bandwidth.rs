@@ -8,7 +8,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weir_core::model::wide_area::LinkMeasurement;
 use weir_core::model::{BandwidthHistory, WideArea};
 use weir_core::units::Rate;
 
@@ -48,8 +47,14 @@ pub(super) struct LinkSamples {
 struct Link {
     /// The configured bandwidth first. At most [`MAX_LINK_SAMPLES`]: older ones are dropped.
     samples: VecDeque<Rate>,
-    /// The number of measured samples, at most [`RECENT_SAMPLES`].
+    /// The samples, rising.
+    sorted: Vec<Rate>,
+    /// The number of configured samples.
+    configured: usize,
+    /// The number of samples measured since the start, at most [`RECENT_SAMPLES`].
     measured: usize,
+    /// Whether there are samples that [`LinkSamples::take_unstored`] has not returned.
+    is_unstored: bool,
     /// Bytes that relays sent in this interval while data waited.
     bytes: f64,
     /// The time of this interval in which data waited, in seconds.
@@ -61,9 +66,38 @@ struct Link {
 }
 
 impl Link {
-    fn new(samples: VecDeque<Rate>) -> Link {
-        let (bytes, seconds, measured_until) = (0.0, 0.0, f64::NEG_INFINITY);
-        Link { samples, measured: 0, bytes, seconds, measured_until, reported_at: BTreeMap::new() }
+    /// A link with these configured samples, rising.
+    fn new(sorted: Vec<Rate>) -> Link {
+        // Later samples replace the first ones, which are therefore not sorted.
+        let mut samples: Vec<(u32, Rate)> = (0..).zip(sorted.iter().copied()).collect();
+        samples.sort_by_key(|(index, _)| index.wrapping_mul(0x9e37_79b1));
+        Link {
+            samples: samples.into_iter().map(|(_, rate)| rate).collect(),
+            configured: sorted.len(),
+            sorted,
+            measured: 0,
+            is_unstored: false,
+            bytes: 0.0,
+            seconds: 0.0,
+            measured_until: f64::NEG_INFINITY,
+            reported_at: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a sample in place of the first one, if there is no room. O(samples).
+    fn push(&mut self, bytes_per_second: f64) {
+        let (min, max) = (WideArea::MIN_BANDWIDTH.get(), WideArea::MAX_BANDWIDTH.get());
+        let sample = Rate::new(bytes_per_second.clamp(min, max));
+        let sample = sample.expect("the bounds of bandwidth are valid rates");
+        let place = |sorted: &[Rate], rate: Rate| sorted.partition_point(|other| other.get() < rate.get());
+        if self.samples.len() >= MAX_LINK_SAMPLES
+            && let Some(first) = self.samples.pop_front()
+        {
+            self.sorted.remove(place(&self.sorted, first));
+            self.configured = self.configured.saturating_sub(1);
+        }
+        self.samples.push_back(sample);
+        self.sorted.insert(place(&self.sorted, sample), sample);
     }
 
     /// Adds the rate since the last report.
@@ -91,13 +125,9 @@ impl Link {
         if seconds <= 0.0 {
             return false;
         }
-        let (min, max) = (WideArea::MIN_BANDWIDTH.get(), WideArea::MAX_BANDWIDTH.get());
-        let sample = Rate::new((bytes / seconds).clamp(min, max));
-        self.samples.push_back(sample.expect("the bounds of bandwidth are valid rates"));
-        if self.samples.len() > MAX_LINK_SAMPLES {
-            self.samples.pop_front();
-        }
+        self.push(bytes / seconds);
         self.measured = (self.measured + 1).min(RECENT_SAMPLES);
+        self.is_unstored = true;
         true
     }
 }
@@ -105,14 +135,7 @@ impl Link {
 impl LinkSamples {
     /// The configured bandwidths as samples.
     pub fn new(area: &WideArea) -> LinkSamples {
-        // Later samples replace the first ones, and those of an area are sorted.
-        let shuffle = |&(index, _): &(u32, Rate)| index.wrapping_mul(0x9e37_79b1);
-        let link = |link| {
-            let mut samples: Vec<(u32, Rate)> = (0..).zip(area.samples(link).iter().copied()).collect();
-            samples.sort_by_key(shuffle);
-            Link::new(samples.into_iter().map(|(_, rate)| rate).collect())
-        };
-        let links = (0..area.links() as u32).map(link).collect();
+        let links = (0..area.links() as u32).map(|link| Link::new(area.samples(link).to_vec())).collect();
         LinkSamples { links, last_sample_at: 0.0, are_new: false }
     }
 
@@ -140,21 +163,32 @@ impl LinkSamples {
 
     /// All samples.
     pub fn history(&self, area: &WideArea) -> BandwidthHistory {
-        Self::to_history(area, self.links.iter().map(|link| link.samples.iter().copied().collect()))
+        BandwidthHistory::new(area.regions().len(), self.links.iter().map(|link| link.sorted.iter().copied()))
     }
 
     /// The samples of the recent bandwidth.
     pub fn recent_history(&self, area: &WideArea) -> BandwidthHistory {
-        Self::to_history(area, self.links.iter().map(|link| link.recent().collect()))
+        let sorted = |link: &Link| {
+            let mut rates: Vec<Rate> = link.recent().collect();
+            rates.sort_by(|a, b| a.get().total_cmp(&b.get()));
+            rates.into_iter()
+        };
+        BandwidthHistory::new(area.regions().len(), self.links.iter().map(sorted))
     }
 
-    fn to_history(area: &WideArea, samples: impl Iterator<Item = Vec<Rate>>) -> BandwidthHistory {
-        let measurement = |(number, samples): (u32, Vec<Rate>)| {
-            let (from, to) = area.link_ends(number);
-            LinkMeasurement { from, to, samples }
+    /// The measured samples of links with new ones since the last call, in bytes per second and in order of time.
+    pub fn take_unstored(&mut self) -> Vec<(u32, Vec<u64>)> {
+        let unstored = |(number, link): (u32, &mut Link)| {
+            let rates = link.samples.iter().skip(link.configured);
+            // The lowest bandwidth is less than a byte per second.
+            let measured = || rates.map(|rate| rate.get().round().max(1.0) as u64).collect();
+            std::mem::take(&mut link.is_unstored).then(|| (number, measured()))
         };
-        let measurements = (0..).zip(samples).map(measurement).collect();
-        let measured = WideArea::new(area.regions().to_vec(), measurements, area.change_interval(), 0.0);
-        measured.expect("regions are unchanged, and samples are within the bounds").bandwidth_history()
+        (0..).zip(&mut self.links).filter_map(unstored).collect()
+    }
+
+    /// Adds samples that were measured before the start. They do not count as recent.
+    pub fn restore(&mut self, link: u32, samples: &[u64]) {
+        samples.iter().for_each(|&rate| self.links[link as usize].push(rate as f64));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
@@ -17,6 +17,9 @@ use crate::store::Table;
 /// Time between two checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
+/// Time between two writes of measured bandwidths between regions. A killed coordinator loses those since the last write.
+const SAMPLES_INTERVAL: Duration = Duration::from_secs(60);
+
 pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver<bool>) {
     let mut clock = interval(CHECK_INTERVAL);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -26,15 +29,20 @@ pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver
     let mut stored_completed = BTreeSet::new();
     // The API accepts connections from now on.
     registry.begin_leases().await;
+    let mut samples_stored_at = Instant::now();
     loop {
         tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => return,
+            _ = stop.wait_for(|stop| *stop) => return registry.store_link_samples().await,
             _ = clock.tick() => {}
         }
         if handle_changes(registry, &mut was_present, &mut stored_completed).await.is_err() {
             return;
         }
         registry.apply_overlay_changes().await;
+        if samples_stored_at.elapsed() >= SAMPLES_INTERVAL {
+            registry.store_link_samples().await;
+            samples_stored_at = Instant::now();
+        }
         handle_relay_presence(registry, &mut relays_were_present);
     }
 }

@@ -67,6 +67,24 @@ fn flow_bodies(flows: &[Flow]) -> Vec<FlowBody> {
     flows.iter().map(body).collect()
 }
 
+/// Checks the key and the value of a record of [`Table::LinkSamples`].
+///
+/// # Errors
+/// The key has no two regions, or there are too many measurements.
+pub(super) fn check_link_samples(key: &str, samples: &[u64]) -> Result<(), String> {
+    let is_key = key
+        .split_once('/')
+        .is_some_and(|(from, to)| ServiceNames::is_name(from) && ServiceNames::is_name(to));
+    if !is_key {
+        return Err("the key has no two regions".to_owned());
+    }
+    if samples.len() > config::MAX_LINK_SAMPLES {
+        let (count, max) = (samples.len(), config::MAX_LINK_SAMPLES);
+        return Err(format!("{count} measurements; expected at most {max}"));
+    }
+    Ok(())
+}
+
 impl Registry {
     /// The running overlay, if the configuration has one.
     pub fn overlay(&self) -> Option<&Handle> {
@@ -197,6 +215,36 @@ impl Registry {
             }
         }
         Ok(())
+    }
+
+    /// Restores measured bandwidths of links between regions.
+    pub(super) fn restore_link_samples(&self) -> Result<(), StoreError> {
+        let Some(handle) = self.overlay() else { return Ok(()) };
+        let area = &handle.config().area;
+        let region = |name: &str| area.regions().iter().position(|region| region == name);
+        let records: Vec<(String, Vec<u64>)> = self.store.records(Table::LinkSamples)?;
+        for (key, samples) in records {
+            let ends = key.split_once('/').and_then(|(from, to)| Some((region(from)?, region(to)?)));
+            // The measurements of a removed region stay in the store, for a later configuration.
+            if let Some(link) = ends.and_then(|(from, to)| area.link_between(from, to)) {
+                handle.call(|overlay, _| overlay.restore_samples(link, &samples));
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores the measured bandwidths of links that have new ones.
+    pub(super) async fn store_link_samples(&self) {
+        let Some(handle) = self.overlay() else { return };
+        let area = &handle.config().area;
+        for (link, samples) in handle.call(|overlay, _| overlay.take_unstored_samples()) {
+            let (from, to) = area.link_ends(link);
+            let key = format!("{}/{}", area.regions()[from], area.regions()[to]);
+            if let Err(error) = self.store.put(Table::LinkSamples, &key, &samples).await {
+                warn!(link = key, %error, "measured bandwidths cannot be stored");
+                return;
+            }
+        }
     }
 
     /// Stores coflows with their first estimate, and removes completed coflows from the store.

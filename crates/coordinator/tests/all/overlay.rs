@@ -1025,6 +1025,19 @@ fn measured_rates_become_samples_of_the_link() {
     assert_eq!(history.seconds_per_byte(cluster.config.link_between(1, 0).unwrap()).len(), 1);
 }
 
+#[test]
+fn last_1024_samples_of_a_link_count() {
+    let mut cluster = Cluster::new("mrtf");
+    let samples: Vec<u64> = (0..1100).map(|sample| (sample * 7919) % 1100 * MB + MB).collect();
+    cluster.overlay.restore_samples(0, &samples);
+    let mut expected = samples[76..].to_vec();
+    expected.sort_unstable();
+    let history = cluster.overlay.history();
+    let rates = history.seconds_per_byte(0).iter().map(|seconds| (1.0 / seconds).round() as u64);
+    assert_eq!(rates.collect::<Vec<u64>>(), expected);
+    assert_eq!(cluster.overlay.take_unstored_samples(), []);
+}
+
 /// Two relays of region 1 have the link to region 2 in turn, then at the same time.
 #[test]
 fn bandwidth_of_a_link_is_the_rate_of_its_relays_together() {

@@ -222,6 +222,35 @@ fn coflow_between_regions_is_ordered_measured_and_kept_over_a_restart() {
 }
 
 #[test]
+fn measured_bandwidths_are_kept_over_a_restart() {
+    let mut server = start_server();
+    let rates = |server: &TestServer| -> Vec<f64> {
+        let history = server.registry().overlay().unwrap().call(|overlay, _| overlay.history());
+        history.seconds_per_byte(0).iter().map(|seconds| (1.0 / seconds).round()).collect()
+    };
+    let path = PathSample { peer: 1, is_connected: true, rate: Some(9_000_000), ..PathSample::default() };
+    let report = RelayReport { paths: vec![path], ..RelayReport::default() };
+    block_on(async {
+        let relay = RelayStream::connect(&server, "eu-1", 0).await;
+        while rates(&server).len() < 3 {
+            relay.send(&report).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    server.restart(|text| text);
+    assert_eq!(rates(&server), [9e6, 9e6, 10e6]);
+    // A region that the configuration no longer has.
+    server.restart(|text| {
+        text.replace("\"eu\"", "\"ue\"").replace("eu = {", "ue = {").replace("{ eu =", "{ ue =")
+    });
+    assert_eq!(rates(&server), [10e6]);
+    server.restart(|text| {
+        text.replace("\"ue\"", "\"eu\"").replace("ue = {", "eu = {").replace("{ ue =", "{ eu =")
+    });
+    assert_eq!(rates(&server), [9e6, 9e6, 10e6]);
+}
+
+#[test]
 fn coflows_of_hosts_and_of_regions_share_one_list_of_ids() {
     let text = format!("policy = \"saath\"\n{CONFIG}[host]\na = \"1Gbit\"\nb = \"1Gbit\"\n");
     let server = TestServer::start_with(tempfile::tempdir().unwrap(), text);

@@ -243,9 +243,7 @@ impl WideArea {
 
     /// The past measurements.
     pub fn bandwidth_history(&self) -> BandwidthHistory {
-        let regions = self.regions.len();
-        let links = self.links.iter().map(|samples| samples.iter().map(|rate| 1.0 / rate.get()).collect());
-        BandwidthHistory { regions, links: LinkHistory::new(links.collect()) }
+        BandwidthHistory::new(self.regions.len(), self.links.iter().map(|samples| samples.iter().copied()))
     }
 }
 
@@ -282,6 +280,12 @@ impl Deref for BandwidthHistory {
 }
 
 impl BandwidthHistory {
+    /// The measurements of the links between `regions` regions, by number of the link; rising, and at least one of each.
+    pub fn new(regions: usize, links: impl Iterator<Item = impl Iterator<Item = Rate>>) -> BandwidthHistory {
+        let links = links.map(|samples| samples.map(|rate| 1.0 / rate.get()).collect());
+        BandwidthHistory { regions, links: LinkHistory::new(links.collect()) }
+    }
+
     /// Number of regions.
     pub fn regions(&self) -> usize {
         self.regions
