@@ -350,6 +350,11 @@ impl Relay {
         self.peers.iter().map(|(&relay, peer)| (relay, peer.is_connected, peer.counters))
     }
 
+    /// The payload bytes from and to a relay since this relay knows it.
+    pub fn payload_bytes(&self, relay: RelayId) -> u64 {
+        self.peers.get(&relay).map_or(0, |peer| peer.counters.sent_bytes + peer.counters.received_bytes)
+    }
+
     /// The counters of resets.
     pub fn resets(&self) -> ResetCounts {
         self.resets

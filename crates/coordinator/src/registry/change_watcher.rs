@@ -31,9 +31,12 @@ pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver
     registry.begin_leases().await;
     let mut samples_stored_at = Instant::now();
     loop {
-        tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => return registry.store_link_samples().await,
-            _ = clock.tick() => {}
+        let is_stopped = tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => true,
+            _ = clock.tick() => false,
+        };
+        if is_stopped {
+            return registry.store_link_samples().await;
         }
         if handle_changes(registry, &mut was_present, &mut stored_completed).await.is_err() {
             return;

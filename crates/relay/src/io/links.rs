@@ -30,8 +30,15 @@ use crate::relay::{Lane as LaneKind, PathCounters};
 /// How long it may take to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time between two heartbeats.
+/// The time between two heartbeats on links with data.
 const HEARTBEAT: Duration = Duration::from_millis(200);
+
+/// The same on links without data, and the time between measurements of their paths: each of n relays has n - 1 links, most of them without
+/// data.
+const IDLE_HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// How long a link counts as one with data after the last payload byte.
+const ACTIVITY: Duration = Duration::from_secs(2);
 
 /// Detours avoid a relay that has sent nothing for this long, in addition to the round-trip time: two heartbeats, and the time to send
 /// a lost one again.
@@ -128,6 +135,10 @@ pub(super) struct Link {
     logged_failures: LogLimit,
     wait: Duration,
     next_heartbeat: Duration,
+    /// Payload bytes in both directions at the last step.
+    payload_bytes: u64,
+    /// When data began to flow, and until when the link counts as one with data.
+    activity: (Duration, Duration),
     round_trip: RoundTrip,
     reverse_queue: ReverseQueue,
     pacer: Pacer,
@@ -153,6 +164,8 @@ impl Link {
             logged_failures: LogLimit::default(),
             wait: MIN_WAIT,
             next_heartbeat: Duration::ZERO,
+            payload_bytes: 0,
+            activity: (Duration::ZERO, Duration::ZERO),
             round_trip: RoundTrip::default(),
             reverse_queue: ReverseQueue::default(),
             pacer: Pacer::default(),
@@ -169,6 +182,25 @@ impl Link {
 
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Notes the payload bytes in both directions until now, and whether bytes wait. Returns whether the link has data.
+    fn update_activity(&mut self, payload_bytes: u64, is_backlogged: bool, now: Duration) -> bool {
+        let is_active = now < self.activity.1;
+        let is_equal = std::mem::replace(&mut self.payload_bytes, payload_bytes) == payload_bytes;
+        if is_equal && !is_backlogged {
+            return is_active;
+        }
+        if !is_active {
+            (self.activity.0, self.next_heartbeat) = (now, now);
+        }
+        self.activity.1 = now + ACTIVITY;
+        true
+    }
+
+    /// Whether an answer to a heartbeat of a link with data is overdue.
+    fn is_silent(&self, now: Duration) -> bool {
+        now > self.last_heard.max(self.activity.0) + DETOUR_SILENCE + self.round_trip.smoothed
     }
 
     /// The bulk and the express connection.
@@ -228,17 +260,28 @@ impl Server {
                 tracing::warn!(relay = %link.name, "relay is silent; closing its connections");
                 return self.fail_link(id);
             }
-            let is_silent = now > link.last_heard + DETOUR_SILENCE + link.round_trip.smoothed;
-            match self.relay.set_silent(id, is_silent) {
-                true if is_silent => tracing::info!(relay = %link.name, "relay is silent; detours avoid it"),
-                true => tracing::info!(relay = %link.name, "relay is heard again"),
-                false => {}
+            let lane = link.bulk.and_then(|token| self.lanes.get(&token));
+            let is_backlogged = lane.is_some_and(|lane| !lane.is_writable);
+            let is_active = link.update_activity(self.relay.payload_bytes(id), is_backlogged, now);
+            let is_silent = link.is_silent(now);
+            // The heartbeats of a link without data are too rare to find a silent relay. One that was found stays until it is heard.
+            if is_active || !is_silent {
+                match self.relay.set_silent(id, is_silent) {
+                    true if is_silent => {
+                        tracing::info!(relay = %link.name, "relay is silent; detours avoid it");
+                    }
+                    true => tracing::info!(relay = %link.name, "relay is heard again"),
+                    false => {}
+                }
             }
-            if now >= link.next_heartbeat {
-                link.next_heartbeat = now + HEARTBEAT;
+            let is_heartbeat = now >= link.next_heartbeat;
+            if is_heartbeat {
+                link.next_heartbeat = now + if is_active { HEARTBEAT } else { IDLE_HEARTBEAT };
                 self.relay.ping(id, now.as_micros() as u64);
             }
-            self.adapt_to_path(id);
+            if is_active || is_heartbeat {
+                self.adapt_to_path(id);
+            }
         } else if self.settings.id < id && now >= link.next_dial {
             link.next_dial = now + CONNECT_TIMEOUT;
             self.dial(id);
