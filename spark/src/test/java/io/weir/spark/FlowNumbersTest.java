@@ -63,7 +63,7 @@ class FlowNumbersTest {
     }
 
     @Test
-    void executors_get_the_lowest_free_number() {
+    void numbers_of_removed_executors_are_used_after_all_others() {
         ExecutorNumbers numbers = new ExecutorNumbers();
         for (int executor = 0; executor < 4096; executor++) {
             assertEquals(executor, numbers.reserve("executor " + executor));
@@ -73,5 +73,14 @@ class FlowNumbersTest {
         numbers.release("executor 17");
         numbers.release("unknown");
         assertEquals(17, numbers.reserve("another"));
+    }
+
+    @Test
+    void executor_that_follows_a_removed_one_has_another_number() {
+        ExecutorNumbers numbers = new ExecutorNumbers();
+        for (int executor = 0; executor < 3 * FlowNumbers.MAX_EXECUTORS; executor++) {
+            assertEquals(executor % FlowNumbers.MAX_EXECUTORS, numbers.reserve("executor " + executor));
+            numbers.release("executor " + executor);
+        }
     }
 }
