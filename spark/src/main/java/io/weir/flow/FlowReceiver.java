@@ -4,7 +4,6 @@ import java.io.DataInputStream;
 import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
-import java.net.Socket;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executors;
@@ -60,7 +59,7 @@ public final class FlowReceiver implements AutoCloseable {
     }
 
     /** Receives what arrives on a connection after its first line, until the connection ends. */
-    public void serve(Socket socket, InputStream input, FirstLine first) throws IOException {
+    public void serve(FlowSocket socket, InputStream input, FirstLine first) throws IOException {
         Flow flow = flows.get(key(first.coflow, first.flow));
         Reset reset = flow == null ? Reset.INVALID : flow.begin(socket, first);
         if (reset == null) {
@@ -68,6 +67,12 @@ public final class FlowReceiver implements AutoCloseable {
                 reset = flow.receiveChunks(socket, new DataInputStream(input), first.offset);
             } catch (EOFException e) {
                 return;
+            } catch (IOException e) {
+                // A complete flow has no further use for its connection, and a removed or replaced one has closed it.
+                if (socket.isClosed() || flow.hasEnded()) {
+                    return;
+                }
+                throw e;
             }
         }
         if (reset != null) {
@@ -79,26 +84,26 @@ public final class FlowReceiver implements AutoCloseable {
         return flow + " " + coflow;
     }
 
-    private static void sendReset(Socket socket, Reset reset) {
+    private static void sendReset(FlowSocket socket, Reset reset) {
         try {
-            Wire.writeLine(socket.getOutputStream(), "reset " + reset);
+            Wire.writeLine(socket.output(), "reset " + reset);
             // Closing with unread bytes would discard the line on its way.
             socket.shutdownOutput();
-            socket.setSoTimeout(DRAIN_MILLIS);
-            InputStream in = socket.getInputStream();
+            socket.setReadTimeout(DRAIN_MILLIS);
+            InputStream in = socket.input();
             byte[] unread = new byte[Wire.MAX_CHUNK];
             long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(DRAIN_MILLIS);
             while (in.read(unread) >= 0 && System.nanoTime() - deadline < 0) {}
         } catch (IOException e) {
             // The sender treats a closed connection as a lost one.
         } finally {
-            Wire.close(socket);
+            socket.close();
         }
     }
 
     private static final class Flow {
         private final Sink sink;
-        private Socket current;
+        private FlowSocket current;
         private int generation = -1;
         private long position;
         private long acked;
@@ -110,7 +115,7 @@ public final class FlowReceiver implements AutoCloseable {
         }
 
         /** Makes a connection the present one, unless it must be reset. */
-        synchronized Reset begin(Socket socket, FirstLine first) throws IOException {
+        synchronized Reset begin(FlowSocket socket, FirstLine first) throws IOException {
             if (hasFailed) {
                 return Reset.INVALID;
             }
@@ -126,20 +131,20 @@ public final class FlowReceiver implements AutoCloseable {
             return null;
         }
 
-        synchronized void replace(Socket next) {
+        synchronized void replace(FlowSocket next) {
             if (current != null) {
                 try {
-                    Wire.writeLine(current.getOutputStream(), "reset " + Reset.REPLACED);
+                    Wire.writeLine(current.output(), "reset " + Reset.REPLACED);
                 } catch (IOException e) {
                     // It has been lost.
                 }
-                Wire.close(current);
+                current.close();
             }
             hasFailed = next == null;
             current = next;
         }
 
-        Reset receiveChunks(Socket socket, DataInputStream in, long offset) throws IOException {
+        Reset receiveChunks(FlowSocket socket, DataInputStream in, long offset) throws IOException {
             byte[] data = new byte[Wire.MAX_CHUNK];
             for (long start = offset; ; ) {
                 int length = in.readInt();
@@ -159,7 +164,7 @@ public final class FlowReceiver implements AutoCloseable {
             }
         }
 
-        private synchronized Reset accept(Socket socket, long start, byte[] data, int length) throws IOException {
+        private synchronized Reset accept(FlowSocket socket, long start, byte[] data, int length) throws IOException {
             if (current != socket) {
                 return Reset.REPLACED;
             }
@@ -189,19 +194,23 @@ public final class FlowReceiver implements AutoCloseable {
             return null;
         }
 
+        synchronized boolean hasEnded() {
+            return hasEnded;
+        }
+
         synchronized void keepAlive() {
             if (current != null) {
                 try {
                     acknowledge(current);
                 } catch (IOException e) {
-                    Wire.close(current);
+                    current.close();
                 }
             }
         }
 
-        private void acknowledge(Socket socket) throws IOException {
+        private void acknowledge(FlowSocket socket) throws IOException {
             acked = position;
-            Wire.writeLine(socket.getOutputStream(), "ack " + position);
+            Wire.writeLine(socket.output(), "ack " + position);
         }
     }
 }

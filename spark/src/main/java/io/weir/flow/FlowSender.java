@@ -4,10 +4,10 @@ import java.io.BufferedInputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
-import java.net.Socket;
-import java.net.SocketTimeoutException;
 import java.util.ArrayDeque;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import javax.net.ssl.SSLPeerUnverifiedException;
 
 /**
  * Sends a flow through a relay, or directly to its receiver.
@@ -17,6 +17,7 @@ import java.util.concurrent.TimeUnit;
  */
 public final class FlowSender extends OutputStream {
     private static final int CONNECT_MILLIS = 5_000;
+    private static final long CHECK_MILLIS = 1_000;
     private static final int RELAY_RETRIES = 3;
     private static final long RETRY_MILLIS = 100;
     private static final long MAX_RETRY_MILLIS = 5_000;
@@ -28,6 +29,7 @@ public final class FlowSender extends OutputStream {
     private final long flow;
     private final HostPort receiver;
     private final HostPort relay;
+    private final FlowTls tls;
     private final long window;
 
     private final byte[] partial = new byte[Wire.MAX_CHUNK];
@@ -45,16 +47,27 @@ public final class FlowSender extends OutputStream {
     // Used by the writing thread only.
     private int nextGeneration;
     private boolean isDirect;
+    private Reset relayFailure;
+    private String relayProblem;
+    /** Why the last connection could not be opened; null if it could. */
+    private IOException lastError;
     private int failures;
     private long ackedAtFailure;
     private long directSinceNanos;
 
-    /** Creates a flow. The relay may be null; the window is the most unacknowledged bytes. */
-    public FlowSender(String coflow, long flow, HostPort receiver, HostPort relay, long window) {
+    /**
+     * Creates a flow.
+     *
+     * @param relay null for a direct flow
+     * @param tls null for plain text
+     * @param window the maximum number of unacknowledged bytes
+     */
+    public FlowSender(String coflow, long flow, HostPort receiver, HostPort relay, FlowTls tls, long window) {
         this.coflow = coflow;
         this.flow = flow;
         this.receiver = receiver;
         this.relay = relay;
+        this.tls = tls;
         this.window = window;
         goDirectIf(relay == null);
     }
@@ -104,9 +117,19 @@ public final class FlowSender extends OutputStream {
         notifyAll();
     }
 
-    /** Whether the relay was given up. */
+    /** Whether the last connection went directly to the receiver. */
     public boolean isDirect() {
         return isDirect;
+    }
+
+    /** Why the flow bypasses its relay; null if it does not, or has no relay. */
+    public Reset relayFailure() {
+        return relayFailure;
+    }
+
+    /** The same in words. */
+    public String relayProblem() {
+        return relayProblem;
     }
 
     private void send(byte[] chunk) throws IOException {
@@ -177,11 +200,18 @@ public final class FlowSender extends OutputStream {
         failures = hasProgressed ? 1 : failures + 1;
         if (!isDirect) {
             goDirectIf(failure.requiresDirect() || failures > RELAY_RETRIES);
-            if (!isDirect) {
+            if (isDirect) {
+                relayFailure = failure;
+                relayProblem = lastError == null ? failure.toString() : lastError.getMessage();
+            } else {
                 sleep(RETRY_MILLIS);
             }
+        } else if (lastError instanceof SSLPeerUnverifiedException) {
+            // Another connection to this receiver would have the same certificate.
+            String subject = "flow " + flow + " of " + coflow;
+            throw new IOException(subject + ": the sender refuses the receiver: " + lastError.getMessage(), lastError);
         } else if (System.nanoTime() - directSinceNanos > GIVE_UP_NANOS) {
-            throw new IOException("flow " + flow + " of " + coflow + " has not reached its receiver for 60 s: " + failure);
+            throw new IOException("flow " + flow + " of " + coflow + " has not reached its receiver for 60 s: " + failure, lastError);
         } else {
             sleep(Math.min(MAX_RETRY_MILLIS, RETRY_MILLIS << Math.min(failures - 1, 10)));
         }
@@ -229,21 +259,32 @@ public final class FlowSender extends OutputStream {
     }
 
     private final class Connection {
-        private final Socket socket = new Socket();
         // Guarded by the sender.
+        private FlowSocket socket;
+        private Future<?> check;
         private Reset failure;
         /** Whether the receiver has answered. */
         private boolean isEstablished;
         private long lineNanos = System.nanoTime();
 
         boolean open(HostPort to, long offset) {
+            lastError = null;
             try {
-                socket.setTcpNoDelay(true);
-                socket.connect(to.resolve(), CONNECT_MILLIS);
+                FlowSocket opened = FlowSocket.connect(to, tls, !isDirect, CONNECT_MILLIS);
+                synchronized (FlowSender.this) {
+                    socket = opened;
+                    check = FlowSocket.schedule(this::checkProgress, CHECK_MILLIS);
+                    if (failure != null) {
+                        // The sender was closed meanwhile.
+                        end();
+                        return false;
+                    }
+                }
                 FirstLine line = new FirstLine(coflow, flow, nextGeneration, offset, receiver);
                 nextGeneration++;
-                Wire.writeLine(socket.getOutputStream(), line.toString());
+                Wire.writeLine(opened.output(), line.toString());
             } catch (IOException e) {
+                lastError = e;
                 fail(Reset.LOST);
                 return false;
             }
@@ -255,7 +296,7 @@ public final class FlowSender extends OutputStream {
 
         boolean write(byte[] bytes) {
             try {
-                socket.getOutputStream().write(bytes);
+                socket.output().write(bytes);
                 return true;
             } catch (IOException e) {
                 awaitReason();
@@ -285,30 +326,30 @@ public final class FlowSender extends OutputStream {
                 if (failure == null) {
                     failure = reason;
                 }
+                end();
                 FlowSender.this.notifyAll();
             }
-            Wire.close(socket);
+        }
+
+        private void end() {
+            if (socket != null) {
+                check.cancel(false);
+                socket.close();
+            }
+        }
+
+        private void checkProgress() {
+            if (isStalled()) {
+                fail(Reset.LOST);
+            }
         }
 
         private void readLines() {
             Reset reason = Reset.LOST;
             try {
-                socket.setSoTimeout(1_000);
-                InputStream in = new BufferedInputStream(socket.getInputStream(), Wire.MAX_LINE);
+                InputStream in = new BufferedInputStream(socket.input(), Wire.MAX_LINE);
                 StringBuilder line = new StringBuilder();
-                while (true) {
-                    int next;
-                    try {
-                        next = in.read();
-                    } catch (SocketTimeoutException e) {
-                        if (isStalled()) {
-                            break;
-                        }
-                        continue;
-                    }
-                    if (next < 0) {
-                        break;
-                    }
+                for (int next; (next = in.read()) >= 0; ) {
                     if (next != '\n') {
                         line.append((char) next);
                         if (line.length() == Wire.MAX_LINE) {

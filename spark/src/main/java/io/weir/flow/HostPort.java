@@ -9,7 +9,7 @@ public final class HostPort {
     public final int port;
 
     public HostPort(String host, int port) {
-        if (host.isEmpty() || port < 1 || port > 65535) {
+        if (!host.matches("[!-~]+") || port < 1 || port > 65535) {
             throw new IllegalArgumentException("address: " + host + ":" + port + "; expected HOST:PORT");
         }
         this.host = host;

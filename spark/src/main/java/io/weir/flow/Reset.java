@@ -18,6 +18,11 @@ public enum Reset {
         return this == GAP || this == REPLACED || this == INVALID;
     }
 
+    /** Whether a flow bypasses its relay for this reason, at once or after some connections. */
+    public boolean isOfRelay() {
+        return !isFatal();
+    }
+
     /** Whether the next connection bypasses the relay. */
     boolean requiresDirect() {
         return this == BUSY || this == UNREACHABLE || this == CORRUPT;

@@ -1,14 +1,14 @@
 package io.weir.spark;
 
 import io.weir.flow.FlowReceiver;
+import io.weir.flow.FlowSocket;
 import java.io.EOFException;
 import java.io.IOException;
 import java.net.ProtocolException;
-import java.net.Socket;
-import java.net.SocketTimeoutException;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.network.buffer.ManagedBuffer;
 import org.apache.spark.network.buffer.NioManagedBuffer;
@@ -25,7 +25,8 @@ import org.slf4j.LoggerFactory;
  */
 final class BlockFetch implements Runnable {
     private static final Logger LOG = LoggerFactory.getLogger(BlockFetch.class);
-    private static final int POLL_MILLIS = 500;
+    private static final int CONNECT_MILLIS = 5_000;
+    private static final int CHECK_MILLIS = 500;
 
     /** Fetches blocks in the way of unmodified Spark. */
     interface Fallback {
@@ -42,6 +43,8 @@ final class BlockFetch implements Runnable {
     private final BlockFrames.Reader reader;
     /** Blocks that have not been reported; null: reported. */
     private final String[] pending;
+    /** Why this end gave up the flow; null if it did not. */
+    private volatile String abandonment;
 
     /** Whether the task still needs the blocks. */
     interface TaskState {
@@ -67,15 +70,20 @@ final class BlockFetch implements Runnable {
             transfer();
         } catch (Throwable e) {
             if (!task.isCompleted()) {
-                LOG.warn("a flow of {} from executor {} failed, Spark fetches the rest: {}", request.coflow, request.executor, e.toString());
-                weir.peers().pause(request.executor, weir.timeoutNanos());
+                // Of the concurrent flows of an executor that has exited, the first one says so.
+                String text = "a flow of {} from executor {} failed, Spark fetches the rest: {}";
+                if (weir.peers().pause(request.executor, weir.timeoutNanos())) {
+                    LOG.warn(text, request.coflow, request.executor, e.toString());
+                } else {
+                    LOG.debug(text, request.coflow, request.executor, e.toString());
+                }
             }
         }
         weir.release(request);
         reader.discard();
         String[] rest = takePending();
         if (rest.length > 0 && !task.isCompleted()) {
-            weir.countFallback(rest.length);
+            weir.counters().countFallback(Counters.Fallback.FLOW_FAILED, rest.length);
             fetchRest(rest);
         }
     }
@@ -83,10 +91,9 @@ final class BlockFetch implements Runnable {
     private void transfer() throws IOException {
         FlowReceiver receiver = weir.receiver();
         receiver.expect(request.coflow, request.flow, reader);
-        try (Socket control = new Socket()) {
-            control.connect(peer.address.resolve(), (int) TimeUnit.NANOSECONDS.toMillis(Math.min(weir.timeoutNanos(), 5_000_000_000L)));
-            control.setSoTimeout(POLL_MILLIS);
-            request.write(control.getOutputStream(), weir.secret());
+        int connectMillis = (int) Math.min(TimeUnit.NANOSECONDS.toMillis(weir.timeoutNanos()), CONNECT_MILLIS);
+        try (FlowSocket control = FlowSocket.connect(peer.address, weir.tls(), false, connectMillis)) {
+            request.write(control.output(), weir.secret());
             if (awaitAnswer(control) != BlockServer.SENT) {
                 throw new EOFException("the executor did not send all blocks");
             }
@@ -95,18 +102,25 @@ final class BlockFetch implements Runnable {
         }
     }
 
-    private int awaitAnswer(Socket control) throws IOException {
-        while (true) {
-            try {
-                return control.getInputStream().read();
-            } catch (SocketTimeoutException e) {
-                if (task.isCompleted()) {
-                    throw new IOException("the task has completed");
-                }
-                if (System.nanoTime() - reader.progressNanos() > weir.timeoutNanos()) {
-                    throw new IOException("no data arrived for " + TimeUnit.NANOSECONDS.toMillis(weir.timeoutNanos()) + " ms");
-                }
-            }
+    private int awaitAnswer(FlowSocket control) throws IOException {
+        Future<?> check = FlowSocket.schedule(() -> abandonIfNeeded(control), CHECK_MILLIS);
+        try {
+            return control.input().read();
+        } catch (IOException e) {
+            throw abandonment == null ? e : new IOException(abandonment);
+        } finally {
+            check.cancel(false);
+        }
+    }
+
+    private void abandonIfNeeded(FlowSocket control) {
+        if (task.isCompleted()) {
+            abandonment = "the task has completed";
+        } else if (System.nanoTime() - reader.progressNanos() > weir.timeoutNanos()) {
+            abandonment = "no data arrived for " + TimeUnit.NANOSECONDS.toMillis(weir.timeoutNanos()) + " ms";
+        }
+        if (abandonment != null) {
+            control.close();
         }
     }
 
@@ -142,7 +156,7 @@ final class BlockFetch implements Runnable {
         if (block == null) {
             throw new ProtocolException("block " + request.blocks[index] + " arrived twice");
         }
-        weir.countBlock(length);
+        weir.counters().countBlock(length);
         listener.onBlockFetchSuccess(block, data);
     }
 

@@ -3,6 +3,8 @@ package io.weir.spark;
 import io.weir.flow.FirstLine;
 import io.weir.flow.FlowReceiver;
 import io.weir.flow.FlowSender;
+import io.weir.flow.FlowSocket;
+import io.weir.flow.FlowTls;
 import io.weir.flow.HostPort;
 import io.weir.flow.Wire;
 import java.io.BufferedInputStream;
@@ -23,6 +25,7 @@ import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.spark.SparkConf;
 import org.apache.spark.network.buffer.ManagedBuffer;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -41,28 +44,40 @@ final class BlockServer implements AutoCloseable {
         ManagedBuffer read(String id) throws IOException;
     }
 
+    /** Receives problems of relays. */
+    interface RelayProblems {
+        void report(HostPort relay, String problem);
+    }
+
     private final String executor;
     private final byte[] secret;
     private final Blocks blocks;
     private final List<HostPort> relays;
+    private final FlowTls tls;
     private final long window;
+    private final Counters counters;
+    private final RelayProblems relayProblems;
     private final FlowReceiver receiver = new FlowReceiver();
     private final ServerSocket server;
     private final ExecutorService connections;
     /** When a relay is tried again for a coflow whose flow had to bypass it. */
     private final Map<String, Long> relayRetries = new ConcurrentHashMap<>();
 
-    BlockServer(String executor, byte[] secret, Blocks blocks, InetAddress host, int port, List<HostPort> relays, long window,
-            int maxConnections)
-            throws IOException {
+    /** `tls` may be null. */
+    BlockServer(String executor, byte[] secret, Blocks blocks, InetAddress host, SparkConf conf, FlowTls tls, Counters counters,
+            RelayProblems relayProblems) throws IOException {
         this.executor = executor;
         this.secret = secret;
         this.blocks = blocks;
-        this.relays = relays;
-        this.window = window;
-        server = new ServerSocket(port, 128, host);
+        this.relays = Settings.relays(conf);
+        this.tls = tls;
+        this.window = Settings.window(conf);
+        this.counters = counters;
+        this.relayProblems = relayProblems;
+        server = new ServerSocket(Settings.port(conf), 128, host);
         // A connection above the limit is closed, and its peer uses Spark's own fetch.
-        connections = new ThreadPoolExecutor(0, maxConnections, 30, TimeUnit.SECONDS, new SynchronousQueue<>(), daemons("weir-connection"));
+        connections = new ThreadPoolExecutor(0, Settings.connections(conf), 30, TimeUnit.SECONDS, new SynchronousQueue<>(),
+                daemons("weir-connection"));
         daemons("weir-accept").newThread(this::accept).start();
     }
 
@@ -107,24 +122,22 @@ final class BlockServer implements AutoCloseable {
         }
     }
 
-    private void serve(Socket socket) {
-        try {
-            socket.setTcpNoDelay(true);
-            socket.setSoTimeout(FIRST_LINE_MILLIS);
-            InputStream in = new BufferedInputStream(socket.getInputStream(), 64 * 1024);
+    private void serve(Socket tcp) {
+        try (FlowSocket socket = FlowSocket.accept(tcp, tls, FIRST_LINE_MILLIS)) {
+            InputStream in = new BufferedInputStream(socket.input(), 64 * 1024);
             String line = Wire.readLine(in);
             if (BlockRequest.PROTOCOL.equals(line)) {
                 send(BlockRequest.read(in, secret));
-                socket.getOutputStream().write(SENT);
+                socket.output().write(SENT);
             } else if (line != null) {
                 FirstLine first = FirstLine.parse(line);
-                socket.setSoTimeout(0);
+                socket.setReadTimeout(0);
                 receiver.serve(socket, in, first);
             }
         } catch (Throwable e) {
-            LOG.info("a connection from {} failed: {}", socket.getRemoteSocketAddress(), e.toString());
-        } finally {
-            Wire.close(socket);
+            if (!server.isClosed()) {
+                LOG.info("a connection from {} failed: {}", tcp.getInetAddress(), e.toString());
+            }
         }
     }
 
@@ -133,14 +146,23 @@ final class BlockServer implements AutoCloseable {
             throw new ProtocolException("the request is for executor " + request.executor + "; this is " + executor);
         }
         HostPort via = relay(request);
-        try (FlowSender sender = new FlowSender(request.coflow, request.flow, request.receiver, via, window)) {
+        try (FlowSender sender = new FlowSender(request.coflow, request.flow, request.receiver, via, tls, window)) {
             sender.write(request.key);
-            writeBlocks(sender, request.blocks);
+            long bytes = writeBlocks(sender, request.blocks);
             sender.finish();
-            if (via != null && sender.isDirect()) {
-                LOG.info("the relay {} did not forward a flow of {}: flows bypass it for 5 s", via, request.coflow);
-                relayRetries.put(retryKey(via, request.coflow), System.nanoTime() + RELAY_RETRY_NANOS);
-            }
+            count(request, via, sender, bytes);
+        }
+    }
+
+    private void count(BlockRequest request, HostPort via, FlowSender sender, long bytes) {
+        if (via == null) {
+            counters.countDirect(relays.isEmpty() ? Counters.NO_RELAY : Counters.RELAY_PAUSED, bytes);
+        } else if (sender.relayFailure() == null) {
+            counters.countRelayed(bytes);
+        } else {
+            counters.countDirect(sender.relayFailure().toString(), bytes);
+            relayProblems.report(via, sender.relayProblem());
+            relayRetries.put(retryKey(via, request.coflow), System.nanoTime() + RELAY_RETRY_NANOS);
         }
     }
 
@@ -157,23 +179,32 @@ final class BlockServer implements AutoCloseable {
         return null;
     }
 
-    /** The position of a flow's first relay. The high bits of the product depend on all bits of the number. */
+    /**
+     * The position of a flow's first relay: the finalizer of MurmurHash3. The relay chooses among those of the next region by another hash,
+     * so each relay sends to all of them.
+     */
     static int relayIndex(long flow, int count) {
-        return (int) ((flow * 0x9e3779b97f4a7c15L >>> 33) % count);
+        long hash = (flow ^ flow >>> 33) * 0xff51afd7ed558ccdL;
+        hash = (hash ^ hash >>> 33) * 0xc4ceb9fe1a85ec53L;
+        return (int) Long.remainderUnsigned(hash ^ hash >>> 33, count);
     }
 
     private static String retryKey(HostPort relay, String coflow) {
         return relay + " " + coflow;
     }
 
-    private void writeBlocks(OutputStream out, String[] ids) throws IOException {
+    /** Returns the number of bytes. */
+    private long writeBlocks(OutputStream out, String[] ids) throws IOException {
+        long bytes = 0;
         for (int index = 0; index < ids.length; index++) {
             ManagedBuffer block = blocks.read(ids[index]);
             try (InputStream data = block.createInputStream()) {
                 BlockFrames.write(out, index, ids[index], block.size(), data);
+                bytes += block.size();
             } finally {
                 block.release();
             }
         }
+        return bytes;
     }
 }

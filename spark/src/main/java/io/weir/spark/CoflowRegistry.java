@@ -1,9 +1,11 @@
 package io.weir.spark;
 
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
@@ -21,6 +23,8 @@ import org.slf4j.LoggerFactory;
 final class CoflowRegistry {
     private static final Logger LOG = LoggerFactory.getLogger(CoflowRegistry.class);
     private static final long INTERVAL_MILLIS = 200;
+    /** The time between two updates of a coflow grows with its flows: 1 s for 8,192, of which the coordinator makes new rules. */
+    private static final long FLOW_NANOS = TimeUnit.MICROSECONDS.toNanos(125);
     /** The wait after a failure: it doubles up to the maximum. The first failure may be that of a connection that a restart has closed. */
     private static final long MIN_RETRY_NANOS = TimeUnit.MILLISECONDS.toNanos(200);
     private static final long MAX_RETRY_NANOS = TimeUnit.SECONDS.toNanos(10);
@@ -29,17 +33,21 @@ final class CoflowRegistry {
 
     private final CoordinatorClient coordinator;
     private final IntFunction<String> coflowName;
+    private final Problems problems;
     private final ScheduledExecutorService timer = Executors.newSingleThreadScheduledExecutor(BlockServer.daemons("weir-coflows"));
 
     // Guarded by this.
     private final Map<Integer, Shuffle> shuffles = new HashMap<>();
     private final Map<String, String> executorRegions = new HashMap<>();
     private final Map<String, Integer> executorCores = new HashMap<>();
+    /** The regions of the coordinator; null before it has answered. */
+    private Set<String> regions;
 
     // Used by the timer only.
     private long retryNanos = System.nanoTime();
     private long waitNanos = MIN_RETRY_NANOS;
     private boolean isFailing;
+    private boolean isChecked;
 
     private static final class Shuffle {
         final ShuffleSizes sizes = new ShuffleSizes();
@@ -48,21 +56,37 @@ final class CoflowRegistry {
         boolean isRegistered;
         boolean isCompleted;
         long endNanos;
-        /** What the coordinator has. */
-        String flows = "[]";
+        /** When the next request may follow. */
+        long dueNanos = System.nanoTime();
+        /** The hash of what the coordinator has. */
+        long flowsHash;
     }
 
     /** The coordinator may be null: then nothing is registered. */
-    CoflowRegistry(CoordinatorClient coordinator, IntFunction<String> coflowName) {
+    CoflowRegistry(CoordinatorClient coordinator, IntFunction<String> coflowName, Problems problems) {
         this.coordinator = coordinator;
         this.coflowName = coflowName;
+        this.problems = problems;
         if (coordinator != null) {
-            timer.scheduleWithFixedDelay(this::synchronize, INTERVAL_MILLIS, INTERVAL_MILLIS, TimeUnit.MILLISECONDS);
+            timer.scheduleWithFixedDelay(this::synchronize, 0, INTERVAL_MILLIS, TimeUnit.MILLISECONDS);
         }
     }
 
-    synchronized void addExecutor(String executor, String region) {
+    /** Returns why the executor cannot use flows; null if it can. Before the coordinator has answered, every region is accepted. */
+    synchronized String addExecutor(String executor, String region) {
+        if (regions != null && !regions.contains(region)) {
+            if (!timer.isShutdown()) {
+                // The configuration may have changed: the next executor of the region may be accepted.
+                timer.execute(this::findRegions);
+            }
+            return describeUnknown(region);
+        }
         executorRegions.put(executor, region);
+        return null;
+    }
+
+    private String describeUnknown(String region) {
+        return "region `" + region + "` is not in the coordinator's configuration; known regions: " + String.join(", ", regions);
     }
 
     synchronized void setCores(String executor, int cores) {
@@ -128,16 +152,19 @@ final class CoflowRegistry {
 
     private void synchronize() {
         try {
+            if (!isChecked && isDue(retryNanos)) {
+                check();
+            }
             Map<Integer, Shuffle> changed = new HashMap<>();
             synchronized (this) {
                 shuffles.forEach((number, shuffle) -> {
-                    if (shuffle.hasChanged) {
+                    if (shuffle.hasChanged && isDue(shuffle.dueNanos)) {
                         changed.put(number, shuffle);
                     }
                 });
             }
             for (Map.Entry<Integer, Shuffle> entry : changed.entrySet()) {
-                if (System.nanoTime() - retryNanos < 0) {
+                if (!isDue(retryNanos)) {
                     return;
                 }
                 synchronize(entry.getKey(), entry.getValue());
@@ -145,6 +172,56 @@ final class CoflowRegistry {
         } catch (Throwable e) {
             // The timer would stop after an exception.
             LOG.warn("coflows were not registered", e);
+        }
+    }
+
+    private static boolean isDue(long nanos) {
+        return System.nanoTime() - nanos >= 0;
+    }
+
+    /** Checks at the start of the application what can be known without a shuffle. */
+    private void check() {
+        try {
+            findRegions(coordinator.absentRelays());
+            String problem = coordinator.findServiceProblem();
+            if (problem != null) {
+                problems.report(problem, problem);
+            }
+            succeed();
+        } catch (CoordinatorClient.Refusal e) {
+            problems.report("refusal " + e.status, "flows have no order: the coordinator answered " + e.getMessage());
+        } catch (IOException e) {
+            fail(e);
+            return;
+        }
+        isChecked = true;
+    }
+
+    private void findRegions() {
+        try {
+            findRegions(coordinator.absentRelays());
+        } catch (IOException e) {
+            LOG.debug("the regions of the coordinator are unknown", e);
+        }
+    }
+
+    private synchronized void findRegions(Map<String, List<String>> absentRelays) {
+        if (absentRelays.isEmpty()) {
+            problems.report("regions", "flows have no order: the coordinator's configuration has no relays, [overlay.relay]");
+            return;
+        }
+        regions = absentRelays.keySet();
+        absentRelays.forEach((region, relays) -> {
+            if (!relays.isEmpty()) {
+                String text = "relays of region " + region + " are not connected to the coordinator: " + String.join(", ", relays);
+                problems.report(text, text);
+            }
+        });
+        // They registered before the coordinator answered: their flows are not part of coflows.
+        for (String region : executorRegions.values()) {
+            if (!regions.contains(region)) {
+                problems.report(describeUnknown(region), describeUnknown(region) + ": flows from and to it have no order");
+            }
         }
     }
 
@@ -156,36 +233,39 @@ final class CoflowRegistry {
             shuffle.hasChanged = false;
             isActive = shuffle.isActive;
             endNanos = shuffle.endNanos;
-            flows = shuffle.sizes.flows(regionShares());
+            flows = isActive ? shuffle.sizes.flows(regionShares(), regions) : null;
         }
         if (!isActive) {
             end(number, shuffle, endNanos);
         } else if (!flows.isEmpty()) {
-            register(number, shuffle, CoordinatorClient.encode(flows));
+            register(number, shuffle, flows);
         }
     }
 
-    private void register(int number, Shuffle shuffle, String flows) {
+    private void register(int number, Shuffle shuffle, List<ShuffleSizes.Flow> flows) {
         if (shuffle.isCompleted) {
             // The shuffle is read again: its bytes count from 0.
             shuffle.isCompleted = false;
             deregister(number, shuffle);
         }
-        if (shuffle.isRegistered && flows.equals(shuffle.flows)) {
+        long hash = ShuffleSizes.hash(flows);
+        if (shuffle.isRegistered && hash == shuffle.flowsHash) {
             return;
         }
         try {
-            coordinator.put(coflowName.apply(number), flows, shuffle.isRegistered);
+            coordinator.put(coflowName.apply(number), CoordinatorClient.encode(flows), shuffle.isRegistered);
             shuffle.isRegistered = true;
-            shuffle.flows = flows;
-            isFailing = false;
-            waitNanos = MIN_RETRY_NANOS;
-        } catch (Exception e) {
-            synchronized (this) {
-                shuffle.hasChanged = true;
-            }
-            fail(e);
+            shuffle.flowsHash = hash;
+            shuffle.dueNanos = System.nanoTime() + flows.size() * FLOW_NANOS;
+            succeed();
+        } catch (IOException e) {
+            keepChange(shuffle);
+            fail(number, shuffle, e);
         }
+    }
+
+    private synchronized void keepChange(Shuffle shuffle) {
+        shuffle.hasChanged = true;
     }
 
     /** Waits until the coordinator has completed the coflow, and deregisters it if that takes too long. */
@@ -195,8 +275,8 @@ final class CoflowRegistry {
         }
         try {
             shuffle.isCompleted = coordinator.hasCompleted(coflowName.apply(number));
-        } catch (Exception e) {
-            fail(e);
+        } catch (IOException e) {
+            fail(number, shuffle, e);
         }
         if (shuffle.isCompleted) {
             return;
@@ -204,9 +284,7 @@ final class CoflowRegistry {
         if (System.nanoTime() - endNanos > COMPLETION_NANOS) {
             deregister(number, shuffle);
         } else {
-            synchronized (this) {
-                shuffle.hasChanged = true;
-            }
+            keepChange(shuffle);
         }
     }
 
@@ -215,18 +293,39 @@ final class CoflowRegistry {
             shuffle.isRegistered = false;
             try {
                 coordinator.delete(coflowName.apply(number));
-            } catch (Exception e) {
-                fail(e);
+            } catch (IOException e) {
+                fail(number, shuffle, e);
             }
         }
     }
 
-    private void fail(Exception e) {
+    private void succeed() {
+        waitNanos = MIN_RETRY_NANOS;
+        if (isFailing) {
+            isFailing = false;
+            LOG.info("the coordinator answers again: flows have an order");
+        }
+    }
+
+    /** A refused coflow does not delay others. */
+    private void fail(int number, Shuffle shuffle, IOException e) {
+        if (!(e instanceof CoordinatorClient.Refusal) || !((CoordinatorClient.Refusal) e).isFinal()) {
+            fail(e);
+            return;
+        }
+        shuffle.dueNanos = System.nanoTime() + MAX_RETRY_NANOS;
+        String subject = "coflow " + coflowName.apply(number) + " is not registered, so its flows have no order";
+        problems.report("refusal " + ((CoordinatorClient.Refusal) e).status, subject + ": the coordinator answered " + e.getMessage());
+        // The configuration may have changed.
+        findRegions();
+    }
+
+    private void fail(IOException e) {
         retryNanos = System.nanoTime() + waitNanos;
         waitNanos = Math.min(2 * waitNanos, MAX_RETRY_NANOS);
         if (!isFailing) {
             isFailing = true;
-            LOG.warn("coflows are not registered, so flows have no order: {}", e.toString());
+            problems.repeat("coflows are not registered, so flows have no order: " + e.getMessage());
         }
     }
 

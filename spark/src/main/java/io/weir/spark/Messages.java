@@ -8,13 +8,14 @@ final class Messages {
     private static final String PEER = "peer";
     private static final String MAP = "map";
     private static final String READER = "reader";
+    private static final String PROBLEM = "problem";
 
     private Messages() {}
 
     /** What the driver does with messages. Return values are the answers. */
     interface Handler {
-        /** An executor accepts requests. Returns its number among the executors that run; negative if no number is free. */
-        int onExecutor(String executor, Peers.Peer peer);
+        /** An executor accepts requests. */
+        Admission onExecutor(String executor, Peers.Peer peer);
 
         /** Returns null if the executor is unknown. */
         Peers.Peer onPeer(String executor);
@@ -24,6 +25,22 @@ final class Messages {
 
         /** A task reads partitions [startPartition, endPartition) of maps [startMap, endMap). */
         void onReader(int shuffle, int stage, int task, String region, int startMap, int endMap, int startPartition, int endPartition);
+
+        /** An executor cannot do all that it should. Problems of the same kind are logged once. */
+        void onProblem(String kind, String text);
+    }
+
+    /** The driver's answer to an executor. */
+    static final class Admission {
+        /** The number among the executors that run; negative if no number is free. */
+        final int number;
+        /** Why the executor uses Spark's own fetch only; null if it does not. */
+        final String refusal;
+
+        Admission(int number, String refusal) {
+            this.number = number;
+            this.refusal = refusal;
+        }
     }
 
     static Object[] executor(String executor, Peers.Peer peer) {
@@ -43,27 +60,42 @@ final class Messages {
         return new Object[] {READER, shuffle, stage, task, region, startMap, endMap, startPartition, endPartition};
     }
 
+    static Object[] problem(String kind, String text) {
+        return new Object[] {PROBLEM, kind, text};
+    }
+
+    static Admission decodeAdmission(Object answer) {
+        Object[] fields = (Object[]) answer;
+        return new Admission((Integer) fields[0], (String) fields[1]);
+    }
+
     /** Decodes the answer to `peer`: null if the executor is unknown. */
     static Peers.Peer decodePeer(Object answer) {
         Object[] fields = (Object[]) answer;
         return fields.length == 0 ? null : new Peers.Peer((String) fields[0], HostPort.parse((String) fields[1]));
     }
 
+    /** Returns the answer; null to messages without one, since Spark logs each answer to those. */
     static Object dispatch(Object message, Handler handler) {
         Object[] fields = (Object[]) message;
         switch ((String) fields[0]) {
             case EXECUTOR:
-                return handler.onExecutor((String) fields[1], new Peers.Peer((String) fields[2], HostPort.parse((String) fields[3])));
+                Peers.Peer added = new Peers.Peer((String) fields[2], HostPort.parse((String) fields[3]));
+                Admission admission = handler.onExecutor((String) fields[1], added);
+                return new Object[] {admission.number, admission.refusal};
             case PEER:
                 Peers.Peer peer = handler.onPeer((String) fields[1]);
                 return peer == null ? new Object[0] : new Object[] {peer.region, peer.address.toString()};
             case MAP:
                 handler.onMapOutput((Integer) fields[1], (Integer) fields[2], (String) fields[3], (long[]) fields[4]);
-                return true;
+                return null;
             case READER:
                 handler.onReader((Integer) fields[1], (Integer) fields[2], (Integer) fields[3], (String) fields[4],
                         (Integer) fields[5], (Integer) fields[6], (Integer) fields[7], (Integer) fields[8]);
-                return true;
+                return null;
+            case PROBLEM:
+                handler.onProblem((String) fields[1], (String) fields[2]);
+                return null;
             default:
                 throw new IllegalArgumentException("unknown message: " + fields[0]);
         }

@@ -27,28 +27,25 @@ final class Peers {
 
     private final Lookup lookup;
     private final Map<String, Peer> known = new ConcurrentHashMap<>();
-    /** Executors to which no request is sent until the time given. */
+    /** Executors to which no request is sent until the time given: after an error, and those that the driver does not know. */
     private final Map<String, Long> paused = new ConcurrentHashMap<>();
+    private final Map<String, Long> unknown = new ConcurrentHashMap<>();
 
     Peers(Lookup lookup) {
         this.lookup = lookup;
     }
 
-    /** The executor if requests can be sent to it; otherwise null. */
+    /** The executor; null if the driver does not know it. */
     Peer find(String executor) {
-        Long until = paused.get(executor);
-        if (until != null && until - System.nanoTime() > 0) {
-            return null;
-        }
         Peer peer = known.get(executor);
-        if (peer == null) {
+        if (peer == null && !isBefore(unknown.get(executor))) {
             try {
                 peer = lookup.find(executor);
             } catch (Exception e) {
                 // The driver may be busy: Spark's own fetch needs no answer.
             }
             if (peer == null) {
-                pause(executor, UNKNOWN_NANOS);
+                unknown.put(executor, System.nanoTime() + UNKNOWN_NANOS);
             } else {
                 known.put(executor, peer);
             }
@@ -56,7 +53,17 @@ final class Peers {
         return peer;
     }
 
-    void pause(String executor, long nanos) {
-        paused.put(executor, System.nanoTime() + nanos);
+    /** Whether an error has occurred shortly before. */
+    boolean isPaused(String executor) {
+        return isBefore(paused.get(executor));
+    }
+
+    /** Sends no request to an executor for some time. Returns false if it was paused already. */
+    boolean pause(String executor, long nanos) {
+        return !isBefore(paused.put(executor, System.nanoTime() + nanos));
+    }
+
+    private static boolean isBefore(Long end) {
+        return end != null && end - System.nanoTime() > 0;
     }
 }

@@ -35,8 +35,8 @@ final class RegionBlockClient extends BlockStoreClient {
         BlockRequest request = null;
         try {
             Peers.Peer peer = weir.peers().find(executor);
-            if (peer != null && !peer.region.equals(weir.region()) && areShuffleBlocks(blocks)) {
-                request = weir.newRequest(executor, shuffle, group, blocks);
+            if (areShuffleBlocks(blocks)) {
+                request = newRequest(executor, peer, blocks);
             }
             if (request != null) {
                 BlockFetch.Fallback fallback = rest -> spark.fetchBlocks(host, port, executor, rest, listener, files);
@@ -50,6 +50,26 @@ final class RegionBlockClient extends BlockStoreClient {
             }
         }
         spark.fetchBlocks(host, port, executor, blocks, listener, files);
+    }
+
+    /** A request for blocks of another region; null if Spark fetches them. */
+    private BlockRequest newRequest(String executor, Peers.Peer peer, String[] blocks) {
+        Counters.Fallback reason;
+        if (peer == null) {
+            reason = Counters.Fallback.PEER_UNKNOWN;
+        } else if (peer.region.equals(weir.region())) {
+            return null;
+        } else if (weir.peers().isPaused(executor)) {
+            reason = Counters.Fallback.PEER_PAUSED;
+        } else {
+            BlockRequest request = weir.newRequest(executor, shuffle, group, blocks);
+            if (request != null) {
+                return request;
+            }
+            reason = Counters.Fallback.NO_NUMBER;
+        }
+        weir.counters().countFallback(reason, blocks.length);
+        return null;
     }
 
     /** Merged blocks and their chunks have other names. */

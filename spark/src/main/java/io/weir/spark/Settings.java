@@ -1,6 +1,9 @@
 package io.weir.spark;
 
+import io.weir.flow.FlowTls;
 import io.weir.flow.HostPort;
+import java.io.IOException;
+import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.SparkConf;
@@ -12,8 +15,9 @@ final class Settings {
     /** The region of this process, or null. The environment differs between workers, so it wins. */
     static String region(SparkConf conf) {
         String region = fromEnvironment("WEIR_REGION", conf, "spark.weir.region");
-        if (region != null && !region.matches("[A-Za-z0-9._-]{1,64}")) {
-            throw new IllegalArgumentException("spark.weir.region: " + region + "; expected up to 64 letters, digits, `.`, `_`, `-`");
+        if (region != null && !region.matches("[!-~]{1,128}")) {
+            String expected = "expected the name of a region in the coordinator's configuration";
+            throw new IllegalArgumentException("spark.weir.region: `" + region + "` is invalid; " + expected);
         }
         return region;
     }
@@ -23,9 +27,41 @@ final class Settings {
         String relays = fromEnvironment("WEIR_RELAY", conf, "spark.weir.relay");
         List<HostPort> list = new ArrayList<>();
         for (String relay : relays == null ? new String[0] : relays.split(",", -1)) {
-            list.add(HostPort.parse(relay));
+            try {
+                list.add(HostPort.parse(relay));
+            } catch (IllegalArgumentException e) {
+                String expected = "expected HOST:PORT, several separated by commas without spaces";
+                throw new IllegalArgumentException("spark.weir.relay: `" + relay + "` is invalid; " + expected, e);
+            }
         }
         return list;
+    }
+
+    /**
+     * TLS with the files of the configuration; null without all of them. The variables are those of Weir's other client libraries.
+     *
+     * @throws IOException if a file cannot be used
+     */
+    static FlowTls tls(SparkConf conf) throws IOException {
+        String certificate = fromEnvironment("WEIR_CERTIFICATE", conf, "spark.weir.certificate");
+        String key = fromEnvironment("WEIR_KEY", conf, "spark.weir.key");
+        String authority = fromEnvironment("WEIR_AUTHORITY", conf, "spark.weir.authority");
+        String local = fromEnvironment("WEIR_TLS_LOCAL", conf, "spark.weir.tls.local");
+        if (local != null && !local.matches("[01]")) {
+            throw new IllegalArgumentException("spark.weir.tls.local: `" + local + "` is invalid; expected 1 or 0");
+        }
+        if (certificate == null && key == null && authority == null) {
+            return null;
+        }
+        if (certificate == null || key == null || authority == null) {
+            throw new IllegalArgumentException(
+                    "spark.weir.certificate, spark.weir.key, spark.weir.authority: some are missing; expected all three, or none");
+        }
+        FlowTls tls = new FlowTls(Paths.get(certificate), Paths.get(key), Paths.get(authority), "1".equals(local));
+        if (!tls.name().startsWith("weir://framework/")) {
+            throw new IOException(certificate + ": has the name " + tls.name() + "; expected weir://framework/SERVICE");
+        }
+        return tls;
     }
 
     static int port(SparkConf conf) {
@@ -54,12 +90,12 @@ final class Settings {
         return nonEmpty(conf.get("spark.weir.service", ""));
     }
 
-    /** Whether blocks would leave in plain text although the user wants transfers encrypted. */
-    static boolean wouldExposeBlocks(SparkConf conf) {
+    /** Whether blocks would leave the host in plain text although the user wants transfers encrypted. */
+    static boolean wouldExposeBlocks(SparkConf conf, FlowTls tls) {
         boolean isTransportEncrypted = conf.getBoolean("spark.network.crypto.enabled", false)
                 || conf.getBoolean("spark.authenticate.enableSaslEncryption", false)
                 || conf.getBoolean("spark.ssl.rpc.enabled", false);
-        return isTransportEncrypted && !conf.getBoolean("spark.io.encryption.enabled", false);
+        return tls == null && isTransportEncrypted && !conf.getBoolean("spark.io.encryption.enabled", false);
     }
 
     /** The name of a shuffle's coflow. */

@@ -29,6 +29,8 @@ final class ShuffleSizes {
     private final Map<String, Read> reads = new LinkedHashMap<>();
     private final Set<String> readers = new HashSet<>();
     private final Set<Integer> activeStages = new HashSet<>();
+    /** The maximum number of registered groups. Their ranges of numbers must not change while flows use them, so it never rises. */
+    private int maxGroups = FlowNumbers.MAX_GROUPS;
 
     /** The data of a flow group from one region to another, or inside one. */
     static final class Flow {
@@ -100,18 +102,33 @@ final class ShuffleSizes {
         return written.values().stream().mapToInt(lengths -> lengths.length).max().orElse(0);
     }
 
-    /** The flows with bytes, by the present shares of regions; none if no bytes leave a region. O(pairs of regions x partitions). */
-    List<Flow> flows(Map<String, Double> shares) {
+    /**
+     * The flows with bytes; none if no bytes leave a region. O(pairs of regions x partitions).
+     *
+     * @param shares the present shares of regions in the cores of the application
+     * @param regions the regions whose flows count; null: all
+     */
+    List<Flow> flows(Map<String, Double> shares, Set<String> regions) {
         int partitions = partitions();
         Set<String> destinations = new TreeSet<>(shares.keySet());
         reads.values().forEach(read -> destinations.add(read.region));
-        int pairs = Math.max(1, written.size() * destinations.size());
-        int groups = Math.min(FlowNumbers.groups(partitions), Math.max(1, MAX_FLOWS / pairs));
+        // Map tasks of further regions may end later: they have executors already.
+        Set<String> all = new TreeSet<>(destinations);
+        all.addAll(written.keySet());
+        if (regions != null) {
+            all.retainAll(regions);
+        }
+        int pairs = Math.max(1, all.size() * all.size());
+        maxGroups = Math.min(maxGroups, Math.max(1, MAX_FLOWS / pairs));
+        int groups = Math.min(FlowNumbers.groups(partitions), maxGroups);
         double[] rest = rest(partitions);
         List<Flow> flows = new ArrayList<>();
         boolean isBetweenRegions = false;
         for (Map.Entry<String, long[]> entry : written.entrySet()) {
             for (String to : destinations) {
+                if (!all.contains(to) || !all.contains(entry.getKey())) {
+                    continue;
+                }
                 double[] bytes = bytes(entry.getValue(), rest, shares.getOrDefault(to, 0.0), to, groups);
                 int before = flows.size();
                 addFlows(entry.getKey(), to, bytes, partitions, flows);
@@ -119,6 +136,18 @@ final class ShuffleSizes {
             }
         }
         return isBetweenRegions ? flows : Collections.emptyList();
+    }
+
+    /** A hash of flows: equal for equal ones, and otherwise different with overwhelming probability. */
+    static long hash(List<Flow> flows) {
+        long hash = flows.size();
+        for (Flow flow : flows) {
+            for (long part : new long[] {flow.from.hashCode(), flow.to.hashCode(), flow.bytes, flow.firstNumber, flow.lastNumber}) {
+                hash = (hash ^ part) * 0x9e3779b97f4a7c15L;
+                hash ^= hash >>> 32;
+            }
+        }
+        return hash;
     }
 
     /** The fraction of each partition whose reader has not started. */

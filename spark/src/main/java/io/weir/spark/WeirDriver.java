@@ -1,5 +1,6 @@
 package io.weir.spark;
 
+import com.codahale.metrics.Counter;
 import java.security.SecureRandom;
 import java.util.Base64;
 import java.util.Collections;
@@ -27,6 +28,8 @@ public final class WeirDriver implements DriverPlugin, Messages.Handler {
 
     private final Map<String, Peers.Peer> executors = new ConcurrentHashMap<>();
     private final ExecutorNumbers numbers = new ExecutorNumbers();
+    private Problems problems;
+    private Counter refusedExecutors;
     private CoflowRegistry coflows;
 
     @Override
@@ -36,12 +39,15 @@ public final class WeirDriver implements DriverPlugin, Messages.Handler {
         try {
             SparkConf conf = context.conf();
             String api = Settings.coordinator(conf);
-            CoordinatorClient coordinator = api == null ? null : new CoordinatorClient(api, Settings.service(conf));
-            coflows = new CoflowRegistry(coordinator, shuffle -> Settings.coflow(spark.applicationId(), shuffle));
+            problems = new Problems(LOG, context.metricRegistry().counter("problems"));
+            refusedExecutors = context.metricRegistry().counter("executors.refused");
+            CoordinatorClient coordinator = api == null ? null : new CoordinatorClient(api, Settings.service(conf), Settings.tls(conf));
+            coflows = new CoflowRegistry(coordinator, shuffle -> Settings.coflow(spark.applicationId(), shuffle), problems);
             spark.addSparkListener(new Listener());
             active = this;
         } catch (Throwable e) {
-            LOG.warn("Weir cannot start: executors use Spark's own fetch", e);
+            LOG.debug("Weir cannot start", e);
+            LOG.warn("Weir cannot start, executors use Spark's own fetch: {}", e.getMessage() == null ? e.toString() : e.getMessage());
             return Collections.emptyMap();
         }
         return Collections.singletonMap(SECRET, Base64.getEncoder().encodeToString(secret));
@@ -69,14 +75,24 @@ public final class WeirDriver implements DriverPlugin, Messages.Handler {
     }
 
     @Override
-    public int onExecutor(String executor, Peers.Peer peer) {
+    public Messages.Admission onExecutor(String executor, Peers.Peer peer) {
+        String refusal = coflows.addExecutor(executor, peer.region);
+        if (refusal != null) {
+            refusedExecutors.inc();
+            return new Messages.Admission(-1, refusal);
+        }
         executors.put(executor, peer);
-        coflows.addExecutor(executor, peer.region);
         int number = numbers.reserve(executor);
         if (number < 0) {
-            LOG.warn("executor {} uses Spark's own fetch: {} others run", executor, FlowNumbers.MAX_EXECUTORS);
+            problems.report("number", "executor " + executor + " requests no flows, Spark fetches its blocks: " + FlowNumbers.MAX_EXECUTORS
+                    + " others run");
         }
-        return number;
+        return new Messages.Admission(number, null);
+    }
+
+    @Override
+    public void onProblem(String kind, String text) {
+        problems.report(kind, text);
     }
 
     @Override

@@ -1,13 +1,17 @@
 package io.weir.spark;
 
-import com.codahale.metrics.Counter;
 import io.weir.flow.FlowReceiver;
+import io.weir.flow.FlowTls;
+import io.weir.flow.HostPort;
+import io.weir.flow.RelayProbe;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.security.SecureRandom;
 import java.util.Base64;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
@@ -45,9 +49,9 @@ public final class WeirExecutor implements ExecutorPlugin {
     private Peers peers;
     private ThreadPoolExecutor fetches;
     private TransportConf transportConf;
-    private Counter flowBlocks;
-    private Counter flowBytes;
-    private Counter fallbackBlocks;
+    private FlowTls tls;
+    private Counters counters;
+    private final Set<String> reportedRelays = ConcurrentHashMap.newKeySet();
 
     /** The plugin of this executor; null if Spark's own fetch is used. */
     static WeirExecutor active() {
@@ -57,36 +61,49 @@ public final class WeirExecutor implements ExecutorPlugin {
     // An exception here would end the executor, and its cluster manager would start the next one, without end.
     @Override
     public void init(PluginContext context, Map<String, String> driverSettings) {
+        this.context = context;
+        // In local mode the driver is the executor.
+        if (context.executorID().equals("driver")) {
+            return;
+        }
+        String refusal;
         try {
-            if (start(context, driverSettings)) {
-                active = this;
-                LOG.info("blocks of regions other than {} arrive as flows at {}", region, server.address());
-            }
+            refusal = start(context.conf(), driverSettings);
         } catch (Throwable e) {
-            LOG.warn("Weir cannot start: this executor uses Spark's own fetch", e);
+            LOG.debug("Weir cannot start", e);
+            refusal = e.getMessage() == null ? e.toString() : e.getMessage();
+        }
+        if (refusal == null) {
+            active = this;
+            String protection = tls == null ? "plain text" : "TLS";
+            LOG.info("blocks of regions other than {} arrive as flows at {}, {}", region, server.address(), protection);
+            Thread probe = new Thread(this::probeRelays, "weir-probe");
+            probe.setDaemon(true);
+            probe.start();
+        } else {
+            LOG.warn("this executor uses Spark's own fetch: {}", refusal);
+            reportProblem(refusal, "executor " + context.executorID() + " at " + host() + " uses Spark's own fetch: " + refusal);
             shutdown();
         }
     }
 
-    private boolean start(PluginContext context, Map<String, String> driverSettings) throws Exception {
-        SparkConf conf = context.conf();
+    /** Returns why this executor uses Spark's own fetch only; null if it does not. */
+    private String start(SparkConf conf, Map<String, String> driverSettings) throws Exception {
+        if (!driverSettings.containsKey(WeirDriver.SECRET)) {
+            return "the plugin did not start in the driver";
+        }
         region = Settings.region(conf);
-        // In local mode the driver is the executor.
-        if (region == null || context.executorID().equals("driver")) {
-            LOG.info("spark.weir.region is not set: this executor uses Spark's own fetch");
-            return false;
+        if (region == null) {
+            return "no region is set; help: set WEIR_REGION in the environment of its worker";
         }
-        if (Settings.wouldExposeBlocks(conf)) {
-            LOG.warn("spark.io.encryption.enabled is not set, but encryption of transfers is: this executor uses Spark's own fetch");
-            return false;
+        tls = Settings.tls(conf);
+        if (Settings.wouldExposeBlocks(conf, tls)) {
+            return "Spark encrypts transfers, but flows are plain text; help: set spark.weir.certificate or spark.io.encryption.enabled";
         }
-        this.context = context;
         secret = Base64.getDecoder().decode(driverSettings.get(WeirDriver.SECRET));
         application = conf.get("spark.app.id");
         timeoutNanos = TimeUnit.MILLISECONDS.toNanos(Settings.timeoutMillis(conf));
-        flowBlocks = context.metricRegistry().counter("flow.blocks");
-        flowBytes = context.metricRegistry().counter("flow.bytes");
-        fallbackBlocks = context.metricRegistry().counter("fallback.blocks");
+        counters = new Counters(context.metricRegistry());
         Map<String, String> keys = new HashMap<>();
         for (Tuple2<String, String> entry : conf.getAll()) {
             keys.put(entry._1(), entry._2());
@@ -96,12 +113,49 @@ public final class WeirExecutor implements ExecutorPlugin {
                 BlockServer.daemons("weir-fetch"));
         fetches.allowCoreThreadTimeOut(true);
         peers = new Peers(executor -> Messages.decodePeer(context.ask(Messages.peer(executor))));
-        InetAddress host = InetAddress.getByName(SparkEnv.get().blockManager().blockManagerId().host());
-        server = new BlockServer(context.executorID(), secret, WeirExecutor::readBlock, host, Settings.port(conf), Settings.relays(conf),
-                Settings.window(conf), Settings.connections(conf));
-        Object number = context.ask(Messages.executor(context.executorID(), new Peers.Peer(region, server.address())));
-        flowNumbers = new FlowNumbers((Integer) number);
-        return true;
+        server = new BlockServer(context.executorID(), secret, WeirExecutor::readBlock, InetAddress.getByName(host()), conf, tls, counters,
+                this::reportRelay);
+        Peers.Peer self = new Peers.Peer(region, server.address());
+        Messages.Admission admission = Messages.decodeAdmission(context.ask(Messages.executor(context.executorID(), self)));
+        if (admission.refusal != null) {
+            return admission.refusal;
+        }
+        flowNumbers = new FlowNumbers(admission.number);
+        if (admission.number < 0) {
+            LOG.warn("this executor requests no flows, Spark fetches its blocks: {} others run", FlowNumbers.MAX_EXECUTORS);
+        }
+        return null;
+    }
+
+    /** The context's own method fails in executors. */
+    private static String host() {
+        return SparkEnv.get().blockManager().blockManagerId().host();
+    }
+
+    private void probeRelays() {
+        for (HostPort relay : Settings.relays(context.conf())) {
+            String problem = RelayProbe.findProblem(relay, server.address(), tls);
+            if (problem != null) {
+                reportRelay(relay, problem);
+            }
+        }
+    }
+
+    /** Logs a problem of a relay once, here and at the driver. */
+    private void reportRelay(HostPort relay, String problem) {
+        String kind = "relay " + relay + ": " + problem;
+        if (reportedRelays.add(kind)) {
+            LOG.warn("{}: flows bypass it for some seconds", kind);
+            reportProblem(kind, kind + ": flows of executor " + context.executorID() + " at " + host() + " bypass it for some seconds");
+        }
+    }
+
+    private void reportProblem(String kind, String text) {
+        try {
+            context.send(Messages.problem(kind, text));
+        } catch (Throwable e) {
+            LOG.debug("the driver did not receive a problem", e);
+        }
     }
 
     private static ManagedBuffer readBlock(String name) throws IOException {
@@ -161,18 +215,19 @@ public final class WeirExecutor implements ExecutorPlugin {
         LOG.warn("{}: Spark's own fetch is used", message, e);
     }
 
-    void countBlock(long bytes) {
-        flowBlocks.inc();
-        flowBytes.inc(bytes);
+    Counters counters() {
+        return counters;
     }
 
-    void countFallback(int blocks) {
-        fallbackBlocks.inc(blocks);
+    /** Null: plain text. */
+    FlowTls tls() {
+        return tls;
     }
 
     /** Blocks and bytes that arrived as flows, and blocks that Spark fetched after a failure. */
     long[] counts() {
-        return new long[] {flowBlocks.getCount(), flowBytes.getCount(), fallbackBlocks.getCount()};
+        long failed = counters.fallbackBlocks(Counters.Fallback.FLOW_FAILED);
+        return new long[] {counters.flowBlocks.getCount(), counters.flowBytes.getCount(), failed};
     }
 
     /** A request with a reserved flow number; null if none is free. */

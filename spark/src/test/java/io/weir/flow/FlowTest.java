@@ -3,6 +3,7 @@ package io.weir.flow;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -73,9 +74,9 @@ class FlowTest {
     }
 
     private void serve(Socket socket) {
-        try (Socket open = socket) {
-            InputStream in = socket.getInputStream();
-            receiver.serve(socket, in, FirstLine.parse(Wire.readLine(in)));
+        try (FlowSocket accepted = FlowSocket.accept(socket, null, 0)) {
+            InputStream in = accepted.input();
+            receiver.serve(accepted, in, FirstLine.parse(Wire.readLine(in)));
         } catch (IOException e) {
             // The sender observes it.
         }
@@ -86,7 +87,7 @@ class FlowTest {
     }
 
     private FlowSender sender(HostPort via) {
-        return new FlowSender(COFLOW, FLOW, address(), via, WINDOW);
+        return new FlowSender(COFLOW, FLOW, address(), via, null, WINDOW);
     }
 
     private static byte[] randomBytes(int length) {
@@ -118,6 +119,7 @@ class FlowTest {
         FlowSender sender = sender(relay.address());
         checkTransfer(sender, 10_000_000);
         assertFalse(sender.isDirect());
+        assertNull(sender.relayFailure());
         assertEquals(1, relay.connections.get());
     }
 
@@ -150,8 +152,11 @@ class FlowTest {
     @Test
     void flow_bypasses_a_busy_relay_at_once() throws Exception {
         relay.inject(TestRelay.Mode.BUSY, 0, 1);
-        checkTransfer(sender(relay.address()), 100_000);
+        FlowSender sender = sender(relay.address());
+        checkTransfer(sender, 100_000);
         assertEquals(1, relay.connections.get());
+        assertEquals(Reset.BUSY, sender.relayFailure());
+        assertEquals("busy", sender.relayProblem());
     }
 
     @Test
@@ -166,12 +171,15 @@ class FlowTest {
     void flow_bypasses_a_relay_that_does_not_run() throws Exception {
         HostPort address = relay.address();
         relay.close();
-        checkTransfer(sender(address), 100_000);
+        FlowSender sender = sender(address);
+        checkTransfer(sender, 100_000);
+        assertEquals(Reset.LOST, sender.relayFailure());
+        assertTrue(sender.relayProblem().contains("refused"), sender.relayProblem());
     }
 
     @Test
     void unexpected_flow_fails() {
-        FlowSender sender = new FlowSender(COFLOW, FLOW + 1, address(), null, WINDOW);
+        FlowSender sender = new FlowSender(COFLOW, FLOW + 1, address(), null, null, WINDOW);
         assertThrows(IOException.class, () -> {
             sender.write(1);
             sender.finish();
@@ -185,6 +193,28 @@ class FlowTest {
         sender.flush();
         receiver.remove(COFLOW, FLOW);
         assertThrows(IOException.class, sender::finish);
+    }
+
+    @Test
+    void removal_of_a_flow_ends_its_connection_without_an_error() throws Exception {
+        CountDownLatch served = new CountDownLatch(1);
+        receiver.expect("another", 0, collector);
+        try (ServerSocket other = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
+                Socket client = new Socket("127.0.0.1", other.getLocalPort());
+                FlowSocket accepted = FlowSocket.accept(other.accept(), null, 0)) {
+            Thread thread = new Thread(() -> {
+                try {
+                    receiver.serve(accepted, accepted.input(), new FirstLine("another", 0, 0, 0, address()));
+                    served.countDown();
+                } catch (IOException e) {
+                    // The latch stays closed.
+                }
+            });
+            thread.start();
+            assertEquals("ack 0", Wire.readLine(client.getInputStream()));
+            receiver.remove("another", 0);
+            assertTrue(served.await(10, TimeUnit.SECONDS));
+        }
     }
 
     @Test

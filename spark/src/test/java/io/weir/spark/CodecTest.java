@@ -3,6 +3,7 @@ package io.weir.spark;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -136,9 +137,9 @@ class CodecTest {
     @Test
     void encrypted_transfers_require_encrypted_blocks() {
         SparkConf conf = new SparkConf(false);
-        assertFalse(Settings.wouldExposeBlocks(conf));
-        assertTrue(Settings.wouldExposeBlocks(conf.set("spark.network.crypto.enabled", "true")));
-        assertFalse(Settings.wouldExposeBlocks(conf.set("spark.io.encryption.enabled", "true")));
+        assertFalse(Settings.wouldExposeBlocks(conf, null));
+        assertTrue(Settings.wouldExposeBlocks(conf.set("spark.network.crypto.enabled", "true"), null));
+        assertFalse(Settings.wouldExposeBlocks(conf.set("spark.io.encryption.enabled", "true"), null));
     }
 
     @Test
@@ -153,8 +154,38 @@ class CodecTest {
         SparkConf conf = new SparkConf(false);
         assertEquals("[]", Settings.relays(conf).toString());
         assertEquals("[relay-1:7711, [fd00::1]:7711]", Settings.relays(conf.set("spark.weir.relay", "relay-1:7711,[fd00::1]:7711")).toString());
-        for (String text : new String[] {"relay-1", "relay-1:7711,", "relay-1:7711, relay-2:7711x"}) {
-            assertThrows(IllegalArgumentException.class, () -> Settings.relays(conf.set("spark.weir.relay", text)), text);
+        for (String text : new String[] {"relay-1", "relay-1:7711,", "relay-1:7711, relay-2:7711", "relay-1:7711 ", "relay-1:7711x"}) {
+            conf.set("spark.weir.relay", text);
+            String message = assertThrows(IllegalArgumentException.class, () -> Settings.relays(conf), text).getMessage();
+            assertTrue(message.startsWith("spark.weir.relay: `") && message.endsWith("separated by commas without spaces"), message);
+        }
+    }
+
+    @Test
+    void tls_needs_all_files() throws IOException {
+        SparkConf conf = new SparkConf(false);
+        assertNull(Settings.tls(conf));
+        conf.set("spark.weir.certificate", "program.pem");
+        assertTrue(assertThrows(IllegalArgumentException.class, () -> Settings.tls(conf)).getMessage().contains("some are missing"));
+        conf.set("spark.weir.key", "program.key").set("spark.weir.authority", "authority.pem");
+        assertTrue(assertThrows(IOException.class, () -> Settings.tls(conf)).getMessage().startsWith("program.pem: cannot be read"));
+        conf.set("spark.weir.tls.local", "yes");
+        assertTrue(assertThrows(IllegalArgumentException.class, () -> Settings.tls(conf)).getMessage().contains("expected 1 or 0"));
+    }
+
+    @Test
+    void relays_at_both_ends_of_flows_are_chosen_independently() {
+        for (int shift : new int[] {0, 10, 22}) {
+            int[] counts = new int[4];
+            for (long number = 0; number < 1000; number++) {
+                long flow = number << shift & 0xffff_ffffL;
+                // The relay's choice: relays_for in crates/relay/src/forwarding.rs.
+                int next = (int) ((flow * 0x9e3779b97f4a7c15L >>> 32) % 2);
+                counts[2 * BlockServer.relayIndex(flow, 2) + next]++;
+            }
+            for (int count : counts) {
+                assertTrue(count > 200 && count < 300, Arrays.toString(counts));
+            }
         }
     }
 

@@ -1,43 +1,82 @@
 package io.weir.spark;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.codahale.metrics.Counter;
+import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.function.BooleanSupplier;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.slf4j.LoggerFactory;
 
 class CoflowRegistryTest {
     private final List<String> requests = new CopyOnWriteArrayList<>();
+    /** By coflow: the detail of the answer 422. */
+    private final Map<String, String> refusals = new ConcurrentHashMap<>();
+    private final Counter problemCount = new Counter();
     private volatile boolean isCompleted;
+    private volatile String relays = "[{\"name\":\"east-1\",\"region\":\"east\",\"present\":true},"
+            + "{\"name\":\"west-1\",\"region\":\"west\",\"present\":true}]";
     private HttpServer coordinator;
     private CoflowRegistry registry;
 
     @BeforeEach
-    void start() throws IOException {
+    void start() throws Exception {
         coordinator = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
         coordinator.createContext("/v1/coflows/", exchange -> {
-            String method = exchange.getRequestMethod();
-            if (!method.equals("GET")) {
-                requests.add(method + " " + exchange.getRequestURI().getPath().substring("/v1/coflows/".length()));
+            String coflow = exchange.getRequestURI().getPath().substring("/v1/coflows/".length());
+            requests.add(exchange.getRequestMethod() + " " + coflow);
+            String refusal = refusals.get(coflow);
+            if (refusal == null) {
+                answer(exchange, 200, "{}");
+            } else {
+                answer(exchange, 422, "{\"status\":422,\"detail\":\"" + refusal + "\"}");
             }
-            byte[] answer = ("{\"completed\":" + isCompleted + "}").getBytes(StandardCharsets.UTF_8);
-            exchange.sendResponseHeaders(200, answer.length);
-            exchange.getResponseBody().write(answer);
-            exchange.close();
         });
+        coordinator.createContext("/v1/coflows", exchange -> {
+            String after = exchange.getRequestURI().getQuery().replaceAll(".*after=", "");
+            assertEquals(CoordinatorClient.idBefore("shuffle0"), after);
+            answer(exchange, 200, "{\"coflows\":[{\"id\":\"shuffle0\",\"flows\":2,\"done\":" + (isCompleted ? 2 : 1) + "}],\"next\":null}");
+        });
+        coordinator.createContext("/v1/relays", exchange -> answer(exchange, 200, relays));
+        coordinator.createContext("/v1/services", exchange -> answer(exchange, 200, "[{\"name\":\"default\"}]"));
         coordinator.start();
-        String api = "http://127.0.0.1:" + coordinator.getAddress().getPort();
-        registry = new CoflowRegistry(new CoordinatorClient(api, null), shuffle -> "shuffle" + shuffle);
+        registry = newRegistry(null, problemCount);
+        awaitRegions(registry);
         registry.addExecutor("1", "west");
         registry.addExecutor("2", "east");
+    }
+
+    private void awaitRegions(CoflowRegistry of) throws InterruptedException {
+        await(() -> {
+            boolean isRefused = of.addExecutor("3", "nowhere") != null;
+            of.removeExecutor("3");
+            return isRefused;
+        });
+    }
+
+    private CoflowRegistry newRegistry(String service, Counter counter) {
+        CoordinatorClient client = new CoordinatorClient("127.0.0.1:" + coordinator.getAddress().getPort(), service, null);
+        return new CoflowRegistry(client, shuffle -> "shuffle" + shuffle, new Problems(LoggerFactory.getLogger(getClass()), counter));
+    }
+
+    private static void answer(HttpExchange exchange, int status, String text) throws IOException {
+        byte[] body = text.getBytes(StandardCharsets.UTF_8);
+        exchange.sendResponseHeaders(status, body.length);
+        exchange.getResponseBody().write(body);
+        exchange.close();
     }
 
     @AfterEach
@@ -54,10 +93,14 @@ class CoflowRegistryTest {
     }
 
     private void awaitRequests(int count) throws InterruptedException {
-        for (int n = 0; n < 100 && requests.size() < count; n++) {
+        await(() -> requests.size() >= count);
+    }
+
+    private void await(BooleanSupplier condition) throws InterruptedException {
+        for (int n = 0; n < 200 && !condition.getAsBoolean(); n++) {
             Thread.sleep(50);
         }
-        assertTrue(requests.size() >= count, requests.toString());
+        assertTrue(condition.getAsBoolean(), requests.toString());
     }
 
     @Test
@@ -81,5 +124,59 @@ class CoflowRegistryTest {
         registry.removeShuffle(0);
         awaitRequests(4);
         assertEquals("DELETE shuffle0", requests.get(3));
+    }
+
+    @Test
+    void executorOfAnUnknownRegionIsRefusedAndCoflowsOfOthersContinue() throws InterruptedException {
+        long before = problemCount.getCount();
+        assertEquals("region `wset` is not in the coordinator's configuration; known regions: east, west", registry.addExecutor("4", "wset"));
+        registry.addMapOutput(0, 0, "west", new long[] {100});
+        registry.addMapOutput(0, 1, "wset", new long[] {100});
+        registry.addReader(0, 7, 0, "east", 0, 2, 0, 1);
+        awaitRequests(1);
+        assertEquals(List.of("PUT shuffle0"), requests);
+        assertEquals(before, problemCount.getCount());
+        // The coordinator was restarted with another configuration.
+        relays = relays.replace("east-1", "wset-1").replace("east", "wset");
+        registry.addExecutor("4", "wset");
+        await(() -> registry.addExecutor("4", "wset") == null);
+    }
+
+    @Test
+    void refusedCoflowIsReportedOnceAndDoesNotDelayOthers() throws InterruptedException {
+        refusals.put("shuffle0", "the quota of service `default` is used up");
+        refusals.put("shuffle1", "the quota of service `default` is used up");
+        for (int shuffle = 0; shuffle < 3; shuffle++) {
+            registry.addMapOutput(shuffle, 0, "west", new long[] {100});
+        }
+        awaitRequests(3);
+        assertEquals(3, requests.stream().distinct().count(), requests.toString());
+        Thread.sleep(1000);
+        assertEquals(3, requests.size(), requests.toString());
+    }
+
+    @Test
+    void configurationIsCheckedAtTheStart() throws InterruptedException {
+        relays = relays.replace("true", "false");
+        Counter problems = new Counter();
+        CoflowRegistry other = newRegistry("sparkle", problems);
+        // Two regions whose relay is absent, and a service.
+        await(() -> problems.getCount() == 3);
+        other.close();
+        relays = "[]";
+        CoflowRegistry withoutRelays = newRegistry(null, problems);
+        await(() -> problems.getCount() == 4);
+        assertNull(withoutRelays.addExecutor("1", "anywhere"));
+        withoutRelays.close();
+    }
+
+    @Test
+    void idBeforeIsTheLastOneThatPrecedes() {
+        String before = CoordinatorClient.idBefore("spark-app-1-shuffle3");
+        assertEquals(128, before.length());
+        assertTrue(before.startsWith("spark-app-1-shuffle2~") && before.endsWith("~"));
+        assertTrue(before.compareTo("spark-app-1-shuffle3") < 0);
+        assertTrue("spark-app-1-shuffle29".compareTo(before) < 0);
+        assertEquals("a", CoordinatorClient.idBefore("a!"));
     }
 }

@@ -4,12 +4,15 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.Set;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import org.junit.jupiter.api.Test;
 
 class ShuffleSizesTest {
@@ -33,7 +36,7 @@ class ShuffleSizesTest {
     }
 
     private String flows() {
-        return describe(sizes.flows(HALVES));
+        return describe(sizes.flows(HALVES, null));
     }
 
     @Test
@@ -102,9 +105,9 @@ class ShuffleSizesTest {
         assertEquals("{}", flows());
         sizes.addMapOutput(0, "west", new long[] {0, 0});
         assertEquals("{}", flows());
-        assertEquals("[]", CoordinatorClient.encode(sizes.flows(Collections.emptyMap())));
+        assertEquals("[]", CoordinatorClient.encode(sizes.flows(Collections.emptyMap(), null)));
         sizes.addMapOutput(1, "west", new long[] {5, 5});
-        assertEquals("{}", describe(sizes.flows(Collections.singletonMap("west", 1.0))));
+        assertEquals("{}", describe(sizes.flows(Collections.singletonMap("west", 1.0), null)));
     }
 
     @Test
@@ -112,7 +115,7 @@ class ShuffleSizesTest {
         sizes.addMapOutput(0, "west", new long[] {0, 7});
         sizes.addReader(2, 0, "east", 0, 1, 1, 2);
         assertEquals("[{\"from\":\"west\",\"to\":\"east\",\"bytes\":7,\"numbers\":[4194304,8388607]}]",
-                CoordinatorClient.encode(sizes.flows(HALVES)));
+                CoordinatorClient.encode(sizes.flows(HALVES, null)));
     }
 
     @Test
@@ -122,12 +125,12 @@ class ShuffleSizesTest {
                 ShuffleSizes sizes = new ShuffleSizes();
                 Map<String, Double> shares = new HashMap<>();
                 long[] lengths = new long[partitions];
-                java.util.Arrays.fill(lengths, 1000);
+                Arrays.fill(lengths, 1000);
                 for (int region = 0; region < regions; region++) {
                     sizes.addMapOutput(region, "r" + region, lengths);
                     shares.put("r" + region, 1.0 / regions);
                 }
-                List<ShuffleSizes.Flow> flows = sizes.flows(shares);
+                List<ShuffleSizes.Flow> flows = sizes.flows(shares, null);
                 assertTrue(flows.size() <= ShuffleSizes.MAX_FLOWS, partitions + " " + regions + " " + flows.size());
                 int groups = Math.min(Math.min(partitions, 1024), 8192 / regions / regions);
                 assertEquals(groups * regions * regions, flows.size());
@@ -142,6 +145,55 @@ class ShuffleSizesTest {
                 assertEquals(1000.0 * partitions / regions, bytes, groups);
             }
         }
+    }
+
+    @Test
+    void ranges_of_groups_do_not_change_while_map_tasks_of_further_regions_end() {
+        Map<String, Double> shares = new HashMap<>();
+        long[] lengths = new long[1024];
+        Arrays.fill(lengths, 1000);
+        for (int region = 0; region < 5; region++) {
+            shares.put("r" + region, 0.2);
+        }
+        // A reader may start before the first map task has reported.
+        sizes.addReader(7, 0, "r1", 0, 1, 0, 1);
+        assertEquals(0, sizes.flows(shares, null).size());
+        sizes.endStage(7);
+        for (int region = 0; region < 5; region++) {
+            sizes.addMapOutput(region, "r" + region, lengths);
+            List<ShuffleSizes.Flow> flows = sizes.flows(shares, null);
+            assertEquals(8192 / 25, flows.stream().map(flow -> flow.firstNumber + " " + flow.lastNumber).distinct().count());
+        }
+        // An executor that exits makes no groups smaller.
+        shares.keySet().retainAll(Arrays.asList("r0", "r1"));
+        assertEquals(8192 / 25, sizes.flows(shares, null).stream().map(flow -> flow.firstNumber).distinct().count());
+    }
+
+    @Test
+    void flows_of_unknown_regions_do_not_count() {
+        sizes.addMapOutput(0, "west", new long[] {100});
+        sizes.addMapOutput(1, "wset", new long[] {100});
+        sizes.addReader(2, 0, "east", 0, 2, 0, 1);
+        Set<String> known = new TreeSet<>(Arrays.asList("west", "east"));
+        assertEquals("{west>east 0=100}", describe(sizes.flows(HALVES, known)));
+        assertEquals("{}", describe(sizes.flows(HALVES, Collections.singleton("east"))));
+        assertEquals("{west>east 0=100, wset>east 0=100}", describe(sizes.flows(HALVES, null)));
+    }
+
+    @Test
+    void hash_of_flows_depends_on_every_field() {
+        ShuffleSizes.Flow flow = new ShuffleSizes.Flow("a", "b", 1, 0, 9);
+        Set<Long> hashes = new TreeSet<>();
+        for (ShuffleSizes.Flow other : new ShuffleSizes.Flow[] {
+            flow, new ShuffleSizes.Flow("b", "a", 1, 0, 9), new ShuffleSizes.Flow("a", "c", 1, 0, 9), new ShuffleSizes.Flow("a", "b", 2, 0, 9),
+            new ShuffleSizes.Flow("a", "b", 1, 1, 9), new ShuffleSizes.Flow("a", "b", 1, 0, 10),
+        }) {
+            hashes.add(ShuffleSizes.hash(Collections.singletonList(other)));
+        }
+        hashes.add(ShuffleSizes.hash(Arrays.asList(flow, flow)));
+        hashes.add(ShuffleSizes.hash(Collections.emptyList()));
+        assertEquals(8, hashes.size());
+        assertTrue(hashes.contains(ShuffleSizes.hash(Collections.singletonList(new ShuffleSizes.Flow("a", "b", 1, 0, 9)))));
     }
 
     @Test
@@ -177,7 +229,7 @@ class ShuffleSizesTest {
                     }
                 }
             }
-            assertEquals(isBetweenRegions ? expected.toString() : "{}", describe(sizes.flows(HALVES)));
+            assertEquals(isBetweenRegions ? expected.toString() : "{}", describe(sizes.flows(HALVES, null)));
         }
     }
 }

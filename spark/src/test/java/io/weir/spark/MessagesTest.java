@@ -1,0 +1,77 @@
+package io.weir.spark;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+
+import com.codahale.metrics.Counter;
+import io.weir.flow.HostPort;
+import java.util.ArrayList;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+import org.slf4j.Logger;
+
+class MessagesTest {
+    private final List<String> received = new ArrayList<>();
+    private final Messages.Handler handler = new Messages.Handler() {
+        @Override
+        public Messages.Admission onExecutor(String executor, Peers.Peer peer) {
+            return peer.region.equals("west") ? new Messages.Admission(7, null) : new Messages.Admission(-1, "no such region");
+        }
+
+        @Override
+        public Peers.Peer onPeer(String executor) {
+            return executor.equals("1") ? new Peers.Peer("west", HostPort.parse("10.0.0.1:7000")) : null;
+        }
+
+        @Override
+        public void onMapOutput(int shuffle, int map, String region, long[] lengths) {
+            received.add("map " + shuffle + " " + map + " " + region + " " + lengths.length);
+        }
+
+        @Override
+        public void onReader(int shuffle, int stage, int task, String region, int startMap, int endMap, int startPartition, int endPartition) {
+            received.add("reader " + shuffle + " " + stage + " " + task + " " + region);
+        }
+
+        @Override
+        public void onProblem(String kind, String text) {
+            received.add(kind + ": " + text);
+        }
+    };
+
+    @Test
+    void one_way_messages_arrive_and_have_no_answer() {
+        // Spark would log each answer.
+        assertNull(Messages.dispatch(Messages.mapOutput(1, 2, "west", new long[3]), handler));
+        assertNull(Messages.dispatch(Messages.reader(1, 2, 3, "west", 0, 1, 0, 1), handler));
+        assertNull(Messages.dispatch(Messages.problem("relay", "no answer"), handler));
+        assertEquals(List.of("map 1 2 west 3", "reader 1 2 3 west", "relay: no answer"), received);
+    }
+
+    @Test
+    void questions_are_answered() {
+        HostPort address = HostPort.parse("10.0.0.2:7000");
+        Messages.Admission admitted =
+                Messages.decodeAdmission(Messages.dispatch(Messages.executor("2", new Peers.Peer("west", address)), handler));
+        assertEquals(7, admitted.number);
+        assertNull(admitted.refusal);
+        Messages.Admission refused =
+                Messages.decodeAdmission(Messages.dispatch(Messages.executor("2", new Peers.Peer("wset", address)), handler));
+        assertEquals("no such region", refused.refusal);
+        assertEquals("10.0.0.1:7000", Messages.decodePeer(Messages.dispatch(Messages.peer("1"), handler)).address.toString());
+        assertNull(Messages.decodePeer(Messages.dispatch(Messages.peer("2"), handler)));
+    }
+
+    @Test
+    void problem_is_logged_once_and_counted_each_time() {
+        Counter counter = new Counter();
+        Logger log = (Logger) java.lang.reflect.Proxy.newProxyInstance(getClass().getClassLoader(), new Class<?>[] {Logger.class},
+                (proxy, method, arguments) -> received.add(method.getName() + " " + arguments[0]));
+        Problems problems = new Problems(log, counter);
+        problems.report("relay", "executor 1: no relay");
+        problems.report("relay", "executor 2: no relay");
+        problems.report("region", "executor 2: no region");
+        assertEquals(List.of("warn executor 1: no relay", "warn executor 2: no region"), received);
+        assertEquals(3, counter.getCount());
+    }
+}
