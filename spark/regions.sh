@@ -58,7 +58,7 @@ start_regions() {
     done
 }
 
-# Makes the certificates of the coordinator and its clients, and the stores of the driver's JVM.
+# Makes the certificates of the coordinator, its clients and the relays.
 make_certificates() {
     certificates=$scratch/certificates
     mkdir "$certificates"
@@ -77,10 +77,6 @@ make_certificates() {
             new_certificate "$region-$number" "URI:weir://relay/$region-$number,DNS:$region-$number"
         done
     done
-    openssl pkcs12 -export -in "$certificates/framework.pem" -inkey "$certificates/framework.key" -out "$certificates/framework.p12" \
-        -passout pass:weir-lab
-    keytool -importcert -noprompt -alias weir -file "$certificates/authority.pem" -keystore "$certificates/authority.p12" \
-        -storetype PKCS12 -storepass weir-lab 2>> "$scratch/openssl.log"
 }
 
 # Runs measurements in new regions: the Spark clusters start here, the overlay and the applications in io.weir.spark.live.Main.

@@ -14,6 +14,7 @@ import java.util.concurrent.TimeUnit;
 public final class FlowReceiver implements AutoCloseable {
     private static final long MAX_UNACKED = 256 * 1024;
     private static final int DRAIN_MILLIS = 1_000;
+    private static final int LINGER_MILLIS = 5_000;
 
     /** The program that reads a flow. An exception ends the flow. */
     public interface Sink {
@@ -54,7 +55,7 @@ public final class FlowReceiver implements AutoCloseable {
     public void remove(String coflow, long flow) {
         Flow removed = flows.remove(key(coflow, flow));
         if (removed != null) {
-            removed.replace(null);
+            removed.remove();
         }
     }
 
@@ -192,6 +193,17 @@ public final class FlowReceiver implements AutoCloseable {
                 acknowledge(socket);
             }
             return null;
+        }
+
+        /** The sender of a complete flow closes its connection: a reset would count as a failure at relays. */
+        synchronized void remove() {
+            if (hasEnded && current != null) {
+                current.closeAfter(LINGER_MILLIS);
+                current = null;
+                hasFailed = true;
+            } else {
+                replace(null);
+            }
         }
 
         synchronized boolean hasEnded() {

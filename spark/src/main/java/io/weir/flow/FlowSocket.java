@@ -113,6 +113,11 @@ public final class FlowSocket implements Closeable {
         return tcp.getRemoteSocketAddress();
     }
 
+    /** Closes the connection unless the other end does so earlier. */
+    void closeAfter(long millis) {
+        TIMER.schedule(this::close, millis, TimeUnit.MILLISECONDS);
+    }
+
     @Override
     public void close() {
         if (end != null) {

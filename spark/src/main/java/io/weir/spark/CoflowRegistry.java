@@ -2,6 +2,7 @@ package io.weir.spark;
 
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -233,10 +234,10 @@ final class CoflowRegistry {
             shuffle.hasChanged = false;
             isActive = shuffle.isActive;
             endNanos = shuffle.endNanos;
-            flows = isActive ? shuffle.sizes.flows(regionShares(), regions) : null;
+            flows = shuffle.sizes.flows(isActive ? regionShares() : Collections.emptyMap(), regions);
         }
         if (!isActive) {
-            end(number, shuffle, endNanos);
+            end(number, shuffle, flows, endNanos);
         } else if (!flows.isEmpty()) {
             register(number, shuffle, flows);
         }
@@ -268,12 +269,20 @@ final class CoflowRegistry {
         shuffle.hasChanged = true;
     }
 
-    /** Waits until the coordinator has completed the coflow, and deregisters it if that takes too long. */
-    private void end(int number, Shuffle shuffle, long endNanos) {
+    /**
+     * Waits until the coordinator has completed the coflow, and deregisters it if that takes too long. `flows`: those of readers that are
+     * known. Partitions that an executor without Weir has read, or a second attempt, do not arrive as flows.
+     */
+    private void end(int number, Shuffle shuffle, List<ShuffleSizes.Flow> flows, long endNanos) {
         if (!shuffle.isRegistered || shuffle.isCompleted) {
             return;
         }
         try {
+            long hash = ShuffleSizes.hash(flows);
+            if (!flows.isEmpty() && hash != shuffle.flowsHash) {
+                coordinator.put(coflowName.apply(number), CoordinatorClient.encode(flows), true);
+                shuffle.flowsHash = hash;
+            }
             shuffle.isCompleted = coordinator.hasCompleted(coflowName.apply(number));
         } catch (IOException e) {
             fail(number, shuffle, e);

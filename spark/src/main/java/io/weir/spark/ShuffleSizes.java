@@ -79,6 +79,11 @@ final class ShuffleSizes {
 
     /** Adds a task that reads partitions of some map tasks. Later attempts of the same task are ignored. */
     void addReader(int stage, int task, String region, int startMap, int endMap, int startPartition, int endPartition) {
+        if (activeStages.isEmpty()) {
+            // The readers of earlier stages have read their bytes.
+            reads.clear();
+            readers.clear();
+        }
         if (!readers.add(stage + " " + task + " " + startMap + " " + startPartition)) {
             return;
         }
@@ -90,12 +95,7 @@ final class ShuffleSizes {
 
     /** Ends a stage. Returns whether it was the last one that read this shuffle. */
     boolean endStage(int stage) {
-        if (!activeStages.remove(stage) || !activeStages.isEmpty()) {
-            return false;
-        }
-        reads.clear();
-        readers.clear();
-        return true;
+        return activeStages.remove(stage) && activeStages.isEmpty();
     }
 
     private int partitions() {
@@ -105,7 +105,7 @@ final class ShuffleSizes {
     /**
      * The flows with bytes; none if no bytes leave a region. O(pairs of regions x partitions).
      *
-     * @param shares the present shares of regions in the cores of the application
+     * @param shares the present shares of regions in the cores of the application; if empty, only partitions count whose reader has started
      * @param regions the regions whose flows count; null: all
      */
     List<Flow> flows(Map<String, Double> shares, Set<String> regions) {

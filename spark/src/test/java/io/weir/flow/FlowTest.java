@@ -169,9 +169,7 @@ class FlowTest {
 
     @Test
     void flow_bypasses_a_relay_that_does_not_run() throws Exception {
-        HostPort address = relay.address();
-        relay.close();
-        FlowSender sender = sender(address);
+        FlowSender sender = sender(TestRelay.closedAddress());
         checkTransfer(sender, 100_000);
         assertEquals(Reset.LOST, sender.relayFailure());
         assertTrue(sender.relayProblem().contains("refused"), sender.relayProblem());
@@ -214,6 +212,21 @@ class FlowTest {
             assertEquals("ack 0", Wire.readLine(client.getInputStream()));
             receiver.remove("another", 0);
             assertTrue(served.await(10, TimeUnit.SECONDS));
+        }
+    }
+
+    @Test
+    void sender_of_a_complete_flow_gets_no_reset_when_the_flow_is_removed() throws Exception {
+        try (Socket socket = new Socket("127.0.0.1", server.getLocalPort())) {
+            Wire.writeLine(socket.getOutputStream(), new FirstLine(COFLOW, FLOW, 0, 0, address()).toString());
+            socket.getOutputStream().write(chunk(""));
+            for (String line = ""; !line.equals("ack 8"); ) {
+                line = Wire.readLine(socket.getInputStream());
+            }
+            receiver.remove(COFLOW, FLOW);
+            socket.setSoTimeout(10_000);
+            // The receiver closes a connection that its sender leaves open.
+            assertNull(Wire.readLine(socket.getInputStream()));
         }
     }
 

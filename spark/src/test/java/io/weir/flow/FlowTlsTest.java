@@ -218,10 +218,12 @@ class FlowTlsTest {
     @Test
     void close_ends_a_write_that_waits() throws Exception {
         FlowTls tls = certificates.tls("spark");
+        // The JDK closes sockets without references.
+        BlockingQueue<FlowSocket> accepted = new LinkedBlockingQueue<>();
         Thread reader = new Thread(() -> {
             try {
                 // Reads nothing, so that the sender's buffers fill up.
-                FlowSocket.accept(server.accept(), tls, 5_000);
+                accepted.add(FlowSocket.accept(server.accept(), tls, 5_000));
             } catch (IOException e) {
                 errors.add(String.valueOf(e.getMessage()));
             }
@@ -242,6 +244,7 @@ class FlowTlsTest {
         assertTrue(writer.isAlive());
         socket.close();
         assertEquals("closed", errors.poll(5, TimeUnit.SECONDS));
+        accepted.take().close();
     }
 
     private static String problem(String certificate, String key, String authority) {
@@ -285,9 +288,7 @@ class FlowTlsTest {
         assertEquals("the relay expects TLS; help: set WEIR_CERTIFICATE, WEIR_KEY and WEIR_AUTHORITY",
                 RelayProbe.findProblem(address(), self, null));
         server.close();
-        ServerSocket unused = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
-        unused.close();
-        String refused = RelayProbe.findProblem(new HostPort("127.0.0.1", unused.getLocalPort()), self, null);
+        String refused = RelayProbe.findProblem(TestRelay.closedAddress(), self, null);
         assertTrue(refused.contains("refused"), refused);
         server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
         accept(spark);

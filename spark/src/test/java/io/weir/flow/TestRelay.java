@@ -53,6 +53,13 @@ public final class TestRelay implements Closeable {
         Thread.currentThread().join();
     }
 
+    /** An address at which no program listens. A closed server may still accept a connection while its thread waits for one. */
+    public static HostPort closedAddress() throws IOException {
+        try (ServerSocket unused = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            return new HostPort(unused.getInetAddress().getHostAddress(), unused.getLocalPort());
+        }
+    }
+
     public HostPort address() {
         return new HostPort(server.getInetAddress().getHostAddress(), server.getLocalPort());
     }

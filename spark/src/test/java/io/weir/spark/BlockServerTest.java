@@ -6,7 +6,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import com.codahale.metrics.MetricRegistry;
 import io.weir.flow.FlowSocket;
 import io.weir.flow.FlowTls;
-import io.weir.flow.HostPort;
 import io.weir.flow.TestCertificates;
 import io.weir.flow.TestRelay;
 import java.net.InetAddress;
@@ -133,9 +132,7 @@ class BlockServerTest {
 
     @Test
     void relay_that_does_not_run_is_named_with_the_reason() throws Exception {
-        HostPort address = relay.address();
-        relay.close();
-        start(address.toString(), null);
+        start(TestRelay.closedAddress().toString(), null);
         fetch(null);
         assertEquals(1, problems.size());
         assertTrue(problems.get(0).contains("refused"), problems.toString());

@@ -127,6 +127,19 @@ class CoflowRegistryTest {
     }
 
     @Test
+    void bytesWithoutAKnownReaderDoNotKeepACoflowFromItsCompletion() throws InterruptedException {
+        registry.addMapOutput(0, 0, "west", new long[] {100, 100});
+        registry.addReader(0, 7, 0, "east", 0, 1, 0, 1);
+        awaitRequests(1);
+        // The reader of partition 1 has no Weir.
+        isCompleted = true;
+        registry.endStage(7);
+        awaitRequests(2);
+        Thread.sleep(2500);
+        assertEquals(List.of("PUT shuffle0", "PUT shuffle0/flows"), requests);
+    }
+
+    @Test
     void executorOfAnUnknownRegionIsRefusedAndCoflowsOfOthersContinue() throws InterruptedException {
         long before = problemCount.getCount();
         assertEquals("region `wset` is not in the coordinator's configuration; known regions: east, west", registry.addExecutor("4", "wset"));

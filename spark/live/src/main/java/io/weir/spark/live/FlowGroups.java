@@ -15,7 +15,10 @@ final class FlowGroups {
         this.ends = ends;
     }
 
-    /** Spearman's rank correlation of size and completion: -1 if the largest group is always first, 1 if it is last. */
+    /**
+     * Spearman's rank correlation of size and completion: -1 if the largest group is always first, 1 if it is last. NaN if all sizes or
+     * all times are equal: these groups have no order.
+     */
     double rankCorrelation() {
         double[] a = ranks(sizes);
         double[] b = ranks(ends);

@@ -22,15 +22,14 @@ final class Session implements AutoCloseable {
         this.name = name;
         boolean isWeir = name.equals("weir");
         String jars = lab.get("live.jar") + (isWeir ? ":" + lab.get("weir.jar") : "");
-        List<String> command = lab.inside(lab.driverNode(), "env", "SPARK_LOCAL_IP=" + lab.get("driver.host"), "java");
-        command.addAll(Arrays.asList(lab.get("java.options").split(" ")));
+        List<String> command = lab.inside(lab.driverNode(), "env", "SPARK_LOCAL_IP=" + lab.get("driver.host"));
         if (isWeir) {
-            for (String store : new String[] {"keyStore=" + lab.certificate("framework.p12"), "trustStore=" + lab.certificate("authority.p12")}) {
-                String property = store.substring(0, store.indexOf('='));
-                command.add("-Djavax.net.ssl." + store);
-                command.add("-Djavax.net.ssl." + property + "Password=weir-lab");
-            }
+            // The driver's connections to the coordinator only: relays accept plain text of programs.
+            command.addAll(Arrays.asList("WEIR_CERTIFICATE=" + lab.certificate("framework.pem"), "WEIR_KEY=" + lab.certificate("framework.key"),
+                    "WEIR_AUTHORITY=" + lab.certificate("authority.pem")));
         }
+        command.add("java");
+        command.addAll(Arrays.asList(lab.get("java.options").split(" ")));
         command.addAll(Arrays.asList("-Xmx600m", "-cp", jars + ":" + lab.get("spark.home") + "/jars/*", "io.weir.spark.live.Application",
                 lab.get("master." + name), lab.get("driver.host"), jars, lab.get("tasks")));
         if (isWeir) {

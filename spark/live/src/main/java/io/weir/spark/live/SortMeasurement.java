@@ -117,7 +117,8 @@ final class SortMeasurement {
         }
         scheme.add("within", within);
         List<FlowGroups> groups = run.flowGroups(lab.tasks());
-        scheme.add("order", groups.stream().mapToDouble(FlowGroups::rankCorrelation).average().orElse(Double.NaN));
+        double order = groups.stream().mapToDouble(FlowGroups::rankCorrelation).filter(one -> !Double.isNaN(one)).average().orElse(Double.NaN);
+        scheme.add("order", order);
         for (boolean isLarger : new boolean[] {true, false}) {
             scheme.add(isLarger ? "larger" : "smaller", groups.stream().mapToDouble(all -> all.meanEnd(isLarger)).average().orElse(Double.NaN));
         }
