@@ -10,7 +10,7 @@ from unittest import mock
 
 from weir import FlowReceiver, FlowSender, Route
 from weir.flow_protocol import REASONS, FirstLine
-from weir.flow_sender import WINDOW_BYTES
+from weir.flow_sender import _RELAYS, WINDOW_BYTES, _RelayCounter
 
 TIMEOUT = 20.0
 
@@ -205,6 +205,17 @@ class FlowSenderTest(unittest.TestCase):
         with mock.patch.dict(os.environ, WEIR_RELAY="10.0.0.1:7710,10.0.0.2:7711"):
             relays = [Route.from_environment(("a", 1)).relay for _ in range(4)]
         self.assertCountEqual(relays, [("10.0.0.1", 7710)] * 2 + [("10.0.0.2", 7711)] * 2)
+        firsts = {_RelayCounter().next() % 2 for _ in range(64)}
+        self.assertEqual(firsts, {0, 1})
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            os.write(writer, b"%d" % _RELAYS.next())
+            os._exit(0)
+        os.wait()
+        # Each of the two draws one of 2^30 numbers.
+        self.assertNotEqual(int(os.read(reader, 20)), _RELAYS.next())
+        os.close(reader)
+        os.close(writer)
         for text in ["10.0.0.1", "relay", "relay:0", "relay:65536", "[::1:1", ":7710", " ", "10.0.0.1:1,", "10.0.0.1:1, 10.0.0.2:1"]:
             with mock.patch.dict(os.environ, WEIR_RELAY=text), self.assertRaises(ValueError):
                 Route.from_environment(("a", 1))

@@ -24,9 +24,9 @@ Coflows (Saath, section 5): a framework registers, updates and deregisters them;
 
     coflow.deregister()
 
-A flow goes over the relay in the environment variable ``WEIR_RELAY``, or directly without the variable. All data arrives once and in order,
-also if a relay fails; :class:`FlowSender` sends data piece by piece. :class:`FlowTls` encrypts flows. The module
-:mod:`weir.aio` sends and receives flows in programs that use asyncio.
+A flow goes over the relay in the environment variable ``WEIR_RELAY``, or directly without the variable. Several relays of the region are
+separated by commas, and each flow uses one. All data arrives once and in order, also if a relay fails; :class:`FlowSender` sends data piece
+by piece. :class:`FlowTls` encrypts flows. The module :mod:`weir.aio` sends and receives flows in programs that use asyncio.
 
 Without a coordinator or an agent, data is sent without class or rate: their errors do not prevent sending. The crate ``weir-client``
 has the same interface for Rust, and the two exchange flows. Times are in seconds, sizes in bytes. The module needs Linux, and no

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import random
 import re
 import select
 import socket
@@ -33,9 +34,6 @@ from .gate import Wake
 RELAY_VARIABLE = "WEIR_RELAY"
 # An IPv6 address in brackets, an IPv4 address, or a name; and a port.
 _RELAY = re.compile(r"(?:\[(?P<ip>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s\[\]:,]+)):(?P<port>[0-9]{1,5})")
-
-# The position of the next relay among several ones.
-_NEXT_RELAY = itertools.count()
 
 # The limit of unacknowledged bytes.
 WINDOW_BYTES = 8 << 20
@@ -72,6 +70,23 @@ MAX_RELAY_RETRIES = 3
 MAX_CORRUPT_RETRIES = 16
 
 
+class _RelayCounter:
+    """The positions of relays among several ones. It begins at random: programs that send one flow each must not all use the first relay."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self._numbers = itertools.count(random.SystemRandom().randrange(1 << 30))
+
+    def next(self) -> int:
+        return next(self._numbers)
+
+
+_RELAYS = _RelayCounter()
+os.register_at_fork(after_in_child=_RELAYS.restart)
+
+
 @dataclass(frozen=True)
 class Route:
     """Where a flow goes: the receiver, and the relay of this region. Without a relay, the sender connects to the receiver."""
@@ -87,7 +102,7 @@ class Route:
         if not text:
             return cls(receiver)
         relays = [_parse_relay(relay) for relay in text.split(",")]
-        return cls(receiver, relays[next(_NEXT_RELAY) % len(relays)])
+        return cls(receiver, relays[_RELAYS.next() % len(relays)])
 
 
 @dataclass(frozen=True)

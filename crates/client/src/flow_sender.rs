@@ -1,9 +1,10 @@
 //! Sends flows over a relay or directly, and over further connections when one fails.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
@@ -61,7 +62,8 @@ impl Route {
     /// # Errors
     /// If the receiver's or the relay's name has no address, or the variable is no list of addresses.
     pub fn from_environment(receiver: impl ToSocketAddrs) -> io::Result<Route> {
-        static NEXT_RELAY: AtomicUsize = AtomicUsize::new(0);
+        // Programs that send one flow each must not all use the first relay.
+        static NEXT_RELAY: LazyLock<AtomicUsize> = LazyLock::new(|| AtomicUsize::new(random_number()));
         let text = std::env::var_os(RELAY_VARIABLE).unwrap_or_default();
         let relay = match &*text.to_string_lossy() {
             "" => None,
@@ -69,6 +71,11 @@ impl Route {
         };
         Ok(Route { relay, ..Route::direct(receiver)? })
     }
+}
+
+/// A random number. Only the standard library's hash keys are random.
+fn random_number() -> usize {
+    RandomState::new().build_hasher().finish() as usize
 }
 
 /// The address of the relay at a place in a list that continues at its start. All parts of the list have to be addresses or names.
@@ -523,7 +530,15 @@ impl Write for FlowSender<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
+
+    #[test]
+    fn first_relays_of_programs_differ() {
+        let firsts: HashSet<usize> = (0..64).map(|_| random_number() % 2).collect();
+        assert_eq!(firsts.len(), 2);
+    }
 
     #[test]
     fn relays_are_addresses_or_names() {
