@@ -137,8 +137,8 @@ impl Splitter {
 
 /// The relays of a list, the one for this flow first. Divides flows evenly among the relays of a region.
 ///
-/// Spark's plugin chooses the relay of its own region by another hash (`BlockServer.relayIndex`): with the same one, each relay would
-/// send to one relay of the next region only.
+/// Spark's plugin chooses the relay of the sender by another hash (`BlockServer.relayIndex`): with the same one, each relay would send
+/// to one relay of the next region only.
 pub fn relays_for(flow: FlowId, relays: &[RelayId]) -> impl Iterator<Item = RelayId> {
     // Fibonacci hashing: the high half of the product depends on all bits, also those of consecutive numbers.
     let key = u64::from(flow.coflow) << 32 | u64::from(flow.flow);
