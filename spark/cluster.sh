@@ -72,21 +72,22 @@ host_address() { # HOST
     if has_namespaces; then echo "10.77.$1.2"; else echo "127.0.0.$((1 + $1))"; fi
 }
 
-on_host() { # HOST COMMAND...
-    local host=$1
-    shift
-    if has_namespaces; then
-        ip netns exec "$prefix-$host" env SPARK_LOCAL_IP="$(host_address "$host")" "$@"
-    else
-        env SPARK_LOCAL_IP="$(host_address "$host")" "$@"
-    fi
+# Sets `enter` to the start of a command that runs a program on a host.
+set_enter() { # HOST
+    enter=(env "SPARK_LOCAL_IP=$(host_address "$1")")
+    ! has_namespaces || enter=(ip netns exec "$prefix-$1" "${enter[@]}")
 }
 
-# Starts a program on a host; its output goes to a file in the scratch directory.
+on_host() { # HOST COMMAND...
+    set_enter "$1"
+    "${enter[@]}" "${@:2}"
+}
+
+# Starts a program on a host; its output goes to a file in the scratch directory. Not by a function in the background: its shell would
+# end with a signal, and leave the program behind.
 start_on_host() { # NAME HOST COMMAND...
-    local name=$1
-    shift
-    on_host "$@" > "$scratch/$name.log" 2>&1 &
+    set_enter "$2"
+    "${enter[@]}" "${@:3}" > "$scratch/$1.log" 2>&1 &
     children+=($!)
 }
 

@@ -43,10 +43,8 @@ host_address() { # HOST
     if [ "$1" = 0 ]; then echo 10.80.1.2; else echo "10.80.$1.1"; fi
 }
 
-on_host() { # HOST COMMAND...
-    local host=$1
-    shift
-    ip netns exec "wlab-$network-$(node_of "$host")" env SPARK_LOCAL_IP="$(host_address "$host")" "$@"
+set_enter() { # HOST
+    enter=(ip netns exec "wlab-$network-$(node_of "$1")" env "SPARK_LOCAL_IP=$(host_address "$1")")
 }
 
 start_regions() {

@@ -11,6 +11,7 @@ import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -359,9 +360,6 @@ public final class ClusterCases {
                 } else {
                     deregistered.put(coflow, flows);
                 }
-            } else if (exchange.getRequestMethod().equals("GET")) {
-                // It has not completed.
-                status = coflows.containsKey(coflow) ? 200 : 404;
             } else if (isUpdate && !coflows.containsKey(coflow)) {
                 status = 404;
             } else {
@@ -370,8 +368,21 @@ public final class ClusterCases {
             exchange.sendResponseHeaders(status, -1);
             exchange.close();
         });
+        answer(server, "/v1/coflows", "{\"coflows\":[],\"next\":null}");
+        answer(server, "/v1/services", "[{\"name\":\"spark\"}]");
+        answer(server, "/v1/relays", "[{\"name\":\"w\",\"region\":\"west\",\"present\":true},"
+                + "{\"name\":\"e\",\"region\":\"east\",\"present\":true}]");
         server.start();
         return server;
+    }
+
+    private static void answer(HttpServer server, String path, String json) {
+        server.createContext(path, exchange -> {
+            byte[] body = json.getBytes(StandardCharsets.UTF_8);
+            exchange.sendResponseHeaders(200, body.length);
+            exchange.getResponseBody().write(body);
+            exchange.close();
+        });
     }
 
     private void runFailures(String group, SparkSession spark) throws Exception {
