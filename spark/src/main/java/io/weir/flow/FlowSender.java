@@ -202,7 +202,7 @@ public final class FlowSender extends OutputStream {
             goDirectIf(failure.requiresDirect() || failures > RELAY_RETRIES);
             if (isDirect) {
                 relayFailure = failure;
-                relayProblem = lastError == null ? failure.toString() : lastError.getMessage();
+                relayProblem = lastError == null ? failure.toString() : Wire.reason(lastError);
             } else {
                 sleep(RETRY_MILLIS);
             }

@@ -19,19 +19,21 @@ public final class RelayProbe {
         try (FlowSocket socket = FlowSocket.connect(relay, tls, true, MILLIS)) {
             socket.setReadTimeout(MILLIS);
             Wire.writeLine(socket.output(), new FirstLine(COFLOW, 0, 0, 0, receiver).toString());
-            return findProblem(socket.input());
+            return findProblem(socket.input(), tls != null);
         } catch (SocketTimeoutException e) {
             return "no answer within " + MILLIS / 1000 + " s";
         } catch (IOException e) {
-            String message = e.getMessage() == null ? e.toString() : e.getMessage();
-            return message.endsWith("no_application_protocol") ? "the port is that for other relays; help: use that of --programs" : message;
+            String message = Wire.reason(e);
+            boolean isPortOfRelays = message.endsWith("no_application_protocol");
+            return isPortOfRelays ? "the port is that for other relays; help: use that of --programs" : message;
         }
     }
 
-    private static String findProblem(InputStream in) throws IOException {
+    private static String findProblem(InputStream in, boolean hasFiles) throws IOException {
         int first = in.read();
         if (first == TLS_ALERT) {
-            return "the relay expects TLS; help: set WEIR_CERTIFICATE, WEIR_KEY and WEIR_AUTHORITY";
+            String help = hasFiles ? "WEIR_TLS_LOCAL=1, which applies inside this host" : "WEIR_CERTIFICATE, WEIR_KEY and WEIR_AUTHORITY";
+            return "the relay expects TLS; help: set " + help;
         }
         if (first < 0) {
             return "the relay closed the connection without an answer; help: use its address for programs (--programs), and TLS if it does";

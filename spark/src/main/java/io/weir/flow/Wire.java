@@ -6,6 +6,7 @@ import java.io.InputStream;
 import java.io.OutputStream;
 import java.net.ProtocolException;
 import java.net.Socket;
+import java.net.UnknownHostException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.zip.CRC32;
@@ -51,6 +52,14 @@ public final class Wire {
         CRC32 crc = new CRC32();
         crc.update(data, 0, length);
         return crc.getValue();
+    }
+
+    /** An error in words. Some of the JDK's have only a part of them. */
+    public static String reason(Throwable e) {
+        if (e instanceof UnknownHostException) {
+            return "unknown host " + e.getMessage();
+        }
+        return e.getMessage() == null ? e.toString() : e.getMessage();
     }
 
     /** Closes a connection whose state no longer matters. */

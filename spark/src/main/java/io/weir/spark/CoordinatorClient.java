@@ -3,6 +3,7 @@ package io.weir.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.weir.flow.FlowTls;
+import io.weir.flow.Wire;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
@@ -169,8 +170,8 @@ final class CoordinatorClient {
         } catch (Refusal e) {
             throw e;
         } catch (IOException e) {
-            String help = api.startsWith("https:") ? "" : "; help: a coordinator on another host needs TLS, also at the driver";
-            throw new IOException(api + ": " + (e.getMessage() == null ? e.toString() : e.getMessage()) + help, e);
+            String files = "; help: for a coordinator on another host, set WEIR_CERTIFICATE, WEIR_KEY and WEIR_AUTHORITY at the driver";
+            throw new IOException(api + ": " + Wire.reason(e) + (api.startsWith("https:") ? "" : files), e);
         }
     }
 

@@ -1,6 +1,7 @@
 package io.weir.spark;
 
 import com.codahale.metrics.Counter;
+import io.weir.flow.Wire;
 import java.security.SecureRandom;
 import java.util.Base64;
 import java.util.Collections;
@@ -47,7 +48,7 @@ public final class WeirDriver implements DriverPlugin, Messages.Handler {
             active = this;
         } catch (Throwable e) {
             LOG.debug("Weir cannot start", e);
-            LOG.warn("Weir cannot start, executors use Spark's own fetch: {}", e.getMessage() == null ? e.toString() : e.getMessage());
+            LOG.warn("Weir cannot start, executors use Spark's own fetch: {}", Wire.reason(e));
             return Collections.emptyMap();
         }
         return Collections.singletonMap(SECRET, Base64.getEncoder().encodeToString(secret));

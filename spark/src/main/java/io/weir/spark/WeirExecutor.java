@@ -4,6 +4,8 @@ import io.weir.flow.FlowReceiver;
 import io.weir.flow.FlowTls;
 import io.weir.flow.HostPort;
 import io.weir.flow.RelayProbe;
+import io.weir.flow.Reset;
+import io.weir.flow.Wire;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.security.SecureRandom;
@@ -71,7 +73,7 @@ public final class WeirExecutor implements ExecutorPlugin {
             refusal = start(context.conf(), driverSettings);
         } catch (Throwable e) {
             LOG.debug("Weir cannot start", e);
-            refusal = e.getMessage() == null ? e.toString() : e.getMessage();
+            refusal = Wire.reason(e);
         }
         if (refusal == null) {
             active = this;
@@ -144,7 +146,9 @@ public final class WeirExecutor implements ExecutorPlugin {
     /** Logs a problem of a relay once, here and at the driver. */
     private void reportRelay(HostPort relay, String problem) {
         String kind = "relay " + relay + ": " + problem;
-        if (reportedRelays.add(kind)) {
+        boolean isFirst = reportedRelays.add(relay.toString());
+        // After another problem, a lost connection is no news.
+        if ((isFirst || !problem.equals(Reset.LOST.toString())) && reportedRelays.add(kind)) {
             LOG.warn("{}: flows bypass it for some seconds", kind);
             reportProblem(kind, kind + ": flows of executor " + context.executorID() + " at " + host() + " bypass it for some seconds");
         }

@@ -287,6 +287,11 @@ class FlowTlsTest {
         assertEquals("the program at this address is no relay", RelayProbe.findProblem(address(), self, spark));
         assertEquals("the relay expects TLS; help: set WEIR_CERTIFICATE, WEIR_KEY and WEIR_AUTHORITY",
                 RelayProbe.findProblem(address(), self, null));
+        FlowTls notInsideHosts =
+                new FlowTls(certificates.file("spark.pem"), certificates.file("spark.key"), certificates.file("authority.pem"), false);
+        assertEquals("the relay expects TLS; help: set WEIR_TLS_LOCAL=1, which applies inside this host",
+                RelayProbe.findProblem(address(), self, notInsideHosts));
+        assertEquals("unknown host relay.invalid", RelayProbe.findProblem(HostPort.parse("relay.invalid:7711"), self, null));
         server.close();
         String refused = RelayProbe.findProblem(TestRelay.closedAddress(), self, null);
         assertTrue(refused.contains("refused"), refused);

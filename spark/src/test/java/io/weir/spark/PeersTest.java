@@ -1,0 +1,46 @@
+package io.weir.spark;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.weir.flow.HostPort;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+
+class PeersTest {
+    private final List<String> queries = new ArrayList<>();
+    private final Peers peers = new Peers(executor -> {
+        queries.add(executor);
+        if (executor.equals("busy")) {
+            throw new IOException("no answer");
+        }
+        return executor.equals("1") ? new Peers.Peer("west", HostPort.parse("10.0.0.1:7000")) : null;
+    });
+
+    @Test
+    void driver_is_queried_once_for_each_executor() {
+        for (int n = 0; n < 3; n++) {
+            assertEquals("west", peers.find("1").region);
+            assertNull(peers.find("2"));
+            assertNull(peers.find("busy"));
+        }
+        assertEquals(List.of("1", "2", "busy"), queries);
+    }
+
+    @Test
+    void paused_executor_is_known_and_paused_again_without_news() throws InterruptedException {
+        assertFalse(peers.isPaused("1"));
+        assertTrue(peers.pause("1", TimeUnit.MILLISECONDS.toNanos(200)));
+        assertTrue(peers.isPaused("1"));
+        assertFalse(peers.pause("1", TimeUnit.MILLISECONDS.toNanos(200)));
+        assertEquals("west", peers.find("1").region);
+        Thread.sleep(250);
+        assertFalse(peers.isPaused("1"));
+        assertTrue(peers.pause("1", TimeUnit.SECONDS.toNanos(60)));
+    }
+}
