@@ -1,4 +1,5 @@
-//! Tests the commands of docs/cluster.md on loopback. The test skips without openssl or Python.
+//! Tests the commands of docs/cluster.md on loopback, and the configuration of docs/spark.md. The test of the commands skips without
+//! openssl or Python.
 
 use std::fs;
 use std::io::Read;
@@ -64,6 +65,25 @@ fn commands_of_the_cluster_page_exist() {
         }
     }
     assert_eq!(found, 6);
+}
+
+#[test]
+fn configuration_of_the_spark_page_has_no_error() {
+    let page = document("spark.md");
+    let lines =
+        page.lines().map(|line| line.strip_prefix("   ").unwrap_or(line)).collect::<Vec<_>>().join("\n");
+    let [config] = &code_blocks(&lines, "toml")[..] else { panic!("{lines}") };
+    // Without certificates, on loopback addresses.
+    let tls =
+        "[tls]\ncertificate = \"coordinator.pem\"\nkey = \"coordinator.key\"\nclients = \"authority.pem\"\n";
+    let local_values = [("/var/lib/weir/weir.redb", "weir.redb"), ("10.1.0.1:", "127.0.0.1:"), (tls, "")];
+    let dir = TestDir::new();
+    dir.write("serve.toml", &replace_parts(config, &local_values));
+    let checked = dir.stdout_of("serve --check serve.toml");
+    assert!(
+        checked.contains("frankfurt to oregon: 1Gbit") && checked.contains("no error found"),
+        "{checked}"
+    );
 }
 
 #[test]
