@@ -84,7 +84,7 @@ public final class WeirExecutor implements ExecutorPlugin {
             probe.start();
         } else {
             LOG.warn("this executor uses Spark's own fetch: {}", refusal);
-            reportProblem(refusal, "executor " + context.executorID() + " at " + host() + " uses Spark's own fetch: " + refusal);
+            reportProblem(refusal, "", "uses Spark's own fetch: " + refusal);
             shutdown();
         }
     }
@@ -150,13 +150,14 @@ public final class WeirExecutor implements ExecutorPlugin {
         // After another problem, a lost connection is no news.
         if ((isFirst || !problem.equals(Reset.LOST.toString())) && reportedRelays.add(kind)) {
             LOG.warn("{}: flows bypass it for some seconds", kind);
-            reportProblem(kind, kind + ": flows of executor " + context.executorID() + " at " + host() + " bypass it for some seconds");
+            reportProblem(kind, kind + ": flows of ", "bypass it for some seconds");
         }
     }
 
-    private void reportProblem(String kind, String text) {
+    /** `prefix` and `text`: the sentence before and after the name of this executor. */
+    private void reportProblem(String kind, String prefix, String text) {
         try {
-            context.send(Messages.problem(kind, text));
+            context.send(Messages.problem(kind, prefix + "executor " + context.executorID() + " at " + host() + " " + text));
         } catch (Throwable e) {
             LOG.debug("the driver did not receive a problem", e);
         }
