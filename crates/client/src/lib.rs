@@ -22,8 +22,8 @@
 //!
 //! Section 5 of Saath defines register, update and deregister for the framework. For the framework's programs it defines send and
 //! receive: [`send_flow`] and [`FlowReceiver::receive`]. A flow goes over the relay in the environment variable `WEIR_RELAY`, or directly
-//! without the variable. All data arrives once and in order, also if a relay fails; [`FlowSender`] sends data piece by piece. [`FlowTls`]
-//! encrypts flows.
+//! without the variable. Several relays of the region are separated by commas, and each flow uses one. All data arrives once and in order,
+//! also if a relay fails; [`FlowSender`] sends data piece by piece. [`FlowTls`] encrypts flows.
 //!
 //! ```no_run
 //! use std::time::Duration;
