@@ -33,7 +33,7 @@ fn certificate_expiry(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
     }
 }
 
-/// Checks that a time is inside the validity of a certificate, whoever has signed it.
+/// Checks that a time is inside the validity of a certificate. The authority that signed it does not matter.
 ///
 /// # Errors
 /// The certificate has expired, is not valid yet, or is malformed.
