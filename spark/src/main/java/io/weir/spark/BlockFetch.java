@@ -92,7 +92,7 @@ final class BlockFetch implements Runnable {
         FlowReceiver receiver = weir.receiver();
         receiver.expect(request.coflow, request.flow, reader);
         int connectMillis = (int) Math.min(TimeUnit.NANOSECONDS.toMillis(weir.timeoutNanos()), CONNECT_MILLIS);
-        try (FlowSocket control = FlowSocket.connect(peer.address, weir.tls(), false, connectMillis)) {
+        try (FlowSocket control = weir.peers().connect(request.executor, peer, weir.tls(), connectMillis)) {
             request.write(control.output(), weir.secret());
             if (awaitAnswer(control) != BlockServer.SENT) {
                 throw new EOFException("the executor did not send all blocks");

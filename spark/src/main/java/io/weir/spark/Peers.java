@@ -1,6 +1,9 @@
 package io.weir.spark;
 
+import io.weir.flow.FlowSocket;
+import io.weir.flow.FlowTls;
 import io.weir.flow.HostPort;
+import java.io.IOException;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
@@ -51,6 +54,21 @@ final class Peers {
             }
         }
         return peer;
+    }
+
+    /**
+     * Connects to an executor. After a failure, the driver is queried again: it does not know executors that have exited.
+     *
+     * @param tls null: plain text
+     * @param millis the timeout of the connection
+     */
+    FlowSocket connect(String executor, Peer peer, FlowTls tls, int millis) throws IOException {
+        try {
+            return FlowSocket.connect(peer.address, tls, false, millis);
+        } catch (IOException | RuntimeException e) {
+            known.remove(executor, peer);
+            throw e;
+        }
     }
 
     /** Whether an error has occurred shortly before. */

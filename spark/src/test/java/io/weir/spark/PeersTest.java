@@ -3,23 +3,29 @@ package io.weir.spark;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.weir.flow.HostPort;
 import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 
 class PeersTest {
     private final List<String> queries = new ArrayList<>();
+    private final Map<String, Peers.Peer> driver = new HashMap<>(Map.of("1", new Peers.Peer("west", HostPort.parse("10.0.0.1:7000"))));
     private final Peers peers = new Peers(executor -> {
         queries.add(executor);
         if (executor.equals("busy")) {
             throw new IOException("no answer");
         }
-        return executor.equals("1") ? new Peers.Peer("west", HostPort.parse("10.0.0.1:7000")) : null;
+        return driver.get(executor);
     });
 
     @Test
@@ -30,6 +36,21 @@ class PeersTest {
             assertNull(peers.find("busy"));
         }
         assertEquals(List.of("1", "2", "busy"), queries);
+    }
+
+    @Test
+    void driver_is_queried_again_after_a_failed_connection() throws IOException {
+        try (ServerSocket server = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            Peers.Peer listening = new Peers.Peer("west", HostPort.parse("127.0.0.1:" + server.getLocalPort()));
+            driver.put("3", listening);
+            peers.connect("3", peers.find("3"), null, 1000).close();
+        }
+        Peers.Peer exited = peers.find("3");
+        assertEquals(List.of("3"), queries);
+        driver.remove("3");
+        assertThrows(IOException.class, () -> peers.connect("3", exited, null, 1000));
+        assertNull(peers.find("3"));
+        assertEquals(List.of("3", "3"), queries);
     }
 
     @Test
