@@ -54,6 +54,8 @@ final class CoflowRegistry {
         final ShuffleSizes sizes = new ShuffleSizes();
         boolean hasChanged;
         boolean isActive = true;
+        /** No block arrives as a flow. */
+        boolean isBypassed;
         boolean isRegistered;
         boolean isCompleted;
         long endNanos;
@@ -105,7 +107,14 @@ final class CoflowRegistry {
 
     synchronized void addReader(int shuffle, int stage, int task, String region, int startMap, int endMap, int startPartition,
             int endPartition) {
-        change(shuffle).sizes.addReader(stage, task, region, startMap, endMap, startPartition, endPartition);
+        Shuffle changed = change(shuffle);
+        changed.isBypassed = false;
+        changed.sizes.addReader(stage, task, region, startMap, endMap, startPartition, endPartition);
+    }
+
+    /** Deregisters the coflow of a shuffle that Spark's own fetch reads, until another stage reads the shuffle with flows. */
+    synchronized void bypass(int shuffle) {
+        change(shuffle).isBypassed = true;
     }
 
     private Shuffle change(int shuffle) {
@@ -229,14 +238,18 @@ final class CoflowRegistry {
     private void synchronize(int number, Shuffle shuffle) {
         List<ShuffleSizes.Flow> flows;
         boolean isActive;
+        boolean isBypassed;
         long endNanos;
         synchronized (this) {
             shuffle.hasChanged = false;
+            isBypassed = shuffle.isBypassed;
             isActive = shuffle.isActive;
             endNanos = shuffle.endNanos;
             flows = shuffle.sizes.flows(isActive ? regionShares() : Collections.emptyMap(), regions);
         }
-        if (!isActive) {
+        if (isBypassed) {
+            deregister(number, shuffle);
+        } else if (!isActive) {
             end(number, shuffle, flows, endNanos);
         } else if (!flows.isEmpty()) {
             register(number, shuffle, flows);

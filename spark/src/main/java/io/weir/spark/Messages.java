@@ -8,6 +8,7 @@ final class Messages {
     private static final String PEER = "peer";
     private static final String MAP = "map";
     private static final String READER = "reader";
+    private static final String BYPASS = "bypass";
     private static final String PROBLEM = "problem";
 
     private Messages() {}
@@ -25,6 +26,9 @@ final class Messages {
 
         /** A task reads partitions [startPartition, endPartition) of maps [startMap, endMap). */
         void onReader(int shuffle, int stage, int task, String region, int startMap, int endMap, int startPartition, int endPartition);
+
+        /** All tasks that read a shuffle use Spark's own fetch. */
+        void onBypass(int shuffle);
 
         /** An executor cannot do all that it should. Problems of the same kind are logged once. */
         void onProblem(String kind, String text);
@@ -60,6 +64,10 @@ final class Messages {
         return new Object[] {READER, shuffle, stage, task, region, startMap, endMap, startPartition, endPartition};
     }
 
+    static Object[] bypass(int shuffle) {
+        return new Object[] {BYPASS, shuffle};
+    }
+
     static Object[] problem(String kind, String text) {
         return new Object[] {PROBLEM, kind, text};
     }
@@ -92,6 +100,9 @@ final class Messages {
             case READER:
                 handler.onReader((Integer) fields[1], (Integer) fields[2], (Integer) fields[3], (String) fields[4],
                         (Integer) fields[5], (Integer) fields[6], (Integer) fields[7], (Integer) fields[8]);
+                return null;
+            case BYPASS:
+                handler.onBypass((Integer) fields[1]);
                 return null;
             case PROBLEM:
                 handler.onProblem((String) fields[1], (String) fields[2]);

@@ -112,6 +112,11 @@ public final class WeirDriver implements DriverPlugin, Messages.Handler {
         coflows.addReader(shuffle, stage, task, region, startMap, endMap, startPartition, endPartition);
     }
 
+    @Override
+    public void onBypass(int shuffle) {
+        coflows.bypass(shuffle);
+    }
+
     /** Any exception in a listener, and a LinkageError above all, could stop the application. */
     private void guard(Runnable action) {
         try {

@@ -271,4 +271,13 @@ public final class WeirExecutor implements ExecutorPlugin {
             LOG.debug("the driver did not receive the region of a task", e);
         }
     }
+
+    /** Reports that all tasks that read a shuffle use Spark's own fetch. */
+    void reportBypass(int shuffle) {
+        try {
+            context.send(Messages.bypass(shuffle));
+        } catch (Throwable e) {
+            LOG.debug("the driver did not receive that a shuffle bypasses Weir", e);
+        }
+    }
 }

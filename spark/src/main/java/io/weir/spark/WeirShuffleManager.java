@@ -37,10 +37,13 @@ public final class WeirShuffleManager extends SortShuffleManager {
     public <K, C> ShuffleReader<K, C> getReader(ShuffleHandle handle, int startMap, int endMap, int startPartition, int endPartition,
             TaskContext context, ShuffleReadMetricsReporter metrics) {
         WeirExecutor weir = WeirExecutor.active();
-        // A later attempt of a stage follows a failed fetch: it takes no risk. Merged blocks are read by Spark.
+        // A later attempt of a stage follows a failed fetch: it takes no risk.
         if (weir != null && context.stageAttemptNumber() == 0 && handle instanceof BaseShuffleHandle) {
             ShuffleDependency<K, ?, C> dependency = dependency(handle);
-            if (!dependency.isShuffleMergeFinalizedMarked()) {
+            if (dependency.isShuffleMergeFinalizedMarked()) {
+                // Spark reads merged blocks, and those of the shuffle that are not merged.
+                weir.reportBypass(handle.shuffleId());
+            } else {
                 weir.reportReader(handle.shuffleId(), context, startMap, endMap, startPartition, endPartition);
                 return new RegionShuffleReader<>(dependency, startMap, endMap, startPartition, endPartition,
                         canUseBatchFetch(startPartition, endPartition, context), weir, context, metrics);

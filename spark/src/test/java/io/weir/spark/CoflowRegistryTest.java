@@ -140,6 +140,25 @@ class CoflowRegistryTest {
     }
 
     @Test
+    void coflowIsDeregisteredIfSparkItselfReadsTheShuffle() throws InterruptedException {
+        registry.addMapOutput(0, 0, "west", new long[] {100});
+        awaitRequests(1);
+        registry.bypass(0);
+        awaitRequests(2);
+        assertEquals(List.of("PUT shuffle0", "DELETE shuffle0"), requests);
+        // The report of a map task is late.
+        registry.addMapOutput(0, 1, "west", new long[] {100});
+        registry.bypass(0);
+        registry.endStage(7);
+        Thread.sleep(1000);
+        assertEquals(2, requests.size(), requests.toString());
+        // Another stage reads with flows.
+        registry.addReader(0, 8, 0, "east", 0, 2, 0, 1);
+        awaitRequests(3);
+        assertEquals("PUT shuffle0", requests.get(2));
+    }
+
+    @Test
     void executorOfAnUnknownRegionIsRefusedAndCoflowsOfOthersContinue() throws InterruptedException {
         long before = problemCount.getCount();
         assertEquals("region `wset` is not in the coordinator's configuration; known regions: east, west", registry.addExecutor("4", "wset"));

@@ -34,6 +34,11 @@ class MessagesTest {
         }
 
         @Override
+        public void onBypass(int shuffle) {
+            received.add("bypass " + shuffle);
+        }
+
+        @Override
         public void onProblem(String kind, String text) {
             received.add(kind + ": " + text);
         }
@@ -44,8 +49,9 @@ class MessagesTest {
         // Spark would log each answer.
         assertNull(Messages.dispatch(Messages.mapOutput(1, 2, "west", new long[3]), handler));
         assertNull(Messages.dispatch(Messages.reader(1, 2, 3, "west", 0, 1, 0, 1), handler));
+        assertNull(Messages.dispatch(Messages.bypass(1), handler));
         assertNull(Messages.dispatch(Messages.problem("relay", "no answer"), handler));
-        assertEquals(List.of("map 1 2 west 3", "reader 1 2 3 west", "relay: no answer"), received);
+        assertEquals(List.of("map 1 2 west 3", "reader 1 2 3 west", "bypass 1", "relay: no answer"), received);
     }
 
     @Test
