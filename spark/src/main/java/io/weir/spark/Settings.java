@@ -90,6 +90,19 @@ final class Settings {
         return nonEmpty(conf.get("spark.weir.service", ""));
     }
 
+    /** Why blocks of all or some shuffles bypass Weir; null if none do. */
+    static String findBypass(SparkConf conf) {
+        String manager = conf.get("spark.shuffle.manager", "sort");
+        String expected = WeirShuffleManager.class.getName();
+        if (!manager.equals(expected)) {
+            return "spark.shuffle.manager is " + manager + ", so no block is sent in a flow; expected " + expected;
+        }
+        if (conf.getBoolean("spark.shuffle.push.enabled", false)) {
+            return "spark.shuffle.push.enabled is true: pushed blocks, and all blocks of a shuffle whose merge Spark has finalized, bypass Weir";
+        }
+        return null;
+    }
+
     /** Whether blocks would leave the host in plain text although the user wants transfers encrypted. */
     static boolean wouldExposeBlocks(SparkConf conf, FlowTls tls) {
         boolean isTransportEncrypted = conf.getBoolean("spark.network.crypto.enabled", false)

@@ -41,6 +41,10 @@ public final class WeirDriver implements DriverPlugin, Messages.Handler {
             SparkConf conf = context.conf();
             String api = Settings.coordinator(conf);
             problems = new Problems(LOG, context.metricRegistry().counter("problems"));
+            String bypass = Settings.findBypass(conf);
+            if (bypass != null) {
+                problems.report("bypass", bypass);
+            }
             refusedExecutors = context.metricRegistry().counter("executors.refused");
             CoordinatorClient coordinator = api == null ? null : new CoordinatorClient(api, Settings.service(conf), Settings.tls(conf));
             coflows = new CoflowRegistry(coordinator, shuffle -> Settings.coflow(spark.applicationId(), shuffle), problems);
