@@ -121,7 +121,7 @@ test-spark: ## Run Spark jobs on clusters of two regions with and without the pl
 test-spark-short: ## The same on one version of Spark, without faults, in at most 3 minutes
 	spark/test-cluster --short
 
-spark-demo: build-regions ## Sort on Spark clusters of five regions, with and without Weir; needs root, Java and Maven; ARGS="megabytes"
+spark-demo: build-regions ## Sort on Spark clusters of five regions, with and without Weir; needs root, Java and Maven; ARGS="megabytes rounds"
 	spark/demo $(ARGS)
 
 spark-measure: build-regions ## Measure Spark in five regions, and print Markdown; ARGS="sort", "workloads" or "faults", and the runs
@@ -129,7 +129,10 @@ spark-measure: build-regions ## Measure Spark in five regions, and print Markdow
 
 # WEIR_BINARY and WEIR_LAB_BINARY name other binaries.
 build-regions:
-	@[ -n "$$WEIR_BINARY" ] || $(CARGO) build --locked --profile $(PROFILE) --quiet -p weir-cli -p weir-lab
+	@packages=; \
+	[ -n "$$WEIR_BINARY" ] || packages="-p weir-cli"; \
+	[ -n "$$WEIR_LAB_BINARY" ] || packages="$$packages -p weir-lab"; \
+	[ -z "$$packages" ] || $(CARGO) build --locked --profile $(PROFILE) --quiet $$packages
 
 relay-cost: ## Measure relays in namespaces; needs root. ARGS="--cases saturated --rounds 5" and the like
 	@$(CARGO) build --locked --profile $(PROFILE) --quiet -p weir-cli

@@ -8,8 +8,11 @@ prefix=weirspark$$
 hosts=0
 children=()
 declare -A worker_cores=()
+# Programs that are killed leave their temporary files behind.
+mkdir "$scratch/tmp"
+java_options=(-XX:-UsePerfData "-Djava.io.tmpdir=$scratch/tmp")
 # What Spark needs to run outside its own scripts on Java 17.
-java_options=(-XX:+IgnoreUnrecognizedVMOptions)
+java_options+=(-XX:+IgnoreUnrecognizedVMOptions)
 for package in java.lang java.lang.invoke java.lang.reflect java.io java.net java.nio java.util java.util.concurrent \
     java.util.concurrent.atomic sun.nio.ch sun.nio.cs sun.security.action sun.util.calendar; do
     java_options+=("--add-opens=java.base/$package=ALL-UNNAMED")

@@ -1,11 +1,15 @@
-# Starts five regions with a relay, a coordinator and Spark clusters, for spark/demo, spark/measure and spark/faults. Source it after
-# cluster.sh. Needs root, Java, Maven and OpenSSL.
+# Starts five regions with a relay, a coordinator and Spark clusters, for spark/demo and spark/measure. Source it after cluster.sh.
+# Needs root, Java, Maven and OpenSSL.
 #
 # Host 0 is the driver's, in the first region; hosts 1 to 5 are the workers of the regions. Each region's relays are at its gateway.
 
 project_dir=$(cd "$spark_dir/.." && pwd)
-weir=${WEIR_BINARY:-$project_dir/target/quick/weir}
-weir_lab=${WEIR_LAB_BINARY:-$project_dir/target/quick/weir-lab}
+# Where the Makefile builds.
+profile=${PROFILE:-quick}
+[ "$profile" != dev ] || profile=debug
+build_dir=$(realpath -m "${CARGO_TARGET_DIR:-$project_dir/target}")/$profile
+weir=${WEIR_BINARY:-$build_dir/weir}
+weir_lab=${WEIR_LAB_BINARY:-$build_dir/weir-lab}
 wide_area=$project_dir/examples/wide-area/table-1.toml
 distances=$project_dir/examples/wide-area/table-1-delays.csv
 # The order of the wide area's file: addresses follow from it.
@@ -17,6 +21,7 @@ relay_count=${WEIR_RELAYS:-1}
 version=${WEIR_SPARK_VERSION:-3.5.5}
 network=spark$$
 lab=
+main=
 declare -A relays=()
 
 say() {
@@ -79,13 +84,16 @@ make_certificates() {
 
 # Runs measurements in new regions: the Spark clusters start here, the overlay and the applications in io.weir.spark.live.Main.
 run_in_regions() { # MODE ARGUMENTS...
+    trap remove_regions EXIT
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
     local reason
     reason=$(missing_for_regions)
     if [ -n "$reason" ]; then
         echo "skipped: the regions cannot run: $reason" >&2
         exit 0
     fi
-    trap remove_regions EXIT
     say "building the plugin"
     build_jars -DskipTests
     use_spark "$version" "$spark_dir/live"
@@ -121,7 +129,10 @@ weir.jar=$weir_jar
 live.jar=$live_jar
 java.options=${java_options[*]}
 END
-    java -Xmx256m -cp "$live_jar" io.weir.spark.live.Main "$scratch/lab.properties" "$@"
+    # In the background: a signal then ends it before the regions.
+    java "${java_options[@]}" -Xmx256m -cp "$live_jar" io.weir.spark.live.Main "$scratch/lab.properties" "$@" &
+    main=$!
+    wait "$main"
 }
 
 build_live() {
@@ -131,9 +142,13 @@ build_live() {
 }
 
 remove_regions() {
+    # Ctrl-C ends a demo, but not its cleanup.
+    trap '' HUP INT TERM
+    [ -z "$main" ] || { kill "$main" && wait "$main"; } 2>/dev/null || true
     stop_children
     # Ends all programs in the regions, too.
     [ -z "$lab" ] || { kill -TERM "$lab" && wait "$lab"; } 2>/dev/null || true
+    rm -rf "$scratch/tmp"
     [ -z "${WEIR_SPARK_KEEP:-}" ] || cp -r "$scratch" "$WEIR_SPARK_KEEP"
     rm -rf "$scratch"
 }

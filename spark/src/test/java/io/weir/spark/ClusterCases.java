@@ -164,6 +164,7 @@ public final class ClusterCases {
                 .set("spark.ui.enabled", "false")
                 .set("spark.executor.memory", "600m")
                 .set("spark.executor.extraClassPath", jars)
+                .set("spark.executor.extraJavaOptions", "-XX:-UsePerfData -Djava.io.tmpdir=" + System.getProperty("java.io.tmpdir"))
                 .set("spark.locality.wait", "0s")
                 .set("spark.cores.max", "4")
                 .set("spark.scheduler.minRegisteredResourcesRatio", "1.0")

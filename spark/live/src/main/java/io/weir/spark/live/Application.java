@@ -37,7 +37,8 @@ public final class Application {
                 // One executor stands for all of its region: Spark gets as many connections as two regions of two workers have.
                 .set("spark.shuffle.io.numConnectionsPerPeer", "4")
                 .set("spark.executor.extraClassPath", args[2])
-                .set("spark.executor.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k")
+                .set("spark.executor.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k -XX:-UsePerfData -Djava.io.tmpdir="
+                        + System.getProperty("java.io.tmpdir"))
                 .set("spark.serializer", "org.apache.spark.serializer.KryoSerializer")
                 // Tasks with a place wait for it.
                 .set("spark.locality.wait", "120s")

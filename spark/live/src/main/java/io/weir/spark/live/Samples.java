@@ -23,6 +23,17 @@ final class Samples {
         return Arrays.stream(values).min().orElse(Double.NaN);
     }
 
+    double max() {
+        return Arrays.stream(values).max().orElse(Double.NaN);
+    }
+
+    /** Of an even number of values, the mean of the two in the middle. */
+    double median() {
+        double[] sorted = values.clone();
+        Arrays.sort(sorted);
+        return sorted.length == 0 ? Double.NaN : (sorted[(sorted.length - 1) / 2] + sorted[sorted.length / 2]) / 2;
+    }
+
     /** Half of the 95 % confidence interval of the mean. */
     double interval() {
         if (values.length < 2) {
@@ -38,6 +49,14 @@ final class Samples {
     String format(int decimals) {
         String mean = String.format(Locale.ROOT, "%." + decimals + "f", mean());
         return values.length < 2 ? mean : mean + String.format(Locale.ROOT, " ± %." + decimals + "f", interval());
+    }
+
+    /** The median, the minimum and the maximum with this number of decimals. */
+    String formatRange(int decimals) {
+        String number = "%." + decimals + "f";
+        return values.length < 2
+                ? String.format(Locale.ROOT, number, median())
+                : String.format(Locale.ROOT, number + " (" + number + " to " + number + ")", median(), min(), max());
     }
 
     /** A quantile of values, 0 to 1. */
