@@ -464,6 +464,18 @@ mod tests {
     use super::super::peer_demand::RECENT_PERIODS;
     use super::*;
 
+    /// An idle connection without a limit.
+    const CONNECTION: Connection = Connection {
+        application: ApplicationId(1),
+        socket: 1,
+        opened_at: Duration::ZERO,
+        sent: 0,
+        received: 0,
+        sacked: 0,
+        pacing_rate: None,
+        backlogged_since: None,
+    };
+
     /// The payload rate of full packets at 1 MB/s.
     const PAYLOAD_RATE: f64 = 1e6 * PAYLOAD_BYTES as f64 / FRAME_BYTES as f64;
 
@@ -520,14 +532,10 @@ mod tests {
                 *sent += send_rate.min(limit) * PAYLOAD_RATE * MEASUREMENT_PERIOD.get();
             }
             let connection = |index: usize| Connection {
-                application: ApplicationId(1),
                 socket: index as u64,
-                opened_at: Duration::ZERO,
                 sent: self.sent_bytes[index] as u64,
-                received: 0,
-                sacked: 0,
-                pacing_rate: None,
                 backlogged_since: self.backlogged_since,
+                ..CONNECTION
             };
             let list: Vec<OpenConnection> =
                 (0..2).map(|at| open_connection(ends(at as u16), connection(at))).collect();
@@ -657,16 +665,7 @@ mod tests {
     #[test]
     fn another_socket_with_the_same_ends_is_another_connection() {
         let (mut demands, began) = (Demands::default(), Instant::now());
-        let connection = |socket, sent| Connection {
-            application: ApplicationId(1),
-            socket,
-            opened_at: Duration::ZERO,
-            sent,
-            received: 0,
-            sacked: 0,
-            pacing_rate: None,
-            backlogged_since: None,
-        };
+        let connection = |socket, sent| Connection { socket, sent, ..CONNECTION };
         let mut measure_demand = |socket, sent, ms| {
             let list = [open_connection(ends(0), connection(socket, sent))];
             demands.measure(&list, |_| Some("web".into()), began + Duration::from_millis(ms));
@@ -688,14 +687,9 @@ mod tests {
         let limit = 3e6;
         let measure_and_divide = |demands: &mut Demands, ms: u64, allowed: Option<u64>| {
             let connection = Connection {
-                application: ApplicationId(1),
-                socket: 1,
-                opened_at: Duration::ZERO,
                 sent: (limit * PAYLOAD_RATE / 1e6 * ms as f64 / 1e3) as u64,
-                received: 0,
-                sacked: 0,
                 pacing_rate: Some((limit * PAYLOAD_RATE / 1e6) as u32),
-                backlogged_since: None,
+                ..CONNECTION
             };
             let now = began + Duration::from_millis(ms);
             demands.measure(&[open_connection(ends(0), connection)], |_| Some("web".into()), now);
@@ -720,16 +714,7 @@ mod tests {
     #[test]
     fn local_connections_are_not_limited() {
         let (mut demands, began) = (Demands::default(), Instant::now());
-        let connection = Connection {
-            application: ApplicationId(1),
-            socket: 1,
-            opened_at: Duration::ZERO,
-            sent: 0,
-            received: 0,
-            sacked: 0,
-            pacing_rate: None,
-            backlogged_since: None,
-        };
+        let connection = CONNECTION;
         let list = ["127.0.0.1:80", "[::1]:80", "10.0.0.1:80", "10.0.0.3:80"]
             .map(|to| open_connection(ConnectionEnds { remote: to.parse().unwrap(), ..ends(0) }, connection));
         for period in 0..2 {
@@ -796,16 +781,7 @@ mod tests {
                 let socket = self.next_socket;
                 self.next_socket += 1;
                 for (kind, sent) in [(EventKind::Opened, 0), (EventKind::Closed, bytes)] {
-                    let connection = Connection {
-                        application: ApplicationId(1),
-                        socket,
-                        opened_at: Duration::ZERO,
-                        sent,
-                        received: 0,
-                        sacked: 0,
-                        pacing_rate: None,
-                        backlogged_since: None,
-                    };
+                    let connection = Connection { socket, sent, ..CONNECTION };
                     let event =
                         ConnectionEvent { time: Duration::ZERO, kind, ends: ends(socket as u16), connection };
                     self.demands.record_event(&event, "web".into(), now);
@@ -982,16 +958,7 @@ mod tests {
             let numbers: &[u64] = if (10..20).contains(&period) { &[1, 2] } else { &[1] };
             let connection = |&socket: &u64| {
                 let sent = if socket == 1 { period_bytes(2e6) * u64::from(period) } else { 0 };
-                let state = Connection {
-                    application: ApplicationId(socket),
-                    socket,
-                    opened_at: Duration::ZERO,
-                    sent,
-                    received: 0,
-                    sacked: 0,
-                    pacing_rate: None,
-                    backlogged_since: None,
-                };
+                let state = Connection { application: ApplicationId(socket), socket, sent, ..CONNECTION };
                 OpenConnection { application: ApplicationId(1), ends: ends(socket as u16), state }
             };
             let list: Vec<OpenConnection> = numbers.iter().map(connection).collect();
@@ -1042,14 +1009,10 @@ mod tests {
     fn connection_before_its_event_is_new() {
         let (mut demands, began) = (Demands::default(), Instant::now());
         let connection = Connection {
-            application: ApplicationId(1),
-            socket: 1,
             opened_at: monotonic_now(),
             sent: period_bytes(1e6),
-            received: 0,
-            sacked: 0,
             pacing_rate: Some(1_000_000),
-            backlogged_since: None,
+            ..CONNECTION
         };
         let measure = |demands: &mut Demands, list: &[OpenConnection], period| {
             // Long periods, of which the test takes a small part.
@@ -1066,16 +1029,7 @@ mod tests {
     #[test]
     fn event_of_an_earlier_agent_does_not_make_a_connection_new() {
         let (mut demands, began) = (Demands::default(), Instant::now());
-        let connection = |sent| Connection {
-            application: ApplicationId(1),
-            socket: 1,
-            opened_at: Duration::ZERO,
-            sent,
-            received: 0,
-            sacked: 0,
-            pacing_rate: Some(3_000_000),
-            backlogged_since: None,
-        };
+        let connection = |sent| Connection { sent, pacing_rate: Some(3_000_000), ..CONNECTION };
         let event = ConnectionEvent {
             time: Duration::ZERO,
             kind: EventKind::Opened,
@@ -1097,16 +1051,7 @@ mod tests {
     #[test]
     fn bytes_of_a_measured_connection_count_until_it_closes() {
         let (mut demands, began) = (Demands::default(), Instant::now());
-        let connection = |sent| Connection {
-            application: ApplicationId(1),
-            socket: 1,
-            opened_at: Duration::ZERO,
-            sent,
-            received: 0,
-            sacked: 0,
-            pacing_rate: None,
-            backlogged_since: None,
-        };
+        let connection = |sent| Connection { sent, ..CONNECTION };
         let time = |period| began + Demands::period() * period;
         let bytes = period_bytes(1e6);
         for period in 0..4 {
