@@ -23,7 +23,7 @@ const MAX_MEASURED: f64 = 2.0 * REPORT_INTERVAL.as_secs_f64();
 /// The number of last measured samples whose median is the recent bandwidth.
 const RECENT_SAMPLES: usize = 5;
 
-/// The number of measured samples below which the recent bandwidth is the configured one.
+/// The number of measured samples below which the recent bandwidth is that of all earlier ones: the configured and the stored ones.
 const MIN_RECENT_SAMPLES: usize = 3;
 
 /// The relative change of a link's recent bandwidth after which paths are chosen again.
