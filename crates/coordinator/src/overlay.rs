@@ -94,6 +94,8 @@ pub struct Overlay {
     relays: Vec<Relay>,
     /// The IP address of each relay, if it is known.
     addresses: Vec<Option<SocketAddr>>,
+    /// Relays whose addresses have changed since the last [`Overlay::take_changed_addresses`].
+    changed_addresses: BTreeSet<u16>,
     /// The coflows and rules of the relays in each region.
     region_tables: Vec<Arc<RelayTable>>,
     /// Coflows by their numbers, active or completed.
@@ -116,7 +118,7 @@ pub struct Overlay {
     /// Whether coflows or rules have changed since the tables were computed.
     are_tables_outdated: bool,
     /// Coflows that have completed, or got their first estimate, since the last [`Overlay::take_changed`].
-    changed: Vec<Arc<str>>,
+    changed: BTreeSet<Arc<str>>,
     rejected_entries: u64,
     link_bytes: Vec<LinkBytes>,
 }
@@ -134,6 +136,7 @@ impl Overlay {
             epoch,
             relays: std::iter::repeat_with(Relay::default).take(relays).collect(),
             addresses: config.relays.iter().map(address).collect(),
+            changed_addresses: BTreeSet::new(),
             region_tables: vec![Arc::default(); config.area.regions().len()],
             coflows: BTreeMap::new(),
             numbers: BTreeMap::new(),
@@ -147,7 +150,7 @@ impl Overlay {
             needs_order: false,
             have_detours_changed: false,
             are_tables_outdated: false,
-            changed: Vec::new(),
+            changed: BTreeSet::new(),
             rejected_entries: 0,
             link_bytes: vec![LinkBytes::default(); config.area.links()],
             config,
@@ -322,7 +325,7 @@ impl Overlay {
             coflow.completed_at = Some(now);
         }
         if coflow.completed_at.is_some() != was_completed {
-            self.changed.push(Arc::clone(&coflow.id));
+            self.changed.insert(Arc::clone(&coflow.id));
             self.note_change();
         }
     }
@@ -360,6 +363,11 @@ impl Overlay {
         self.samples.take_unstored()
     }
 
+    /// Returns the bandwidths of a link from the next [`Overlay::take_unstored_samples`] again: they could not be stored.
+    pub fn keep_unstored(&mut self, link: u32) {
+        self.samples.keep_unstored(link);
+    }
+
     /// Adds bandwidths of a link that were measured before the start, in bytes per second and in order of time.
     pub fn restore_samples(&mut self, link: u32, samples: &[u64]) {
         self.samples.restore(link, samples);
@@ -383,7 +391,7 @@ impl Overlay {
             if coflow.predicted_seconds.is_none() && coflow.revision == decided.revision {
                 let waited = decision.requested_at - coflow.registered_at;
                 coflow.predicted_seconds = Some(waited.max(0.0) + decided.seconds);
-                self.changed.push(Arc::clone(&coflow.id));
+                self.changed.insert(Arc::clone(&coflow.id));
             }
         }
         (self.have_detours_changed, self.are_tables_outdated) = (true, true);
@@ -429,8 +437,32 @@ impl Overlay {
     pub fn set_address(&mut self, relay: u16, address: SocketAddr) {
         let former = self.addresses[usize::from(relay)].replace(address);
         if former != Some(address) {
+            self.changed_addresses.insert(relay);
             self.relays.iter_mut().for_each(|relay| relay.needs_full_order = true);
         }
+    }
+
+    /// Sets the IP address that the name of a relay had before the start, if the name has not been resolved since then. Otherwise relays
+    /// would close their connections with this relay until then.
+    pub fn restore_address(&mut self, relay: u16, address: SocketAddr) {
+        self.addresses[usize::from(relay)].get_or_insert(address);
+    }
+
+    /// The relays whose addresses have changed since the last call.
+    pub fn take_changed_addresses(&mut self) -> Vec<(u16, SocketAddr)> {
+        let changed = std::mem::take(&mut self.changed_addresses);
+        let address = |relay: u16| Some((relay, self.addresses[usize::from(relay)]?));
+        changed.into_iter().filter_map(address).collect()
+    }
+
+    /// Returns the address of a relay from the next [`Overlay::take_changed_addresses`] again: it could not be stored.
+    pub fn keep_changed_address(&mut self, relay: u16) {
+        self.changed_addresses.insert(relay);
+    }
+
+    /// The IP address of each relay, if it is known.
+    pub fn addresses(&self) -> &[Option<SocketAddr>] {
+        &self.addresses
     }
 
     /// Requests a decision if the bandwidth of a link has changed since the last request.
@@ -517,7 +549,7 @@ impl Overlay {
     }
 
     /// Coflows that have completed, or got their first estimate, since the last call.
-    pub fn take_changed(&mut self) -> Vec<Arc<str>> {
+    pub fn take_changed(&mut self) -> BTreeSet<Arc<str>> {
         std::mem::take(&mut self.changed)
     }
 

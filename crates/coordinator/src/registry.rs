@@ -319,7 +319,7 @@ impl Registry {
     async fn start(&self) -> Result<(), String> {
         self.restore().await?;
         self.restore_overlay().await.map_err(|error| error.to_string())?;
-        self.restore_link_samples().map_err(|error| error.to_string())?;
+        self.restore_measurements().map_err(|error| error.to_string())?;
         let mut sharing = self.sharing.lock().await;
         self.send_all_queues(&sharing).await.map_err(|stopped| stopped.to_string())?;
         self.send_flow_weights(&mut sharing).await.map_err(|stopped| stopped.to_string())?;

@@ -78,6 +78,8 @@ pub enum Table {
     OverlayCoflows,
     /// Measured bandwidths of links between regions, by the names of the regions with `/` between them.
     LinkSamples,
+    /// The last addresses of relays that have names in the configuration, by the name of the relay.
+    RelayAddresses,
     /// Saba's applications by their ids.
     Applications,
     /// Connections of applications, by their ids.
@@ -89,11 +91,12 @@ pub enum Table {
 }
 
 impl Table {
-    const ALL: [Table; 8] = [
+    const ALL: [Table; 9] = [
         Table::Coflows,
         Table::FirstFlows,
         Table::OverlayCoflows,
         Table::LinkSamples,
+        Table::RelayAddresses,
         Table::Applications,
         Table::Connections,
         Table::Weights,
@@ -107,6 +110,7 @@ impl Table {
             Table::FirstFlows => "first flows",
             Table::OverlayCoflows => "overlay coflows",
             Table::LinkSamples => "link samples",
+            Table::RelayAddresses => "relay addresses",
             Table::Applications => "applications",
             Table::Connections => "connections",
             Table::Weights => "weights",
@@ -526,7 +530,11 @@ impl Store {
     /// The file cannot be read, or a value does not decode to `T`.
     pub fn records<T: DeserializeOwned>(&self, table: Table) -> Result<Vec<(String, T)>, StoreError> {
         let read = |database: &Database| -> Result<Vec<(String, Vec<u8>)>, redb::Error> {
-            let table = database.begin_read()?.open_table(table.definition())?;
+            let table = match database.begin_read()?.open_table(table.definition()) {
+                // A store of an earlier version on a full disk.
+                Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+                table => table?,
+            };
             let to_record =
                 |entry: Result<(redb::AccessGuard<'_, &str>, redb::AccessGuard<'_, &[u8]>), _>| {
                     let (key, value) = entry?;

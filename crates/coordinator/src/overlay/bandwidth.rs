@@ -23,8 +23,12 @@ const MAX_MEASURED: f64 = 2.0 * REPORT_INTERVAL.as_secs_f64();
 /// The number of last measured samples whose median is the recent bandwidth.
 const RECENT_SAMPLES: usize = 5;
 
-/// The number of measured samples below which the recent bandwidth is that of all earlier ones: the configured and the stored ones.
+/// The number of recent samples below which the recent bandwidth is the configured one, or that of all samples if it is higher.
 const MIN_RECENT_SAMPLES: usize = 3;
+
+/// How long samples are recent, in seconds. No data waits on a link that paths avoid, so nothing measures a bandwidth that has risen. After
+/// this time, paths use the link again.
+const MAX_RECENT_AGE: f64 = 60.0;
 
 /// The relative change of a link's recent bandwidth after which paths are chosen again.
 const MAX_CHANGE: f64 = 0.2;
@@ -49,10 +53,13 @@ struct Link {
     samples: VecDeque<Rate>,
     /// The samples, rising.
     sorted: Vec<Rate>,
-    /// The number of configured samples.
-    configured: usize,
-    /// The number of samples measured since the start, at most [`RECENT_SAMPLES`].
-    measured: usize,
+    /// The configured samples, rising, and how many of them are among the samples.
+    configured: Vec<Rate>,
+    configured_count: usize,
+    /// The number of samples since the start and since the last time without samples, at most [`RECENT_SAMPLES`].
+    recent: usize,
+    /// The time of the last sample.
+    sampled_at: f64,
     /// Whether there are samples that [`LinkSamples::take_unstored`] has not returned.
     is_unstored: bool,
     /// Bytes that relays sent in this interval while data waited.
@@ -73,9 +80,11 @@ impl Link {
         samples.sort_by_key(|(index, _)| index.wrapping_mul(0x9e37_79b1));
         Link {
             samples: samples.into_iter().map(|(_, rate)| rate).collect(),
-            configured: sorted.len(),
+            configured_count: sorted.len(),
+            configured: sorted.clone(),
             sorted,
-            measured: 0,
+            recent: 0,
+            sampled_at: 0.0,
             is_unstored: false,
             bytes: 0.0,
             seconds: 0.0,
@@ -94,7 +103,7 @@ impl Link {
             && let Some(first) = self.samples.pop_front()
         {
             self.sorted.remove(place(&self.sorted, first));
-            self.configured = self.configured.saturating_sub(1);
+            self.configured_count = self.configured_count.saturating_sub(1);
         }
         self.samples.push_back(sample);
         self.sorted.insert(place(&self.sorted, sample), sample);
@@ -111,22 +120,32 @@ impl Link {
         self.measured_until = now;
     }
 
-    /// The samples of the recent bandwidth.
-    fn recent(&self) -> impl Iterator<Item = Rate> {
-        let earlier = self.samples.len() - self.measured;
-        let is_measured = self.measured >= MIN_RECENT_SAMPLES;
-        let range = if is_measured { earlier..self.samples.len() } else { 0..earlier };
-        self.samples.range(range).copied()
+    /// The samples of the recent bandwidth, rising.
+    fn recent(&self) -> Vec<Rate> {
+        let by_rate = |a: &Rate, b: &Rate| a.get().total_cmp(&b.get());
+        if self.recent >= MIN_RECENT_SAMPLES {
+            let mut recent: Vec<Rate> = self.samples.iter().rev().take(self.recent).copied().collect();
+            recent.sort_by(by_rate);
+            return recent;
+        }
+        let median = |samples: &[Rate]| samples[(samples.len() - 1) / 2];
+        let is_faster = by_rate(&median(&self.configured), &median(&self.sorted)).is_gt();
+        if is_faster { self.configured.clone() } else { self.sorted.clone() }
     }
 
-    /// Ends the interval: its mean rate is a sample. Returns whether there is one.
-    fn add_sample(&mut self) -> bool {
+    /// Ends the interval: its mean rate is a sample. Returns whether the recent samples have changed.
+    fn add_sample(&mut self, now: f64) -> bool {
         let (bytes, seconds) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.seconds));
         if seconds <= 0.0 {
-            return false;
+            let is_old = self.recent > 0 && now - self.sampled_at > MAX_RECENT_AGE;
+            if is_old {
+                self.recent = 0;
+            }
+            return is_old;
         }
         self.push(bytes / seconds);
-        self.measured = (self.measured + 1).min(RECENT_SAMPLES);
+        self.recent = (self.recent + 1).min(RECENT_SAMPLES);
+        self.sampled_at = now;
         self.is_unstored = true;
         true
     }
@@ -152,11 +171,11 @@ impl LinkSamples {
         }
         self.last_sample_at = now;
         for link in &mut self.links {
-            self.are_new |= link.add_sample();
+            self.are_new |= link.add_sample(now);
         }
     }
 
-    /// Whether samples were added since the last call.
+    /// Whether recent samples have changed since the last call.
     pub fn take_new(&mut self) -> bool {
         std::mem::take(&mut self.are_new)
     }
@@ -168,23 +187,23 @@ impl LinkSamples {
 
     /// The samples of the recent bandwidth.
     pub fn recent_history(&self, area: &WideArea) -> BandwidthHistory {
-        let sorted = |link: &Link| {
-            let mut rates: Vec<Rate> = link.recent().collect();
-            rates.sort_by(|a, b| a.get().total_cmp(&b.get()));
-            rates.into_iter()
-        };
-        BandwidthHistory::new(area.regions().len(), self.links.iter().map(sorted))
+        BandwidthHistory::new(area.regions().len(), self.links.iter().map(|link| link.recent().into_iter()))
     }
 
     /// The measured samples of links with new ones since the last call, in bytes per second and in order of time.
     pub fn take_unstored(&mut self) -> Vec<(u32, Vec<u64>)> {
         let unstored = |(number, link): (u32, &mut Link)| {
-            let rates = link.samples.iter().skip(link.configured);
+            let rates = link.samples.iter().skip(link.configured_count);
             // The lowest bandwidth is less than a byte per second.
             let measured = || rates.map(|rate| rate.get().round().max(1.0) as u64).collect();
             std::mem::take(&mut link.is_unstored).then(|| (number, measured()))
         };
         (0..).zip(&mut self.links).filter_map(unstored).collect()
+    }
+
+    /// Returns the samples of a link from the next [`LinkSamples::take_unstored`] again.
+    pub fn keep_unstored(&mut self, link: u32) {
+        self.links[link as usize].is_unstored = true;
     }
 
     /// Adds samples that were measured before the start. They do not count as recent.

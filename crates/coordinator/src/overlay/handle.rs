@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tracing::{error, warn};
 use weir_core::wide_area::WideAreaPolicy;
@@ -114,9 +115,10 @@ impl Handle {
         let names = Names::of(&shared.config);
         if !names.is_empty() {
             let for_names = Arc::downgrade(&shared);
+            let runtime = Builder::new_current_thread().enable_all().build()?;
             thread::Builder::new()
                 .name("weir-names".to_owned())
-                .spawn(move || resolve_names(names, &for_names))?;
+                .spawn(move || resolve_names(names, &runtime, &for_names))?;
         }
         Ok(Handle(shared))
     }
@@ -233,9 +235,9 @@ fn send_orders(shared: &Weak<Shared>) {
     }
 }
 
-fn resolve_names(mut names: Names, shared: &Weak<Shared>) {
+fn resolve_names(mut names: Names, runtime: &Runtime, shared: &Weak<Shared>) {
     while let Some(shared) = shared.upgrade() {
-        names.resolve(&Handle(shared));
+        runtime.block_on(names.resolve(&Handle(shared)));
         thread::sleep(QUERY_INTERVAL);
     }
 }

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use tokio::net::lookup_host;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::handle::Handle;
@@ -12,6 +15,9 @@ use crate::config::{self, RelayAddress};
 
 /// The time between two queries for a name.
 pub(super) const QUERY_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The maximum time of a query.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The names of relays, and their addresses.
 pub(super) struct Names {
@@ -25,7 +31,6 @@ struct NamedRelay {
     name: String,
     host: String,
     port: u16,
-    address: Option<SocketAddr>,
 }
 
 impl Names {
@@ -33,13 +38,9 @@ impl Names {
     pub fn of(config: &config::Overlay) -> Names {
         let named = |(id, relay): (u16, &config::Relay)| match &relay.address {
             RelayAddress::Fixed(_) => None,
-            RelayAddress::Name { host, port } => Some(NamedRelay {
-                id,
-                name: relay.name.clone(),
-                host: host.clone(),
-                port: *port,
-                address: None,
-            }),
+            RelayAddress::Name { host, port } => {
+                Some(NamedRelay { id, name: relay.name.clone(), host: host.clone(), port: *port })
+            }
         };
         Names { relays: (0..).zip(&config.relays).filter_map(named).collect(), failed: BTreeSet::new() }
     }
@@ -49,15 +50,17 @@ impl Names {
         self.relays.is_empty()
     }
 
-    /// Queries all names, and applies new addresses. A relay keeps its address while its name cannot be resolved.
-    pub fn resolve(&mut self, handle: &Handle) {
-        for relay in &mut self.relays {
-            match query(relay) {
-                Ok(address) => {
+    /// Queries all names at the same time, and applies new addresses. A relay keeps its address while its name cannot be resolved.
+    pub async fn resolve(&mut self, handle: &Handle) {
+        let answers = join_all(self.relays.iter().map(query)).await;
+        for (relay, answer) in self.relays.iter().zip(answers) {
+            match answer {
+                Ok(found) => {
                     self.failed.remove(&relay.id);
-                    if relay.address.replace(address) != Some(address) {
-                        info!(relay = %relay.name, name = %relay.host, %address, "resolved the name of a relay");
-                        handle.call(|overlay, _| overlay.set_address(relay.id, address));
+                    let present = handle.call(|overlay, _| overlay.addresses()[usize::from(relay.id)]);
+                    let is_present = present.is_some_and(|present| found.contains(&present));
+                    if let Some(&address) = found.first().filter(|_| !is_present) {
+                        note_address(relay, address, handle);
                     }
                 }
                 Err(error) => {
@@ -70,9 +73,26 @@ impl Names {
     }
 }
 
-/// An address of a relay: the present one, if the name still has it.
-fn query(relay: &NamedRelay) -> io::Result<SocketAddr> {
-    let found: Vec<SocketAddr> = (&*relay.host, relay.port).to_socket_addrs()?.collect();
-    let present = relay.address.filter(|address| found.contains(address));
-    present.or(found.first().copied()).ok_or_else(|| io::Error::other("the name has no addresses"))
+/// Applies the new address of a relay.
+fn note_address(relay: &NamedRelay, address: SocketAddr, handle: &Handle) {
+    info!(relay = %relay.name, name = %relay.host, %address, "resolved the name of a relay");
+    let has_other_hosts = |relay: &config::Relay| match relay.address {
+        RelayAddress::Fixed(address) => !address.ip().is_loopback(),
+        RelayAddress::Name { .. } => false,
+    };
+    if address.ip().is_loopback() && handle.config().relays.iter().any(has_other_hosts) {
+        warn!(
+            relay = %relay.name, name = %relay.host, %address,
+            "other hosts cannot reach the address of a relay; help: the coordinator's host resolves its own name to a loopback address: \
+             write the IP address into the configuration"
+        );
+    }
+    handle.call(|overlay, _| overlay.set_address(relay.id, address));
+}
+
+/// The addresses of a relay.
+async fn query(relay: &NamedRelay) -> io::Result<Vec<SocketAddr>> {
+    let lookup = timeout(QUERY_TIMEOUT, lookup_host((&*relay.host, relay.port)));
+    let found: Vec<SocketAddr> = lookup.await??.collect();
+    if found.is_empty() { Err(io::Error::other("the name has no addresses")) } else { Ok(found) }
 }

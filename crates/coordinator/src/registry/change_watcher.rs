@@ -17,8 +17,9 @@ use crate::store::Table;
 /// Time between two checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Time between two writes of measured bandwidths between regions. A killed coordinator loses those since the last write.
-const SAMPLES_INTERVAL: Duration = Duration::from_secs(60);
+/// Time between two writes of measured bandwidths between regions and addresses of relays. A killed coordinator loses those since the last
+/// write.
+const MEASUREMENTS_INTERVAL: Duration = Duration::from_secs(60);
 
 pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver<bool>) {
     let mut clock = interval(CHECK_INTERVAL);
@@ -29,22 +30,22 @@ pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver
     let mut stored_completed = BTreeSet::new();
     // The API accepts connections from now on.
     registry.begin_leases().await;
-    let mut samples_stored_at = Instant::now();
+    let mut measurements_stored_at = Instant::now();
     loop {
         let is_stopped = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => true,
             _ = clock.tick() => false,
         };
         if is_stopped {
-            return registry.store_link_samples().await;
+            return registry.store_measurements().await;
         }
         if handle_changes(registry, &mut was_present, &mut stored_completed).await.is_err() {
             return;
         }
         registry.apply_overlay_changes().await;
-        if samples_stored_at.elapsed() >= SAMPLES_INTERVAL {
-            registry.store_link_samples().await;
-            samples_stored_at = Instant::now();
+        if measurements_stored_at.elapsed() >= MEASUREMENTS_INTERVAL {
+            registry.store_measurements().await;
+            measurements_stored_at = Instant::now();
         }
         handle_relay_presence(registry, &mut relays_were_present);
     }

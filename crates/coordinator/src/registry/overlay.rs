@@ -1,7 +1,9 @@
 //! Applies requests about coflows between regions to the overlay, and writes them to the store before the answer.
 
+use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::{info, warn};
@@ -67,22 +69,47 @@ fn flow_bodies(flows: &[Flow]) -> Vec<FlowBody> {
     flows.iter().map(body).collect()
 }
 
+/// Bandwidths of a link between regions in the store, in bytes per second.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StoredSamples {
+    /// The configured ones. The measured ones do not count if the configuration has changed.
+    configured: Vec<u64>,
+    /// The measured ones, in order of time.
+    measured: Vec<u64>,
+}
+
+/// The last address of a relay that has a name in the configuration.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StoredAddress {
+    /// The name and the port.
+    name: String,
+    /// The address.
+    address: SocketAddr,
+}
+
 /// Checks the key and the value of a record of [`Table::LinkSamples`].
 ///
 /// # Errors
 /// The key has no two regions, or there are too many measurements.
-pub(super) fn check_link_samples(key: &str, samples: &[u64]) -> Result<(), String> {
+pub(super) fn check_link_samples(key: &str, samples: &StoredSamples) -> Result<(), String> {
     let is_key = key
         .split_once('/')
         .is_some_and(|(from, to)| ServiceNames::is_name(from) && ServiceNames::is_name(to));
     if !is_key {
         return Err("the key has no two regions".to_owned());
     }
-    if samples.len() > config::MAX_LINK_SAMPLES {
-        let (count, max) = (samples.len(), config::MAX_LINK_SAMPLES);
-        return Err(format!("{count} measurements; expected at most {max}"));
+    let count = samples.measured.len();
+    if count > config::MAX_LINK_SAMPLES {
+        return Err(format!("{count} measurements; expected at most {}", config::MAX_LINK_SAMPLES));
     }
     Ok(())
+}
+
+/// The configured bandwidths of a link, in bytes per second.
+fn configured_samples(config: &config::Overlay, link: u32) -> Vec<u64> {
+    config.area.samples(link).iter().map(|rate| rate.get().round() as u64).collect()
 }
 
 impl Registry {
@@ -217,32 +244,66 @@ impl Registry {
         Ok(())
     }
 
-    /// Restores measured bandwidths of links between regions.
-    pub(super) fn restore_link_samples(&self) -> Result<(), StoreError> {
+    /// Restores measured bandwidths of links between regions, and the last addresses of relays with names.
+    pub(super) fn restore_measurements(&self) -> Result<(), StoreError> {
         let Some(handle) = self.overlay() else { return Ok(()) };
-        let area = &handle.config().area;
-        let region = |name: &str| area.regions().iter().position(|region| region == name);
-        let records: Vec<(String, Vec<u64>)> = self.store.records(Table::LinkSamples)?;
-        for (key, samples) in records {
+        let config = handle.config();
+        let region = |name: &str| config.area.regions().iter().position(|region| region == name);
+        let records: Vec<(String, StoredSamples)> = self.store.records(Table::LinkSamples)?;
+        for (key, StoredSamples { configured, measured }) in records {
             let ends = key.split_once('/').and_then(|(from, to)| Some((region(from)?, region(to)?)));
             // The measurements of a removed region stay in the store, for a later configuration.
-            if let Some(link) = ends.and_then(|(from, to)| area.link_between(from, to)) {
-                handle.call(|overlay, _| overlay.restore_samples(link, &samples));
+            let link = ends.and_then(|(from, to)| config.area.link_between(from, to));
+            let Some(link) = link else { continue };
+            if configured == configured_samples(config, link) {
+                handle.call(|overlay, _| overlay.restore_samples(link, &measured));
+            } else {
+                info!(link = key, "stored measurements ignored: the configured bandwidth has changed");
+            }
+        }
+        let records: Vec<(String, StoredAddress)> = self.store.records(Table::RelayAddresses)?;
+        for (relay, stored) in records {
+            let number = config.numbers.get(&relay).copied();
+            let is_same =
+                |&number: &u16| config.relays[usize::from(number)].address.to_string() == stored.name;
+            if let Some(number) = number.filter(is_same) {
+                handle.call(|overlay, _| overlay.restore_address(number, stored.address));
             }
         }
         Ok(())
     }
 
-    /// Stores the measured bandwidths of links that have new ones.
-    pub(super) async fn store_link_samples(&self) {
+    /// Stores measured bandwidths of links and addresses of relays, if there are new ones. What cannot be stored stays for the next call.
+    pub(super) async fn store_measurements(&self) {
         let Some(handle) = self.overlay() else { return };
-        let area = &handle.config().area;
-        for (link, samples) in handle.call(|overlay, _| overlay.take_unstored_samples()) {
-            let (from, to) = area.link_ends(link);
-            let key = format!("{}/{}", area.regions()[from], area.regions()[to]);
-            if let Err(error) = self.store.put(Table::LinkSamples, &key, &samples).await {
-                warn!(link = key, %error, "measured bandwidths cannot be stored");
-                return;
+        self.store_link_samples(handle).await;
+        self.store_relay_addresses(handle).await;
+    }
+
+    async fn store_link_samples(&self, handle: &Handle) {
+        let config = handle.config();
+        let put = |(link, measured): (u32, Vec<u64>)| async move {
+            let (from, to) = config.area.link_ends(link);
+            let key = format!("{}/{}", config.area.regions()[from], config.area.regions()[to]);
+            let stored = StoredSamples { configured: configured_samples(config, link), measured };
+            let written = self.store.put(Table::LinkSamples, &key, &stored).await;
+            written.inspect_err(|_| handle.call(|overlay, _| overlay.keep_unstored(link)))
+        };
+        // The store writes concurrent changes in one transaction.
+        let changes = handle.call(|overlay, _| overlay.take_unstored_samples());
+        let written = join_all(changes.into_iter().map(put)).await;
+        if let Some(Err(error)) = written.into_iter().find(Result::is_err) {
+            warn!(%error, "measured bandwidths cannot be stored");
+        }
+    }
+
+    async fn store_relay_addresses(&self, handle: &Handle) {
+        for (number, address) in handle.call(|overlay, _| overlay.take_changed_addresses()) {
+            let relay = &handle.config().relays[usize::from(number)];
+            let stored = StoredAddress { name: relay.address.to_string(), address };
+            if let Err(error) = self.store.put(Table::RelayAddresses, &relay.name, &stored).await {
+                warn!(relay = relay.name, %error, "the address of a relay cannot be stored");
+                handle.call(|overlay, _| overlay.keep_changed_address(number));
             }
         }
     }

@@ -33,7 +33,8 @@ pub fn check_record(
         (Table::Coflows, _) => decode::<StoredCoflow>(value).map(drop),
         (Table::FirstFlows, _) => decode::<Vec<FlowBody>>(value).map(drop),
         (Table::OverlayCoflows, _) => decode::<overlay::StoredCoflow>(value).map(drop),
-        (Table::LinkSamples, _) => overlay::check_link_samples(key, &decode::<Vec<u64>>(value)?),
+        (Table::LinkSamples, _) => overlay::check_link_samples(key, &decode(value)?),
+        (Table::RelayAddresses, _) => decode::<overlay::StoredAddress>(value).map(drop),
         (Table::Applications, _) => decode::<ApplicationBody>(value).map(drop),
         (Table::Connections, _) => {
             let ConnectionBody { application, .. } = decode(value)?;

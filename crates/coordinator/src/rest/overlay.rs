@@ -8,7 +8,7 @@ use weir_proto::relay::Network;
 
 use super::body::{QueryParams, page_size};
 use super::{Api, Client, check_may_see};
-use crate::config;
+use crate::config::{self, RelayAddress};
 use crate::overlay::{PathStatus, RouteStatus};
 use crate::problem::Problem;
 use crate::values::{COFLOW_PAGE, CoflowPageLimit};
@@ -20,8 +20,10 @@ pub struct RelayState {
     name: String,
     /// Its region.
     region: String,
-    /// Where it accepts other relays.
+    /// Where it accepts other relays: an address or a name, and a port.
     address: String,
+    /// The address that a name has; `null` if it is not resolved yet, and for addresses.
+    resolved: Option<String>,
     /// The networks that it serves.
     networks: Vec<String>,
     /// Whether it is connected and sends reports.
@@ -159,11 +161,16 @@ pub async fn relays(State(api): State<Api>, client: Client) -> Result<Json<Vec<R
     check_may_see(&client, None)?;
     let Some(handle) = api.registry.overlay() else { return Ok(Json(Vec::new())) };
     let overlay = handle.config();
-    let statuses = handle.call(|overlay, now| overlay.relay_statuses(now));
+    let (statuses, addresses) =
+        handle.call(|overlay, now| (overlay.relay_statuses(now), overlay.addresses().to_vec()));
     let relays = (0..).zip(&overlay.relays).zip(statuses).map(|((number, relay), status)| RelayState {
         name: relay.name.clone(),
         region: overlay.region_of(number).to_owned(),
         address: relay.address.to_string(),
+        resolved: match relay.address {
+            RelayAddress::Fixed(_) => None,
+            RelayAddress::Name { .. } => addresses[usize::from(number)].map(|address| address.to_string()),
+        },
         networks: relay.networks.iter().map(Network::to_string).collect(),
         present: status.present,
         seconds_since_report: status.seconds_since_report,

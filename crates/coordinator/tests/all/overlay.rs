@@ -654,6 +654,10 @@ fn relays_with_names_are_peers_when_their_addresses_are_known() {
         assert!(peers.iter().all(|peers| peers[2].id == 2 && peers[2].address.to_string() == address));
     }
     assert_eq!(peers_after(&mut cluster, "10.3.0.2:7710"), Vec::<Vec<RelayPeer>>::new());
+    // A stored address does not replace a newer one.
+    cluster.overlay.restore_address(2, "10.3.0.9:7710".parse().unwrap());
+    assert_eq!(cluster.overlay.addresses()[2], "10.3.0.2:7710".parse().ok());
+    assert_eq!(cluster.overlay.take_changed_addresses(), [(2, "10.3.0.2:7710".parse().unwrap())]);
 }
 
 #[test]
@@ -818,7 +822,7 @@ fn coflow_that_lost_a_relay_ends_after_five_idle_minutes() {
         let summary = cluster.summary("a");
         assert_eq!((summary.is_completed, summary.completed_flow_count), (true, 0));
         assert_eq!((summary.measured_seconds, summary.acked_bytes), (None, 10e6));
-        assert_eq!(cluster.overlay.take_changed(), ["a".into()]);
+        assert_eq!(cluster.overlay.take_changed(), ["a".into()].into());
         assert_eq!(cluster.overlay.counts()[1], 0);
         // A flow may begin again as long as the coflow is kept.
         cluster.wait(30.0);
@@ -916,6 +920,29 @@ fn paths_change_with_the_bandwidth_of_a_link() {
     assert!((direct_fraction(&cluster) - 0.2).abs() < 1e-6);
     measure(&mut cluster, 6.0, 50_000_000);
     assert!((direct_fraction(&cluster) - 0.5).abs() < 0.05);
+}
+
+/// A link that paths avoid has no waiting data, so its bandwidth is not measured.
+#[test]
+fn paths_use_a_link_again_a_minute_after_its_last_measurement() {
+    let mut cluster = Cluster::new("siphon:detours=on");
+    cluster.schedule("a", &[("dc1", "dc2", 800 * MB)]);
+    let direct_fraction = |cluster: &Cluster| cluster.relays[0].rule(0, pair(0, 1)).unwrap().1[0].1;
+    let idle = |cluster: &mut Cluster, seconds: f64| {
+        let end = cluster.now + seconds;
+        while cluster.now < end {
+            cluster.now += 0.48;
+            cluster.step();
+        }
+    };
+    measure(&mut cluster, 10.0, 12_500_000);
+    idle(&mut cluster, 55.0);
+    assert!((direct_fraction(&cluster) - 0.2).abs() < 1e-6);
+    idle(&mut cluster, 10.0);
+    assert!((direct_fraction(&cluster) - 0.5).abs() < 1e-6);
+    // The bandwidth has not risen.
+    measure(&mut cluster, 5.0, 12_500_000);
+    assert!((direct_fraction(&cluster) - 0.2).abs() < 1e-6);
 }
 
 /// Policies decide when coflows change, as in the simulator.

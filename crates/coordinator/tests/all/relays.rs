@@ -239,6 +239,11 @@ fn measured_bandwidths_are_kept_over_a_restart() {
     });
     server.restart(|text| text);
     assert_eq!(rates(&server), [9e6, 9e6, 10e6]);
+    // Another configured bandwidth replaces the measurements.
+    server.restart(|text| text.replace("{ us = \"80Mbit\"", "{ us = \"800Mbit\""));
+    assert_eq!(rates(&server), [100e6]);
+    server.restart(|text| text.replace("{ us = \"800Mbit\"", "{ us = \"80Mbit\""));
+    assert_eq!(rates(&server), [9e6, 9e6, 10e6]);
     // A region that the configuration no longer has.
     server.restart(|text| {
         text.replace("\"eu\"", "\"ue\"").replace("eu = {", "ue = {").replace("{ eu =", "{ ue =")
@@ -248,6 +253,25 @@ fn measured_bandwidths_are_kept_over_a_restart() {
         text.replace("\"ue\"", "\"eu\"").replace("ue = {", "eu = {").replace("{ ue =", "{ eu =")
     });
     assert_eq!(rates(&server), [9e6, 9e6, 10e6]);
+}
+
+#[test]
+fn addresses_of_names_are_kept_over_a_restart() {
+    let text = CONFIG.replace("10.1.0.2:7710", "eu-1.invalid:7710");
+    let mut server = TestServer::start_with(tempfile::tempdir().unwrap(), text);
+    let resolved = |server: &TestServer| {
+        let (_, relays) = get(server, "/v1/relays");
+        (relays[0]["resolved"].clone(), relays[1]["resolved"].clone())
+    };
+    assert_eq!(resolved(&server), (Value::Null, Value::Null));
+    let address = "10.1.0.9:7710".parse().unwrap();
+    server.registry().overlay().unwrap().call(|overlay, _| overlay.set_address(0, address));
+    assert_eq!(resolved(&server), (json!("10.1.0.9:7710"), Value::Null));
+    server.restart(|text| text);
+    assert_eq!(resolved(&server), (json!("10.1.0.9:7710"), Value::Null));
+    // Another name has another address.
+    server.restart(|text| text.replace("eu-1.invalid", "eu-2.invalid"));
+    assert_eq!(resolved(&server), (Value::Null, Value::Null));
 }
 
 #[test]
