@@ -28,7 +28,7 @@ public final class FlowSender extends OutputStream {
     private final String coflow;
     private final long flow;
     private final HostPort receiver;
-    private final HostPort relay;
+    private final RelaySelector relays;
     private final FlowTls tls;
     private final long window;
 
@@ -46,9 +46,9 @@ public final class FlowSender extends OutputStream {
 
     // Used by the writing thread only.
     private int nextGeneration;
-    private boolean isDirect;
+    /** The relay of the last connection; null: the flow is direct. */
+    private HostPort relay;
     private Reset relayFailure;
-    private String relayProblem;
     /** Why the last connection could not be opened; null if it could. */
     private IOException lastError;
     private int failures;
@@ -58,18 +58,19 @@ public final class FlowSender extends OutputStream {
     /**
      * Creates a flow.
      *
-     * @param relay null for a direct flow
+     * @param relays the relays, one after the other
      * @param tls null for plain text
      * @param window the maximum number of unacknowledged bytes
      */
-    public FlowSender(String coflow, long flow, HostPort receiver, HostPort relay, FlowTls tls, long window) {
+    public FlowSender(String coflow, long flow, HostPort receiver, RelaySelector relays, FlowTls tls, long window) {
         this.coflow = coflow;
         this.flow = flow;
         this.receiver = receiver;
-        this.relay = relay;
+        this.relays = relays;
+        this.relay = relays.select();
         this.tls = tls;
         this.window = window;
-        goDirectIf(relay == null);
+        this.directSinceNanos = System.nanoTime();
     }
 
     @Override
@@ -119,17 +120,12 @@ public final class FlowSender extends OutputStream {
 
     /** Whether the last connection went directly to the receiver. */
     public boolean isDirect() {
-        return isDirect;
+        return relay == null;
     }
 
-    /** Why the flow bypasses its relay; null if it does not, or has no relay. */
+    /** Why the flow is direct although it had a relay; null if it is not, or had no relay. */
     public Reset relayFailure() {
         return relayFailure;
-    }
-
-    /** The same in words. */
-    public String relayProblem() {
-        return relayProblem;
     }
 
     private void send(byte[] chunk) throws IOException {
@@ -198,14 +194,8 @@ public final class FlowSender extends OutputStream {
             throw new IOException("flow " + flow + " of " + coflow + " failed: " + failure);
         }
         failures = hasProgressed ? 1 : failures + 1;
-        if (!isDirect) {
-            goDirectIf(failure.requiresDirect() || failures > RELAY_RETRIES);
-            if (isDirect) {
-                relayFailure = failure;
-                relayProblem = lastError == null ? failure.toString() : Wire.reason(lastError);
-            } else {
-                sleep(RETRY_MILLIS);
-            }
+        if (relay != null) {
+            prepareRelayed(failure);
         } else if (lastError instanceof SSLPeerUnverifiedException) {
             // Another connection to this receiver would have the same certificate.
             String subject = "flow " + flow + " of " + coflow;
@@ -217,10 +207,23 @@ public final class FlowSender extends OutputStream {
         }
     }
 
-    private void goDirectIf(boolean condition) {
-        if (condition) {
-            isDirect = true;
-            failures = 0;
+    /** The next connection uses the same relay, another one if this one cannot be reached, or none. */
+    private void prepareRelayed(Reset failure) throws IOException {
+        HostPort failed = relay;
+        if (lastError != null) {
+            // A host that is off does not refuse connections: each further one could take as long as this one.
+            relays.onConnectFailure(failed, Wire.reason(lastError));
+            relay = relays.select();
+        } else if (failure.requiresDirect() || failures > RELAY_RETRIES) {
+            relays.onBypass(failed, failure);
+            relay = null;
+        } else {
+            sleep(RETRY_MILLIS);
+            return;
+        }
+        failures = 0;
+        if (relay == null) {
+            relayFailure = failure;
             directSinceNanos = System.nanoTime();
         }
     }
@@ -247,7 +250,7 @@ public final class FlowSender extends OutputStream {
             offset = acked;
             progressNanos = System.nanoTime();
         }
-        if (!connection.open(isDirect ? receiver : relay, offset)) {
+        if (!connection.open(offset)) {
             return false;
         }
         for (byte[] chunk : chunks) {
@@ -267,10 +270,13 @@ public final class FlowSender extends OutputStream {
         private boolean isEstablished;
         private long lineNanos = System.nanoTime();
 
-        boolean open(HostPort to, long offset) {
+        boolean open(long offset) {
             lastError = null;
             try {
-                FlowSocket opened = FlowSocket.connect(to, tls, !isDirect, CONNECT_MILLIS);
+                FlowSocket opened = FlowSocket.connect(relay == null ? receiver : relay, tls, relay != null, CONNECT_MILLIS);
+                if (relay != null) {
+                    relays.onConnected(relay);
+                }
                 synchronized (FlowSender.this) {
                     socket = opened;
                     check = FlowSocket.schedule(this::checkProgress, CHECK_MILLIS);

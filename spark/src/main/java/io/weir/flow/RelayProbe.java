@@ -22,6 +22,9 @@ public final class RelayProbe {
             return findProblem(socket.input(), tls != null);
         } catch (SocketTimeoutException e) {
             return "no answer within " + MILLIS / 1000 + " s";
+        } catch (RuntimeException e) {
+            // A security provider may have other classes than expected.
+            return "the probe failed: " + e;
         } catch (IOException e) {
             String message = Wire.reason(e);
             boolean isPortOfRelays = message.endsWith("no_application_protocol");

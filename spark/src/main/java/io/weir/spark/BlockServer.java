@@ -6,6 +6,7 @@ import io.weir.flow.FlowSender;
 import io.weir.flow.FlowSocket;
 import io.weir.flow.FlowTls;
 import io.weir.flow.HostPort;
+import io.weir.flow.RelaySelector;
 import io.weir.flow.Wire;
 import java.io.BufferedInputStream;
 import java.io.IOException;
@@ -15,9 +16,6 @@ import java.net.InetAddress;
 import java.net.ProtocolException;
 import java.net.ServerSocket;
 import java.net.Socket;
-import java.util.List;
-import java.util.Map;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.SynchronousQueue;
@@ -37,43 +35,33 @@ final class BlockServer implements AutoCloseable {
 
     private static final Logger LOG = LoggerFactory.getLogger(BlockServer.class);
     private static final int FIRST_LINE_MILLIS = 10_000;
-    private static final long RELAY_RETRY_NANOS = TimeUnit.SECONDS.toNanos(5);
 
     /** Reads a block of this executor. */
     interface Blocks {
         ManagedBuffer read(String id) throws IOException;
     }
 
-    /** Receives problems of relays. */
-    interface RelayProblems {
-        void report(HostPort relay, String problem);
-    }
-
     private final String executor;
     private final byte[] secret;
     private final Blocks blocks;
-    private final List<HostPort> relays;
+    private final Relays relays;
     private final FlowTls tls;
     private final long window;
     private final Counters counters;
-    private final RelayProblems relayProblems;
     private final FlowReceiver receiver = new FlowReceiver();
     private final ServerSocket server;
     private final ExecutorService connections;
-    /** When a relay is tried again for a coflow whose flow had to bypass it. */
-    private final Map<String, Long> relayRetries = new ConcurrentHashMap<>();
 
     /** `tls` may be null. */
     BlockServer(String executor, byte[] secret, Blocks blocks, InetAddress host, SparkConf conf, FlowTls tls, Counters counters,
-            RelayProblems relayProblems) throws IOException {
+            Relays.Problems relayProblems) throws IOException {
         this.executor = executor;
         this.secret = secret;
         this.blocks = blocks;
-        this.relays = Settings.relays(conf);
+        this.relays = new Relays(Settings.relays(conf), relayProblems, System::nanoTime);
         this.tls = tls;
         this.window = Settings.window(conf);
         this.counters = counters;
-        this.relayProblems = relayProblems;
         server = new ServerSocket(Settings.port(conf), 128, host);
         // A connection above the limit is closed, and its peer uses Spark's own fetch.
         connections = new ThreadPoolExecutor(0, Settings.connections(conf), 30, TimeUnit.SECONDS, new SynchronousQueue<>(),
@@ -96,6 +84,10 @@ final class BlockServer implements AutoCloseable {
 
     FlowReceiver receiver() {
         return receiver;
+    }
+
+    Relays relays() {
+        return relays;
     }
 
     @Override
@@ -145,52 +137,23 @@ final class BlockServer implements AutoCloseable {
         if (!request.executor.equals(executor)) {
             throw new ProtocolException("the request is for executor " + request.executor + "; this is " + executor);
         }
-        HostPort via = relay(request);
-        try (FlowSender sender = new FlowSender(request.coflow, request.flow, request.receiver, via, tls, window)) {
+        RelaySelector selector = relays.of(request.coflow, request.flow);
+        try (FlowSender sender = new FlowSender(request.coflow, request.flow, request.receiver, selector, tls, window)) {
             sender.write(request.key);
             long bytes = writeBlocks(sender, request.blocks);
             sender.finish();
-            count(request, via, sender, bytes);
+            count(sender, bytes);
         }
     }
 
-    private void count(BlockRequest request, HostPort via, FlowSender sender, long bytes) {
-        if (via == null) {
-            counters.countDirect(relays.isEmpty() ? Counters.NO_RELAY : Counters.RELAY_PAUSED, bytes);
-        } else if (sender.relayFailure() == null) {
+    private void count(FlowSender sender, long bytes) {
+        if (!sender.isDirect()) {
             counters.countRelayed(bytes);
-        } else {
+        } else if (sender.relayFailure() != null) {
             counters.countDirect(sender.relayFailure().toString(), bytes);
-            relayProblems.report(via, sender.relayProblem());
-            relayRetries.put(retryKey(via, request.coflow), System.nanoTime() + RELAY_RETRY_NANOS);
+        } else {
+            counters.countDirect(relays.isEmpty() ? Counters.NO_RELAY : Counters.RELAY_PAUSED, bytes);
         }
-    }
-
-    /** The relay of a flow: flows divide among relays by their numbers. Null: directly. */
-    private HostPort relay(BlockRequest request) {
-        long now = System.nanoTime();
-        relayRetries.values().removeIf(retry -> retry - now < 0);
-        for (int at = 0; at < relays.size(); at++) {
-            HostPort relay = relays.get((relayIndex(request.flow, relays.size()) + at) % relays.size());
-            if (!relayRetries.containsKey(retryKey(relay, request.coflow))) {
-                return relay;
-            }
-        }
-        return null;
-    }
-
-    /**
-     * The position of a flow's first relay: the finalizer of MurmurHash3. The relay chooses among those of the next region by another hash,
-     * so each relay sends to all of them.
-     */
-    static int relayIndex(long flow, int count) {
-        long hash = (flow ^ flow >>> 33) * 0xff51afd7ed558ccdL;
-        hash = (hash ^ hash >>> 33) * 0xc4ceb9fe1a85ec53L;
-        return (int) Long.remainderUnsigned(hash ^ hash >>> 33, count);
-    }
-
-    private static String retryKey(HostPort relay, String coflow) {
-        return relay + " " + coflow;
     }
 
     /** Returns the number of bytes. */

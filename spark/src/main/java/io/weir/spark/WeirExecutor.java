@@ -3,7 +3,6 @@ package io.weir.spark;
 import io.weir.flow.FlowReceiver;
 import io.weir.flow.FlowTls;
 import io.weir.flow.HostPort;
-import io.weir.flow.RelayProbe;
 import io.weir.flow.Reset;
 import io.weir.flow.Wire;
 import java.io.IOException;
@@ -134,12 +133,12 @@ public final class WeirExecutor implements ExecutorPlugin {
         return SparkEnv.get().blockManager().blockManagerId().host();
     }
 
+    /** An exception that no thread catches would end the executor. */
     private void probeRelays() {
-        for (HostPort relay : Settings.relays(context.conf())) {
-            String problem = RelayProbe.findProblem(relay, server.address(), tls);
-            if (problem != null) {
-                reportRelay(relay, problem);
-            }
+        try {
+            server.relays().probe(server.address(), tls);
+        } catch (Throwable e) {
+            LOG.warn("the relays were not probed", e);
         }
     }
 
@@ -149,8 +148,8 @@ public final class WeirExecutor implements ExecutorPlugin {
         boolean isFirst = reportedRelays.add(relay.toString());
         // After another problem, a lost connection is no news.
         if ((isFirst || !problem.equals(Reset.LOST.toString())) && reportedRelays.add(kind)) {
-            LOG.warn("{}: flows bypass it for some seconds", kind);
-            reportProblem(kind, kind + ": flows of ", "bypass it for some seconds");
+            LOG.warn("{}: some flows bypass it", kind);
+            reportProblem(kind, kind + ": some flows of ", "bypass it");
         }
     }
 

@@ -87,7 +87,11 @@ class FlowTest {
     }
 
     private FlowSender sender(HostPort via) {
-        return new FlowSender(COFLOW, FLOW, address(), via, null, WINDOW);
+        return sender(new OneRelay(via));
+    }
+
+    private FlowSender sender(RelaySelector relays) {
+        return new FlowSender(COFLOW, FLOW, address(), relays, null, WINDOW);
     }
 
     private static byte[] randomBytes(int length) {
@@ -106,12 +110,12 @@ class FlowTest {
 
     @Test
     void direct_flow_arrives_unchanged() throws Exception {
-        checkTransfer(sender(null), 10_000_000);
+        checkTransfer(sender(new OneRelay(null)), 10_000_000);
     }
 
     @Test
     void empty_flow_ends() throws Exception {
-        checkTransfer(sender(null), 0);
+        checkTransfer(sender(new OneRelay(null)), 0);
     }
 
     @Test
@@ -152,11 +156,12 @@ class FlowTest {
     @Test
     void flow_bypasses_a_busy_relay_at_once() throws Exception {
         relay.inject(TestRelay.Mode.BUSY, 0, 1);
-        FlowSender sender = sender(relay.address());
+        OneRelay relays = new OneRelay(relay.address());
+        FlowSender sender = sender(relays);
         checkTransfer(sender, 100_000);
         assertEquals(1, relay.connections.get());
         assertEquals(Reset.BUSY, sender.relayFailure());
-        assertEquals("busy", sender.relayProblem());
+        assertEquals("busy", relays.problem);
     }
 
     @Test
@@ -169,15 +174,16 @@ class FlowTest {
 
     @Test
     void flow_bypasses_a_relay_that_does_not_run() throws Exception {
-        FlowSender sender = sender(TestRelay.closedAddress());
+        OneRelay relays = new OneRelay(TestRelay.closedAddress());
+        FlowSender sender = sender(relays);
         checkTransfer(sender, 100_000);
         assertEquals(Reset.LOST, sender.relayFailure());
-        assertTrue(sender.relayProblem().contains("refused"), sender.relayProblem());
+        assertTrue(relays.problem.contains("refused"), relays.problem);
     }
 
     @Test
     void unexpected_flow_fails() {
-        FlowSender sender = new FlowSender(COFLOW, FLOW + 1, address(), null, null, WINDOW);
+        FlowSender sender = new FlowSender(COFLOW, FLOW + 1, address(), new OneRelay(null), null, WINDOW);
         assertThrows(IOException.class, () -> {
             sender.write(1);
             sender.finish();
@@ -186,7 +192,7 @@ class FlowTest {
 
     @Test
     void removed_flow_fails() throws Exception {
-        FlowSender sender = sender(null);
+        FlowSender sender = sender(new OneRelay(null));
         sender.write(1);
         sender.flush();
         receiver.remove(COFLOW, FLOW);

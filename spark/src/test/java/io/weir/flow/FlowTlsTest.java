@@ -127,7 +127,7 @@ class FlowTlsTest {
     }
 
     private String failure(FlowTls tls) {
-        FlowSender sender = new FlowSender(COFLOW, 0, address(), null, tls, 1 << 20);
+        FlowSender sender = new FlowSender(COFLOW, 0, address(), new OneRelay(null), tls, 1 << 20);
         return assertThrows(IOException.class, () -> {
             sender.write(1);
             sender.finish();
@@ -139,7 +139,7 @@ class FlowTlsTest {
         accept(certificates.tls("spark"));
         byte[] sent = new byte[10_000_000];
         new Random(1).nextBytes(sent);
-        FlowSender sender = new FlowSender(COFLOW, 0, address(), null, certificates.tls("spark"), 1 << 20);
+        FlowSender sender = new FlowSender(COFLOW, 0, address(), new OneRelay(null), certificates.tls("spark"), 1 << 20);
         sender.write(sent);
         sender.finish();
         assertArrayEquals(sent, received.toByteArray());
@@ -209,7 +209,7 @@ class FlowTlsTest {
     void connections_inside_a_host_are_plain_text_by_default() throws Exception {
         accept(null);
         FlowTls tls = new FlowTls(certificates.file("spark.pem"), certificates.file("spark.key"), certificates.file("authority.pem"), false);
-        FlowSender sender = new FlowSender(COFLOW, 0, address(), null, tls, 1 << 20);
+        FlowSender sender = new FlowSender(COFLOW, 0, address(), new OneRelay(null), tls, 1 << 20);
         sender.write("data".getBytes());
         sender.finish();
         assertEquals("data", received.toString());

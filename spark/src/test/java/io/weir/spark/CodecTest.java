@@ -181,7 +181,7 @@ class CodecTest {
                 long flow = number << shift & 0xffff_ffffL;
                 // The relay's choice: relays_for in crates/relay/src/forwarding.rs.
                 int next = (int) ((flow * 0x9e3779b97f4a7c15L >>> 32) % 2);
-                counts[2 * BlockServer.relayIndex(flow, 2) + next]++;
+                counts[2 * Relays.index(flow, 2) + next]++;
             }
             for (int count : counts) {
                 assertTrue(count > 200 && count < 300, Arrays.toString(counts));
@@ -194,7 +194,7 @@ class CodecTest {
         for (int shift : new int[] {0, 10, 22}) {
             int[] counts = new int[3];
             for (long flow = 0; flow < 600; flow++) {
-                counts[BlockServer.relayIndex(flow << shift & 0xffff_ffffL, counts.length)]++;
+                counts[Relays.index(flow << shift & 0xffff_ffffL, counts.length)]++;
             }
             for (int count : counts) {
                 assertTrue(count > 150 && count < 250, Arrays.toString(counts));
