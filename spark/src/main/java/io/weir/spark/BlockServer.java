@@ -51,6 +51,7 @@ final class BlockServer implements AutoCloseable {
     private final FlowReceiver receiver = new FlowReceiver();
     private final ServerSocket server;
     private final ExecutorService connections;
+    private volatile boolean isRefusing;
 
     /** `tls` may be null. */
     BlockServer(String executor, byte[] secret, Blocks blocks, InetAddress host, SparkConf conf, FlowTls tls, Counters counters,
@@ -90,6 +91,11 @@ final class BlockServer implements AutoCloseable {
         return relays;
     }
 
+    /** Fails requests from now on: other executors use Spark's own fetch. */
+    void refuseRequests() {
+        isRefusing = true;
+    }
+
     @Override
     public void close() throws IOException {
         server.close();
@@ -119,7 +125,11 @@ final class BlockServer implements AutoCloseable {
             InputStream in = new BufferedInputStream(socket.input(), 64 * 1024);
             String line = Wire.readLine(in);
             if (BlockRequest.PROTOCOL.equals(line)) {
-                send(BlockRequest.read(in, secret));
+                BlockRequest request = BlockRequest.read(in, secret);
+                if (isRefusing) {
+                    throw new IOException("this executor uses Spark's own fetch");
+                }
+                send(request);
                 socket.output().write(SENT);
             } else if (line != null) {
                 FirstLine first = FirstLine.parse(line);

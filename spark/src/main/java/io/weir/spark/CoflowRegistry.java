@@ -7,6 +7,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
@@ -31,6 +32,10 @@ final class CoflowRegistry {
     private static final long MAX_RETRY_NANOS = TimeUnit.SECONDS.toNanos(10);
     /** How long the coordinator may take to complete a coflow after its stages. Afterwards it is deregistered. */
     private static final long COMPLETION_NANOS = TimeUnit.SECONDS.toNanos(2);
+    /** The maximum number of coflows that wait for their deregistration while the coordinator does not answer. */
+    private static final int MAX_DELETIONS = 10_000;
+    /** How long the end of the application waits for deregistrations. */
+    private static final long CLOSE_NANOS = TimeUnit.SECONDS.toNanos(5);
 
     private final CoordinatorClient coordinator;
     private final IntFunction<String> coflowName;
@@ -44,11 +49,15 @@ final class CoflowRegistry {
     /** The regions of the coordinator; null before it has answered. */
     private Set<String> regions;
 
+    /** Names of coflows that have to be deregistered. Changed by the timer only. */
+    private final Set<String> deletions = ConcurrentHashMap.newKeySet();
+
     // Used by the timer only.
     private long retryNanos = System.nanoTime();
     private long waitNanos = MIN_RETRY_NANOS;
     private boolean isFailing;
-    private boolean isChecked;
+    /** Whether the coordinator has answered the check at the start. Written by the timer. */
+    private volatile boolean isChecked;
 
     private static final class Shuffle {
         final ShuffleSizes sizes = new ShuffleSizes();
@@ -56,7 +65,10 @@ final class CoflowRegistry {
         boolean isActive = true;
         /** No block arrives as a flow. */
         boolean isBypassed;
+        /** The coordinator has accepted the registration. */
         boolean isRegistered;
+        /** The coordinator may have the coflow: the answer to a registration may have been lost. */
+        boolean mayExist;
         boolean isCompleted;
         long endNanos;
         /** When the next request may follow. */
@@ -86,6 +98,20 @@ final class CoflowRegistry {
         }
         executorRegions.put(executor, region);
         return null;
+    }
+
+    /**
+     * Returns why an executor cannot use flows any more; null if it can, or is unknown. The coordinator has answered after the executor
+     * was added.
+     */
+    synchronized String findRefusal(String executor) {
+        String region = executorRegions.get(executor);
+        return regions == null || region == null || regions.contains(region) ? null : describeUnknown(region);
+    }
+
+    /** Whether the coordinator's regions are still requested, so that an executor may be refused later. */
+    synchronized boolean isProvisional() {
+        return coordinator != null && regions == null && !isChecked;
     }
 
     private String describeUnknown(String region) {
@@ -144,20 +170,46 @@ final class CoflowRegistry {
         }
     }
 
-    /** Deregisters all coflows. */
+    /** Deregisters all coflows. Waits for 5 s at most. */
     void close() {
         List<Integer> all;
         synchronized (this) {
             all = new ArrayList<>(shuffles.keySet());
         }
         all.forEach(this::removeShuffle);
+        if (!timer.isShutdown()) {
+            long deadline = System.nanoTime() + CLOSE_NANOS;
+            timer.execute(() -> deleteUntil(deadline));
+        }
         timer.shutdown();
+        boolean hasEnded = false;
         try {
-            timer.awaitTermination(5, TimeUnit.SECONDS);
+            hasEnded = timer.awaitTermination(CLOSE_NANOS, TimeUnit.NANOSECONDS);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }
         timer.shutdownNow();
+        if (!hasEnded || !deletions.isEmpty()) {
+            // The coordinator forgets only completed coflows by itself.
+            String example = deletions.stream().findFirst().map(coflow -> ", " + coflow + " for example").orElse("");
+            LOG.warn("some coflows stay registered{}: the coordinator did not deregister them within {} s; help: weir ctl coflow deregister",
+                    example, TimeUnit.NANOSECONDS.toSeconds(CLOSE_NANOS));
+        }
+    }
+
+    /** The last requests: each failed one is repeated after a short wait. */
+    private void deleteUntil(long deadline) {
+        while (!deletions.isEmpty() && System.nanoTime() - deadline < 0) {
+            retryNanos = System.nanoTime();
+            deletePending();
+            if (!deletions.isEmpty()) {
+                try {
+                    Thread.sleep(INTERVAL_MILLIS);
+                } catch (InterruptedException e) {
+                    return;
+                }
+            }
+        }
     }
 
     private void synchronize() {
@@ -165,6 +217,7 @@ final class CoflowRegistry {
             if (!isChecked && isDue(retryNanos)) {
                 check();
             }
+            deletePending();
             Map<Integer, Shuffle> changed = new HashMap<>();
             synchronized (this) {
                 shuffles.forEach((number, shuffle) -> {
@@ -198,13 +251,25 @@ final class CoflowRegistry {
                 problems.report(problem, problem);
             }
             succeed();
-        } catch (CoordinatorClient.Refusal e) {
-            problems.report("refusal " + e.status, "flows have no order: the coordinator answered " + e.getMessage());
+            isChecked = true;
         } catch (IOException e) {
-            fail(e);
-            return;
+            if (isPermanent(e)) {
+                problems.report("refusal " + ((CoordinatorClient.Refusal) e).status,
+                        "flows have no order: the coordinator answered " + e.getMessage());
+                isChecked = true;
+            } else {
+                fail(e);
+            }
         }
-        isChecked = true;
+    }
+
+    /** Whether a request without flows gets the same answer until the configuration changes. A limit (429) ends by itself. */
+    private static boolean isPermanent(IOException e) {
+        return isFinal(e) && ((CoordinatorClient.Refusal) e).status != 429;
+    }
+
+    private static boolean isFinal(IOException e) {
+        return e instanceof CoordinatorClient.Refusal && ((CoordinatorClient.Refusal) e).isFinal();
     }
 
     private void findRegions() {
@@ -227,10 +292,11 @@ final class CoflowRegistry {
                 problems.report(text, text);
             }
         });
-        // They registered before the coordinator answered: their flows are not part of coflows.
+        // They registered before the coordinator answered. Each is refused at its next query.
         for (String region : executorRegions.values()) {
             if (!regions.contains(region)) {
-                problems.report(describeUnknown(region), describeUnknown(region) + ": flows from and to it have no order");
+                problems.report("early executors of " + region, describeUnknown(region)
+                        + "; its executors, which started before the coordinator answered, use Spark's own fetch after their next query");
             }
         }
     }
@@ -262,10 +328,16 @@ final class CoflowRegistry {
             shuffle.isCompleted = false;
             deregister(number, shuffle);
         }
+        if (deletions.contains(coflowName.apply(number)) && !(isDue(retryNanos) && delete(coflowName.apply(number)))) {
+            keepChange(shuffle);
+            return;
+        }
         long hash = ShuffleSizes.hash(flows);
         if (shuffle.isRegistered && hash == shuffle.flowsHash) {
             return;
         }
+        boolean mayHaveExisted = shuffle.mayExist;
+        shuffle.mayExist = true;
         try {
             coordinator.put(coflowName.apply(number), CoordinatorClient.encode(flows), shuffle.isRegistered);
             shuffle.isRegistered = true;
@@ -273,6 +345,7 @@ final class CoflowRegistry {
             shuffle.dueNanos = System.nanoTime() + flows.size() * FLOW_NANOS;
             succeed();
         } catch (IOException e) {
+            shuffle.mayExist = mayHaveExisted || !isFinal(e);
             keepChange(shuffle);
             fail(number, shuffle, e);
         }
@@ -287,7 +360,11 @@ final class CoflowRegistry {
      * known. Partitions that an executor without Weir has read, or a second attempt, do not arrive as flows.
      */
     private void end(int number, Shuffle shuffle, List<ShuffleSizes.Flow> flows, long endNanos) {
-        if (!shuffle.isRegistered || shuffle.isCompleted) {
+        if (shuffle.isCompleted) {
+            return;
+        }
+        if (!shuffle.isRegistered) {
+            deregister(number, shuffle);
             return;
         }
         try {
@@ -310,15 +387,47 @@ final class CoflowRegistry {
         }
     }
 
+    /** Deletes the coflow of a shuffle, now or as soon as the coordinator answers. */
     private void deregister(int number, Shuffle shuffle) {
-        if (shuffle.isRegistered && !shuffle.isCompleted) {
-            shuffle.isRegistered = false;
-            try {
-                coordinator.delete(coflowName.apply(number));
-            } catch (IOException e) {
-                fail(number, shuffle, e);
-            }
+        if (!shuffle.mayExist || shuffle.isCompleted) {
+            return;
         }
+        shuffle.isRegistered = false;
+        shuffle.mayExist = false;
+        String coflow = coflowName.apply(number);
+        if (deletions.size() < MAX_DELETIONS) {
+            deletions.add(coflow);
+            deletePending();
+        } else {
+            problems.report("deletions", "coflow " + coflow + " stays registered: " + MAX_DELETIONS
+                    + " others wait until the coordinator answers; help: weir ctl coflow deregister");
+        }
+    }
+
+    private void deletePending() {
+        for (String coflow : deletions) {
+            if (!isDue(retryNanos)) {
+                return;
+            }
+            delete(coflow);
+        }
+    }
+
+    /** Deletes a coflow. Returns whether nothing remains to be done: otherwise it stays among those to be deregistered. */
+    private boolean delete(String coflow) {
+        try {
+            coordinator.delete(coflow);
+            succeed();
+        } catch (IOException e) {
+            if (!isPermanent(e)) {
+                fail(e);
+                return false;
+            }
+            problems.report("refusal of deregistration",
+                    "coflow " + coflow + " stays registered: the coordinator answered " + e.getMessage());
+        }
+        deletions.remove(coflow);
+        return true;
     }
 
     private void succeed() {
@@ -331,7 +440,7 @@ final class CoflowRegistry {
 
     /** A refused coflow does not delay others. */
     private void fail(int number, Shuffle shuffle, IOException e) {
-        if (!(e instanceof CoordinatorClient.Refusal) || !((CoordinatorClient.Refusal) e).isFinal()) {
+        if (!isFinal(e)) {
             fail(e);
             return;
         }
@@ -347,7 +456,8 @@ final class CoflowRegistry {
         waitNanos = Math.min(2 * waitNanos, MAX_RETRY_NANOS);
         if (!isFailing) {
             isFailing = true;
-            problems.repeat("coflows are not registered, so flows have no order: " + e.getMessage());
+            String subject = e instanceof CoordinatorClient.Refusal ? "the coordinator answered " : "";
+            problems.repeat("coflows are not registered, so flows have no order: " + subject + e.getMessage());
         }
     }
 

@@ -18,8 +18,8 @@ final class Messages {
         /** An executor accepts requests. */
         Admission onExecutor(String executor, Peers.Peer peer);
 
-        /** Returns null if the executor is unknown. */
-        Peers.Peer onPeer(String executor);
+        /** An executor, `asker`, requests the address of another one. */
+        Peers.Answer onPeer(String asker, String executor);
 
         /** A map task has written partitions of these lengths. */
         void onMapOutput(int shuffle, int map, String region, long[] lengths);
@@ -51,8 +51,8 @@ final class Messages {
         return new Object[] {EXECUTOR, executor, peer.region, peer.address.toString()};
     }
 
-    static Object[] peer(String executor) {
-        return new Object[] {PEER, executor};
+    static Object[] peer(String asker, String executor) {
+        return new Object[] {PEER, asker, executor};
     }
 
     static Object[] mapOutput(int shuffle, int map, String region, long[] lengths) {
@@ -77,10 +77,17 @@ final class Messages {
         return new Admission((Integer) fields[0], (String) fields[1]);
     }
 
-    /** Decodes the answer to `peer`: null if the executor is unknown. */
-    static Peers.Peer decodePeer(Object answer) {
+    /** Decodes the answer to `peer`. */
+    static Peers.Answer decodePeer(Object answer) {
         Object[] fields = (Object[]) answer;
-        return fields.length == 0 ? null : new Peers.Peer((String) fields[0], HostPort.parse((String) fields[1]));
+        Peers.Peer peer = fields[0] == null ? null : new Peers.Peer((String) fields[0], HostPort.parse((String) fields[1]));
+        return new Peers.Answer(peer, (String) fields[2], (Boolean) fields[3]);
+    }
+
+    private static Object[] encode(Peers.Answer answer) {
+        Peers.Peer peer = answer.peer;
+        return new Object[] {peer == null ? null : peer.region, peer == null ? null : peer.address.toString(), answer.refusal,
+            answer.isProvisional};
     }
 
     /** Returns the answer; null to messages without one, since Spark logs each answer to those. */
@@ -92,8 +99,7 @@ final class Messages {
                 Admission admission = handler.onExecutor((String) fields[1], added);
                 return new Object[] {admission.number, admission.refusal};
             case PEER:
-                Peers.Peer peer = handler.onPeer((String) fields[1]);
-                return peer == null ? new Object[0] : new Object[] {peer.region, peer.address.toString()};
+                return encode(handler.onPeer((String) fields[1], (String) fields[2]));
             case MAP:
                 handler.onMapOutput((Integer) fields[1], (Integer) fields[2], (String) fields[3], (long[]) fields[4]);
                 return null;

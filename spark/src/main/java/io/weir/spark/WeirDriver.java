@@ -101,8 +101,13 @@ public final class WeirDriver implements DriverPlugin, Messages.Handler {
     }
 
     @Override
-    public Peers.Peer onPeer(String executor) {
-        return executors.get(executor);
+    public Peers.Answer onPeer(String asker, String executor) {
+        for (String early : new String[] {asker, executor}) {
+            if (coflows.findRefusal(early) != null && executors.remove(early) != null) {
+                refusedExecutors.inc();
+            }
+        }
+        return new Peers.Answer(executors.get(executor), coflows.findRefusal(asker), coflows.isProvisional());
     }
 
     @Override

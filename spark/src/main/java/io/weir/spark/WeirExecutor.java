@@ -113,7 +113,7 @@ public final class WeirExecutor implements ExecutorPlugin {
         fetches = new ThreadPoolExecutor(MAX_FETCHES, MAX_FETCHES, 30, TimeUnit.SECONDS, new LinkedBlockingQueue<>(),
                 BlockServer.daemons("weir-fetch"));
         fetches.allowCoreThreadTimeOut(true);
-        peers = new Peers(executor -> Messages.decodePeer(context.ask(Messages.peer(executor))));
+        peers = new Peers(executor -> Messages.decodePeer(context.ask(Messages.peer(context.executorID(), executor))), this::refuse);
         server = new BlockServer(context.executorID(), secret, WeirExecutor::readBlock, InetAddress.getByName(host()), conf, tls, counters,
                 this::reportRelay);
         Peers.Peer self = new Peers.Peer(region, server.address());
@@ -139,6 +139,19 @@ public final class WeirExecutor implements ExecutorPlugin {
             server.relays().probe(server.address(), tls);
         } catch (Throwable e) {
             LOG.warn("the relays were not probed", e);
+        }
+    }
+
+    /**
+     * Uses Spark's own fetch from now on: the coordinator, which did not answer at the start, does not know the region. Flows in progress
+     * continue, so the port stays open.
+     */
+    private synchronized void refuse(String refusal) {
+        if (active == this) {
+            active = null;
+            server.refuseRequests();
+            LOG.warn("this executor uses Spark's own fetch from now on: {}", refusal);
+            reportProblem(refusal, "", "uses Spark's own fetch: " + refusal);
         }
     }
 

@@ -171,6 +171,18 @@ class BlockServerTest {
     }
 
     @Test
+    void refused_executor_sends_no_blocks() throws Exception {
+        start("", null);
+        assertEquals(2 * BLOCK_BYTES, fetch(null));
+        sender.refuseRequests();
+        BlockRequest request = new BlockRequest("1", "coflow", flow, receiver.address(), KEY, BLOCKS);
+        try (FlowSocket control = FlowSocket.connect(sender.address(), null, false, 5_000)) {
+            request.write(control.output(), SECRET);
+            assertEquals(-1, control.input().read());
+        }
+    }
+
+    @Test
     void second_relay_is_used_while_the_first_one_is_paused() throws Exception {
         try (TestRelay second = new TestRelay()) {
             start(relay.address() + "," + second.address(), null);

@@ -15,6 +15,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BooleanSupplier;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -29,6 +31,11 @@ class CoflowRegistryTest {
     private volatile boolean isCompleted;
     private volatile String relays = "[{\"name\":\"east-1\",\"region\":\"east\",\"present\":true},"
             + "{\"name\":\"west-1\",\"region\":\"west\",\"present\":true}]";
+    /** The method of requests for coflows that get the answer 503. */
+    private volatile String failingMethod = "";
+    /** The number of further requests with this answer. */
+    private final AtomicInteger failures = new AtomicInteger();
+    private volatile int relaysStatus = 200;
     private HttpServer coordinator;
     private CoflowRegistry registry;
 
@@ -39,7 +46,9 @@ class CoflowRegistryTest {
             String coflow = exchange.getRequestURI().getPath().substring("/v1/coflows/".length());
             requests.add(exchange.getRequestMethod() + " " + coflow);
             String refusal = refusals.get(coflow);
-            if (refusal == null) {
+            if (exchange.getRequestMethod().equals(failingMethod) && failures.getAndDecrement() > 0) {
+                answer(exchange, 503, "{\"status\":503,\"detail\":\"not now\"}");
+            } else if (refusal == null) {
                 answer(exchange, 200, "{}");
             } else {
                 answer(exchange, 422, "{\"status\":422,\"detail\":\"" + refusal + "\"}");
@@ -50,7 +59,7 @@ class CoflowRegistryTest {
             assertEquals(CoordinatorClient.idBefore("shuffle0"), after);
             answer(exchange, 200, "{\"coflows\":[{\"id\":\"shuffle0\",\"flows\":2,\"done\":" + (isCompleted ? 2 : 1) + "}],\"next\":null}");
         });
-        coordinator.createContext("/v1/relays", exchange -> answer(exchange, 200, relays));
+        coordinator.createContext("/v1/relays", exchange -> answer(exchange, relaysStatus, relays));
         coordinator.createContext("/v1/services", exchange -> answer(exchange, 200, "[{\"name\":\"default\"}]"));
         coordinator.start();
         registry = newRegistry(null, problemCount);
@@ -156,6 +165,107 @@ class CoflowRegistryTest {
         registry.addReader(0, 8, 0, "east", 0, 2, 0, 1);
         awaitRequests(3);
         assertEquals("PUT shuffle0", requests.get(2));
+    }
+
+    private void fail(String method, int count) {
+        failingMethod = method;
+        failures.set(count);
+    }
+
+    @Test
+    void failedDeregistrationIsRepeatedUntilTheCoordinatorAnswers() throws InterruptedException {
+        registry.addMapOutput(0, 0, "west", new long[] {100});
+        awaitRequests(1);
+        fail("DELETE", 2);
+        registry.removeShuffle(0);
+        awaitRequests(4);
+        Thread.sleep(1000);
+        assertEquals(List.of("PUT shuffle0", "DELETE shuffle0", "DELETE shuffle0", "DELETE shuffle0"), requests);
+    }
+
+    @Test
+    void refusedDeregistrationIsNotRepeated() throws InterruptedException {
+        registry.addMapOutput(0, 0, "west", new long[] {100});
+        awaitRequests(1);
+        refusals.put("shuffle0", "the coflow belongs to another framework");
+        long before = problemCount.getCount();
+        registry.removeShuffle(0);
+        await(() -> problemCount.getCount() == before + 1);
+        Thread.sleep(1000);
+        assertEquals(List.of("PUT shuffle0", "DELETE shuffle0"), requests);
+    }
+
+    @Test
+    void coflowWhoseRegistrationGotNoAnswerIsDeregistered() throws InterruptedException {
+        fail("PUT", 100);
+        registry.addMapOutput(0, 0, "west", new long[] {100});
+        awaitRequests(1);
+        registry.removeShuffle(0);
+        await(() -> requests.contains("DELETE shuffle0"));
+    }
+
+    @Test
+    void coflowIsRegisteredAgainAfterItsDeregistration() throws InterruptedException {
+        isCompleted = true;
+        read();
+        Thread.sleep(1000);
+        fail("DELETE", 2);
+        registry.addReader(0, 8, 0, "east", 0, 1, 0, 1);
+        awaitRequests(5);
+        Thread.sleep(1000);
+        assertEquals(List.of("PUT shuffle0", "DELETE shuffle0", "DELETE shuffle0", "DELETE shuffle0", "PUT shuffle0"), requests);
+    }
+
+    @Test
+    void endOfTheApplicationRepeatsDeregistrationsForFiveSeconds() throws InterruptedException {
+        registry.addMapOutput(0, 0, "west", new long[] {100});
+        registry.addMapOutput(1, 0, "west", new long[] {100});
+        awaitRequests(2);
+        fail("DELETE", 5);
+        registry.close();
+        assertTrue(failures.get() < 0, requests.toString());
+        assertEquals("DELETE", requests.get(requests.size() - 1).split(" ")[0]);
+        CoflowRegistry second = newRegistry(null, problemCount);
+        awaitRegions(second);
+        second.addExecutor("1", "west");
+        second.addExecutor("2", "east");
+        second.addMapOutput(2, 0, "west", new long[] {100});
+        await(() -> requests.contains("PUT shuffle2"));
+        fail("DELETE", Integer.MAX_VALUE);
+        long started = System.nanoTime();
+        second.close();
+        long seconds = TimeUnit.NANOSECONDS.toSeconds(System.nanoTime() - started);
+        assertTrue(seconds >= 4 && seconds < 8, seconds + " s");
+        assertTrue(requests.stream().filter("DELETE shuffle2"::equals).count() > 5, requests.toString());
+    }
+
+    @Test
+    void checkIsRepeatedAfterATemporaryErrorAndExecutorsOfUnknownRegionsAreRefused() throws InterruptedException {
+        for (int status : new int[] {429, 500, 503}) {
+            relaysStatus = status;
+            Counter problems = new Counter();
+            CoflowRegistry other = newRegistry(null, problems);
+            await(() -> problems.getCount() == 1);
+            assertNull(other.addExecutor("4", "wset"));
+            assertNull(other.addExecutor("5", "west"));
+            assertNull(other.findRefusal("4"));
+            assertTrue(other.isProvisional());
+            relaysStatus = 200;
+            await(() -> !other.isProvisional());
+            assertEquals("region `wset` is not in the coordinator's configuration; known regions: east, west", other.findRefusal("4"));
+            assertNull(other.findRefusal("5"));
+            assertNull(other.findRefusal("unknown"));
+            other.close();
+        }
+    }
+
+    @Test
+    void checkEndsAfterARefusal() throws InterruptedException {
+        relaysStatus = 403;
+        CoflowRegistry other = newRegistry(null, new Counter());
+        await(() -> !other.isProvisional());
+        assertNull(other.addExecutor("4", "wset"));
+        other.close();
     }
 
     @Test

@@ -1,7 +1,9 @@
 package io.weir.spark;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.codahale.metrics.Counter;
 import io.weir.flow.HostPort;
@@ -19,8 +21,9 @@ class MessagesTest {
         }
 
         @Override
-        public Peers.Peer onPeer(String executor) {
-            return executor.equals("1") ? new Peers.Peer("west", HostPort.parse("10.0.0.1:7000")) : null;
+        public Peers.Answer onPeer(String asker, String executor) {
+            Peers.Peer peer = executor.equals("1") ? new Peers.Peer("west", HostPort.parse("10.0.0.1:7000")) : null;
+            return new Peers.Answer(peer, asker.equals("3") ? "no such region" : null, executor.equals("1"));
         }
 
         @Override
@@ -64,8 +67,14 @@ class MessagesTest {
         Messages.Admission refused =
                 Messages.decodeAdmission(Messages.dispatch(Messages.executor("2", new Peers.Peer("wset", address)), handler));
         assertEquals("no such region", refused.refusal);
-        assertEquals("10.0.0.1:7000", Messages.decodePeer(Messages.dispatch(Messages.peer("1"), handler)).address.toString());
-        assertNull(Messages.decodePeer(Messages.dispatch(Messages.peer("2"), handler)));
+        Peers.Answer known = Messages.decodePeer(Messages.dispatch(Messages.peer("2", "1"), handler));
+        assertEquals("10.0.0.1:7000", known.peer.address.toString());
+        assertNull(known.refusal);
+        assertTrue(known.isProvisional);
+        Peers.Answer unknown = Messages.decodePeer(Messages.dispatch(Messages.peer("3", "2"), handler));
+        assertNull(unknown.peer);
+        assertEquals("no such region", unknown.refusal);
+        assertFalse(unknown.isProvisional);
     }
 
     @Test
