@@ -207,6 +207,7 @@ async fn start(
         id,
         memory_bytes: args.memory.get() as u64,
         congestion_control: args.congestion_control.clone(),
+        connections: args.connections.map(usize::from),
         tls: certificate.as_ref().map(|certificate| certificate.current()),
     };
     let (server, handle) = Server::bind(settings, args.programs, relays)

@@ -1,10 +1,12 @@
 //! Runs a relay: sockets, pipes and one thread with epoll.
 
 mod congestion;
+mod connection_count;
 mod expiry;
 mod lane;
 mod links;
 mod pacer;
+mod parallel;
 mod pipe;
 mod program;
 mod programs;

@@ -108,12 +108,18 @@ const PATH_COUNTERS: [PathMetric<u64>; 8] = [
     }),
 ];
 
-const PATH_GAUGES: [PathMetric<Option<f64>>; 4] = [
+const PATH_GAUGES: [PathMetric<Option<f64>>; 5] = [
     (
         "weir_relay_peer_connected",
         None,
         "Whether all connections with another relay are established",
         |link| Some(f64::from(link.is_up)),
+    ),
+    (
+        "weir_relay_peer_connections",
+        None,
+        "Connections over which this relay sends data to another relay",
+        |link| Some(link.connections as f64),
     ),
     (
         "weir_relay_peer_bytes_per_second",

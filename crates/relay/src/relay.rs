@@ -118,7 +118,7 @@ pub enum Incoming {
 /// The kind of connection with another relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
-    /// For most data.
+    /// For most data. There may be several.
     Bulk,
     /// For control, and for short messages that outrank the data which the bulk connection still has to send.
     Express,

@@ -53,6 +53,11 @@ pub struct RelayRun {
     #[arg(long, value_name = "NAME")]
     pub congestion_control: Option<String>,
 
+    /// The number of connections for the data to each relay, 1 to 32. By default, 1 with `bbr`, and as many as raise the rate on paths
+    /// with loss, where the kernel does not permit `bbr`
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=32))]
+    pub connections: Option<u8>,
+
     /// How long to wait for open flows before the exit, with a unit
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub drain: Time,

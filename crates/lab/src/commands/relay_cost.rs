@@ -44,6 +44,10 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "3s")]
     duration: Time,
 
+    /// The time until the measurement starts; by default 1 s, and 4 s on long paths
+    #[arg(long, value_name = "TIME")]
+    warm_up: Option<Time>,
+
     /// The `weir` command that runs Weir's relay; by default the one next to this program
     #[arg(long, value_name = "PATH")]
     weir: Option<PathBuf>,
@@ -115,7 +119,8 @@ fn measure_rounds(
     programs: &Programs,
 ) -> Result<Vec<VariantRounds>, LabError> {
     let chain = Chain::create("relays", &case.link(), peers)?;
-    let times = Times { warm_up: case.warm_up(), duration: Duration::from_secs_f64(args.duration.get()) };
+    let warm_up = args.warm_up.map_or(case.warm_up(), |time| Duration::from_secs_f64(time.get()));
+    let times = Times { warm_up, duration: Duration::from_secs_f64(args.duration.get()) };
     let variants = case.variants(relays).into_iter();
     let mut rounds: Vec<_> =
         variants.map(|variant| VariantRounds { variant, loads: vec![Vec::new(); loads.len()] }).collect();

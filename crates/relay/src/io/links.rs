@@ -2,7 +2,7 @@
 //!
 //! Two relays have a bulk and an express connection. The relay with the lower number dials both, and begins each with a
 //! [first line](crate::hello). The other one answers with the same line, from its side. A link is up when both connections are
-//! established, and fails with either.
+//! established, and fails with either. Each relay may dial [additional connections](super::parallel) for its data.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -15,17 +15,15 @@ use weir_tls::{HandshakeFailure, LogLimit, is_plain_text, is_tls_record, relay_n
 use super::congestion;
 use super::lane::Lane;
 use super::pacer::Pacer;
+use super::parallel::{Parallel, UNSENT_BYTES};
 use super::reverse_queue::ReverseQueue;
 use super::server::{Kind, Server, Token};
-use super::socket::{
-    ConnectionInfo, connection_info, set_congestion_control, set_pacing_rate, set_unsent_limit, start_connect,
-};
+use super::socket::{connection_info, set_congestion_control, set_unsent_limit, start_connect};
 use super::transport::Transport;
 use crate::forwarding::RelayId;
-use crate::hello::{Hello, MAX_LINE_BYTES};
-use crate::message::MAX_PAYLOAD_BYTES;
+use crate::hello::{Hello, MAX_LINE_BYTES, Role, VERSION};
 use crate::overlay::Overlay;
-use crate::relay::{Lane as LaneKind, PathCounters};
+use crate::relay::PathCounters;
 
 /// How long it may take to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,17 +49,8 @@ const SILENCE: Duration = Duration::from_secs(4);
 const MIN_WAIT: Duration = Duration::from_millis(100);
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// The maximum of the bytes in the kernel that it has not sent, on the bulk connection. Less would need more calls per byte.
-const UNSENT_BYTES: u32 = 256 << 10;
-
-/// The same on the express connection: control messages wait behind these bytes.
+/// The maximum of the bytes in the kernel that it has not sent, on the express connection: control messages wait behind these bytes.
 const EXPRESS_UNSENT_BYTES: u32 = 16 << 10;
-
-/// On slow paths, messages and unsent bytes of the bulk connection take at most this time, since data of a higher priority waits for them.
-const MAX_MESSAGE_TIME: Duration = Duration::from_millis(20);
-
-/// The lowest limit of messages and unsent bytes.
-const MIN_MESSAGE_BYTES: u32 = 16 << 10;
 
 /// The maximum number of accepted connections that have not sent their first line.
 const MAX_UNIDENTIFIED: usize = 256;
@@ -115,7 +104,9 @@ pub struct LinkStatus {
     pub retransmitted_segments: u64,
     /// Bytes of messages since the relay started.
     pub counters: PathCounters,
-    /// The pacing rate of the bulk connection, in bytes per second; none if it is not limited.
+    /// The number of connections over which this relay sends data; 0 while the link is down.
+    pub connections: usize,
+    /// The pacing rate of these connections, in bytes per second; none if it is not limited.
     pub pacing_rate: Option<u64>,
     /// Why the last attempt of this relay to connect failed; none while the link is up.
     pub failure: Option<String>,
@@ -126,6 +117,8 @@ pub(super) struct Link {
     name: Arc<str>,
     address: SocketAddr,
     session: u64,
+    /// The version that both relays speak.
+    version: u32,
     bulk: Option<Token>,
     express: Option<Token>,
     is_up: bool,
@@ -142,10 +135,8 @@ pub(super) struct Link {
     round_trip: RoundTrip,
     reverse_queue: ReverseQueue,
     pacer: Pacer,
-    pacing_rate: Option<u64>,
     is_long: bool,
-    /// The maximum length of a message on the bulk connection.
-    message_bytes: u32,
+    pub(super) parallel: Parallel,
     failures: u64,
 }
 
@@ -155,6 +146,7 @@ impl Link {
             name,
             address,
             session: 0,
+            version: VERSION,
             bulk: None,
             express: None,
             is_up: false,
@@ -169,9 +161,8 @@ impl Link {
             round_trip: RoundTrip::default(),
             reverse_queue: ReverseQueue::default(),
             pacer: Pacer::default(),
-            pacing_rate: None,
             is_long: false,
-            message_bytes: MAX_PAYLOAD_BYTES,
+            parallel: Parallel::default(),
             failures: 0,
         }
     }
@@ -182,6 +173,29 @@ impl Link {
 
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The number of the attempt that the connections belong to.
+    pub(super) fn session(&self) -> u64 {
+        self.session
+    }
+
+    /// The version that both relays speak.
+    pub(super) fn version(&self) -> u32 {
+        self.version
+    }
+
+    pub(super) fn bulk(&self) -> Option<Token> {
+        self.bulk
+    }
+
+    /// Whether the path carries as much as it can.
+    pub(super) fn is_full(&self) -> bool {
+        self.pacer.is_full()
     }
 
     /// Notes the payload bytes in both directions until now, and whether bytes wait. Returns whether the link has data.
@@ -260,8 +274,7 @@ impl Server {
                 tracing::warn!(relay = %link.name, "relay is silent; closing its connections");
                 return self.fail_link(id);
             }
-            let lane = link.bulk.and_then(|token| self.lanes.get(&token));
-            let is_backlogged = lane.is_some_and(|lane| !lane.is_writable);
+            let is_backlogged = link.parallel.is_backlogged;
             let is_active = link.update_activity(self.relay.payload_bytes(id), is_backlogged, now);
             let is_silent = link.is_silent(now);
             // The heartbeats of a link without data are too rare to find a silent relay. One that was found stays until it is heard.
@@ -288,34 +301,36 @@ impl Server {
         }
     }
 
-    /// Adapts congestion control, pacing and the length of messages to the measurements of the path.
+    /// Adapts congestion control, pacing, the length of messages and the number of connections to the measurements of the path.
     fn adapt_to_path(&mut self, id: RelayId) {
+        self.adapt_congestion_control(id);
+        let Some(info) = self.links.get(&id).and_then(|link| self.data_info(link)) else { return };
         let Some(link) = self.links.get_mut(&id) else { return };
-        let Some(lane) = link.bulk.and_then(|token| self.lanes.get(&token)) else { return };
-        let Some(info) = connection_info(&lane.transport.stream) else { return };
-        if self.settings.congestion_control.is_none() && !link.is_long && congestion::is_long(&info) {
-            link.is_long = true;
-            for lane in
-                [link.bulk, link.express].into_iter().flatten().filter_map(|token| self.lanes.get(&token))
-            {
+        let queues = link.round_trip.smoothed.saturating_sub(link.round_trip.min);
+        let reverse_queue = link.reverse_queue.delay().min(queues);
+        let pacing_rate = link.pacer.step(self.now, &info, reverse_queue, link.parallel.is_backlogged);
+        let rate = link.pacer.smoothed_rate();
+        self.adapt_connections(id, &info);
+        self.set_limits(id, pacing_rate, rate);
+    }
+
+    /// Selects the congestion control of long paths, once a path turns out to be long.
+    fn adapt_congestion_control(&mut self, id: RelayId) {
+        let Some(link) = self.links.get_mut(&id).filter(|link| !link.is_long) else { return };
+        let Some((bulk, express)) = link.lanes() else { return };
+        let info = self.lanes.get(&bulk).and_then(|lane| connection_info(&lane.transport.stream));
+        if !info.is_some_and(|info| congestion::is_long(&info)) {
+            return;
+        }
+        link.is_long = true;
+        if self.settings.congestion_control.is_none() {
+            for lane in [bulk, express].iter().filter_map(|token| self.lanes.get(token)) {
                 set_congestion_control(&lane.transport.stream, congestion::LONG_PATH);
             }
         }
-        let is_backlogged = !lane.is_writable;
-        let queues = link.round_trip.smoothed.saturating_sub(link.round_trip.min);
-        let reverse_queue = link.reverse_queue.delay().min(queues);
-        let rate = link.pacer.step(self.now, &info, reverse_queue, is_backlogged);
-        if rate != link.pacing_rate {
-            set_pacing_rate(&lane.transport.stream, rate);
-            link.pacing_rate = rate;
-        }
-        let message_bytes = message_bytes(link.pacer.smoothed_rate());
-        // Small changes are not worth a call.
-        if message_bytes < link.message_bytes / 4 * 3 || message_bytes > link.message_bytes / 4 * 5 {
-            link.message_bytes = message_bytes;
-            set_unsent_limit(&lane.transport.stream, message_bytes.min(UNSENT_BYTES));
-            self.relay.set_max_message(id, message_bytes);
-        }
+        let bears_loss =
+            self.lanes.get(&bulk).is_some_and(|lane| congestion::bears_loss(&lane.transport.stream));
+        link.parallel.is_useful = !bears_loss;
     }
 
     fn dial(&mut self, id: RelayId) {
@@ -326,15 +341,20 @@ impl Server {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.session = session;
         let address = link.address;
-        for lane in [LaneKind::Bulk, LaneKind::Express] {
-            let hello = Hello { from: self.settings.id, to: id, lane, session };
+        for role in [Role::Bulk, Role::Express] {
+            let hello = Hello { from: self.settings.id, to: id, role, session, version: VERSION };
             if let Err(error) = self.dial_lane(address, hello) {
                 self.note_failure(hello, &error);
             }
         }
     }
 
-    fn dial_lane(&mut self, address: SocketAddr, hello: Hello) -> io::Result<()> {
+    /// The number of connections with a relay that are being established.
+    pub(super) fn dialed_connections(&self, id: RelayId) -> usize {
+        self.unidentified.values().filter(|new| new.dialed.is_some_and(|hello| hello.to == id)).count()
+    }
+
+    pub(super) fn dial_lane(&mut self, address: SocketAddr, hello: Hello) -> io::Result<()> {
         let tls = self.settings.tls.as_ref().map(|tls| tls.relays.connect()).transpose()?;
         let stream = start_connect(address, self.settings.initial_congestion_control())?;
         self.add_unidentified(Transport::new(stream, tls), Some(hello))
@@ -342,6 +362,9 @@ impl Server {
 
     /// Notes why a dialed connection failed, logs a reason that is new, and dials again after a wait.
     fn note_failure(&mut self, dialed: Hello, error: &io::Error) {
+        if dialed.role == Role::Additional {
+            return self.note_dial_failure(dialed.to, error);
+        }
         let Some(link) = self.links.get_mut(&dialed.to).filter(|link| !link.is_up) else { return };
         if self.now + link.wait < link.next_dial {
             link.next_dial = self.now + link.wait;
@@ -373,7 +396,7 @@ impl Server {
     }
 
     fn add_unidentified(&mut self, transport: Transport, dialed: Option<Hello>) -> io::Result<()> {
-        Server::configure(&transport.stream, dialed.map(|hello| hello.lane));
+        Server::configure(&transport.stream, dialed.map(|hello| hello.role));
         let mut lane = Lane::new(transport)?;
         if let Some(hello) = &dialed {
             lane.push(hello.encode().as_bytes());
@@ -384,12 +407,12 @@ impl Server {
         Ok(())
     }
 
-    fn configure(stream: &TcpStream, lane: Option<LaneKind>) {
+    fn configure(stream: &TcpStream, role: Option<Role>) {
         // Messages must not wait for the acknowledgement of earlier ones.
         let _ = stream.set_nodelay(true);
-        match lane {
-            Some(LaneKind::Bulk) => set_unsent_limit(stream, UNSENT_BYTES),
-            Some(LaneKind::Express) => set_unsent_limit(stream, EXPRESS_UNSENT_BYTES),
+        match role {
+            Some(Role::Bulk | Role::Additional) => set_unsent_limit(stream, UNSENT_BYTES),
+            Some(Role::Express) => set_unsent_limit(stream, EXPRESS_UNSENT_BYTES),
             None => {}
         }
     }
@@ -414,7 +437,7 @@ impl Server {
         match self.identify(&mut new) {
             Ok(None) => drop(self.unidentified.insert(token, new)),
             Ok(Some((relay, hello))) => {
-                if let Err(error) = self.add_lane(relay, hello, new.lane) {
+                if let Err(error) = self.add_lane(relay, hello, new.lane, new.dialed.is_some()) {
                     tracing::warn!(relay = relay.0, %error, "cannot use the connection of a relay");
                 }
             }
@@ -472,41 +495,60 @@ impl Server {
         };
         let hello = Hello::parse(&line).map_err(io::Error::other)?;
         let is_expected = match new.dialed {
-            Some(dialed) => hello == Hello { from: dialed.to, to: dialed.from, ..dialed },
-            None => hello.to == self.settings.id && hello.from < self.settings.id,
+            Some(dialed) => {
+                hello == Hello { from: dialed.to, to: dialed.from, version: hello.version, ..dialed }
+            }
+            None => {
+                let is_dialer = hello.from < self.settings.id || hello.role == Role::Additional;
+                hello.to == self.settings.id && is_dialer
+            }
         };
         let Some(link) = self.links.get(&hello.from).filter(|_| is_expected) else {
             return Err(io::Error::other(format!("relay {} is not expected here", hello.from.0)));
         };
         new.lane.transport.check_peer(&relay_name(&link.name))?;
-        tracing::debug!(relay = %link.name, lane = ?hello.lane, "connected with relay");
+        tracing::debug!(relay = %link.name, role = ?hello.role, "connected with relay");
         Ok(Some((hello.from, hello)))
     }
 
-    fn add_lane(&mut self, relay: RelayId, hello: Hello, mut lane: Lane) -> io::Result<()> {
-        let own = self.settings.id;
-        let is_dialer = own < relay;
+    fn add_lane(&mut self, relay: RelayId, hello: Hello, mut lane: Lane, is_dialed: bool) -> io::Result<()> {
         let session = self.links.get(&relay).map(|link| link.session);
-        if !is_dialer {
-            if session != Some(hello.session) {
-                // The other relay has started again, or noticed a failure first.
-                self.fail_link(relay);
+        if session != Some(hello.session) {
+            if is_dialed || hello.role == Role::Additional {
+                return Err(io::Error::other("the connection belongs to an earlier attempt"));
             }
-            Server::configure(&lane.transport.stream, Some(hello.lane));
-            lane.push(Hello { from: own, to: relay, ..hello }.encode().as_bytes());
-        } else if session != Some(hello.session) {
-            return Err(io::Error::other("the connection belongs to an earlier attempt"));
+            // The other relay has started again, or noticed a failure first.
+            self.fail_link(relay);
+        }
+        if !is_dialed {
+            Server::configure(&lane.transport.stream, Some(hello.role));
+            lane.push(Hello { from: self.settings.id, to: relay, ..hello }.encode().as_bytes());
         }
         lane.is_writable = true;
         lane.flush()?;
         let token = self.register_again(&lane.transport.stream, Kind::Lane)?;
-        let Some(link) = self.links.get_mut(&relay) else { return Ok(()) };
-        link.session = hello.session;
-        let place = if hello.lane == LaneKind::Bulk { &mut link.bulk } else { &mut link.express };
-        let replaced = place.replace(token);
+        if !self.links.contains_key(&relay) {
+            return Ok(());
+        }
         self.lanes.insert(token, lane);
         self.lane_owners.insert(token, relay);
-        if replaced.is_some() {
+        if hello.role == Role::Additional {
+            let added = self.add_additional(relay, token, hello.session, is_dialed);
+            if added.is_err() {
+                self.lanes.remove(&token);
+                self.lane_owners.remove(&token);
+            }
+            return added;
+        }
+        self.add_base_lane(relay, &hello, token)
+    }
+
+    /// Adds the bulk or the express connection. With both, the link is up.
+    fn add_base_lane(&mut self, relay: RelayId, hello: &Hello, token: Token) -> io::Result<()> {
+        let Some(link) = self.links.get_mut(&relay) else { return Ok(()) };
+        (link.session, link.version) = (hello.session, hello.version);
+        let place = if hello.role == Role::Bulk { &mut link.bulk } else { &mut link.express };
+        if place.replace(token).is_some() {
             self.fail_link(relay);
             return Err(io::Error::other("the relay has opened a second connection of a kind"));
         }
@@ -527,9 +569,8 @@ impl Server {
         link.round_trip = RoundTrip::default();
         link.reverse_queue = ReverseQueue::default();
         link.pacer = Pacer::default();
-        link.pacing_rate = None;
         link.is_long = false;
-        link.message_bytes = MAX_PAYLOAD_BYTES;
+        link.parallel = Parallel::default();
         tracing::info!(relay = %link.name, "relay is connected");
         self.relay.connect_peer(relay);
         self.unread.extend([bulk, express]);
@@ -551,7 +592,9 @@ impl Server {
 
     fn close_lanes(&mut self, relay: RelayId) {
         let Some(link) = self.links.get_mut(&relay) else { return };
-        for token in [link.bulk.take(), link.express.take()].into_iter().flatten() {
+        let parallel = std::mem::take(&mut link.parallel);
+        let tokens = [link.bulk.take(), link.express.take()].into_iter().flatten().chain(parallel.tokens());
+        for token in tokens {
             self.lane_owners.remove(&token);
             if let Some(lane) = self.lanes.remove(&token) {
                 self.abandon_message(lane);
@@ -578,16 +621,10 @@ impl Server {
     pub(super) fn link_statuses(&mut self, is_report: bool) -> BTreeMap<RelayId, LinkStatus> {
         let counters: BTreeMap<RelayId, PathCounters> =
             self.relay.paths().map(|(id, _, counters)| (id, counters)).collect();
-        let lanes = &self.lanes;
+        let infos: BTreeMap<RelayId, (u64, u64)> =
+            self.links.iter().map(|(&id, link)| (id, self.sent_segments(link))).collect();
         let status = |(&id, link): (&RelayId, &mut Link)| {
-            let infos = [link.bulk, link.express].into_iter().flatten().filter_map(|token| {
-                lanes.get(&token).and_then(|lane| connection_info(&lane.transport.stream))
-            });
-            let total = infos.fold(ConnectionInfo::default(), |sum, info| ConnectionInfo {
-                segments: sum.segments + info.segments,
-                retransmitted_segments: sum.retransmitted_segments + info.retransmitted_segments,
-                ..sum
-            });
+            let (segments, retransmitted_segments) = infos.get(&id).copied().unwrap_or_default();
             let status = LinkStatus {
                 name: Arc::clone(&link.name),
                 is_up: link.is_up,
@@ -596,15 +633,26 @@ impl Server {
                 failures: link.failures,
                 min_round_trip: link.round_trip.min,
                 round_trip: link.round_trip.smoothed,
-                segments: total.segments,
-                retransmitted_segments: total.retransmitted_segments,
+                segments,
+                retransmitted_segments,
                 counters: counters.get(&id).copied().unwrap_or_default(),
-                pacing_rate: link.pacing_rate,
+                connections: if link.is_up { link.parallel.len() } else { 0 },
+                pacing_rate: link.parallel.pacing_rate,
                 failure: link.failure.clone(),
             };
             (id, status)
         };
         self.links.iter_mut().map(status).collect()
+    }
+
+    /// The segments that were sent over the connections with a relay, and those of them that were sent again.
+    fn sent_segments(&self, link: &Link) -> (u64, u64) {
+        let express = link.express.and_then(|token| self.lanes.get(&token));
+        let express = express.and_then(|lane| connection_info(&lane.transport.stream));
+        [express, self.data_info(link)]
+            .iter()
+            .flatten()
+            .fold((0, 0), |sum, info| (sum.0 + info.segments, sum.1 + info.retransmitted_segments))
     }
 }
 
@@ -622,26 +670,4 @@ fn explain(error: io::Error, lane: &Lane, is_dialed: bool) -> io::Error {
     io::Error::other(format!(
         "the other relay {problem}; help: give the other relay --certificate, --key and --authority"
     ))
-}
-
-/// The maximum length of a message on a path with this rate, in bytes per second; 0 if it is unknown.
-fn message_bytes(rate: u64) -> u32 {
-    if rate == 0 {
-        return MAX_PAYLOAD_BYTES;
-    }
-    let bytes = rate as f64 * MAX_MESSAGE_TIME.as_secs_f64();
-    (bytes as u32).clamp(MIN_MESSAGE_BYTES, MAX_PAYLOAD_BYTES)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_are_short_on_slow_paths() {
-        assert_eq!(message_bytes(0), MAX_PAYLOAD_BYTES);
-        assert_eq!(message_bytes(125_000_000), MAX_PAYLOAD_BYTES);
-        assert_eq!(message_bytes(5_000_000), 100_000);
-        assert_eq!(message_bytes(1_000), MIN_MESSAGE_BYTES);
-    }
 }

@@ -1,9 +1,9 @@
 //! Finds the rate of a path that keeps its queues short.
 //!
 //! A queue in the network delays short messages of a high priority, and no relay can reorder it. Congestion control fills such a queue:
-//! CUBIC until it overflows, BBR with up to one bandwidth-delay product. The pacer compares the bulk connection's round-trip time
+//! CUBIC until it overflows, BBR with up to one bandwidth-delay product. The pacer compares the bulk connections' round-trip time
 //! between the kernels, less the queue of the reverse path, with its minimum: the time that busy relays need hardly counts. If the path
-//! has a queue, it limits the bulk connection to a little less than the path delivers, so that the queue drains; without a queue it
+//! has a queue, it limits the bulk connections to a little less than the path delivers, so that the queue drains; without a queue it
 //! raises the limit.
 //!
 //! The bandwidth of a path may change. If the path has a queue and delivers clearly less than the limit, the bandwidth has fallen, and
@@ -41,6 +41,9 @@ const MAX_INCREASE: f64 = 0.25;
 
 /// The maximum limit, relative to the rate of the path.
 const MAX_EXCESS: f64 = 1.5;
+
+/// A limit of less than this, relative to the rate of the path, is what the path carries. A higher one limits nothing.
+const MIN_FREE: f64 = 1.2;
 
 /// If the path delivers less than this part of the limit while it has a queue, for this number of steps, its bandwidth has fallen. A queue
 /// of the reverse path that grows delays acknowledgements, so that the path seems slow for a moment.
@@ -89,6 +92,8 @@ pub(crate) struct Pacer {
     /// Since when the path has had a queue without interruption, with a limit.
     queue_start: Option<Duration>,
     paused_until: Duration,
+    /// Whether the path had a queue in the last step with waiting data.
+    has_queue: bool,
     last_acked: u64,
     was_backlogged: bool,
     last_step: Duration,
@@ -99,7 +104,7 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// Advances by a step. `info`: the bulk connection; `reverse_queue`: the delay in the queue of the reverse path; `is_backlogged`: data
+    /// Advances by a step. `info`: the connections with data; `reverse_queue`: the delay in the queue of the reverse path; `is_backlogged`: data
     /// waits for the connection now. Returns the limit in bytes per second.
     pub(crate) fn step(
         &mut self,
@@ -133,6 +138,7 @@ impl Pacer {
     }
 
     fn adapt(&mut self, now: Duration, rate: f64, queue: &Queue) {
+        self.has_queue = queue.is_long();
         if !(MIN_RATE..=MAX_RATE).contains(&rate) {
             self.limit = None;
             self.forget_queue();
@@ -183,6 +189,11 @@ impl Pacer {
         }
         let share = (1.0 - queue.delay.as_secs_f64() / DRAIN.as_secs_f64()).clamp(MIN_LONG_SHARE, MIN_SHARE);
         Some((limit.min(rate) * DECREASE).max(self.bandwidth * share))
+    }
+
+    /// Whether the path carries as much as it can: it has a queue, or a limit that prevents one.
+    pub(crate) fn is_full(&self) -> bool {
+        self.has_queue || self.limit.is_some_and(|limit| limit < self.smoothed_rate * MIN_FREE)
     }
 
     /// The smoothed rate, in bytes per second; 0 if data never waited.

@@ -42,6 +42,8 @@ pub struct ServerSettings {
     pub memory_bytes: u64,
     /// The congestion control of connections with relays; none selects it by measurements of the path.
     pub congestion_control: Option<String>,
+    /// The number of connections for the data to each relay, up to 32; none selects it by measurements of the path.
+    pub connections: Option<usize>,
     /// TLS; none for plain text.
     pub tls: Option<Arc<RelayTls>>,
 }
@@ -270,26 +272,36 @@ impl Server {
     pub fn run(mut self) -> Result<(), ServerError> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(256);
         while !self.is_stopped {
-            let wait =
-                if self.unread.is_empty() { self.next_step.saturating_sub(self.now) } else { Duration::ZERO };
-            let timeout = Timespec::try_from(wait).ok();
-            events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(io::Error::from(error).into()),
-            }
-            self.now = self.start.elapsed();
-            self.relay.set_time(self.now);
-            for event in &events {
-                self.handle(event.data.u64(), event.flags);
-            }
-            self.read_unread();
-            if self.now >= self.next_step {
-                self.next_step = self.now + STEP;
-                self.step_time();
-            }
-            self.pump_all();
+            let wait = self.next_step.saturating_sub(self.now);
+            self.run_once(wait, &mut events)?;
         }
+        Ok(())
+    }
+
+    /// Waits for events, and handles them.
+    pub(super) fn run_once(
+        &mut self,
+        max_wait: Duration,
+        events: &mut Vec<epoll::Event>,
+    ) -> Result<(), ServerError> {
+        let wait = if self.unread.is_empty() { max_wait } else { Duration::ZERO };
+        let timeout = Timespec::try_from(wait).ok();
+        events.clear();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+        self.now = self.start.elapsed();
+        self.relay.set_time(self.now);
+        for event in events.iter() {
+            self.handle(event.data.u64(), event.flags);
+        }
+        self.read_unread();
+        if self.now >= self.next_step {
+            self.next_step = self.now + STEP;
+            self.step_time();
+        }
+        self.pump_all();
         Ok(())
     }
 

@@ -82,6 +82,17 @@ pub(crate) fn set_congestion_control(socket: impl AsFd, name: &str) {
     }
 }
 
+/// The name of the congestion control; none if the kernel does not return it.
+pub(crate) fn congestion_control(stream: &TcpStream) -> Option<String> {
+    rustix::net::sockopt::tcp_congestion(stream).ok()
+}
+
+/// Closes the connection if the other end acknowledges no sent bytes for this long.
+pub(crate) fn set_send_timeout(stream: &TcpStream, timeout: Duration) {
+    // Without it, the kernel's timeout of many minutes applies.
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(stream, timeout.as_millis() as u32);
+}
+
 /// Begins to connect with this congestion control. The socket becomes writable when the connection is established, or has failed.
 ///
 /// # Errors

@@ -26,6 +26,14 @@ const CONTROL_BATCH_BYTES: usize = 64 << 10;
 /// A message of this length counts as long.
 const BULK_BYTES: usize = 64 << 10;
 
+/// The state of a connection with a relay after it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LaneState {
+    Open,
+    /// The other relay has closed it after a complete message.
+    Ended,
+}
+
 impl Server {
     // Output.
 
@@ -46,12 +54,29 @@ impl Server {
             return Ok(());
         };
         self.pump_control(relay, express)?;
-        self.pump_data(relay, bulk, LaneKind::Bulk)?;
-        if self.lanes.get(&bulk).is_some_and(|lane| !lane.is_writable) {
+        let is_backlogged = self.pump_bulk(relay, bulk)?;
+        if is_backlogged {
             self.pump_data(relay, express, LaneKind::Express)?;
         }
+        self.close_unused(relay)?;
         // Reading from programs may have ended flows.
         self.pump_control(relay, express)
+    }
+
+    /// Writes data to the bulk connections. A connection gets messages until it accepts no more, so that few gaps wait at the receiver.
+    /// Returns whether none of them accepts more.
+    fn pump_bulk(&mut self, relay: RelayId, bulk: Token) -> io::Result<bool> {
+        let (mut is_backlogged, mut index, mut next) = (true, 0, Some(bulk));
+        while let Some(token) = next {
+            self.pump_data(relay, token, LaneKind::Bulk)?;
+            is_backlogged &= self.lanes.get(&token).is_some_and(|lane| !lane.is_writable);
+            next = self.links.get(&relay).and_then(|link| link.parallel.get(index));
+            index += 1;
+        }
+        if let Some(link) = self.links.get_mut(&relay) {
+            link.parallel.is_backlogged = is_backlogged;
+        }
+        Ok(is_backlogged)
     }
 
     fn pump_control(&mut self, relay: RelayId, token: Token) -> io::Result<()> {
@@ -124,8 +149,14 @@ impl Server {
             if !self.links.get(&relay).is_some_and(|link| link.is_up()) {
                 continue;
             }
-            match self.read_lane(relay, token) {
-                Ok(()) => {}
+            let read = match self.read_lane(relay, token) {
+                Ok(LaneState::Ended) if !self.end_lane(relay, token) => {
+                    Err(io::ErrorKind::UnexpectedEof.into())
+                }
+                other => other,
+            };
+            match read {
+                Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(relay = relay.0, %error, "connection with a relay failed");
                     self.fail_link(relay);
@@ -135,10 +166,10 @@ impl Server {
         }
     }
 
-    fn read_lane(&mut self, relay: RelayId, token: Token) -> io::Result<()> {
+    fn read_lane(&mut self, relay: RelayId, token: Token) -> io::Result<LaneState> {
         let mut read = 0;
         while read < READ_BUDGET_BYTES {
-            let Some(lane) = self.lanes.get_mut(&token) else { return Ok(()) };
+            let Some(lane) = self.lanes.get_mut(&token) else { return Ok(LaneState::Open) };
             if let Some(message) = lane.message.take() {
                 let key = message.delivered_flow();
                 let result = self.read_payload(token, message);
@@ -150,7 +181,7 @@ impl Server {
                 if let Some(lane) = self.lanes.get_mut(&token) {
                     lane.message = message;
                 }
-                let Some(bytes) = bytes else { return Ok(()) };
+                let Some(bytes) = bytes else { return Ok(LaneState::Open) };
                 self.hear(relay);
                 read += bytes;
                 continue;
@@ -172,7 +203,8 @@ impl Server {
                     self.handle_events();
                 }
                 None => match lane.read_more()? {
-                    None => return Ok(()),
+                    None => return Ok(LaneState::Open),
+                    Some(0) if lane.buffered().is_empty() => return Ok(LaneState::Ended),
                     Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Some(bytes) => {
                         read += bytes;
@@ -182,7 +214,7 @@ impl Server {
             }
         }
         self.unread.push_back(token);
-        Ok(())
+        Ok(LaneState::Open)
     }
 
     fn hear(&mut self, relay: RelayId) {

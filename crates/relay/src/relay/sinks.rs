@@ -93,10 +93,11 @@ impl Relay {
 
     pub(super) fn receive_stored_data(&mut self, header: &Header, payload: Bytes) {
         let Some(sink) = self.sinks.get_mut(&header.flow) else { return };
-        if sink.generation() != header.generation || sink.check(header).is_err() {
+        if sink.generation() != header.generation {
             return;
         }
-        if sink.is_closed() {
+        // Messages of other connections have arrived since the check of the header.
+        if sink.is_closed() || sink.check(header).is_err() {
             return self.reset_sink(header.flow, Reason::Lost);
         }
         sink.insert(header.offset, payload);

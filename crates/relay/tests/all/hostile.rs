@@ -8,14 +8,14 @@ use bytes::Bytes;
 use weir_flow::Reason;
 use weir_proto::relay::{RegionPair, RelayMatch, RelayPath, RelayRule, RuleScope};
 use weir_relay::forwarding::RelayId;
-use weir_relay::io::Command;
+use weir_relay::io::{Command, ServerSettings};
 use weir_relay::message::{
     FlowId, HEADER_BYTES, Header, Kind, MAX_HOPS, decode_reason, encode_address, encode_reason,
 };
 use weir_relay::relay::{Incoming, Relay};
 
 use crate::test_relay::{
-    TIMEOUT, TestRelay, accept, open, overlay, refusal, start_relays, transfer, wait_until,
+    TIMEOUT, TestRelay, accept, open, overlay, refusal, settings, start_relays, transfer, wait_until,
 };
 
 /// Relay 2, and in place of relay 1 a program that has established both connections.
@@ -35,8 +35,9 @@ fn connect(address: SocketAddr, line: &str) -> TcpStream {
 /// Relays 1 and 2 that know each other. Relay 1 has stopped.
 fn start_second_relay(memory_bytes: u64) -> Vec<TestRelay> {
     let any = |id: u16| format!("127.{id}.0.1:0").parse().unwrap();
-    let relays: Vec<TestRelay> =
-        (1..=2).map(|id| TestRelay::start_with_memory(id, any(id), None, memory_bytes)).collect();
+    let relays: Vec<TestRelay> = (1..=2)
+        .map(|id| TestRelay::start_with(any(id), ServerSettings { memory_bytes, ..settings(id) }))
+        .collect();
     relays[1].handle.send(Command::SetOverlay(overlay(&relays, vec![])));
     relays[0].handle.send(Command::Stop);
     relays
@@ -50,7 +51,7 @@ impl HostilePeer {
         let mut express = BufReader::new(connect(relays[1].relays, &line("express")));
         let mut answer = String::new();
         express.read_line(&mut answer).unwrap();
-        assert_eq!(answer, "weir-relay 1 1 2 1 express 7\n");
+        assert_eq!(answer, "weir-relay 1 2 2 1 express 7\n");
         let peer = HostilePeer { relays, bulk, express };
         wait_until(|| peer.is_up());
         peer
@@ -335,7 +336,7 @@ fn half_open_connections_are_closed_after_five_seconds() {
     let mut stream = connect(relays[1].relays, "weir-relay 1 1 1 2 bulk 7\n");
     let mut answer = [0; 26];
     stream.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"weir-relay 1 1 2 1 bulk 7\n");
+    assert_eq!(&answer, b"weir-relay 1 2 2 1 bulk 7\n");
     assert_eq!(refusal(&relays[1], "weir-flow/2 other 0 0 0 127.1.0.1:9\n"), "reset unknown-coflow\n");
 }
 
@@ -347,10 +348,10 @@ fn first_lines_of_other_versions_are_refused() {
         assert_eq!(refusal(&relays[1], &line), "reset invalid\n", "{version}");
     }
     for (session, (versions, answer)) in [
-        ("1 1", "weir-relay 1 1 2 1 bulk 0\n"),
-        ("0 9", "weir-relay 1 1 2 1 bulk 1\n"),
-        ("1 2", "weir-relay 1 1 2 1 bulk 2\n"),
-        ("2 3", ""),
+        ("1 1", "weir-relay 1 2 2 1 bulk 0\n"),
+        ("0 9", "weir-relay 1 2 2 1 bulk 1\n"),
+        ("2 3", "weir-relay 1 2 2 1 bulk 2\n"),
+        ("3 4", ""),
         ("0 0", ""),
     ]
     .into_iter()

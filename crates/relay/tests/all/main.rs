@@ -9,6 +9,7 @@ mod common;
 mod header;
 mod hostile;
 mod metrics;
+mod parallel;
 mod relay;
 mod reorder;
 mod server;

@@ -60,6 +60,7 @@ fn metrics_count_bytes_refusals_and_detours() {
     assert!(peer("weir_relay_peer_received_messages_total", 2) > 0.0);
     assert_eq!(peer("weir_relay_peer_received_bytes_total", 2), 0.0);
     assert_eq!((peer("weir_relay_peer_connected", 2), peer("weir_relay_peer_failures_total", 2)), (1.0, 0.0));
+    assert_eq!(peer("weir_relay_peer_connections", 2), 1.0);
     assert_eq!(value(&text, "weir_relay_flows_refused_total{reason=\"unknown-coflow\"}"), 1.0);
     assert_eq!(value(&text, "weir_relay_flows_reset_total{reason=\"unreachable\"}"), 1.0);
     assert_eq!(value(&text, "weir_relay_memory_limit_bytes"), f64::from(64 << 20));

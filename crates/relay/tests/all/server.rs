@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use weir_flow::Reason;
 use weir_proto::relay::{RegionPair, RelayCoflow, RelayMatch, RelayOrder, RelayPath, RelayRule, RuleScope};
 use weir_relay::forwarding::RelayId;
-use weir_relay::io::Command;
+use weir_relay::io::{Command, ServerSettings};
 use weir_relay::reason_counts::ReasonCounts;
 use weir_relay::relay::GroupProgress;
 
 use crate::test_relay::{
-    TIMEOUT, TestRelay, accept, accept_flow, open, overlay, random_bytes, read_flow, refusal, start_relays,
-    transfer, wait_until,
+    TIMEOUT, TestRelay, accept, accept_flow, connect_relays_with, open, overlay, random_bytes, read_flow,
+    refusal, settings, start_relays, transfer, transfer_to, wait_until,
 };
 
 /// How long a relay waits for an order that names the coflow of a flow.
@@ -43,6 +43,31 @@ fn split_flow_uses_its_paths_as_the_rule_says_and_arrives_in_order() {
     assert_eq!(detour.detoured_bytes, detour.sent_bytes);
     let fraction = detour.sent_bytes as f64 / (direct.sent_bytes + detour.sent_bytes) as f64;
     assert!((fraction - 0.25).abs() < 0.02, "{fraction}");
+}
+
+#[test]
+fn flows_of_several_priorities_arrive_over_parallel_connections() {
+    let rule = |flow, priority| {
+        let scope = RuleScope::Flows { pair: None, first: flow, last: flow };
+        RelayRule { flows: RelayMatch { coflow: 7, scope }, priority, weight: 1.0, paths: vec![] }
+    };
+    let rules = vec![rule(0, 3), rule(1, 2), rule(2, 1), rule(3, 0)];
+    let settings = (1..=2).map(|id| ServerSettings { connections: Some(4), ..settings(id) }).collect();
+    let relays = connect_relays_with(settings, rules);
+    let connections =
+        |relay: &TestRelay| relay.status().links.values().map(|link| link.connections).sum::<usize>();
+    wait_until(|| relays.iter().all(|relay| connections(relay) == 4));
+    std::thread::scope(|scope| {
+        // Relay 1 dials the connections of the link, and each relay those for its own data.
+        scope.spawn(|| transfer_to(&relays[0], 2, &[30_000_000, 10_000_000, 100, 2_000_000, 40_000]));
+        scope.spawn(|| transfer_to(&relays[1], 1, &[30_000_000, 1, 5_000_000]));
+    });
+    wait_until(|| relays.iter().all(|relay| relay.status().flow_counts == (0, 0, 0)));
+    for relay in &relays {
+        let status = relay.status();
+        assert_eq!(status.used_bytes, (0, 0));
+        assert!(status.links.values().all(|link| link.failures == 0 && link.connections == 4), "{status:?}");
+    }
 }
 
 #[test]

@@ -26,21 +26,11 @@ pub struct TestRelay {
 
 impl TestRelay {
     pub fn start(id: u16, relays: SocketAddr, tls: Option<RelayTls>) -> TestRelay {
-        TestRelay::start_with_memory(id, relays, tls, 64 << 20)
+        TestRelay::start_with(relays, ServerSettings { tls: tls.map(Arc::new), ..settings(id) })
     }
 
-    pub fn start_with_memory(
-        id: u16,
-        relays: SocketAddr,
-        tls: Option<RelayTls>,
-        memory_bytes: u64,
-    ) -> TestRelay {
-        let settings = ServerSettings {
-            id: RelayId(id),
-            memory_bytes,
-            congestion_control: None,
-            tls: tls.map(Arc::new),
-        };
+    pub fn start_with(relays: SocketAddr, settings: ServerSettings) -> TestRelay {
+        let id = settings.id.0;
         let programs = format!("127.{id}.0.1:0").parse().unwrap();
         let (server, handle) = Server::bind(settings, programs, relays).unwrap();
         let (programs, relays) = server.addresses().unwrap();
@@ -52,6 +42,17 @@ impl TestRelay {
         let (sender, answer) = channel();
         self.handle.send(Command::Report(Box::new(move |status| drop(sender.send(status)))));
         answer.recv_timeout(TIMEOUT).unwrap()
+    }
+}
+
+/// The settings of a relay with plain text.
+pub fn settings(id: u16) -> ServerSettings {
+    ServerSettings {
+        id: RelayId(id),
+        memory_bytes: 64 << 20,
+        congestion_control: None,
+        connections: None,
+        tls: None,
     }
 }
 
@@ -69,8 +70,17 @@ pub fn start_relays(count: u16, rules: Vec<RelayRule>) -> Vec<TestRelay> {
 
 /// As [`start_relays`], with TLS.
 pub fn connect_relays(tls: Vec<Option<RelayTls>>, rules: Vec<RelayRule>) -> Vec<TestRelay> {
-    let start = |(id, tls)| TestRelay::start(id, format!("127.{id}.0.1:0").parse().unwrap(), tls);
-    let relays: Vec<TestRelay> = (1..).zip(tls).map(start).collect();
+    let settings = |(id, tls): (_, Option<_>)| ServerSettings { tls: tls.map(Arc::new), ..settings(id) };
+    connect_relays_with((1..).zip(tls).map(settings).collect(), rules)
+}
+
+/// As [`start_relays`], with these settings.
+pub fn connect_relays_with(settings: Vec<ServerSettings>, rules: Vec<RelayRule>) -> Vec<TestRelay> {
+    let start = |settings: ServerSettings| {
+        let address = format!("127.{}.0.1:0", settings.id.0).parse().unwrap();
+        TestRelay::start_with(address, settings)
+    };
+    let relays: Vec<TestRelay> = settings.into_iter().map(start).collect();
     let overlay = overlay(&relays, rules);
     relays.iter().for_each(|relay| relay.handle.send(Command::SetOverlay(overlay.clone())));
     wait_until(|| relays.iter().all(|relay| relay.status().links.values().all(|link| link.is_up)));
@@ -186,11 +196,15 @@ pub fn send(mut stream: TcpStream, bytes: &[u8]) -> String {
 }
 
 pub fn transfer(relays: &[TestRelay], sizes: &[usize]) {
-    let listener = TcpListener::bind("127.2.0.1:0").unwrap();
+    transfer_to(&relays[0], 2, sizes);
+}
+
+/// Sends flows of these sizes from programs of a relay to those of the relay `id`, and compares their bytes.
+pub fn transfer_to(relay: &TestRelay, id: u16, sizes: &[usize]) {
+    let listener = TcpListener::bind(format!("127.{id}.0.1:0")).unwrap();
     let receiver = listener.local_addr().unwrap();
     std::thread::scope(|scope| {
         for (flow, &size) in sizes.iter().enumerate() {
-            let relay = &relays[0];
             scope.spawn(move || {
                 let bytes = random_bytes(flow as u64, size);
                 assert_eq!(send(open(relay, flow as u32, receiver), &bytes), format!("ack {size}\n"));

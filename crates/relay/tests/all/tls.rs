@@ -13,11 +13,14 @@ use std::time::Duration;
 use weir_client::{FlowReceiver, FlowSender, FlowTls, Route};
 use weir_proto::relay::{RegionPair, RelayMatch, RelayPath, RelayRule, RuleScope};
 use weir_relay::forwarding::RelayId;
-use weir_relay::io::{Command, RelayTls};
+use weir_relay::io::{Command, RelayTls, ServerSettings};
 use weir_tls::{HandshakeFailure, Tls, TlsFiles};
 
 use crate::certificates::Authority;
-use crate::test_relay::{TIMEOUT, TestRelay, connect_relays, overlay, random_bytes, transfer, wait_until};
+use crate::test_relay::{
+    TIMEOUT, TestRelay, connect_relays, connect_relays_with, overlay, random_bytes, settings, transfer,
+    wait_until,
+};
 
 /// TLS with relays, and with programs also of this host.
 fn relay_tls(files: &TlsFiles) -> RelayTls {
@@ -45,6 +48,21 @@ fn flows_of_all_sizes_arrive_over_tls() {
     transfer(&relays, &[1, 100, 20_000, 100_000, 1_000_000, 30_000_000]);
     wait_until(|| relays.iter().all(|relay| relay.status().flow_counts == (0, 0, 0)));
     assert_eq!(relays[1].status().used_bytes, (0, 0));
+}
+
+#[test]
+fn flows_arrive_over_parallel_connections_with_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let tls = tls_of_relays(2, &Authority::new("own"), folder.path());
+    let with_tls = |(id, tls): (_, Option<RelayTls>)| ServerSettings {
+        connections: Some(3),
+        tls: tls.map(Arc::new),
+        ..settings(id)
+    };
+    let relays = connect_relays_with((1..).zip(tls).map(with_tls).collect(), vec![]);
+    wait_until(|| relays[0].status().links[&RelayId(2)].connections == 3);
+    transfer(&relays, &[1, 20_000, 30_000_000]);
+    assert_eq!(relays[0].status().links[&RelayId(2)].failures, 0);
 }
 
 #[test]
