@@ -99,17 +99,39 @@ impl ReorderBuffer {
             if start < next {
                 self.insert_piece(start, payload.slice((start - offset) as usize..(next - offset) as usize));
             }
-            start = self.waiting.get(&next).map_or(next, |waiting| next + waiting.len() as u64);
+            // The piece may be a part of the waiting payload by now.
+            let covering = self.waiting.range(..=next).next_back();
+            start = covering.map_or(next, |(&at, waiting)| next.max(at + waiting.len() as u64));
         }
     }
 
     fn insert_piece(&mut self, start: u64, piece: Bytes) {
         let before = self.waiting.range_mut(..start).next_back();
-        match before.filter(|(at, before)| {
+        let at = match before.filter(|(at, before)| {
             **at + before.len() as u64 == start && before.len() + piece.len() <= PIECE_BYTES
         }) {
-            Some((_, before)) => before.extend_from_slice(&piece),
-            None => drop(self.waiting.insert(start, BytesMut::from(piece))),
+            Some((&at, before)) => {
+                before.extend_from_slice(&piece);
+                at
+            }
+            None => {
+                self.waiting.insert(start, BytesMut::from(piece));
+                start
+            }
+        };
+        self.join_with_next(at);
+    }
+
+    /// Joins the piece at this offset with the next one, if they are adjacent and short.
+    fn join_with_next(&mut self, start: u64) {
+        let Some(length) = self.waiting.get(&start).map(BytesMut::len) else { return };
+        let next = start + length as u64;
+        if self.waiting.get(&next).is_none_or(|after| length + after.len() > PIECE_BYTES) {
+            return;
+        }
+        let after = self.waiting.remove(&next);
+        if let (Some(piece), Some(after)) = (self.waiting.get_mut(&start), after) {
+            piece.extend_from_slice(&after);
         }
     }
 
