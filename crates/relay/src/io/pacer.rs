@@ -104,8 +104,8 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// Advances by a step. `info`: the connections with data; `reverse_queue`: the delay in the queue of the reverse path; `is_backlogged`: data
-    /// waits for the connection now. Returns the limit in bytes per second.
+    /// Advances by a step. `info`: the bulk connections; `reverse_queue`: the delay in the queue of the reverse path; `is_backlogged`: data
+    /// waits for all of them now. Returns the limit in bytes per second.
     pub(crate) fn step(
         &mut self,
         now: Duration,

@@ -48,7 +48,7 @@ pub(super) struct Parallel {
     count: ConnectionCount,
     /// This relay sends data over them.
     additional: Vec<Token>,
-    /// This relay closes them, after what has been written. Whether they are shut down for writing.
+    /// This relay closes them after their last message. The flag: the connection is shut down for writing.
     closing: Vec<(Token, bool)>,
     /// The other relay sends data over them.
     accepted: Vec<Token>,
@@ -219,14 +219,14 @@ impl Server {
     pub(super) fn set_limits(&mut self, id: RelayId, pacing_rate: Option<u64>, rate: u64) {
         let Some(link) = self.links.get_mut(&id) else { return };
         let parallel = &mut link.parallel;
-        let message_bytes = message_bytes(rate);
+        let (former, message_bytes) = (parallel.message_bytes, message_bytes(rate));
         // Small changes are not worth a call.
-        let has_changed = message_bytes < parallel.message_bytes / 4 * 3
-            || message_bytes > parallel.message_bytes / 4 * 5
-            || parallel.pacing_rate != pacing_rate
-            || parallel.divisor != parallel.len();
-        if has_changed {
-            (parallel.pacing_rate, parallel.message_bytes) = (pacing_rate, message_bytes);
+        let is_changed = message_bytes < former / 4 * 3 || message_bytes > former / 4 * 5;
+        if is_changed {
+            parallel.message_bytes = message_bytes;
+        }
+        let is_paced_alike = std::mem::replace(&mut parallel.pacing_rate, pacing_rate) == pacing_rate;
+        if is_changed || !is_paced_alike || parallel.divisor != parallel.len() {
             self.divide_limits(id);
         }
     }
