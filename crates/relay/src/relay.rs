@@ -153,7 +153,7 @@ struct Peer {
     is_connected: bool,
     /// Whether it has sent nothing for a while. Detours avoid it.
     is_silent: bool,
-    /// The maximum length of a message with new data.
+    /// The maximum length of a message with data.
     max_message: u32,
     ready: ReadyQueue,
     control: VecDeque<(Header, Bytes)>,

@@ -14,7 +14,7 @@ impl Relay {
         }
     }
 
-    /// Limits the length of messages with new data for a relay, until the connections with it fail.
+    /// Limits the length of messages with data for a relay, until the connections with it fail. Longer ones of other relays are divided.
     pub fn set_max_message(&mut self, relay: RelayId, bytes: u32) {
         if let Some(peer) = self.peers.get_mut(&relay) {
             peer.max_message = bytes;
@@ -76,7 +76,8 @@ impl Relay {
     }
 
     fn take_transit(&mut self, relay: RelayId, lane: Lane, flow: FlowId) -> Option<Outgoing> {
-        let (header, payload) = self.transits.pop(flow)?;
+        let max = self.peers.get(&relay)?.max_message;
+        let (header, payload) = self.transits.pop(flow, max)?;
         let has_more = self.transits.next_length(flow, relay).is_some();
         self.charge(relay, lane, flow, header.length);
         if !has_more {

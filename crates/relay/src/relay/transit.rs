@@ -92,9 +92,15 @@ impl Transits {
         transit.messages.front().map(|(header, _)| header.length)
     }
 
-    /// Removes a flow's first message.
-    pub(crate) fn pop(&mut self, flow: FlowId) -> Option<(Header, Bytes)> {
+    /// Removes a flow's first message, or its first `max` bytes, which are a message, too.
+    pub(crate) fn pop(&mut self, flow: FlowId, max: u32) -> Option<(Header, Bytes)> {
         let transit = self.flows.get_mut(&flow)?;
+        if let Some((rest, payload)) = transit.messages.front_mut().filter(|(first, _)| first.length > max) {
+            let first = Header { length: max, ..*rest };
+            (rest.offset, rest.length) = (rest.offset + u64::from(max), rest.length - max);
+            *self.waiting_bytes.entry(transit.next).or_default() -= u64::from(max);
+            return Some((first, payload.split_to(max as usize)));
+        }
         let message = transit.messages.pop_front()?;
         *self.waiting_bytes.entry(transit.next).or_default() -= cost(&message.0);
         if transit.has_ended && transit.messages.is_empty() {

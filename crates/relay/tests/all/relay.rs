@@ -170,6 +170,32 @@ fn slow_relay_uses_its_share_of_the_memory_for_detours() {
 }
 
 #[test]
+fn detoured_messages_are_divided_if_the_next_path_is_slower() {
+    let mut relay = relay(2, &[1, 3]);
+    let data = message(&relay, Kind::Data, 5, 10);
+    assert_eq!(relay.receive(RelayId(1), &data), Incoming::Store);
+    relay.receive_payload(RelayId(1), &data, Bytes::from_static(b"0123456789"));
+    relay.set_max_message(RelayId(3), 4);
+    let mut next = || match relay.next_data(RelayId(3), Lane::Bulk) {
+        Some(Outgoing::Stored(header, payload)) => {
+            Some((header.offset, header.length as usize, payload, relay.used_bytes().0))
+        }
+        other => {
+            assert_eq!(other, None);
+            None
+        }
+    };
+    let part = |offset, bytes: &'static [u8], waiting| {
+        Some((offset, bytes.len(), Bytes::from_static(bytes), waiting))
+    };
+    // A waiting message uses 128 bytes of memory in addition to its payload.
+    assert_eq!(next(), part(5, b"0123", 128 + 6));
+    assert_eq!(next(), part(9, b"4567", 128 + 2));
+    assert_eq!(next(), part(13, b"89", 0));
+    assert_eq!(next(), None);
+}
+
+#[test]
 fn relay_ends_flows_that_it_forwarded_for_a_lost_relay() {
     let mut relay = relay(2, &[1, 3]);
     let data = message(&relay, Kind::Data, 0, 5);

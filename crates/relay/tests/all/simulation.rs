@@ -460,6 +460,10 @@ impl World {
         while let Some(message) = self.relay(from).next_control(RelayId(to)) {
             self.wires.entry((from, to, Lane::Express)).or_default().push_back(message);
         }
+        if self.rng.random_ratio(1, 20) {
+            let max_message = self.rng.random_range(1..30_000);
+            self.relay(from).set_max_message(RelayId(to), max_message);
+        }
         for lane in [Lane::Bulk, Lane::Express] {
             for _ in 0..self.rng.random_range(0..6) {
                 let message = match self.relay(from).next_data(RelayId(to), lane) {
@@ -498,8 +502,12 @@ impl World {
     fn transmit(&mut self, from: u16, to: u16, lane: Lane) {
         let most = if lane == Lane::Bulk { 4 } else { 30 };
         for _ in 0..self.rng.random_range(0..=most) {
-            let wire = self.wires.get_mut(&(from, to, lane));
-            let Some((header, payload)) = wire.and_then(VecDeque::pop_front) else { return };
+            let Some(wire) = self.wires.get_mut(&(from, to, lane)).filter(|wire| !wire.is_empty()) else {
+                return;
+            };
+            // Messages on parallel connections overtake each other.
+            let overtaken = if lane == Lane::Bulk { self.rng.random_range(0..wire.len().min(8)) } else { 0 };
+            let Some((header, payload)) = wire.remove(overtaken) else { return };
             let decoded = Header::decode(&header.encode()).unwrap();
             match self.relay(to).receive(RelayId(from), &decoded) {
                 Incoming::Discard => {}
