@@ -34,8 +34,8 @@ pub(crate) struct Lane {
     pub(crate) message: Option<PartialMessage>,
     output: Vec<u8>,
     output_start: usize,
-    /// Bytes that follow `output`.
-    pipe: Pipe,
+    /// Bytes that follow `output`. Only connections that send have a pipe: pipes use file descriptors, and the kernel limits their memory.
+    pipe: Option<Pipe>,
     /// Whether the connection has accepted all bytes so far.
     pub(crate) is_writable: bool,
 }
@@ -52,25 +52,28 @@ pub(crate) enum Source {
 }
 
 impl Lane {
-    pub(crate) fn new(transport: Transport) -> io::Result<Lane> {
-        let pipe = Pipe::new()?;
+    pub(crate) fn new(transport: Transport) -> Lane {
         let (input, output) = (Vec::with_capacity(HEADER_BYTES + COPY_BYTES), Vec::new());
-        Ok(Lane {
+        Lane {
             transport,
             input,
             input_start: 0,
             message: None,
             output,
             output_start: 0,
-            pipe,
+            pipe: None,
             is_writable: true,
-        })
+        }
     }
 
     // Output.
 
     pub(crate) fn waiting_bytes(&self) -> usize {
-        self.output.len() - self.output_start + self.pipe.len
+        self.output.len() - self.output_start + self.piped_bytes()
+    }
+
+    fn piped_bytes(&self) -> usize {
+        self.pipe.as_ref().map_or(0, |pipe| pipe.len)
     }
 
     /// Appends bytes. Call only if no bytes wait in the pipe: when [`Lane::flush`] has returned true.
@@ -86,7 +89,7 @@ impl Lane {
     /// Writes what waits. Returns whether nothing waits any more.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
         while self.output_start < self.output.len() {
-            let has_more = self.pipe.len > 0;
+            let has_more = self.piped_bytes() > 0;
             match self.transport.write(&self.output[self.output_start..], has_more)? {
                 Some(bytes) => self.output_start += bytes,
                 None => {
@@ -97,7 +100,8 @@ impl Lane {
         }
         self.output.clear();
         self.output_start = 0;
-        let is_flushed = self.pipe.drain(&self.transport.stream)? && self.transport.flush()?;
+        let is_drained = self.pipe.as_mut().map_or(Ok(true), |pipe| pipe.drain(&self.transport.stream))?;
+        let is_flushed = is_drained && self.transport.flush()?;
         self.is_writable = is_flushed;
         Ok(is_flushed)
     }
@@ -132,7 +136,11 @@ impl Lane {
         is_bulk: bool,
     ) -> io::Result<(usize, Source)> {
         let mut copied = 0;
-        let can_splice = self.can_splice(program);
+        if self.pipe.is_none() && self.can_splice(program) {
+            // Without a free file descriptor, bytes are copied.
+            self.pipe = Pipe::new().ok();
+        }
+        let can_splice = self.pipe.is_some() && self.can_splice(program);
         if !is_bulk || !can_splice {
             let limit = max.min(if is_bulk { TLS_BATCH_BYTES } else { COPY_BYTES });
             let read = append(&mut self.output, limit, |bytes| program.read(bytes))?;
@@ -145,21 +153,22 @@ impl Lane {
                 Some(_) => {}
             }
         }
-        let source = match self.pipe.fill(&program.stream, max - copied) {
+        let Some(pipe) = &mut self.pipe else { return Ok((copied, Source::HasMore)) };
+        let source = match pipe.fill(&program.stream, max - copied) {
             Ok(Filled::Ended) => Source::Ended,
-            Ok(Filled::Blocked) if self.pipe.len == 0 => Source::Drained,
+            Ok(Filled::Blocked) if pipe.len == 0 => Source::Drained,
             // The pipe may be full.
             Ok(Filled::Blocked | Filled::Complete) => Source::HasMore,
-            Err(error) if copied + self.pipe.len == 0 => return Err(error),
+            Err(error) if copied + pipe.len == 0 => return Err(error),
             // The next call returns the error.
             Err(_) => Source::HasMore,
         };
-        Ok((copied + self.pipe.len, source))
+        Ok((copied + pipe.len, source))
     }
 
     /// Writes the header into the space before the bytes that [`Lane::fill`] has read. `bytes`: their number.
     pub(crate) fn set_header(&mut self, header: &Header, bytes: usize) {
-        let start = self.output.len() - (bytes - self.pipe.len) - HEADER_BYTES;
+        let start = self.output.len() - (bytes - self.piped_bytes()) - HEADER_BYTES;
         self.output[start..start + HEADER_BYTES].copy_from_slice(&header.encode());
     }
 

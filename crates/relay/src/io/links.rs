@@ -397,7 +397,7 @@ impl Server {
 
     fn add_unidentified(&mut self, transport: Transport, dialed: Option<Hello>) -> io::Result<()> {
         Server::configure(&transport.stream, dialed.map(|hello| hello.role));
-        let mut lane = Lane::new(transport)?;
+        let mut lane = Lane::new(transport);
         if let Some(hello) = &dialed {
             lane.push(hello.encode().as_bytes());
         }
