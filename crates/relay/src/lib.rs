@@ -3,6 +3,9 @@
 //! [`relay::Relay`] decides and does no I/O, so tests simulate whole overlays over many seeds. [`message`] is the protocol between
 //! relays; `docs/flow-protocol.md` describes the protocol between programs and relays.
 
+#[cfg(test)]
+#[path = "../../tls/tests/all/certificates.rs"]
+mod certificates;
 pub mod control;
 pub mod forwarding;
 pub mod hello;

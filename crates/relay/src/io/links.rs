@@ -193,6 +193,11 @@ impl Link {
         self.bulk
     }
 
+    /// Whether the path is long, so that its connections have another congestion control.
+    pub(super) fn is_long(&self) -> bool {
+        self.is_long
+    }
+
     /// Whether the path carries as much as it can.
     pub(super) fn is_full(&self) -> bool {
         self.pacer.is_full()
@@ -324,7 +329,8 @@ impl Server {
         }
         link.is_long = true;
         if self.settings.congestion_control.is_none() {
-            for lane in [bulk, express].iter().filter_map(|token| self.lanes.get(token)) {
+            let tokens = [bulk, express].into_iter().chain(link.parallel.additional());
+            for lane in tokens.filter_map(|token| self.lanes.get(&token)) {
                 set_congestion_control(&lane.transport.stream, congestion::LONG_PATH);
             }
         }
@@ -437,8 +443,12 @@ impl Server {
         match self.identify(&mut new) {
             Ok(None) => drop(self.unidentified.insert(token, new)),
             Ok(Some((relay, hello))) => {
-                if let Err(error) = self.add_lane(relay, hello, new.lane, new.dialed.is_some()) {
-                    tracing::warn!(relay = relay.0, %error, "cannot use the connection of a relay");
+                let address = new.lane.transport.stream.peer_addr().ok();
+                let Err(error) = self.add_lane(relay, hello, new.lane, new.dialed.is_some()) else { return };
+                match (hello.role, new.dialed, address) {
+                    (Role::Additional, Some(_), _) => self.note_dial_failure(relay, &error),
+                    (Role::Additional, None, Some(address)) => self.note_refusal(address, &error),
+                    _ => tracing::warn!(relay = relay.0, %error, "cannot use the connection of a relay"),
                 }
             }
             Err(error) => {
@@ -513,8 +523,11 @@ impl Server {
 
     fn add_lane(&mut self, relay: RelayId, hello: Hello, mut lane: Lane, is_dialed: bool) -> io::Result<()> {
         let session = self.links.get(&relay).map(|link| link.session);
-        if session != Some(hello.session) {
-            if is_dialed || hello.role == Role::Additional {
+        if hello.role == Role::Additional {
+            // Before the answer: the other relay sends data after it, and loses the link with the connection.
+            self.check_additional(relay, hello.session, is_dialed)?;
+        } else if session != Some(hello.session) {
+            if is_dialed {
                 return Err(io::Error::other("the connection belongs to an earlier attempt"));
             }
             // The other relay has started again, or noticed a failure first.
@@ -533,12 +546,8 @@ impl Server {
         self.lanes.insert(token, lane);
         self.lane_owners.insert(token, relay);
         if hello.role == Role::Additional {
-            let added = self.add_additional(relay, token, hello.session, is_dialed);
-            if added.is_err() {
-                self.lanes.remove(&token);
-                self.lane_owners.remove(&token);
-            }
-            return added;
+            self.add_additional(relay, token, is_dialed);
+            return Ok(());
         }
         self.add_base_lane(relay, &hello, token)
     }
@@ -592,6 +601,9 @@ impl Server {
 
     fn close_lanes(&mut self, relay: RelayId) {
         let Some(link) = self.links.get_mut(&relay) else { return };
+        self.unidentified.retain(|_, new| {
+            new.dialed.is_none_or(|hello| hello.to != relay || hello.role != Role::Additional)
+        });
         let parallel = std::mem::take(&mut link.parallel);
         let tokens = [link.bulk.take(), link.express.take()].into_iter().flatten().chain(parallel.tokens());
         for token in tokens {

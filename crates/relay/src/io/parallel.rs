@@ -9,10 +9,14 @@
 use std::io;
 use std::time::Duration;
 
+use super::congestion;
 use super::connection_count::{ConnectionCount, MAX_CONNECTIONS, PathState};
 use super::links::Link;
 use super::server::{Server, Token};
-use super::socket::{ConnectionInfo, connection_info, set_pacing_rate, set_send_timeout, set_unsent_limit};
+use super::socket::{
+    ConnectionInfo, connection_info, set_congestion_control, set_pacing_rate, set_send_timeout,
+    set_unsent_limit,
+};
 use crate::forwarding::RelayId;
 use crate::hello::{ADDITIONAL_VERSION, Hello, Role, VERSION};
 use crate::message::MAX_PAYLOAD_BYTES;
@@ -86,6 +90,23 @@ impl Parallel {
     /// The number of connections over which this relay sends data.
     pub(super) fn len(&self) -> usize {
         1 + self.additional.len()
+    }
+
+    /// The connections over which this relay sends data, but the bulk one.
+    pub(super) fn additional(&self) -> impl Iterator<Item = Token> {
+        self.additional.iter().copied()
+    }
+
+    /// The number of connections over which data arrives.
+    pub(super) fn receiving(&self) -> usize {
+        1 + self.accepted.len()
+    }
+
+    /// The number of connections to dial now, if data needs `count` and `dialed` are being established. The other relay may keep those
+    /// open that this one has shut down; it accepts no more than [`MAX_ACCEPTED`].
+    fn missing(&self, count: usize, dialed: usize) -> usize {
+        let free = MAX_ACCEPTED.saturating_sub(self.additional.len() + self.closing.len() + dialed);
+        count.saturating_sub(self.len()).min(MAX_DIALED).saturating_sub(dialed).min(free)
     }
 
     /// An additional connection by its position.
@@ -165,8 +186,7 @@ impl Server {
         let Some(link) = self.links.get(&id).filter(|link| self.now >= link.parallel.next_dial) else {
             return;
         };
-        let dialed = self.dialed_connections(id);
-        let missing = (count - link.parallel.len()).min(MAX_DIALED).saturating_sub(dialed);
+        let missing = link.parallel.missing(count, self.dialed_connections(id));
         let (address, session) = (link.address(), link.session());
         let hello =
             Hello { from: self.settings.id, to: id, role: Role::Additional, session, version: VERSION };
@@ -185,34 +205,37 @@ impl Server {
         tracing::debug!(relay = %link.name(), %error, "cannot open an additional connection");
     }
 
-    /// Adds an established connection. `is_dialed`: by this relay, which sends data over it.
+    /// Whether a connection can be added. `is_dialed`: by this relay, which sends data over it.
     ///
     /// # Errors
     /// The link is down or has other connections, or there are too many.
-    pub(super) fn add_additional(
-        &mut self,
-        relay: RelayId,
-        token: Token,
-        session: u64,
-        is_dialed: bool,
-    ) -> io::Result<()> {
-        let link = self.links.get_mut(&relay).filter(|link| link.is_up() && link.session() == session);
+    pub(super) fn check_additional(&self, relay: RelayId, session: u64, is_dialed: bool) -> io::Result<()> {
+        let link = self.links.get(&relay).filter(|link| link.is_up() && link.session() == session);
         let Some(link) = link else {
             return Err(io::Error::other("the connection belongs to an earlier attempt"));
         };
-        if is_dialed {
-            link.parallel.additional.push(token);
-            if let Some(lane) = self.lanes.get(&token) {
-                set_send_timeout(&lane.transport.stream, SEND_TIMEOUT);
-            }
-            self.divide_limits(relay);
-        } else if link.parallel.accepted.len() < MAX_ACCEPTED {
-            link.parallel.accepted.push(token);
-            self.unread.push_back(token);
-        } else {
+        if !is_dialed && link.parallel.accepted.len() >= MAX_ACCEPTED {
             return Err(io::Error::other("the relay has too many connections"));
         }
         Ok(())
+    }
+
+    /// Adds an established connection that [`Server::check_additional`] permits.
+    pub(super) fn add_additional(&mut self, relay: RelayId, token: Token, is_dialed: bool) {
+        let Some(link) = self.links.get_mut(&relay) else { return };
+        if !is_dialed {
+            link.parallel.accepted.push(token);
+            self.unread.push_back(token);
+            return;
+        }
+        link.parallel.additional.push(token);
+        if let Some(lane) = self.lanes.get(&token) {
+            set_send_timeout(&lane.transport.stream, SEND_TIMEOUT);
+            if link.is_long() && self.settings.congestion_control.is_none() {
+                set_congestion_control(&lane.transport.stream, congestion::LONG_PATH);
+            }
+        }
+        self.divide_limits(relay);
     }
 
     /// Applies the limits of a path. `rate`: its smoothed rate in bytes per second, 0 if it is unknown.
@@ -299,12 +322,15 @@ mod tests {
     use std::collections::BTreeSet;
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
     use std::time::Instant;
 
     use weir_proto::relay::{RelayCoflow, RelayOrder, RelayPeer};
+    use weir_tls::Tls;
 
     use super::*;
-    use crate::io::{Command, ServerSettings};
+    use crate::certificates::Authority;
+    use crate::io::{Command, RelayTls, ServerSettings};
     use crate::overlay::Overlay;
 
     #[test]
@@ -325,20 +351,41 @@ mod tests {
         assert_eq!(part_bytes(UNSENT_BYTES, 32), 8 << 10);
     }
 
-    /// Relays 1 and 2 on loopback addresses that know each other and coflow 7.
-    fn servers() -> [Server; 2] {
-        let bind = |id: u16| {
+    #[test]
+    fn relay_dials_no_more_connections_than_the_other_accepts() {
+        let mut parallel = Parallel::default();
+        assert_eq!(parallel.missing(32, 0), MAX_DIALED);
+        assert_eq!(parallel.missing(32, 3), MAX_DIALED - 3);
+        assert_eq!(parallel.missing(1, 2), 0);
+        // The other relay does not close connections that this one has shut down.
+        let (mut token, mut most) = (0, 0);
+        for _ in 0..10 {
+            while parallel.missing(MAX_CONNECTIONS, 0) > 0 {
+                token += 1;
+                parallel.additional.push(token);
+            }
+            most = most.max(parallel.additional.len() + parallel.closing.len());
+            let unused = std::mem::take(&mut parallel.additional);
+            parallel.closing.extend(unused.into_iter().map(|token| (token, true)));
+        }
+        assert_eq!(most, MAX_ACCEPTED);
+    }
+
+    /// Relays 1 and 2 on loopback addresses that know each other and coflow 7. `tls`: of each relay.
+    fn servers(tls: [Option<Arc<RelayTls>>; 2]) -> [Server; 2] {
+        let bind = |id: u16, tls| {
             let settings = ServerSettings {
                 id: RelayId(id),
                 memory_bytes: 64 << 20,
                 congestion_control: None,
                 connections: None,
-                tls: None,
+                tls,
             };
             let address = format!("127.{id}.0.2:0").parse().unwrap();
             Server::bind(settings, address, address).unwrap()
         };
-        let relays = [bind(1), bind(2)];
+        let [first, second] = tls;
+        let relays = [bind(1, first), bind(2, second)];
         let peer = |id: u16, server: &Server| RelayPeer {
             id,
             name: format!("relay-{id}").into(),
@@ -378,7 +425,22 @@ mod tests {
 
     #[test]
     fn changes_of_the_number_of_connections_lose_no_data() {
-        let mut servers = servers();
+        change_connections([None, None]);
+    }
+
+    #[test]
+    fn changes_of_the_number_of_connections_lose_no_data_with_tls() {
+        let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("own"));
+        let tls = |id: u16| {
+            let files = authority.write_files(folder.path(), &format!("weir://relay/relay-{id}"));
+            Some(Arc::new(RelayTls { relays: Tls::read(&files, b"weir-relay").unwrap(), programs: None }))
+        };
+        change_connections([tls(1), tls(2)]);
+    }
+
+    /// Sends a flow while the number of connections changes, and compares its bytes.
+    fn change_connections(tls: [Option<Arc<RelayTls>>; 2]) {
+        let mut servers = servers(tls);
         let address = servers[0].addresses().unwrap().0;
         let sent: Vec<u8> =
             (0..20_000_000u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();

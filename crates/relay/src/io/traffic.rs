@@ -14,8 +14,9 @@ use crate::forwarding::RelayId;
 use crate::message::Kind;
 use crate::relay::{FlowKey, Incoming, Lane as LaneKind, Outgoing};
 
-/// The bytes that are read from one connection before the others get their turn.
+/// The bytes that are read from the bulk connections of one relay before the others get their turn, and the minimum of each connection.
 const READ_BUDGET_BYTES: usize = 4 << 20;
+const MIN_READ_BYTES: usize = 64 << 10;
 
 /// The number of messages that are written to one connection before the others get their turn.
 const WRITE_BUDGET: usize = 32;
@@ -167,8 +168,9 @@ impl Server {
     }
 
     fn read_lane(&mut self, relay: RelayId, token: Token) -> io::Result<LaneState> {
-        let mut read = 0;
-        while read < READ_BUDGET_BYTES {
+        let connections = self.links.get(&relay).map_or(1, |link| link.parallel.receiving());
+        let (mut read, budget) = (0, (READ_BUDGET_BYTES / connections).max(MIN_READ_BYTES));
+        while read < budget {
             let Some(lane) = self.lanes.get_mut(&token) else { return Ok(LaneState::Open) };
             if let Some(message) = lane.message.take() {
                 let key = message.delivered_flow();

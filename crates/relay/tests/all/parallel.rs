@@ -107,6 +107,45 @@ fn link_survives_the_end_of_a_connection_that_the_other_relay_does_not_need() {
 }
 
 #[test]
+fn relay_accepts_a_bounded_number_of_connections() {
+    let peer = Peer::connect("1 2");
+    let accepted: Vec<TcpStream> = (0..64).map(|_| dial(peer.relay.relays, "1 2", "additional")).collect();
+    let refused = || {
+        let mut stream = TcpStream::connect(peer.relay.relays).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.write_all(b"weir-relay 1 2 1 2 additional 7\n").unwrap();
+        stream.read(&mut [0]).unwrap()
+    };
+    // Without an answer, so that relay 1 uses the others.
+    assert_eq!(refused(), 0);
+    assert_eq!((peer.link().is_up, peer.link().failures), (true, 0));
+    accepted[0].shutdown(Shutdown::Write).unwrap();
+    assert_eq!((&accepted[0]).read(&mut [0]).unwrap(), 0);
+    assert_eq!(refused(), 1);
+}
+
+#[test]
+fn additional_connection_is_refused_before_the_link_is_up() {
+    let any = |id: u16| format!("127.{id}.0.1:0").parse().unwrap();
+    let relays = [1, 2].map(|id| TestRelay::start(id, any(id), None));
+    let overlay = overlay(&relays, vec![]);
+    relays[0].handle.send(Command::Stop);
+    relays[1].handle.send(Command::SetOverlay(overlay));
+    let address = relays[1].relays;
+    let _bulk = dial(address, "1 2", "bulk");
+    // Without an answer: after it, relay 1 would send data, and the link would fail with the connection.
+    let mut early = TcpStream::connect(address).unwrap();
+    early.set_read_timeout(Some(TIMEOUT)).unwrap();
+    early.write_all(b"weir-relay 1 2 1 2 additional 7\n").unwrap();
+    assert_eq!(early.read(&mut [0]).unwrap(), 0);
+    let _express = dial(address, "1 2", "express");
+    let link = || relays[1].status().links[&RelayId(1)].clone();
+    wait_until(|| link().is_up);
+    let _additional = dial(address, "1 2", "additional");
+    assert_eq!((link().is_up, link().failures), (true, 0));
+}
+
+#[test]
 fn additional_connection_of_another_attempt_is_refused() {
     let peer = Peer::connect("1 2");
     let mut stream = TcpStream::connect(peer.relay.relays).unwrap();
