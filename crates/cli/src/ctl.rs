@@ -34,6 +34,9 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
         CtlCommand::Coflows => print_list(args, COFLOWS, coordinator.coflows()?),
         CtlCommand::Coflow(CoflowCommand::Show { id }) => {
             let mut coflow = coordinator.get(&object_path("coflows", id))?;
+            if let Some(reason) = coflow["reason"].as_str() {
+                eprintln!("coflow {id} has failed: {reason}");
+            }
             number_flows(&mut coflow["flows"]);
             print_list(args, COFLOW_FLOWS, coflow["flows"].take())
         }
@@ -170,6 +173,7 @@ const COFLOWS: &[&str] = &[
     "id",
     "service",
     "application",
+    "state",
     "flows",
     "done",
     "sent_bytes",
@@ -177,6 +181,7 @@ const COFLOWS: &[&str] = &[
     "predicted_seconds",
     "measured_seconds",
     "detoured_bytes",
+    "reason",
 ];
 const COFLOW_FLOWS: &[&str] = &["flow", "from", "to", "bytes", "sent_bytes", "done", "rate"];
 const FLOWS: &[&str] = &["coflow", "flow", "from", "to", "rate"];

@@ -40,7 +40,9 @@ mod relay;
 mod rules;
 mod status;
 
-pub use coflow::{Flow, FlowIndex, Registration, RegistrationDigest, Restored, find_common_number};
+pub use coflow::{
+    Flow, FlowIndex, Registration, RegistrationDigest, Restored, find_common_number, join_flows,
+};
 pub use decision::{Decision, DecisionRequest};
 pub use handle::{Handle, NameTaken, OverlayCounts};
 pub use status::{CoflowStatus, CoflowSummary, LinkBytes, PathStatus, RelayStatus, RouteStatus};

@@ -42,6 +42,7 @@ mod bandwidth;
 mod change_watcher;
 mod connections;
 mod division;
+mod failed_coflows;
 mod flow_weights;
 mod observed_connections;
 mod overlay;
@@ -62,6 +63,7 @@ use stored_coflow::StoredCoflow;
 
 pub(crate) use connections::MAX_CONNECTIONS;
 pub use connections::{Connection, ConnectionBody, ProgramStream};
+pub use failed_coflows::FailedCoflow;
 pub(crate) use flow_weights::CONNECTION_WEIGHTS;
 pub use observed_connections::ObservedState;
 pub use quota::ObjectUsage;
@@ -233,6 +235,8 @@ fn load_weights(config: &Config, store: &Store) -> Result<BTreeMap<String, f64>,
 pub struct Registry {
     handle: Handle,
     overlay: Option<OverlayHandle>,
+    /// Locked across no await.
+    failed_coflows: std::sync::Mutex<failed_coflows::FailedCoflows>,
     store: Store,
     names: ServiceNames,
     hosts: Vec<Host>,
@@ -290,6 +294,9 @@ impl Registry {
         let registry = Registry {
             handle,
             overlay,
+            failed_coflows: std::sync::Mutex::new(failed_coflows::FailedCoflows::new(
+                config.settings.keep_completed,
+            )),
             store,
             names: config.names.clone(),
             hosts: config.hosts.clone(),
@@ -494,6 +501,17 @@ impl Registry {
         entry.map(|(service, _)| service).ok_or_else(|| Problem::not_found("coflow", id, EXPECTED_COFLOW_ID))
     }
 
+    /// The service of a coflow, or of one that has failed.
+    ///
+    /// # Errors
+    /// 404 if no coflow has this id, 503 if the coordinator has stopped.
+    pub async fn service_of_visible(&self, id: &str) -> Result<String, Problem> {
+        match self.failed_coflow(id) {
+            Some(failed) => Ok(failed.status.summary.service),
+            None => self.service_of(id).await,
+        }
+    }
+
     /// Registers a coflow. Repeating a registration changes nothing.
     ///
     /// # Errors
@@ -527,6 +545,7 @@ impl Registry {
             self.handle.deregister(id.to_owned()).await?;
             return Err(error.into());
         }
+        self.forget_failed(id);
         self.audit.note_accepted(actor, Value::Null, json!(outline));
         self.events.send(EventKind::CoflowRegistered, id, Some(outline.service));
         Ok(())
@@ -581,11 +600,11 @@ impl Registry {
     }
 
     /// Removes a coflow. Waits a short time until agents have applied the removal, so that a socket that is handed over later does not
-    /// join the removed registration.
+    /// join the removed registration. A coflow between regions stays visible as failed if its owner states why it failed.
     ///
     /// # Errors
-    /// 404 if no coflow has this id, 503 if the store cannot be written.
-    pub async fn deregister(&self, actor: &Actor, id: &str) -> Result<(), Problem> {
+    /// 404 if no coflow has this id, 422 if a coflow of hosts failed, 503 if the store cannot be written.
+    pub async fn deregister(&self, actor: &Actor, id: &str, failure: Option<&str>) -> Result<(), Problem> {
         let _id_lock = self.lock_id(id).await;
         let between_regions =
             self.overlay_coflow(id).map(|status| CoflowOutline::from(&*status.registration));
@@ -593,9 +612,14 @@ impl Registry {
             Some(outline) => Some(outline),
             None => self.handle.coflow_outline(id.to_owned()).await?,
         };
-        let outline = outline.ok_or_else(|| Problem::not_found("coflow", id, EXPECTED_COFLOW_ID))?;
+        let Some(outline) = outline else {
+            return self.deregister_failed(actor, id, failure.is_some());
+        };
         if let Some(overlay) = self.overlay_with(id) {
-            self.deregister_from_overlay(overlay, id).await?;
+            self.deregister_from_overlay(overlay, id, failure).await?;
+        } else if let Some(reason) = failure {
+            let expected = "no value, since the coflow is not between regions";
+            return Err(Problem::invalid(Location::parameter("failed"), reason, expected));
         } else {
             self.store.remove(Table::Coflows, id).await?;
             let removal_orders = self.handle.deregister(id.to_owned()).await?;

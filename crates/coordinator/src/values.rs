@@ -16,6 +16,14 @@ pub const WEIGHT_RANGE: RangeInclusive<f64> = weir_trace::MIN_WEIGHT..=weir_trac
 /// Maximum size of a flow, in bytes. A binary64 represents every integer up to it.
 pub const MAX_FLOW_BYTES: u64 = weir_trace::MAX_BYTES as u64 - 1;
 
+/// Maximum length of the reason why a coflow failed, in bytes.
+pub const MAX_REASON_LENGTH: usize = 200;
+
+/// Whether a text is a [`FailureReason`].
+pub fn is_failure_reason(text: &str) -> bool {
+    (1..=MAX_REASON_LENGTH).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+}
+
 /// Maximum number of entries of a page of coflows or routes, and the number without a `limit`.
 pub const COFLOW_PAGE: PageLimits = PageLimits { default: 100, max: 1000 };
 
@@ -125,6 +133,9 @@ pub const BANDWIDTH_LEASE_SECONDS: RangeInclusive<f64> = 1.0..=60.0;
 schemas! {
     /// The id of a coflow, application or connection ([`weir_proto::is_id`]).
     Id: text().min_length(Some(1)).max_length(Some(MAX_ID_LENGTH)).pattern(Some("^[!-~]+$"));
+
+    /// Why a coflow failed ([`is_failure_reason`]).
+    FailureReason: text().min_length(Some(1)).max_length(Some(MAX_REASON_LENGTH)).pattern(Some("^[ -~]+$"));
 
     /// A name in a path.
     Name: text().min_length(Some(1));

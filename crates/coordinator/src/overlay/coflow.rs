@@ -225,6 +225,24 @@ fn join_ranges(ranges: &mut Vec<(u32, u32)>) {
     });
 }
 
+/// One flow for each pair of regions, from region to region; `None` if that are not fewer flows.
+pub fn join_flows(flows: &[Flow], overlay: &config::Overlay) -> Option<Vec<Flow>> {
+    let mut bytes: BTreeMap<RegionPair, u64> = BTreeMap::new();
+    for flow in flows {
+        let sum = bytes.entry(flow.pair).or_default();
+        *sum = sum.saturating_add(flow.bytes);
+    }
+    let name = |region: u16| overlay.area.regions()[usize::from(region)].clone();
+    let join = |(pair, bytes): (RegionPair, u64)| Flow {
+        from: name(pair.source),
+        to: name(pair.destination),
+        pair,
+        bytes,
+        numbers: None,
+    };
+    (bytes.len() < flows.len()).then(|| bytes.into_iter().map(join).collect())
+}
+
 /// A coflow, active or completed.
 #[derive(Debug)]
 pub(super) struct Coflow {
@@ -311,23 +329,8 @@ impl Coflow {
     /// shuffle has thousands of flows.
     pub fn withdraw(&mut self, overlay: &config::Overlay) {
         self.is_withdrawn = true;
-        let mut bytes: BTreeMap<RegionPair, u64> = BTreeMap::new();
-        for flow in &self.registration.flows {
-            let sum = bytes.entry(flow.pair).or_default();
-            *sum = sum.saturating_add(flow.bytes);
-        }
-        if bytes.len() == self.registration.flows.len() {
-            return;
-        }
-        let name = |region: u16| overlay.area.regions()[usize::from(region)].clone();
-        let flow = |(pair, bytes): (RegionPair, u64)| Flow {
-            from: name(pair.source),
-            to: name(pair.destination),
-            pair,
-            bytes,
-            numbers: None,
-        };
-        self.set_flows(bytes.into_iter().map(flow).collect());
+        let Some(flows) = join_flows(&self.registration.flows, overlay) else { return };
+        self.set_flows(flows);
         let flow_counts: Vec<usize> = self.pairs.values().map(|pair| pair.flow_count).collect();
         self.index_flows(overlay);
         self.pairs.values_mut().zip(flow_counts).for_each(|(pair, count)| pair.flow_count = count);

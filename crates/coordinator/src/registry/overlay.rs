@@ -162,6 +162,7 @@ impl Registry {
             let _ = handle.call(|overlay, _| overlay.deregister(id));
             return Err(error.into());
         }
+        self.forget_failed(id);
         self.audit.note_accepted(actor, Value::Null, json!(outline));
         self.events.send(EventKind::CoflowRegistered, id, Some(outline.service));
         Ok(())
@@ -204,9 +205,17 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes a coflow between regions. The caller has locked the id.
-    pub(super) async fn deregister_from_overlay(&self, handle: &Handle, id: &str) -> Result<(), Problem> {
+    /// Removes a coflow between regions, and keeps it as failed if it has failed. The caller has locked the id.
+    pub(super) async fn deregister_from_overlay(
+        &self,
+        handle: &Handle,
+        id: &str,
+        failure: Option<&str>,
+    ) -> Result<(), Problem> {
         self.store.remove(Table::OverlayCoflows, id).await?;
+        if let Some(reason) = failure {
+            self.keep_failed(handle, id, reason);
+        }
         // A completed coflow can expire during the write.
         let _ = handle.call(|overlay, _| overlay.deregister(id));
         Ok(())

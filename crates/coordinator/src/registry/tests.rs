@@ -1,6 +1,7 @@
 use std::fs;
 use std::path::Path;
 
+use super::failed_coflows::{FailedCoflows, MAX_FAILED_COFLOWS};
 use super::*;
 use crate::config;
 use crate::control_plane::ControlPlane;
@@ -117,7 +118,7 @@ async fn failed_writes_leave_state_unchanged() {
     for (request, problem) in [
         ("register", registry.register(&actor(), "c2", coflow_body(None)).await),
         ("update", registry.update(&actor(), "c1", flow_bodies("b", "a", None)).await),
-        ("deregister", registry.deregister(&actor(), "c1").await),
+        ("deregister", registry.deregister(&actor(), "c1", None).await),
         ("tree", registry.set_policy(&actor(), PolicySpec::Tree(weighted_tree.to_owned())).await),
         ("policy", registry.set_policy(&actor(), PolicySpec::Policy("varys".to_owned())).await),
         ("weight", registry.set_service(&actor(), "ads", &weight_change(3.0)).await),
@@ -210,4 +211,28 @@ async fn stored_maximum_below_the_lowest_one_is_ignored() {
         let found = registry.services().await.remove(1).bandwidth.max_bandwidth;
         assert_eq!(found.as_deref(), expected);
     }
+}
+
+#[tokio::test]
+async fn failed_coflows_expire_and_the_oldest_one_gives_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = read_configuration(folder.path(), &format!("{CONFIG}{OVERLAY}"));
+    let registry = open_registry(&config, Store::open(&config.store_path).unwrap()).await.unwrap();
+    let flows = flow_bodies("eu", "us", Some(1000));
+    registry.register(&actor(), "c", CoflowBody { flows, ..coflow_body(None) }).await.unwrap();
+    registry.deregister(&actor(), "c", Some("lost")).await.unwrap();
+    let template = registry.failed_coflow("c").unwrap();
+    let mut failed = FailedCoflows::new(60.0);
+    for number in 0..=MAX_FAILED_COFLOWS {
+        // The first one in the order of time is the last one in the order of ids.
+        let id = format!("c{:04}", MAX_FAILED_COFLOWS - number);
+        failed.insert(&id, FailedCoflow { failed_at: number as f64, ..template.clone() });
+    }
+    assert_eq!(failed.coflows.len(), MAX_FAILED_COFLOWS);
+    assert!(failed.coflows.contains_key("c0000") && !failed.coflows.contains_key("c1000"));
+    failed.expire(560.0);
+    // Those from 500 s to 1,000 s.
+    assert_eq!(failed.coflows.len(), 501);
+    failed.expire(1060.5);
+    assert!(failed.coflows.is_empty());
 }

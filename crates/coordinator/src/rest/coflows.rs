@@ -17,10 +17,12 @@ use crate::audit::Actor;
 use crate::config::Host;
 use crate::control_plane::{self, CoflowStatus};
 use crate::overlay;
-use crate::problem::Problem;
-use crate::registry::{CoflowBody, FlowList};
+use crate::problem::{Location, Problem};
+use crate::registry::{CoflowBody, FailedCoflow, FlowList};
 use crate::rest::state::FlowRate;
-use crate::values::{COFLOW_PAGE, CoflowPageLimit, FlowNumber, Id};
+use crate::values::{
+    COFLOW_PAGE, CoflowPageLimit, FailureReason, FlowNumber, Id, MAX_REASON_LENGTH, is_failure_reason,
+};
 
 /// Part of the list of coflows.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -33,6 +35,31 @@ pub struct CoflowPage {
     /// Maximum number of coflows.
     #[param(inline, value_type = CoflowPageLimit, required = false)]
     limit: Option<usize>,
+}
+
+/// How a coflow ended.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct CoflowEnd {
+    /// Only between regions: why the coflow failed, for example since its flows did not use the relays. It stays in the list, with the
+    /// state `failed` and this reason, as long as completed coflows.
+    #[param(inline, value_type = FailureReason, required = false)]
+    failed: Option<String>,
+}
+
+/// Whether a coflow is active, or how it has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Some of its bytes have not arrived.
+    Active,
+    /// All of its flows have completed.
+    Completed,
+    /// Only between regions: it lost a relay, and had no open flow for 5 minutes.
+    Abandoned,
+    /// Only between regions: its owner deregistered it with a reason.
+    Failed,
 }
 
 /// The answer to a registration.
@@ -57,6 +84,8 @@ pub struct CoflowSummary {
     service: String,
     /// The application of that service.
     application: String,
+    /// Whether it is active, or how it has ended.
+    state: Phase,
     /// Number of flows.
     flows: usize,
     /// Number of completed flows.
@@ -82,6 +111,9 @@ pub struct WideAreaFields {
     /// Bytes that relays sent on a detour, resent ones included.
     #[serde(skip_serializing_if = "Option::is_none")]
     detoured_bytes: Option<u64>,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }
 
 /// A page of coflows in order of ids.
@@ -106,7 +138,9 @@ pub struct CoflowState {
     weight: f64,
     /// Time after its registration by which it should complete.
     deadline: Option<String>,
-    /// Whether all of its flows have completed.
+    /// Whether it is active, or how it has ended.
+    state: Phase,
+    /// Whether it has ended without a failure.
     completed: bool,
     /// Its class in the last schedule, from 0; `null` after completion, and for a coflow between regions.
     class: Option<usize>,
@@ -154,6 +188,7 @@ impl CoflowState {
             id,
             weight: registration.weight,
             deadline: registration.deadline.map(|deadline| deadline.to_string()),
+            state: Phase::in_region(class),
             completed: class.is_none(),
             class,
             wide_area: WideAreaFields::default(),
@@ -180,6 +215,7 @@ impl CoflowState {
             id,
             weight: 1.0,
             deadline: None,
+            state: Phase::between_regions(&summary),
             completed: summary.is_completed,
             class: None,
             wide_area: WideAreaFields::new(&summary),
@@ -196,6 +232,21 @@ impl WideAreaFields {
             predicted_seconds: summary.predicted_seconds,
             measured_seconds: summary.measured_seconds,
             detoured_bytes: Some(summary.detoured_bytes),
+            reason: None,
+        }
+    }
+}
+
+impl Phase {
+    fn in_region(class: Option<usize>) -> Phase {
+        if class.is_none() { Phase::Completed } else { Phase::Active }
+    }
+
+    fn between_regions(summary: &overlay::CoflowSummary) -> Phase {
+        match (summary.is_completed, summary.measured_seconds) {
+            (false, _) => Phase::Active,
+            (true, Some(_)) => Phase::Completed,
+            (true, None) => Phase::Abandoned,
         }
     }
 }
@@ -206,6 +257,7 @@ impl From<control_plane::CoflowSummary> for CoflowSummary {
             id: summary.id.to_string(),
             service: summary.service,
             application: summary.application,
+            state: Phase::in_region(summary.class),
             flows: summary.flow_count,
             done: summary.completed_flow_count,
             sent_bytes: summary.sent_bytes,
@@ -219,6 +271,7 @@ impl From<overlay::CoflowSummary> for CoflowSummary {
     fn from(summary: overlay::CoflowSummary) -> CoflowSummary {
         CoflowSummary {
             wide_area: WideAreaFields::new(&summary),
+            state: Phase::between_regions(&summary),
             id: summary.id.to_string(),
             service: summary.service,
             application: summary.application,
@@ -230,7 +283,15 @@ impl From<overlay::CoflowSummary> for CoflowSummary {
     }
 }
 
-/// All coflows, active or completed; for a framework, those of its service.
+impl From<FailedCoflow> for CoflowSummary {
+    fn from(failed: FailedCoflow) -> CoflowSummary {
+        let mut summary = CoflowSummary::from(failed.status.summary);
+        (summary.state, summary.wide_area.reason) = (Phase::Failed, Some(failed.reason));
+        summary
+    }
+}
+
+/// All coflows, active, completed or failed; for a framework, those of its service.
 #[utoipa::path(get, path = "/v1/coflows", operation_id = "list_coflows", params(CoflowPage),
     responses((status = 200, description = "The coflows", body = CoflowList), Problem))]
 pub async fn list(
@@ -244,11 +305,15 @@ pub async fn list(
         .registry
         .overlay()
         .map(|handle| handle.call(|overlay, _| overlay.coflow_summaries(page.after.as_deref(), page_size)));
+    let failed = api.registry.failed_coflows_after(page.after.as_deref(), page_size);
     let in_region = api.registry.handle().coflow_summaries(page.after, page_size).await?;
     let between_regions = between_regions.into_iter().flatten().map(CoflowSummary::from);
     let mut coflows: Vec<CoflowSummary> =
         in_region.into_iter().map(CoflowSummary::from).chain(between_regions).collect();
+    coflows.extend(failed.into_iter().map(CoflowSummary::from));
     coflows.sort_by(|a, b| a.id.cmp(&b.id));
+    // A failed coflow may be registered again meanwhile.
+    coflows.dedup_by(|later, former| later.id == former.id);
     coflows.truncate(page_size);
     let next = coflows.last().filter(|_| coflows.len() == page_size).map(|last| last.id.clone());
     coflows.retain(|coflow| client.may_see(Some(&coflow.service)));
@@ -268,6 +333,12 @@ pub async fn show(
     if let Some(status) = api.registry.overlay_coflow(&id) {
         check_may_see(&client, Some(&status.registration.service))?;
         return Ok(Json(CoflowState::between_regions(id, status)));
+    }
+    if let Some(FailedCoflow { status, reason, .. }) = api.registry.failed_coflow(&id) {
+        check_may_see(&client, Some(&status.registration.service))?;
+        let mut state = CoflowState::between_regions(id, status);
+        (state.state, state.wide_area.reason) = (Phase::Failed, Some(reason));
+        return Ok(Json(state));
     }
     let status = api.registry.coflow(&id).await?;
     check_may_see(&client, Some(&status.registration.service))?;
@@ -310,15 +381,20 @@ pub async fn update(
     run_without_content(async move { api.registry.update(&actor, &id, flows).await }).await
 }
 
-/// Removes a coflow, active or completed.
+/// Removes a coflow, active or ended. With `failed`, a coflow between regions stays visible as failed.
 #[utoipa::path(delete, path = "/v1/coflows/{id}", operation_id = "deregister_coflow",
-    params(("id" = inline(Id), Path, description = "The coflow's id")),
+    params(("id" = inline(Id), Path, description = "The coflow's id"), CoflowEnd),
     responses((status = 204, description = "The coflow is removed"), Problem))]
 pub async fn deregister(
     State(api): State<Api>,
     actor: Actor,
     PathParam(id): PathParam,
+    QueryParams(CoflowEnd { failed }): QueryParams<CoflowEnd>,
 ) -> Result<StatusCode, Problem> {
-    check_may_change_existing(actor.identity(), api.registry.service_of(&id)).await?;
-    run_without_content(async move { api.registry.deregister(&actor, &id).await }).await
+    check_may_change_existing(actor.identity(), api.registry.service_of_visible(&id)).await?;
+    if let Some(reason) = failed.as_deref().filter(|reason| !is_failure_reason(reason)) {
+        let expected = format!("1 to {MAX_REASON_LENGTH} printable ASCII characters");
+        return Err(Problem::invalid(Location::parameter("failed"), reason, &expected));
+    }
+    run_without_content(async move { api.registry.deregister(&actor, &id, failed.as_deref()).await }).await
 }

@@ -299,6 +299,78 @@ fn coflows_of_hosts_and_of_regions_share_one_list_of_ids() {
     }
 }
 
+fn delete(server: &TestServer, path: &str) -> (u16, Value) {
+    send_json_request(server, "DELETE", path, b"")
+}
+
+#[test]
+fn failed_coflow_stays_visible_with_its_reason_until_it_is_registered_again() {
+    let mut server = start_server();
+    let fail = "/v1/coflows/c1?failed=direct:%20lost%20(2%20flows)";
+    assert_eq!(delete(&server, fail).0, 404);
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow()).0, 200);
+    assert_eq!(get(&server, "/v1/coflows/c1").1["state"], "active");
+    assert_eq!(delete(&server, fail).0, 204);
+    // A repeated request changes nothing.
+    assert_eq!(delete(&server, "/v1/coflows/c1?failed=other").0, 204);
+    let (_, state) = get(&server, "/v1/coflows/c1");
+    assert_eq!(
+        (&state["state"], &state["reason"], &state["completed"]),
+        (&json!("failed"), &json!("direct: lost (2 flows)"), &json!(false))
+    );
+    let [flow] = &state["flows"].as_array().unwrap()[..] else { panic!("{state}") };
+    assert_eq!(
+        (&flow["from"], &flow["to"], &flow["bytes"], &flow["sent_bytes"]),
+        (&json!("eu"), &json!("us"), &json!(1e7), &json!(0.0))
+    );
+    let (_, list) = get(&server, "/v1/coflows");
+    let [summary] = &list["coflows"].as_array().unwrap()[..] else { panic!("{list}") };
+    assert_eq!(
+        (&summary["state"], &summary["reason"], &summary["flows"], &summary["done"]),
+        (&json!("failed"), &json!("direct: lost (2 flows)"), &json!(2), &json!(0))
+    );
+    assert_eq!(get(&server, "/v1/coflows?after=c1").1["coflows"], json!([]));
+    assert_eq!(get(&server, "/v1/routes").1["routes"], json!([]));
+    assert_eq!(put(&server, "/v1/coflows/c1/flows", &coflow()["flows"]).0, 404);
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow()).0, 200);
+    let (_, state) = get(&server, "/v1/coflows/c1");
+    assert_eq!((&state["state"], &state["reason"]), (&json!("active"), &Value::Null));
+    assert_eq!(delete(&server, "/v1/coflows/c1").0, 204);
+    assert_eq!(get(&server, "/v1/coflows/c1").0, 404);
+    for id in ["c1", "c2"] {
+        assert_eq!(put(&server, &format!("/v1/coflows/{id}"), &coflow()).0, 200);
+        assert_eq!(delete(&server, &format!("/v1/coflows/{id}?failed=lost")).0, 204);
+    }
+    assert_eq!(delete(&server, "/v1/coflows/c1").0, 204);
+    assert_eq!(get(&server, "/v1/coflows").1["coflows"][0]["id"], "c2");
+    server.restart(|text| text);
+    assert_eq!(get(&server, "/v1/coflows").1["coflows"], json!([]));
+}
+
+#[test]
+fn invalid_failures_leave_the_coflow_active() {
+    let text = format!("policy = \"saath\"\n{CONFIG}[host]\na = \"1Gbit\"\nb = \"1Gbit\"\n");
+    let server = TestServer::start_with(tempfile::tempdir().unwrap(), text);
+    let local = json!({ "flows": [{ "from": "a", "to": "b", "bytes": 1 }] });
+    assert_eq!(put(&server, "/v1/coflows/hosts", &local).0, 200);
+    assert_eq!(put(&server, "/v1/coflows/regions", &coflow()).0, 200);
+    let long = "x".repeat(201);
+    for (id, reason, expected) in [
+        ("regions", "", "1 to 200 printable ASCII characters"),
+        ("regions", &*long, "1 to 200 printable ASCII characters"),
+        ("regions", "a%0Ab", "1 to 200 printable ASCII characters"),
+        ("regions", "%C3%A4", "1 to 200 printable ASCII characters"),
+        ("hosts", "lost", "no value, since the coflow is not between regions"),
+    ] {
+        let (status, problem) = delete(&server, &format!("/v1/coflows/{id}?failed={reason}"));
+        assert_eq!((status, &problem["parameter"]), (422, &json!("failed")), "{problem}");
+        assert_eq!(problem["expected"], expected);
+        assert_eq!(get(&server, &format!("/v1/coflows/{id}")).1["state"], "active");
+    }
+    assert_eq!(delete(&server, "/v1/coflows/regions?reason=lost").0, 422);
+    assert_eq!(delete(&server, &format!("/v1/coflows/regions?failed={}", &long[1..])).0, 204);
+}
+
 #[test]
 fn invalid_coflows_between_regions_name_the_field() {
     let server = start_server();
