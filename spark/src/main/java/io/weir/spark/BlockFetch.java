@@ -83,7 +83,7 @@ final class BlockFetch implements Runnable {
         reader.discard();
         String[] rest = takePending();
         if (rest.length > 0 && !task.isCompleted()) {
-            weir.counters().countFallback(Counters.Fallback.FLOW_FAILED, rest.length);
+            weir.counters().countFallback(Settings.shuffle(request.coflow), Counters.Fallback.FLOW_FAILED, rest.length);
             fetchRest(rest);
         }
     }

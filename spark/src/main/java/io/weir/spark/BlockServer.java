@@ -152,17 +152,17 @@ final class BlockServer implements AutoCloseable {
             sender.write(request.key);
             long bytes = writeBlocks(sender, request.blocks);
             sender.finish();
-            count(sender, bytes);
+            count(sender, Settings.shuffle(request.coflow), bytes);
         }
     }
 
-    private void count(FlowSender sender, long bytes) {
+    private void count(FlowSender sender, int shuffle, long bytes) {
         if (!sender.isDirect()) {
-            counters.countRelayed(bytes);
+            counters.countRelayed(shuffle, bytes);
         } else if (sender.relayFailure() != null) {
-            counters.countDirect(sender.relayFailure().toString(), bytes);
+            counters.countDirect(shuffle, sender.relayFailure().toString(), bytes);
         } else {
-            counters.countDirect(relays.isEmpty() ? Counters.NO_RELAY : Counters.RELAY_PAUSED, bytes);
+            counters.countDirect(shuffle, relays.isEmpty() ? Counters.NO_RELAY : Counters.RELAY_PAUSED, bytes);
         }
     }
 

@@ -7,6 +7,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
@@ -20,7 +21,7 @@ import org.slf4j.LoggerFactory;
  * ended. Sizes follow with a short delay. Without a coordinator nothing waits for it.
  *
  * The coordinator knows the end of a coflow only after the last reports of relays. It keeps completed coflows with their times for
- * operators, and forgets them by itself.
+ * operators, and failed ones with the reason, and forgets them by itself.
  */
 final class CoflowRegistry {
     private static final Logger LOG = LoggerFactory.getLogger(CoflowRegistry.class);
@@ -34,12 +35,16 @@ final class CoflowRegistry {
     private static final long COMPLETION_NANOS = TimeUnit.SECONDS.toNanos(2);
     /** The maximum number of coflows that wait for their deregistration while the coordinator does not answer. */
     private static final int MAX_DELETIONS = 10_000;
+    /** The failure of a coflow without reported fallbacks. */
+    private static final String NOT_COMPLETED = "not all bytes arrived over relays within 2 s after the last stage that reads the shuffle";
+    private static final String NO_FAILURE = "";
     /** How long the end of the application waits for deregistrations. */
     private static final long CLOSE_NANOS = TimeUnit.SECONDS.toNanos(5);
 
     private final CoordinatorClient coordinator;
     private final IntFunction<String> coflowName;
     private final Problems problems;
+    private final DriverCounters counters;
     private final ScheduledExecutorService timer = Executors.newSingleThreadScheduledExecutor(BlockServer.daemons("weir-coflows"));
 
     // Guarded by this.
@@ -49,8 +54,8 @@ final class CoflowRegistry {
     /** The regions of the coordinator; null before it has answered. */
     private Set<String> regions;
 
-    /** Names of coflows that have to be deregistered. Changed by the timer only. */
-    private final Set<String> deletions = ConcurrentHashMap.newKeySet();
+    /** Coflows that have to be deregistered: why each failed, or {@link #NO_FAILURE}. Changed by the timer only. */
+    private final Map<String, String> deletions = new ConcurrentHashMap<>();
 
     // Used by the timer only.
     private long retryNanos = System.nanoTime();
@@ -61,6 +66,8 @@ final class CoflowRegistry {
 
     private static final class Shuffle {
         final ShuffleSizes sizes = new ShuffleSizes();
+        /** How its data arrived: {@link PathCounts}. */
+        final Map<String, Long> paths = new TreeMap<>();
         boolean hasChanged;
         boolean isActive = true;
         /** No block arrives as a flow. */
@@ -78,10 +85,11 @@ final class CoflowRegistry {
     }
 
     /** The coordinator may be null: then nothing is registered. */
-    CoflowRegistry(CoordinatorClient coordinator, IntFunction<String> coflowName, Problems problems) {
+    CoflowRegistry(CoordinatorClient coordinator, IntFunction<String> coflowName, Problems problems, DriverCounters counters) {
         this.coordinator = coordinator;
         this.coflowName = coflowName;
         this.problems = problems;
+        this.counters = counters;
         if (coordinator != null) {
             timer.scheduleWithFixedDelay(this::synchronize, 0, INTERVAL_MILLIS, TimeUnit.MILLISECONDS);
         }
@@ -143,6 +151,19 @@ final class CoflowRegistry {
         change(shuffle).isBypassed = true;
     }
 
+    /** Adds how data of a shuffle arrived. Reports of a shuffle that Spark has removed are late. */
+    synchronized void addPaths(int shuffle, Map<String, Long> counts) {
+        Shuffle known = shuffles.get(shuffle);
+        if (known != null) {
+            counts.forEach((name, count) -> known.paths.merge(name, count, Long::sum));
+        }
+    }
+
+    /** Why data of a shuffle did not use relays; `otherwise` if no executor has reported that. */
+    private synchronized String findFailure(Shuffle shuffle, String otherwise) {
+        return PathCounts.hasFallback(shuffle.paths) ? PathCounts.describe(shuffle.paths) : otherwise;
+    }
+
     private Shuffle change(int shuffle) {
         Shuffle changed = shuffles.computeIfAbsent(shuffle, s -> new Shuffle());
         changed.hasChanged = true;
@@ -166,7 +187,7 @@ final class CoflowRegistry {
             removed = shuffles.remove(shuffle);
         }
         if (coordinator != null && removed != null && !timer.isShutdown()) {
-            timer.execute(() -> deregister(shuffle, removed));
+            timer.execute(() -> deregister(shuffle, removed, findFailure(removed, NO_FAILURE)));
         }
     }
 
@@ -191,7 +212,7 @@ final class CoflowRegistry {
         timer.shutdownNow();
         if (!hasEnded || !deletions.isEmpty()) {
             // The coordinator forgets only completed coflows by itself.
-            String example = deletions.stream().findFirst().map(coflow -> ", " + coflow + " for example").orElse("");
+            String example = deletions.keySet().stream().findFirst().map(coflow -> ", " + coflow + " for example").orElse("");
             LOG.warn("some coflows stay registered{}: the coordinator did not deregister them within {} s; help: weir ctl coflow deregister",
                     example, TimeUnit.NANOSECONDS.toSeconds(CLOSE_NANOS));
         }
@@ -314,7 +335,7 @@ final class CoflowRegistry {
             flows = shuffle.sizes.flows(isActive ? regionShares() : Collections.emptyMap(), regions);
         }
         if (isBypassed) {
-            deregister(number, shuffle);
+            deregister(number, shuffle, "Spark's own fetch: Spark reads the merged blocks of the shuffle itself");
         } else if (!isActive) {
             end(number, shuffle, flows, endNanos);
         } else if (!flows.isEmpty()) {
@@ -326,9 +347,9 @@ final class CoflowRegistry {
         if (shuffle.isCompleted) {
             // The shuffle is read again: its bytes count from 0.
             shuffle.isCompleted = false;
-            deregister(number, shuffle);
+            deregister(number, shuffle, NO_FAILURE);
         }
-        if (deletions.contains(coflowName.apply(number)) && !(isDue(retryNanos) && delete(coflowName.apply(number)))) {
+        if (deletions.containsKey(coflowName.apply(number)) && !(isDue(retryNanos) && delete(coflowName.apply(number)))) {
             keepChange(shuffle);
             return;
         }
@@ -364,7 +385,7 @@ final class CoflowRegistry {
             return;
         }
         if (!shuffle.isRegistered) {
-            deregister(number, shuffle);
+            deregister(number, shuffle, findFailure(shuffle, NO_FAILURE));
             return;
         }
         try {
@@ -378,25 +399,39 @@ final class CoflowRegistry {
             fail(number, shuffle, e);
         }
         if (shuffle.isCompleted) {
+            counters.completedCoflows.inc();
+            LOG.info("coflow {} has completed: {}", coflowName.apply(number), takePaths(shuffle));
             return;
         }
         if (System.nanoTime() - endNanos > COMPLETION_NANOS) {
-            deregister(number, shuffle);
+            deregister(number, shuffle, findFailure(shuffle, NOT_COMPLETED));
         } else {
             keepChange(shuffle);
         }
     }
 
-    /** Deletes the coflow of a shuffle, now or as soon as the coordinator answers. */
-    private void deregister(int number, Shuffle shuffle) {
+    /** How the data of the coflow arrived. Counts of the next stage that reads the shuffle start from 0. */
+    private synchronized String takePaths(Shuffle shuffle) {
+        String text = PathCounts.describe(shuffle.paths);
+        shuffle.paths.clear();
+        return text;
+    }
+
+    /** Deletes the coflow of a shuffle, now or as soon as the coordinator answers. `failure`: why it failed, or {@link #NO_FAILURE}. */
+    private void deregister(int number, Shuffle shuffle, String failure) {
         if (!shuffle.mayExist || shuffle.isCompleted) {
             return;
         }
         shuffle.isRegistered = false;
         shuffle.mayExist = false;
         String coflow = coflowName.apply(number);
+        if (!failure.equals(NO_FAILURE)) {
+            takePaths(shuffle);
+            counters.failedCoflows.inc();
+            LOG.info("coflow {} has failed: {}", coflow, failure);
+        }
         if (deletions.size() < MAX_DELETIONS) {
-            deletions.add(coflow);
+            deletions.put(coflow, failure);
             deletePending();
         } else {
             problems.report("deletions", "coflow " + coflow + " stays registered: " + MAX_DELETIONS
@@ -405,7 +440,7 @@ final class CoflowRegistry {
     }
 
     private void deletePending() {
-        for (String coflow : deletions) {
+        for (String coflow : deletions.keySet()) {
             if (!isDue(retryNanos)) {
                 return;
             }
@@ -416,7 +451,8 @@ final class CoflowRegistry {
     /** Deletes a coflow. Returns whether nothing remains to be done: otherwise it stays among those to be deregistered. */
     private boolean delete(String coflow) {
         try {
-            coordinator.delete(coflow);
+            String failure = deletions.get(coflow);
+            coordinator.delete(coflow, failure.equals(NO_FAILURE) ? null : failure);
             succeed();
         } catch (IOException e) {
             if (!isPermanent(e)) {

@@ -11,6 +11,7 @@ import java.io.OutputStream;
 import java.net.HttpURLConnection;
 import java.net.SocketTimeoutException;
 import java.net.URL;
+import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
@@ -23,6 +24,7 @@ import javax.net.ssl.HttpsURLConnection;
 final class CoordinatorClient {
     private static final int TIMEOUT_MILLIS = 3_000;
     private static final int MAX_ID_LENGTH = 128;
+    private static final int MAX_REASON_LENGTH = 200;
     private static final ObjectMapper JSON = new ObjectMapper();
 
     private final String api;
@@ -78,14 +80,24 @@ final class CoordinatorClient {
         }
     }
 
-    void delete(String coflow) throws IOException {
+    /** Deregisters a coflow. `failure`: why it failed, which stays visible at the coordinator; null if it has not. */
+    void delete(String coflow, String failure) throws IOException {
+        String query = failure == null ? "" : "?failed=" + URLEncoder.encode(toReason(failure), "UTF-8");
         try {
-            send("DELETE", coflowPath(coflow), null);
+            send("DELETE", coflowPath(coflow) + query, null);
         } catch (Refusal e) {
-            if (e.status != 404) {
+            if (failure != null && (e.status == 400 || e.status == 422)) {
+                // The coordinator is an earlier version.
+                delete(coflow, null);
+            } else if (e.status != 404) {
                 throw e;
             }
         }
+    }
+
+    /** The text as the coordinator accepts it. */
+    static String toReason(String text) {
+        return text.substring(0, Math.min(text.length(), MAX_REASON_LENGTH)).replaceAll("[^ -~]", "?");
     }
 
     /** Whether receivers have acknowledged all bytes of a coflow. Reads its line in the list: a whole coflow has thousands of flows. */

@@ -3,6 +3,8 @@ package io.weir.spark;
 import com.codahale.metrics.Counter;
 import com.codahale.metrics.MetricRegistry;
 import io.weir.flow.Reset;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 
@@ -34,35 +36,44 @@ final class Counters {
     final Counter flowBlocks;
     final Counter flowBytes;
     private final Counter fallbackBlocks;
-    private final Counter relayFlows;
     private final Counter relayBytes;
     private final Counter directFlows;
     private final Counter directBytes;
     private final Map<String, Counter> byReason = new TreeMap<>();
+    private final PathCounts byShuffle = new PathCounts();
+    private final Runnable onNewFallback;
 
-    /** Creates all counters: Spark publishes those that exist when the plugin has started. */
-    Counters(MetricRegistry registry) {
+    /**
+     * Creates all counters: Spark publishes those that exist when the plugin has started.
+     *
+     * @param onNewFallback called after a fallback whose reason is new for its shuffle
+     */
+    Counters(MetricRegistry registry, Runnable onNewFallback) {
+        this.onNewFallback = onNewFallback;
         flowBlocks = registry.counter("flow.blocks");
         flowBytes = registry.counter("flow.bytes");
-        fallbackBlocks = registry.counter("fallback.blocks");
-        relayFlows = registry.counter("sent.relay.flows");
+        fallbackBlocks = registry.counter(PathCounts.FALLBACK);
         relayBytes = registry.counter("sent.relay.bytes");
-        directFlows = registry.counter("sent.direct.flows");
+        directFlows = registry.counter(PathCounts.DIRECT);
         directBytes = registry.counter("sent.direct.bytes");
+        pathNames().forEach(name -> byReason.put(name, registry.counter(name)));
+    }
+
+    /** The names of counters of flows over a relay, and of fallbacks by reason. */
+    static List<String> pathNames() {
+        List<String> names = new ArrayList<>();
+        names.add(PathCounts.RELAYED);
         for (Fallback reason : Fallback.values()) {
-            add(registry, "fallback.blocks." + reason.word);
+            names.add(PathCounts.name(PathCounts.FALLBACK, reason.word));
         }
         for (Reset reason : Reset.values()) {
             if (reason.isOfRelay()) {
-                add(registry, "sent.direct.flows." + reason);
+                names.add(PathCounts.name(PathCounts.DIRECT, reason.toString()));
             }
         }
-        add(registry, "sent.direct.flows." + NO_RELAY);
-        add(registry, "sent.direct.flows." + RELAY_PAUSED);
-    }
-
-    private void add(MetricRegistry registry, String name) {
-        byReason.put(name, registry.counter(name));
+        names.add(PathCounts.name(PathCounts.DIRECT, NO_RELAY));
+        names.add(PathCounts.name(PathCounts.DIRECT, RELAY_PAUSED));
+        return names;
     }
 
     void countBlock(long bytes) {
@@ -70,23 +81,35 @@ final class Counters {
         flowBytes.inc(bytes);
     }
 
-    void countFallback(Fallback reason, int blocks) {
+    void countFallback(int shuffle, Fallback reason, int blocks) {
         fallbackBlocks.inc(blocks);
-        byReason.get("fallback.blocks." + reason.word).inc(blocks);
+        countPath(shuffle, PathCounts.name(PathCounts.FALLBACK, reason.word), blocks);
     }
 
-    void countRelayed(long bytes) {
-        relayFlows.inc();
+    void countRelayed(int shuffle, long bytes) {
         relayBytes.inc(bytes);
+        countPath(shuffle, PathCounts.RELAYED, 1);
     }
 
-    void countDirect(String reason, long bytes) {
+    void countDirect(int shuffle, String reason, long bytes) {
         directFlows.inc();
         directBytes.inc(bytes);
-        byReason.get("sent.direct.flows." + reason).inc();
+        countPath(shuffle, PathCounts.name(PathCounts.DIRECT, reason), 1);
+    }
+
+    private void countPath(int shuffle, String name, long count) {
+        byReason.get(name).inc(count);
+        if (byShuffle.add(shuffle, name, count)) {
+            onNewFallback.run();
+        }
+    }
+
+    /** The counts of flows and fallbacks by shuffle since the last call. */
+    Map<Integer, Map<String, Long>> takeByShuffle() {
+        return byShuffle.take();
     }
 
     long fallbackBlocks(Fallback reason) {
-        return byReason.get("fallback.blocks." + reason.word).getCount();
+        return byReason.get(PathCounts.name(PathCounts.FALLBACK, reason.word)).getCount();
     }
 }

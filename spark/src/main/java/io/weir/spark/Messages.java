@@ -1,6 +1,8 @@
 package io.weir.spark;
 
 import io.weir.flow.HostPort;
+import java.util.Map;
+import java.util.TreeMap;
 
 /** Messages of executors to the driver. They consist of JDK types, since Spark 3.5 decodes them without the jars of the application. */
 final class Messages {
@@ -9,6 +11,7 @@ final class Messages {
     private static final String MAP = "map";
     private static final String READER = "reader";
     private static final String BYPASS = "bypass";
+    private static final String PATHS = "paths";
     private static final String PROBLEM = "problem";
 
     private Messages() {}
@@ -29,6 +32,9 @@ final class Messages {
 
         /** All tasks that read a shuffle use Spark's own fetch. */
         void onBypass(int shuffle);
+
+        /** How data of a shuffle arrived at or left an executor: {@link PathCounts}. */
+        void onPaths(int shuffle, Map<String, Long> counts);
 
         /** An executor cannot do all that it should. Problems of the same kind are logged once. */
         void onProblem(String kind, String text);
@@ -68,6 +74,10 @@ final class Messages {
         return new Object[] {BYPASS, shuffle};
     }
 
+    static Object[] paths(int shuffle, Map<String, Long> counts) {
+        return new Object[] {PATHS, shuffle, new TreeMap<>(counts)};
+    }
+
     static Object[] problem(String kind, String text) {
         return new Object[] {PROBLEM, kind, text};
     }
@@ -90,6 +100,11 @@ final class Messages {
             answer.isProvisional};
     }
 
+    @SuppressWarnings("unchecked")
+    private static Map<String, Long> decodeCounts(Object counts) {
+        return (Map<String, Long>) counts;
+    }
+
     /** Returns the answer; null to messages without one, since Spark logs each answer to those. */
     static Object dispatch(Object message, Handler handler) {
         Object[] fields = (Object[]) message;
@@ -109,6 +124,9 @@ final class Messages {
                 return null;
             case BYPASS:
                 handler.onBypass((Integer) fields[1]);
+                return null;
+            case PATHS:
+                handler.onPaths((Integer) fields[1], decodeCounts(fields[2]));
                 return null;
             case PROBLEM:
                 handler.onProblem((String) fields[1], (String) fields[2]);

@@ -68,7 +68,7 @@ final class RegionBlockClient extends BlockStoreClient {
             }
             reason = Counters.Fallback.NO_NUMBER;
         }
-        weir.counters().countFallback(reason, blocks.length);
+        weir.counters().countFallback(shuffle, reason, blocks.length);
         return null;
     }
 

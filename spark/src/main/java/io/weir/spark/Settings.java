@@ -10,6 +10,9 @@ import org.apache.spark.SparkConf;
 
 /** Keys of the configuration. docs/spark.md describes them. */
 final class Settings {
+    /** Before the number of the shuffle in the name of a coflow. */
+    private static final String SHUFFLE = "-shuffle";
+
     private Settings() {}
 
     /** The region of this process, or null. The environment differs between workers, so it wins. */
@@ -114,7 +117,16 @@ final class Settings {
     /** The name of a shuffle's coflow. */
     static String coflow(String application, int shuffle) {
         String name = application.replaceAll("[^!-~]", "_");
-        return "spark-" + name.substring(0, Math.min(name.length(), 100)) + "-shuffle" + shuffle;
+        return "spark-" + name.substring(0, Math.min(name.length(), 100)) + SHUFFLE + shuffle;
+    }
+
+    /** The shuffle of a coflow with such a name; -1 if the name is another one. */
+    static int shuffle(String coflow) {
+        try {
+            return Integer.parseInt(coflow.substring(coflow.lastIndexOf(SHUFFLE) + SHUFFLE.length()));
+        } catch (NumberFormatException | StringIndexOutOfBoundsException e) {
+            return -1;
+        }
     }
 
     private static String fromEnvironment(String variable, SparkConf conf, String key) {

@@ -31,6 +31,7 @@ public final class WeirDriver implements DriverPlugin, Messages.Handler {
     private final ExecutorNumbers numbers = new ExecutorNumbers();
     private Problems problems;
     private Counter refusedExecutors;
+    private DriverCounters counters;
     private CoflowRegistry coflows;
 
     @Override
@@ -47,7 +48,8 @@ public final class WeirDriver implements DriverPlugin, Messages.Handler {
             }
             refusedExecutors = context.metricRegistry().counter("executors.refused");
             CoordinatorClient coordinator = api == null ? null : new CoordinatorClient(api, Settings.service(conf), Settings.tls(conf));
-            coflows = new CoflowRegistry(coordinator, shuffle -> Settings.coflow(spark.applicationId(), shuffle), problems);
+            counters = new DriverCounters(context.metricRegistry());
+            coflows = new CoflowRegistry(coordinator, shuffle -> Settings.coflow(spark.applicationId(), shuffle), problems, counters);
             spark.addSparkListener(new Listener());
             active = this;
         } catch (Throwable e) {
@@ -124,6 +126,12 @@ public final class WeirDriver implements DriverPlugin, Messages.Handler {
     @Override
     public void onBypass(int shuffle) {
         coflows.bypass(shuffle);
+    }
+
+    @Override
+    public void onPaths(int shuffle, Map<String, Long> counts) {
+        counters.add(counts);
+        coflows.addPaths(shuffle, counts);
     }
 
     /** Any exception in a listener, and a LinkageError above all, could stop the application. */

@@ -1,6 +1,7 @@
 package io.weir.spark;
 
 import io.weir.flow.FlowReceiver;
+import io.weir.flow.FlowSocket;
 import io.weir.flow.FlowTls;
 import io.weir.flow.HostPort;
 import io.weir.flow.Reset;
@@ -13,6 +14,7 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Future;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
@@ -36,6 +38,7 @@ import scala.Tuple2;
 public final class WeirExecutor implements ExecutorPlugin {
     private static final Logger LOG = LoggerFactory.getLogger(WeirExecutor.class);
     private static final int MAX_FETCHES = 64;
+    private static final long PATH_REPORT_MILLIS = 1_000;
 
     private static volatile WeirExecutor active;
 
@@ -52,6 +55,7 @@ public final class WeirExecutor implements ExecutorPlugin {
     private TransportConf transportConf;
     private FlowTls tls;
     private Counters counters;
+    private Future<?> pathReports;
     private final Set<String> reportedRelays = ConcurrentHashMap.newKeySet();
 
     /** The plugin of this executor; null if Spark's own fetch is used. */
@@ -104,7 +108,8 @@ public final class WeirExecutor implements ExecutorPlugin {
         secret = Base64.getDecoder().decode(driverSettings.get(WeirDriver.SECRET));
         application = conf.get("spark.app.id");
         timeoutNanos = TimeUnit.MILLISECONDS.toNanos(Settings.timeoutMillis(conf));
-        counters = new Counters(context.metricRegistry());
+        counters = new Counters(context.metricRegistry(), this::reportPaths);
+        pathReports = FlowSocket.schedule(this::reportPaths, PATH_REPORT_MILLIS);
         Map<String, String> keys = new HashMap<>();
         for (Tuple2<String, String> entry : conf.getAll()) {
             keys.put(entry._1(), entry._2());
@@ -189,6 +194,10 @@ public final class WeirExecutor implements ExecutorPlugin {
             active = null;
         }
         try {
+            if (pathReports != null) {
+                pathReports.cancel(false);
+                reportPaths();
+            }
             if (server != null) {
                 server.close();
             }
@@ -281,6 +290,17 @@ public final class WeirExecutor implements ExecutorPlugin {
                     endPartition));
         } catch (Throwable e) {
             LOG.debug("the driver did not receive the region of a task", e);
+        }
+    }
+
+    /** Reports how data arrived since the last report. An exception would end the periodic reports. */
+    private void reportPaths() {
+        try {
+            for (Map.Entry<Integer, Map<String, Long>> entry : counters.takeByShuffle().entrySet()) {
+                context.send(Messages.paths(entry.getKey(), entry.getValue()));
+            }
+        } catch (Throwable e) {
+            LOG.debug("the driver did not receive how data arrived", e);
         }
     }
 

@@ -56,7 +56,7 @@ class BlockServerTest {
 
     private BlockServer newServer(String executor, SparkConf conf, MetricRegistry registry, FlowTls tls) throws Exception {
         return new BlockServer(executor, SECRET, id -> new NioManagedBuffer(ByteBuffer.allocate(BLOCK_BYTES)), InetAddress.getByName("127.0.0.1"),
-                conf, tls, new Counters(registry), (relay, problem) -> problems.add(problem));
+                conf, tls, new Counters(registry, () -> {}), (relay, problem) -> problems.add(problem));
     }
 
     @AfterEach

@@ -145,6 +145,9 @@ class CodecTest {
     @Test
     void coflow_names_have_no_spaces_and_a_bounded_length() {
         assertEquals("spark-app-1-shuffle3", Settings.coflow("app-1", 3));
+        assertEquals(3, Settings.shuffle(Settings.coflow("app-shuffle7", 3)));
+        assertEquals(-1, Settings.shuffle("weir-probe"));
+        assertEquals(-1, Settings.shuffle("spark-app-1-shuffle"));
         assertEquals("spark-my_app_-shuffle3", Settings.coflow("my app\u00e9", 3));
         assertTrue(Settings.coflow(new String(new char[500]).replace('\0', 'a'), Integer.MAX_VALUE).length() <= 128);
     }

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.codahale.metrics.Counter;
+import com.codahale.metrics.MetricRegistry;
 import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
 import java.io.IOException;
@@ -18,6 +19,7 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BooleanSupplier;
+import java.util.stream.Collectors;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -28,6 +30,11 @@ class CoflowRegistryTest {
     /** By coflow: the detail of the answer 422. */
     private final Map<String, String> refusals = new ConcurrentHashMap<>();
     private final Counter problemCount = new Counter();
+    private final MetricRegistry metrics = new MetricRegistry();
+    /** The queries of deregistrations. */
+    private final List<String> failuresOfCoflows = new CopyOnWriteArrayList<>();
+    /** The answer to deregistrations with a query. */
+    private volatile int statusOfFailures = 204;
     private volatile boolean isCompleted;
     private volatile String relays = "[{\"name\":\"east-1\",\"region\":\"east\",\"present\":true},"
             + "{\"name\":\"west-1\",\"region\":\"west\",\"present\":true}]";
@@ -46,6 +53,14 @@ class CoflowRegistryTest {
             String coflow = exchange.getRequestURI().getPath().substring("/v1/coflows/".length());
             requests.add(exchange.getRequestMethod() + " " + coflow);
             String refusal = refusals.get(coflow);
+            String query = exchange.getRequestURI().getQuery();
+            if (query != null) {
+                failuresOfCoflows.add(query);
+                if (statusOfFailures != 204) {
+                    answer(exchange, statusOfFailures, "{\"detail\":\"unknown parameter\"}");
+                    return;
+                }
+            }
             if (exchange.getRequestMethod().equals(failingMethod) && failures.getAndDecrement() > 0) {
                 answer(exchange, 503, "{\"status\":503,\"detail\":\"not now\"}");
             } else if (refusal == null) {
@@ -78,7 +93,8 @@ class CoflowRegistryTest {
 
     private CoflowRegistry newRegistry(String service, Counter counter) {
         CoordinatorClient client = new CoordinatorClient("127.0.0.1:" + coordinator.getAddress().getPort(), service, null);
-        return new CoflowRegistry(client, shuffle -> "shuffle" + shuffle, new Problems(LoggerFactory.getLogger(getClass()), counter));
+        return new CoflowRegistry(client, shuffle -> "shuffle" + shuffle, new Problems(LoggerFactory.getLogger(getClass()), counter),
+                new DriverCounters(metrics));
     }
 
     private static void answer(HttpExchange exchange, int status, String text) throws IOException {
@@ -119,6 +135,62 @@ class CoflowRegistryTest {
         assertEquals(List.of("PUT shuffle0"), requests);
         awaitRequests(2);
         assertEquals(List.of("PUT shuffle0", "DELETE shuffle0"), requests);
+        String expected = "failed=not all bytes arrived over relays within 2 s after the last stage that reads the shuffle";
+        assertEquals(List.of(expected), decoded());
+        assertEquals(1, count("coflows.failed"));
+        assertEquals(0, count("coflows.completed"));
+    }
+
+    private long count(String metric) {
+        return metrics.counter(metric).getCount();
+    }
+
+    private List<String> decoded() {
+        return failuresOfCoflows.stream().map(query -> query.replace('+', ' ')).collect(Collectors.toList());
+    }
+
+    @Test
+    void deregistrationStatesWhyFlowsBypassedRelaysAndHowManyDid() throws InterruptedException {
+        registry.addMapOutput(0, 0, "west", new long[] {100});
+        registry.addMapOutput(1, 0, "west", new long[] {100});
+        awaitRequests(2);
+        registry.addPaths(0, Map.of("sent.relay.flows", 40L, "sent.direct.flows.busy", 2L));
+        registry.addPaths(0, Map.of("sent.direct.flows.lost", 3L, "sent.direct.flows.busy", 2L));
+        registry.addPaths(0, Map.of("fallback.blocks.flow-failed", 5L));
+        registry.addPaths(1, Map.of("sent.relay.flows", 1L));
+        registry.addPaths(2, Map.of("sent.direct.flows.lost", 1L));
+        registry.removeShuffle(0);
+        registry.removeShuffle(1);
+        registry.removeShuffle(2);
+        awaitRequests(4);
+        Thread.sleep(500);
+        assertEquals(4, requests.size(), requests.toString());
+        String direct = "failed=direct: 7 flows (busy 4, lost 3); Spark's own fetch: 5 blocks (flow-failed 5); over relays: 40 flows";
+        assertEquals(List.of(direct), decoded());
+        assertEquals(1, count("coflows.failed"));
+    }
+
+    @Test
+    void earlierCoordinatorGetsADeregistrationWithoutTheReason() throws InterruptedException {
+        for (int status : new int[] {400, 404, 422}) {
+            statusOfFailures = status;
+            int before = requests.size();
+            registry.addMapOutput(0, 0, "west", new long[] {100});
+            awaitRequests(before + 1);
+            registry.addPaths(0, Map.of("sent.direct.flows.lost", 1L));
+            registry.removeShuffle(0);
+            int expected = status == 404 ? 2 : 3;
+            awaitRequests(before + expected);
+            Thread.sleep(500);
+            assertEquals(before + expected, requests.size(), requests.toString());
+        }
+        assertEquals(0, problemCount.getCount());
+    }
+
+    @Test
+    void reasonHasPrintableCharactersOnlyAndALimit() {
+        assertEquals("a?b", CoordinatorClient.toReason("a\nb"));
+        assertEquals(200, CoordinatorClient.toReason(new String(new char[500]).replace('\0', 'a')).length());
     }
 
     @Test
@@ -127,12 +199,14 @@ class CoflowRegistryTest {
         read();
         Thread.sleep(2500);
         assertEquals(List.of("PUT shuffle0"), requests);
+        assertEquals(1, count("coflows.completed"));
         registry.addReader(0, 8, 0, "east", 0, 1, 0, 1);
         awaitRequests(3);
         assertEquals(List.of("PUT shuffle0", "DELETE shuffle0", "PUT shuffle0"), requests);
         registry.removeShuffle(0);
         awaitRequests(4);
         assertEquals("DELETE shuffle0", requests.get(3));
+        assertEquals(List.of(), failuresOfCoflows);
     }
 
     @Test
@@ -155,6 +229,7 @@ class CoflowRegistryTest {
         registry.bypass(0);
         awaitRequests(2);
         assertEquals(List.of("PUT shuffle0", "DELETE shuffle0"), requests);
+        assertEquals(List.of("failed=Spark's own fetch: Spark reads the merged blocks of the shuffle itself"), decoded());
         // The report of a map task is late.
         registry.addMapOutput(0, 1, "west", new long[] {100});
         registry.bypass(0);

@@ -9,6 +9,7 @@ import com.codahale.metrics.Counter;
 import io.weir.flow.HostPort;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import org.junit.jupiter.api.Test;
 import org.slf4j.Logger;
 
@@ -42,6 +43,11 @@ class MessagesTest {
         }
 
         @Override
+        public void onPaths(int shuffle, Map<String, Long> counts) {
+            received.add("paths " + shuffle + " " + counts);
+        }
+
+        @Override
         public void onProblem(String kind, String text) {
             received.add(kind + ": " + text);
         }
@@ -53,8 +59,9 @@ class MessagesTest {
         assertNull(Messages.dispatch(Messages.mapOutput(1, 2, "west", new long[3]), handler));
         assertNull(Messages.dispatch(Messages.reader(1, 2, 3, "west", 0, 1, 0, 1), handler));
         assertNull(Messages.dispatch(Messages.bypass(1), handler));
+        assertNull(Messages.dispatch(Messages.paths(1, Map.of("sent.relay.flows", 2L)), handler));
         assertNull(Messages.dispatch(Messages.problem("relay", "no answer"), handler));
-        assertEquals(List.of("map 1 2 west 3", "reader 1 2 3 west", "bypass 1", "relay: no answer"), received);
+        assertEquals(List.of("map 1 2 west 3", "reader 1 2 3 west", "bypass 1", "paths 1 {sent.relay.flows=2}", "relay: no answer"), received);
     }
 
     @Test

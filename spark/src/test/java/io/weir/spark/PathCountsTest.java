@@ -1,0 +1,53 @@
+package io.weir.spark;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.codahale.metrics.MetricRegistry;
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.Test;
+
+class PathCountsTest {
+    @Test
+    void executor_reports_counts_by_shuffle_once_and_new_reasons_at_once() {
+        AtomicInteger reports = new AtomicInteger();
+        Counters counters = new Counters(new MetricRegistry(), reports::incrementAndGet);
+        counters.countRelayed(1, 100);
+        assertEquals(0, reports.get());
+        counters.countDirect(1, "lost", 100);
+        counters.countDirect(1, "lost", 100);
+        assertEquals(1, reports.get());
+        counters.countDirect(2, Counters.RELAY_PAUSED, 100);
+        counters.countFallback(2, Counters.Fallback.FLOW_FAILED, 7);
+        assertEquals(3, reports.get());
+        Map<String, Long> first = Map.of("sent.relay.flows", 1L, "sent.direct.flows.lost", 2L);
+        Map<String, Long> second = Map.of("sent.direct.flows.relay-paused", 1L, "fallback.blocks.flow-failed", 7L);
+        assertEquals(Map.of(1, first, 2, second), counters.takeByShuffle());
+        assertEquals(Map.of(), counters.takeByShuffle());
+    }
+
+    @Test
+    void driver_sums_the_counts_of_executors() {
+        MetricRegistry metrics = new MetricRegistry();
+        DriverCounters counters = new DriverCounters(metrics);
+        counters.add(Map.of("sent.relay.flows", 3L, "sent.direct.flows.lost", 2L));
+        counters.add(Map.of("sent.direct.flows.busy", 4L, "fallback.blocks.no-number", 5L, "sent.direct.flows.of-a-later-version", 9L));
+        assertEquals(3, metrics.counter("sent.relay.flows").getCount());
+        assertEquals(6, metrics.counter("sent.direct.flows").getCount());
+        assertEquals(2, metrics.counter("sent.direct.flows.lost").getCount());
+        assertEquals(5, metrics.counter("fallback.blocks").getCount());
+        assertEquals(0, metrics.counter("fallback.blocks.flow-failed").getCount());
+    }
+
+    @Test
+    void counts_are_described_with_the_most_frequent_reason_first() {
+        Map<String, Long> relayed = Map.of("sent.relay.flows", 3L);
+        assertFalse(PathCounts.hasFallback(relayed));
+        assertEquals("over relays: 3 flows", PathCounts.describe(relayed));
+        Map<String, Long> direct = Map.of("sent.direct.flows.lost", 2L, "sent.direct.flows.no-relay", 9L);
+        assertTrue(PathCounts.hasFallback(direct));
+        assertEquals("direct: 11 flows (no-relay 9, lost 2); over relays: 0 flows", PathCounts.describe(direct));
+    }
+}
