@@ -1,5 +1,5 @@
 //! Coflows between regions that their owners deregistered as failed. They stay visible, with the reason, as long as completed coflows.
-//! They are not in the store: a restarted coordinator has none.
+//! They are not in the store: they end with the coordinator.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
