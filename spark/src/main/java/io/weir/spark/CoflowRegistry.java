@@ -51,6 +51,8 @@ final class CoflowRegistry {
     private final Map<Integer, Shuffle> shuffles = new HashMap<>();
     private final Map<String, String> executorRegions = new HashMap<>();
     private final Map<String, Integer> executorCores = new HashMap<>();
+    /** Why executors are refused that started before the coordinator answered: each may query again. */
+    private final Map<String, String> refusals = new HashMap<>();
     /** The regions of the coordinator; null before it has answered. */
     private Set<String> regions;
 
@@ -109,12 +111,16 @@ final class CoflowRegistry {
     }
 
     /**
-     * Returns why an executor cannot use flows any more; null if it can, or is unknown. The coordinator has answered after the executor
-     * was added.
+     * Refuses an executor that was added before the coordinator answered, if the coordinator does not know its region: its cores do not
+     * count any more. Returns why it cannot use flows; null if it can, or is unknown.
      */
-    synchronized String findRefusal(String executor) {
+    synchronized String refuseIfUnknown(String executor) {
         String region = executorRegions.get(executor);
-        return regions == null || region == null || regions.contains(region) ? null : describeUnknown(region);
+        if (regions != null && region != null && !regions.contains(region)) {
+            executorRegions.remove(executor);
+            refusals.put(executor, describeUnknown(region));
+        }
+        return refusals.get(executor);
     }
 
     /** Whether the coordinator's regions are still requested, so that an executor may be refused later. */
@@ -165,6 +171,7 @@ final class CoflowRegistry {
     }
 
     private Shuffle change(int shuffle) {
+        refusals.remove(executor);
         Shuffle changed = shuffles.computeIfAbsent(shuffle, s -> new Shuffle());
         changed.hasChanged = true;
         changed.isActive = true;
@@ -511,3 +518,7 @@ final class CoflowRegistry {
         return shares;
     }
 }
+            if (regions != null && !regions.contains(executor.getValue())) {
+                // It is refused when it next queries the driver.
+                continue;
+            }

@@ -105,11 +105,11 @@ public final class WeirDriver implements DriverPlugin, Messages.Handler {
     @Override
     public Peers.Answer onPeer(String asker, String executor) {
         for (String early : new String[] {asker, executor}) {
-            if (coflows.findRefusal(early) != null && executors.remove(early) != null) {
+            if (coflows.refuseIfUnknown(early) != null && executors.remove(early) != null) {
                 refusedExecutors.inc();
             }
         }
-        return new Peers.Answer(executors.get(executor), coflows.findRefusal(asker), coflows.isProvisional());
+        return new Peers.Answer(executors.get(executor), coflows.refuseIfUnknown(asker), coflows.isProvisional());
     }
 
     @Override

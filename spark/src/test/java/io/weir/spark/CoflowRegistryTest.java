@@ -31,6 +31,10 @@ class CoflowRegistryTest {
     private final Map<String, String> refusals = new ConcurrentHashMap<>();
     private final Counter problemCount = new Counter();
     private final MetricRegistry metrics = new MetricRegistry();
+    /** The problems that the registry has logged. */
+    private final List<String> warnings = new CopyOnWriteArrayList<>();
+    /** By coflow: the body of its last registration. */
+    private final Map<String, String> registrations = new ConcurrentHashMap<>();
     /** The queries of deregistrations. */
     private final List<String> failuresOfCoflows = new CopyOnWriteArrayList<>();
     /** The answer to deregistrations with a query. */
@@ -64,6 +68,9 @@ class CoflowRegistryTest {
             if (exchange.getRequestMethod().equals(failingMethod) && failures.getAndDecrement() > 0) {
                 answer(exchange, 503, "{\"status\":503,\"detail\":\"not now\"}");
             } else if (refusal == null) {
+            if (exchange.getRequestMethod().equals("PUT")) {
+                registrations.put(coflow, new String(exchange.getRequestBody().readAllBytes(), StandardCharsets.UTF_8));
+            }
                 answer(exchange, 200, "{}");
             } else {
                 answer(exchange, 422, "{\"status\":422,\"detail\":\"" + refusal + "\"}");
@@ -323,13 +330,13 @@ class CoflowRegistryTest {
             await(() -> problems.getCount() == 1);
             assertNull(other.addExecutor("4", "wset"));
             assertNull(other.addExecutor("5", "west"));
-            assertNull(other.findRefusal("4"));
+            assertNull(other.refuseIfUnknown("4"));
             assertTrue(other.isProvisional());
             relaysStatus = 200;
             await(() -> !other.isProvisional());
-            assertEquals("region `wset` is not in the coordinator's configuration; known regions: east, west", other.findRefusal("4"));
-            assertNull(other.findRefusal("5"));
-            assertNull(other.findRefusal("unknown"));
+            assertEquals("region `wset` is not in the coordinator's configuration; known regions: east, west", other.refuseIfUnknown("4"));
+            assertNull(other.refuseIfUnknown("5"));
+            assertNull(other.refuseIfUnknown("unknown"));
             other.close();
         }
     }
@@ -397,3 +404,35 @@ class CoflowRegistryTest {
         assertEquals("a", CoordinatorClient.idBefore("a!"));
     }
 }
+    @Test
+    void coresOfRefusedExecutorsDoNotCount() throws InterruptedException {
+        relaysStatus = 503;
+        CoflowRegistry other = newRegistry(null, problemCount);
+        other.addExecutor("1", "west");
+        other.addExecutor("2", "east");
+        other.addExecutor("4", "wset");
+        other.setCores("4", 2);
+        relaysStatus = 200;
+        await(() -> !other.isProvisional());
+        assertEastGets(50, other, 0);
+        String refusal = other.refuseIfUnknown("4");
+        assertTrue(refusal.startsWith("region `wset` is not in the coordinator's configuration"), refusal);
+        // The coordinator was restarted with another configuration: the executor stays refused.
+        relays = relays.replace("[", "[{\"name\":\"wset-1\",\"region\":\"wset\",\"present\":true},");
+        await(() -> other.addExecutor("5", "wset") == null);
+        other.removeExecutor("5");
+        assertEquals(refusal, other.refuseIfUnknown("4"));
+        assertEastGets(50, other, 1);
+        other.removeExecutor("4");
+        assertNull(other.refuseIfUnknown("4"));
+        other.close();
+    }
+
+    /** Checks the bytes from west to east of a shuffle whose readers have not started, out of 100. */
+    private void assertEastGets(long bytes, CoflowRegistry registry, int shuffle) throws InterruptedException {
+        registry.addMapOutput(shuffle, 0, "west", new long[] {100});
+        await(() -> registrations.containsKey("shuffle" + shuffle));
+        String registration = registrations.get("shuffle" + shuffle);
+        assertTrue(registration.contains("\"from\":\"west\",\"to\":\"east\",\"bytes\":" + bytes + ","), registration);
+    }
+
