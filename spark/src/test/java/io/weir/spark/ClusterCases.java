@@ -12,6 +12,7 @@ import java.io.UncheckedIOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.DirectoryStream;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -29,6 +30,8 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
+import org.apache.logging.log4j.Level;
+import org.apache.logging.log4j.core.config.Configurator;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkEnv;
@@ -46,6 +49,8 @@ import scala.Tuple2;
  */
 public final class ClusterCases {
     private static final int RECORDS = 200_000;
+    /** Texts that no log has without a fault. */
+    private static final List<String> FAULTS = List.of("Socket closed", "returned reply for one-way message");
 
     private final String master;
     private final String host;
@@ -189,6 +194,9 @@ public final class ClusterCases {
             body.run(spark);
         } finally {
             spark.stop();
+        // The driver logs answers to one-way messages, and most events of Weir, at this level.
+        Configurator.setLevel("org.apache.spark.internal.plugin", Level.INFO);
+        Configurator.setLevel("io.weir", Level.INFO);
         }
     }
 
@@ -307,10 +315,49 @@ public final class ClusterCases {
                     .set("spark.weir.coordinator", api)
                     .set("spark.weir.service", "spark")
                     .set("spark.weir.timeout", "4s");
+        Path log = scratch.resolve("driver.log");
+        long start = Files.size(log);
+        List<String> applications = new ArrayList<>();
             withSession(conf, spark -> {
+            applications.add(spark.sparkContext().applicationId());
                 runJobs(group, spark);
                 checkClean(counts(spark.sparkContext()));
                 check(relay.connections.get() > 0 && second.connections.get() > 0, "a relay got no flow");
+        checkLog(log, start, "Initialized driver component for plugin");
+        List<Path> logs = executorLogs(applications.get(0));
+        check(logs.size() >= 2, "logs of executors: " + logs + "; expected one in each region");
+        for (Path executor : logs) {
+            checkLog(executor, 0, "arrive as flows at");
+        }
+        System.out.println("    no faults in the logs of the driver and of " + logs.size() + " executors");
+    }
+
+    private List<Path> executorLogs(String application) throws IOException {
+        List<Path> logs = new ArrayList<>();
+        try (DirectoryStream<Path> workers = Files.newDirectoryStream(scratch, "work-*")) {
+            for (Path worker : workers) {
+                try (Stream<Path> files = Files.walk(worker.resolve(application), 2)) {
+                    files.filter(file -> file.getFileName().toString().equals("stderr")).forEach(logs::add);
+                }
+            }
+        }
+        return logs;
+    }
+
+    /**
+     * Checks that a log has no faults after its first bytes.
+     *
+     * @param start the number of these bytes
+     * @param expected what a line of the level INFO contains: without that level, the log would have no faults in any case
+     */
+    private static void checkLog(Path log, long start, String expected) throws IOException {
+        byte[] bytes = Files.readAllBytes(log);
+        String text = new String(bytes, (int) start, bytes.length - (int) start, StandardCharsets.UTF_8);
+        check(text.contains(expected), log + " has no line with `" + expected + "`");
+        List<String> faults = Stream.of(text.split("\n"))
+                .filter(line -> FAULTS.stream().anyMatch(line::contains))
+                .collect(Collectors.toList());
+        check(faults.isEmpty(), log + " has " + faults.size() + " lines with " + FAULTS + ": " + faults);
                 System.out.println("    " + relay.connections + " and " + second.connections + " flows over the relays, "
                         + deregistered.size() + " coflows have completed");
                 checkNumbers(relay.flows);
