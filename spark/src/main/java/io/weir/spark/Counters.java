@@ -19,7 +19,11 @@ final class Counters {
         /** The driver knows no Weir in the other executor. */
         PEER_UNKNOWN("peer-unknown"),
         /** This executor has no number, or all numbers of the group are in use. */
-        NO_NUMBER("no-number");
+        NO_NUMBER("no-number"),
+        /** The task is one of a later attempt of its stage, which uses Spark's own fetch only. */
+        STAGE_ATTEMPT("stage-attempt"),
+        /** Weir is not active in this executor. */
+        INACTIVE("inactive");
 
         final String word;
 

@@ -28,11 +28,15 @@ import org.apache.spark.network.util.MapConfigProvider;
 import org.apache.spark.network.util.TransportConf;
 import org.apache.spark.shuffle.ShuffleWriter;
 import org.apache.spark.storage.BlockId;
+import org.apache.spark.storage.BlockManagerId;
 import org.apache.spark.storage.ShuffleBlockBatchId;
 import org.apache.spark.storage.ShuffleBlockId;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import scala.Tuple2;
+import scala.Tuple3;
+import scala.collection.Iterator;
+import scala.collection.Seq;
 
 /** The part in each executor. If it cannot start, the executor uses Spark's own fetch. */
 public final class WeirExecutor implements ExecutorPlugin {
@@ -41,6 +45,7 @@ public final class WeirExecutor implements ExecutorPlugin {
     private static final long PATH_REPORT_MILLIS = 1_000;
 
     private static volatile WeirExecutor active;
+    private static volatile WeirExecutor reporting;
 
     private PluginContext context;
     private String region;
@@ -61,6 +66,11 @@ public final class WeirExecutor implements ExecutorPlugin {
     /** The plugin of this executor; null if Spark's own fetch is used. */
     static WeirExecutor active() {
         return active;
+    }
+
+    /** The plugin of this executor, also one that is not active; null if its driver does not accept reports. */
+    static WeirExecutor reporting() {
+        return reporting;
     }
 
     // An exception here would end the executor, and its cluster manager would start the next one, without end.
@@ -88,7 +98,7 @@ public final class WeirExecutor implements ExecutorPlugin {
         } else {
             LOG.warn("this executor uses Spark's own fetch: {}", refusal);
             reportProblem(refusal, "", "uses Spark's own fetch: " + refusal);
-            shutdown();
+            close();
         }
     }
 
@@ -97,6 +107,11 @@ public final class WeirExecutor implements ExecutorPlugin {
         if (!driverSettings.containsKey(WeirDriver.SECRET)) {
             return "the plugin did not start in the driver";
         }
+        // Below, the start may fail. The blocks that Spark fetches are counted in any case.
+        counters = new Counters(context.metricRegistry(), this::reportPaths);
+        pathReports = FlowSocket.schedule(this::reportPaths, PATH_REPORT_MILLIS);
+        peers = new Peers(executor -> Messages.decodePeer(context.ask(Messages.peer(context.executorID(), executor))), this::refuse);
+        reporting = this;
         region = Settings.region(conf);
         if (region == null) {
             return "no region is set; help: set WEIR_REGION in the environment of its worker";
@@ -108,8 +123,6 @@ public final class WeirExecutor implements ExecutorPlugin {
         secret = Base64.getDecoder().decode(driverSettings.get(WeirDriver.SECRET));
         application = conf.get("spark.app.id");
         timeoutNanos = TimeUnit.MILLISECONDS.toNanos(Settings.timeoutMillis(conf));
-        counters = new Counters(context.metricRegistry(), this::reportPaths);
-        pathReports = FlowSocket.schedule(this::reportPaths, PATH_REPORT_MILLIS);
         Map<String, String> keys = new HashMap<>();
         for (Tuple2<String, String> entry : conf.getAll()) {
             keys.put(entry._1(), entry._2());
@@ -118,7 +131,6 @@ public final class WeirExecutor implements ExecutorPlugin {
         fetches = new ThreadPoolExecutor(MAX_FETCHES, MAX_FETCHES, 30, TimeUnit.SECONDS, new LinkedBlockingQueue<>(),
                 BlockServer.daemons("weir-fetch"));
         fetches.allowCoreThreadTimeOut(true);
-        peers = new Peers(executor -> Messages.decodePeer(context.ask(Messages.peer(context.executorID(), executor))), this::refuse);
         server = new BlockServer(context.executorID(), secret, WeirExecutor::readBlock, InetAddress.getByName(host()), conf, tls, counters,
                 this::reportRelay);
         Peers.Peer self = new Peers.Peer(region, server.address());
@@ -193,11 +205,19 @@ public final class WeirExecutor implements ExecutorPlugin {
         if (active == this) {
             active = null;
         }
+        if (reporting == this) {
+            reporting = null;
+        }
+        if (pathReports != null) {
+            pathReports.cancel(false);
+            reportPaths();
+        }
+        close();
+    }
+
+    /** Ends what only an active plugin needs. */
+    private void close() {
         try {
-            if (pathReports != null) {
-                pathReports.cancel(false);
-                reportPaths();
-            }
             if (server != null) {
                 server.close();
             }
@@ -250,11 +270,6 @@ public final class WeirExecutor implements ExecutorPlugin {
         return tls;
     }
 
-    /** Blocks and bytes that arrived as flows, and blocks that Spark fetched after a failure. */
-    long[] counts() {
-        long failed = counters.fallbackBlocks(Counters.Fallback.FLOW_FAILED);
-        return new long[] {counters.flowBlocks.getCount(), counters.flowBytes.getCount(), failed};
-    }
 
     /** A request with a reserved flow number; null if none is free. */
     BlockRequest newRequest(String executor, int shuffle, int group, String[] blocks) {
@@ -291,6 +306,40 @@ public final class WeirExecutor implements ExecutorPlugin {
         } catch (Throwable e) {
             LOG.debug("the driver did not receive the region of a task", e);
         }
+    }
+
+    /**
+     * Counts the blocks of other regions that Spark's own fetch reads for a task. If the region of this executor or of another one is
+     * unknown, all blocks of the other one count.
+     */
+    static void countOwnFetch(Counters.Fallback reason, int shuffle, int startMap, int endMap, int startPartition, int endPartition) {
+        WeirExecutor plugin = reporting;
+        if (plugin == null) {
+            return;
+        }
+        try {
+            Iterator<Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>>> blocks = SparkEnv.get().mapOutputTracker()
+                    .getMapSizesByExecutorId(shuffle, startMap, endMap, startPartition, endPartition);
+            int count = 0;
+            while (blocks.hasNext()) {
+                Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>> ofExecutor = blocks.next();
+                count += plugin.isElsewhere(ofExecutor._1().executorId()) ? ofExecutor._2().size() : 0;
+            }
+            if (count > 0) {
+                plugin.counters.countFallback(shuffle, reason, count);
+            }
+        } catch (Throwable e) {
+            LOG.debug("blocks that Spark's own fetch reads were not counted", e);
+        }
+    }
+
+    /** Whether an executor is in another region, or may be. */
+    private boolean isElsewhere(String executor) {
+        if (executor.equals(context.executorID())) {
+            return false;
+        }
+        Peers.Peer peer = region == null ? null : peers.find(executor);
+        return peer == null || !peer.region.equals(region);
     }
 
     /** Reports how data arrived since the last report. An exception would end the periodic reports. */

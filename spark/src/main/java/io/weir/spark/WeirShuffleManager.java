@@ -37,19 +37,25 @@ public final class WeirShuffleManager extends SortShuffleManager {
     public <K, C> ShuffleReader<K, C> getReader(ShuffleHandle handle, int startMap, int endMap, int startPartition, int endPartition,
             TaskContext context, ShuffleReadMetricsReporter metrics) {
         WeirExecutor weir = WeirExecutor.active();
+        ShuffleDependency<K, ?, C> dependency = dependency(handle);
+        boolean isMerged = dependency.isShuffleMergeFinalizedMarked();
         // A later attempt of a stage follows a failed fetch: it takes no risk.
-        if (weir != null && context.stageAttemptNumber() == 0 && handle instanceof BaseShuffleHandle) {
-            ShuffleDependency<K, ?, C> dependency = dependency(handle);
-            if (dependency.isShuffleMergeFinalizedMarked()) {
-                // Spark reads merged blocks, and those of the shuffle that are not merged.
-                weir.reportBypass(handle.shuffleId());
-            } else {
-                weir.reportReader(handle.shuffleId(), context, startMap, endMap, startPartition, endPartition);
-                return new RegionShuffleReader<>(dependency, startMap, endMap, startPartition, endPartition,
-                        canUseBatchFetch(startPartition, endPartition, context), weir, context, metrics);
-            }
+        if (weir != null && !isMerged && context.stageAttemptNumber() == 0) {
+            weir.reportReader(handle.shuffleId(), context, startMap, endMap, startPartition, endPartition);
+            return new RegionShuffleReader<>(dependency, startMap, endMap, startPartition, endPartition,
+                    canUseBatchFetch(startPartition, endPartition, context), weir, context, metrics);
         }
-        return super.getReader(handle, startMap, endMap, startPartition, endPartition, context, metrics);
+        // Fails if the locations of blocks are unknown. Otherwise they can be counted.
+        ShuffleReader<K, C> reader = super.getReader(handle, startMap, endMap, startPartition, endPartition, context, metrics);
+        if (!isMerged) {
+            Counters.Fallback reason = weir == null ? Counters.Fallback.INACTIVE : Counters.Fallback.STAGE_ATTEMPT;
+            WeirExecutor.countOwnFetch(reason, handle.shuffleId(), startMap, endMap, startPartition, endPartition);
+        }
+        if (weir != null) {
+            // Spark reads merged blocks, and those of the shuffle that are not merged, or all blocks of a later attempt.
+            weir.reportBypass(handle.shuffleId());
+        }
+        return reader;
     }
 
     @SuppressWarnings("unchecked")

@@ -76,11 +76,15 @@ public final class ClusterCases {
         long flowBlocks;
         long flowBytes;
         long fallbackBlocks;
+        long laterAttemptBlocks;
+        long inactiveBlocks;
         int executors;
+        int inactiveExecutors;
 
         @Override
         public String toString() {
-            return flowBlocks + " blocks (" + flowBytes + " bytes) as flows, " + fallbackBlocks + " by Spark after a failure";
+            return flowBlocks + " blocks (" + flowBytes + " bytes) as flows, " + fallbackBlocks + " by Spark after a failure, "
+                    + laterAttemptBlocks + " for later attempts of stages, " + inactiveBlocks + " without Weir";
         }
     }
 
@@ -190,13 +194,13 @@ public final class ClusterCases {
     private static void withSession(SparkConf conf, Body body) throws Exception {
         SparkSession spark = SparkSession.builder().config(conf).getOrCreate();
         spark.sparkContext().setLogLevel("WARN");
+        // The driver logs answers to one-way messages, and most events of Weir, at this level.
+        Configurator.setLevel("org.apache.spark.internal.plugin", Level.INFO);
+        Configurator.setLevel("io.weir", Level.INFO);
         try {
             body.run(spark);
         } finally {
             spark.stop();
-        // The driver logs answers to one-way messages, and most events of Weir, at this level.
-        Configurator.setLevel("org.apache.spark.internal.plugin", Level.INFO);
-        Configurator.setLevel("io.weir", Level.INFO);
         }
     }
 
@@ -230,13 +234,20 @@ public final class ClusterCases {
         }
     }
 
+    /** The counts of executors in which Weir is active. */
     static Counts counts(SparkContext spark) {
+        Counts counts = countAll(spark);
+        check(counts.inactiveExecutors == 0, "Weir is off in " + counts.inactiveExecutors + " executors");
+        return counts;
+    }
+
+    private static Counts countAll(SparkContext spark) {
         List<Integer> tasks = IntStream.range(0, 24).boxed().collect(Collectors.toList());
         Map<String, long[]> byExecutor = new HashMap<>();
         new JavaSparkContext(spark).parallelize(tasks, 24).mapToPair(task -> {
             Thread.sleep(50);
-            WeirExecutor weir = WeirExecutor.active();
-            return new Tuple2<>(SparkEnv.get().executorId(), weir == null ? null : weir.counts());
+            WeirExecutor weir = WeirExecutor.reporting();
+            return new Tuple2<>(SparkEnv.get().executorId(), weir == null ? null : counts(weir));
         }).collect().forEach(entry -> byExecutor.put(entry._1(), entry._2()));
         Counts counts = new Counts();
         byExecutor.forEach((executor, values) -> {
@@ -244,9 +255,19 @@ public final class ClusterCases {
             counts.flowBlocks += values[0];
             counts.flowBytes += values[1];
             counts.fallbackBlocks += values[2];
+            counts.laterAttemptBlocks += values[3];
+            counts.inactiveBlocks += values[4];
+            counts.inactiveExecutors += values[5];
             counts.executors++;
         });
         return counts;
+    }
+
+    private static long[] counts(WeirExecutor weir) {
+        Counters counters = weir.counters();
+        return new long[] {counters.flowBlocks.getCount(), counters.flowBytes.getCount(),
+            counters.fallbackBlocks(Counters.Fallback.FLOW_FAILED), counters.fallbackBlocks(Counters.Fallback.STAGE_ATTEMPT),
+            counters.fallbackBlocks(Counters.Fallback.INACTIVE), weir == WeirExecutor.active() ? 0 : 1};
     }
 
     private void runGroup(String group) throws Exception {
@@ -276,6 +297,9 @@ public final class ClusterCases {
             case "failures":
                 withSession(weirConf(group).set("spark.weir.timeout", "5s"), spark -> runFailures(group, spark));
                 break;
+            case "inactive":
+                runInactive(group);
+                break;
             case "external":
                 withSession(weirConf(group).set("spark.shuffle.service.enabled", "true").set("spark.weir.timeout", "5s"), spark -> {
                     runJobs(group, spark);
@@ -291,38 +315,14 @@ public final class ClusterCases {
     }
 
     private void runClean(String group, SparkConf conf) throws Exception {
-        withSession(conf, spark -> {
-            runJobs(group, spark);
-            checkClean(counts(spark.sparkContext()));
-        });
-    }
-
-    private static void checkClean(Counts counts) {
-        System.out.println("    " + counts);
-        check(counts.executors >= 2, "executors: " + counts.executors + "; expected one in each region");
-        check(counts.flowBlocks > 0, "no block arrived as a flow");
-        check(counts.fallbackBlocks == 0, "flows failed");
-    }
-
-    private void runRelay(String group) throws Exception {
-        Map<String, String> coflows = new ConcurrentHashMap<>();
-        Map<String, String> deregistered = new ConcurrentHashMap<>();
-        HttpServer coordinator = startCoordinator(coflows, deregistered);
-        String api = "http://" + host + ":" + coordinator.getAddress().getPort();
-        try (TestRelay relay = new TestRelay(InetAddress.getByName(host)); TestRelay second = new TestRelay(InetAddress.getByName(host))) {
-            SparkConf conf = weirConf(group)
-                    .set("spark.weir.relay", relay.address() + "," + second.address())
-                    .set("spark.weir.coordinator", api)
-                    .set("spark.weir.service", "spark")
-                    .set("spark.weir.timeout", "4s");
         Path log = scratch.resolve("driver.log");
         long start = Files.size(log);
         List<String> applications = new ArrayList<>();
-            withSession(conf, spark -> {
+        withSession(conf, spark -> {
             applications.add(spark.sparkContext().applicationId());
-                runJobs(group, spark);
-                checkClean(counts(spark.sparkContext()));
-                check(relay.connections.get() > 0 && second.connections.get() > 0, "a relay got no flow");
+            runJobs(group, spark);
+            checkClean(counts(spark.sparkContext()));
+        });
         checkLog(log, start, "Initialized driver component for plugin");
         List<Path> logs = executorLogs(applications.get(0));
         check(logs.size() >= 2, "logs of executors: " + logs + "; expected one in each region");
@@ -358,6 +358,31 @@ public final class ClusterCases {
                 .filter(line -> FAULTS.stream().anyMatch(line::contains))
                 .collect(Collectors.toList());
         check(faults.isEmpty(), log + " has " + faults.size() + " lines with " + FAULTS + ": " + faults);
+    }
+
+    private static void checkClean(Counts counts) {
+        System.out.println("    " + counts);
+        check(counts.executors >= 2, "executors: " + counts.executors + "; expected one in each region");
+        check(counts.flowBlocks > 0, "no block arrived as a flow");
+        check(counts.fallbackBlocks == 0, "flows failed");
+    }
+
+    private void runRelay(String group) throws Exception {
+        Map<String, String> coflows = new ConcurrentHashMap<>();
+        Map<String, String> deregistered = new ConcurrentHashMap<>();
+        HttpServer coordinator = startCoordinator(coflows, deregistered, "[{\"name\":\"w\",\"region\":\"west\",\"present\":true},"
+                + "{\"name\":\"e\",\"region\":\"east\",\"present\":true}]");
+        String api = "http://" + host + ":" + coordinator.getAddress().getPort();
+        try (TestRelay relay = new TestRelay(InetAddress.getByName(host)); TestRelay second = new TestRelay(InetAddress.getByName(host))) {
+            SparkConf conf = weirConf(group)
+                    .set("spark.weir.relay", relay.address() + "," + second.address())
+                    .set("spark.weir.coordinator", api)
+                    .set("spark.weir.service", "spark")
+                    .set("spark.weir.timeout", "4s");
+            withSession(conf, spark -> {
+                runJobs(group, spark);
+                checkClean(counts(spark.sparkContext()));
+                check(relay.connections.get() > 0 && second.connections.get() > 0, "a relay got no flow");
                 System.out.println("    " + relay.connections + " and " + second.connections + " flows over the relays, "
                         + deregistered.size() + " coflows have completed");
                 checkNumbers(relay.flows);
@@ -378,6 +403,25 @@ public final class ClusterCases {
         }
     }
 
+    /** The coordinator does not know the region of one of the two executors, in which Weir is not active. */
+    private void runInactive(String group) throws Exception {
+        HttpServer coordinator = startCoordinator(new ConcurrentHashMap<>(), new ConcurrentHashMap<>(),
+                "[{\"name\":\"w\",\"region\":\"west\",\"present\":true}]");
+        try {
+            SparkConf conf = weirConf(group).set("spark.weir.coordinator", "http://" + host + ":" + coordinator.getAddress().getPort());
+            withSession(conf, spark -> {
+                // The first executor may start before the driver knows the regions, and is refused at its first query.
+                runJob(group, spark, "sort", jobs().get("sort"));
+                runJob(group, spark, "group", jobs().get("group"));
+                Counts counts = countAll(spark.sparkContext());
+                System.out.println("    " + counts);
+                check(counts.inactiveExecutors == 1 && counts.inactiveBlocks > 0, "one executor without Weir should count blocks");
+            });
+        } finally {
+            coordinator.stop(0);
+        }
+    }
+
     /** Checks that flows have the numbers of several flow groups, and of the few executors. */
     private static void checkNumbers(Set<Long> flows) {
         long groups = flows.stream().map(flow -> flow >>> 22).distinct().count();
@@ -387,7 +431,7 @@ public final class ClusterCases {
     }
 
     /** Answers as a coordinator does. `coflows` has the last body of each registered coflow, `deregistered` that of others. */
-    private HttpServer startCoordinator(Map<String, String> coflows, Map<String, String> deregistered) throws IOException {
+    private HttpServer startCoordinator(Map<String, String> coflows, Map<String, String> deregistered, String relays) throws IOException {
         HttpServer server = HttpServer.create(new InetSocketAddress(host, 0), 0);
         server.createContext("/v1/coflows/", exchange -> {
             String name = exchange.getRequestURI().getPath().substring("/v1/coflows/".length());
@@ -418,8 +462,7 @@ public final class ClusterCases {
         });
         answer(server, "/v1/coflows", "{\"coflows\":[],\"next\":null}");
         answer(server, "/v1/services", "[{\"name\":\"spark\"}]");
-        answer(server, "/v1/relays", "[{\"name\":\"w\",\"region\":\"west\",\"present\":true},"
-                + "{\"name\":\"e\",\"region\":\"east\",\"present\":true}]");
+        answer(server, "/v1/relays", relays);
         server.start();
         return server;
     }
@@ -435,6 +478,9 @@ public final class ClusterCases {
 
     private void runFailures(String group, SparkSession spark) throws Exception {
         runJob(group + ", lost files", spark, "reuse", this::reuseAfterLostFiles);
+        Counts counts = counts(spark.sparkContext());
+        System.out.println("    " + counts);
+        check(counts.laterAttemptBlocks > 0, "no block of a later attempt was counted");
         runJob(group + ", killed executor", spark, "group", session -> {
             String marker = scratch.resolve("killed-" + group).toString();
             return sum(pairs(session).mapToPair(r -> new Tuple2<>(r._1() % 500, r._2())).groupByKey(6).mapValues(values -> {
