@@ -24,7 +24,6 @@ import javax.net.ssl.HttpsURLConnection;
 final class CoordinatorClient {
     private static final int TIMEOUT_MILLIS = 3_000;
     private static final int MAX_ID_LENGTH = 128;
-    private static final int MAX_REASON_LENGTH = 200;
     private static final ObjectMapper JSON = new ObjectMapper();
 
     private final String api;
@@ -97,7 +96,7 @@ final class CoordinatorClient {
 
     /** The text as the coordinator accepts it. */
     static String toReason(String text) {
-        return text.substring(0, Math.min(text.length(), MAX_REASON_LENGTH)).replaceAll("[^ -~]", "?");
+        return text.substring(0, Math.min(text.length(), PathCounts.MAX_LENGTH)).replaceAll("[^ -~]", "?");
     }
 
     /** Whether receivers have acknowledged all bytes of a coflow. Reads its line in the list: a whole coflow has thousands of flows. */

@@ -6,15 +6,18 @@ import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.stream.Collectors;
 
 /**
- * How the data of shuffles arrived: flows over a relay, flows sent directly, and blocks that Spark fetched, by reason. Keys are the names of
- * the counters with these facts. An executor collects counts for the driver; the driver keeps those of each shuffle.
+ * How the data of shuffles arrived: flows over a relay, flows sent directly, and blocks that Spark fetched, by reason. Keys are the names
+ * of the counters with these facts. An executor collects counts for the driver; the driver keeps those of each shuffle.
  */
 final class PathCounts {
     static final String RELAYED = "sent.relay.flows";
     static final String DIRECT = "sent.direct.flows";
     static final String FALLBACK = "fallback.blocks";
+    /** Maximum length of a description in characters: that of a reason at the coordinator. */
+    static final int MAX_LENGTH = 200;
 
     /** Beyond this number of kinds, a kind may be reported at once again. */
     private static final int MAX_KINDS = 10_000;
@@ -48,18 +51,26 @@ final class PathCounts {
         return counts.keySet().stream().anyMatch(name -> !name.equals(RELAYED));
     }
 
-    /** The counts of one shuffle in words; reasons with high counts are first. */
+    /** The counts of one shuffle in words; reasons with high counts are first. If the text is too long, the last ones are missing. */
     static String describe(Map<String, Long> counts) {
-        StringBuilder text = new StringBuilder();
-        append(text, "direct: ", " flows", DIRECT, counts);
-        append(text, "Spark's own fetch: ", " blocks", FALLBACK, counts);
-        if (text.length() > 0) {
-            text.append("; ");
+        int maxReasons = counts.size();
+        String text = describe(counts, maxReasons);
+        while (text.length() > MAX_LENGTH && maxReasons > 0) {
+            maxReasons--;
+            text = describe(counts, maxReasons);
         }
-        return text.append("over relays: ").append(counts.getOrDefault(RELAYED, 0L)).append(" flows").toString();
+        return text;
     }
 
-    private static void append(StringBuilder text, String subject, String unit, String path, Map<String, Long> counts) {
+    /** `maxReasons`: that of each path. */
+    private static String describe(Map<String, Long> counts, int maxReasons) {
+        StringBuilder text = new StringBuilder("over relays: ").append(counts.getOrDefault(RELAYED, 0L)).append(" flows");
+        append(text, "direct: ", " flows", DIRECT, counts, maxReasons);
+        append(text, "Spark's own fetch: ", " blocks", FALLBACK, counts, maxReasons);
+        return text.toString();
+    }
+
+    private static void append(StringBuilder text, String subject, String unit, String path, Map<String, Long> counts, int maxReasons) {
         Map<String, Long> byReason = new TreeMap<>();
         counts.forEach((name, count) -> {
             if (name.startsWith(path + ".")) {
@@ -70,12 +81,13 @@ final class PathCounts {
             return;
         }
         long sum = byReason.values().stream().mapToLong(Long::longValue).sum();
-        text.append(text.length() > 0 ? "; " : "").append(subject).append(sum).append(unit);
-        String separator = " (";
-        for (String reason : byReason.keySet().stream().sorted((a, b) -> Long.compare(byReason.get(b), byReason.get(a))).toArray(String[]::new)) {
-            text.append(separator).append(reason).append(' ').append(byReason.get(reason));
-            separator = ", ";
+        text.append("; ").append(subject).append(sum).append(unit);
+        if (maxReasons > 0) {
+            text.append(byReason.keySet().stream()
+                    .sorted((a, b) -> Long.compare(byReason.get(b), byReason.get(a)))
+                    .limit(maxReasons)
+                    .map(reason -> reason + " " + byReason.get(reason))
+                    .collect(Collectors.joining(", ", " (", byReason.size() > maxReasons ? ", ...)" : ")")));
         }
-        text.append(')');
     }
 }

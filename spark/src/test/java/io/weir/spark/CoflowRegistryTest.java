@@ -172,7 +172,7 @@ class CoflowRegistryTest {
         awaitRequests(4);
         Thread.sleep(500);
         assertEquals(4, requests.size(), requests.toString());
-        String direct = "failed=direct: 7 flows (busy 4, lost 3); Spark's own fetch: 5 blocks (flow-failed 5); over relays: 40 flows";
+        String direct = "failed=over relays: 40 flows; direct: 7 flows (busy 4, lost 3); Spark's own fetch: 5 blocks (flow-failed 5)";
         assertEquals(List.of(direct), decoded());
         assertEquals(1, count("coflows.failed"));
     }

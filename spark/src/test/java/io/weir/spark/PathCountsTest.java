@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.codahale.metrics.MetricRegistry;
+import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
@@ -48,6 +49,24 @@ class PathCountsTest {
         assertEquals("over relays: 3 flows", PathCounts.describe(relayed));
         Map<String, Long> direct = Map.of("sent.direct.flows.lost", 2L, "sent.direct.flows.no-relay", 9L);
         assertTrue(PathCounts.hasFallback(direct));
-        assertEquals("direct: 11 flows (no-relay 9, lost 2); over relays: 0 flows", PathCounts.describe(direct));
+        assertEquals("over relays: 0 flows; direct: 11 flows (no-relay 9, lost 2)", PathCounts.describe(direct));
+    }
+
+    @Test
+    void long_description_has_all_sums_and_the_most_frequent_reasons_as_a_whole() {
+        Map<String, Long> counts = new HashMap<>();
+        Counters.pathNames().forEach(name -> counts.put(name, 10_480L));
+        counts.put("sent.direct.flows.relay-paused", 20_480L);
+        counts.put("fallback.blocks.no-number", 30_480L);
+        String text = PathCounts.describe(counts);
+        assertEquals("over relays: 10480 flows; direct: 83360 flows (relay-paused 20480, busy 10480, corrupt 10480, ...); "
+                + "Spark's own fetch: 82880 blocks (no-number 30480, flow-failed 10480, inactive 10480, ...)", text);
+        assertEquals(text, CoordinatorClient.toReason(text));
+        // One reason more would not fit.
+        assertTrue(text.length() + ", lost 10480, peer-paused 10480".length() > PathCounts.MAX_LENGTH);
+        counts.replaceAll((name, count) -> Long.MAX_VALUE / 10);
+        String longest = PathCounts.describe(counts);
+        assertTrue(longest.startsWith("over relays: " + Long.MAX_VALUE / 10 + " flows; direct: "), longest);
+        assertTrue(longest.length() <= PathCounts.MAX_LENGTH && longest.contains("Spark's own fetch: "), longest);
     }
 }
