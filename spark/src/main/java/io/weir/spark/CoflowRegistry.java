@@ -37,7 +37,7 @@ final class CoflowRegistry {
     private static final int MAX_DELETIONS = 10_000;
     /** The failure of a coflow without reported fallbacks. */
     private static final String NOT_COMPLETED = "not all bytes arrived over relays within 2 s after the last stage that reads the shuffle";
-    private static final String NO_FAILURE = "";
+    private static final String BYPASSED = "Spark itself reads the shuffle: its merged blocks, or all blocks for a later attempt of a stage";
     /** How long the end of the application waits for deregistrations. */
     private static final long CLOSE_NANOS = TimeUnit.SECONDS.toNanos(5);
 
@@ -56,8 +56,8 @@ final class CoflowRegistry {
     /** The regions of the coordinator; null before it has answered. */
     private Set<String> regions;
 
-    /** Coflows that have to be deregistered: why each failed, or {@link #NO_FAILURE}. Changed by the timer only. */
-    private final Map<String, String> deletions = new ConcurrentHashMap<>();
+    /** Coflows that have to be deregistered. Changed by the timer only. */
+    private final Map<String, Deletion> deletions = new ConcurrentHashMap<>();
 
     // Used by the timer only.
     private long retryNanos = System.nanoTime();
@@ -66,10 +66,27 @@ final class CoflowRegistry {
     /** Whether the coordinator has answered the check at the start. Written by the timer. */
     private volatile boolean isChecked;
 
+    /** What the coordinator is asked for; the effect of a refusal on one coflow, and of a failure on all, whose requests are repeated. */
+    private enum Request {
+        REGISTRATION("is not registered, so its flows have no order", "coflows are not registered, so flows have no order"),
+        STATE("has an unknown state", "the states of coflows are unknown, and new coflows wait"),
+        DEREGISTRATION("stays registered", "coflows stay registered, and new coflows wait");
+
+        final String effectOnOne;
+        final String effectOnAll;
+
+        Request(String effectOnOne, String effectOnAll) {
+            this.effectOnOne = effectOnOne;
+            this.effectOnAll = effectOnAll;
+        }
+    }
+
     private static final class Shuffle {
         final ShuffleSizes sizes = new ShuffleSizes();
-        /** How its data arrived: {@link PathCounts}. */
+        /** How the data of its coflow arrived: {@link PathCounts}. */
         final Map<String, Long> paths = new TreeMap<>();
+        /** The coflow has ended, and the shuffle is not read again yet: further counts are those of the ended coflow. */
+        boolean hasEnded;
         boolean hasChanged;
         boolean isActive = true;
         /** No block arrives as a flow. */
@@ -84,6 +101,21 @@ final class CoflowRegistry {
         long dueNanos = System.nanoTime();
         /** The hash of what the coordinator has. */
         long flowsHash;
+    }
+
+    /** The end of a coflow. */
+    private static final class Deletion {
+        final Shuffle shuffle;
+        /** Why the coflow has failed, unless it completes before its deletion; null: no reason. */
+        final String failure;
+        /** How the data of a coflow arrived that seems to have failed. */
+        final String paths;
+
+        Deletion(Shuffle shuffle, String failure, String paths) {
+            this.shuffle = shuffle;
+            this.failure = failure;
+            this.paths = paths;
+        }
     }
 
     /** The coordinator may be null: then nothing is registered. */
@@ -139,6 +171,7 @@ final class CoflowRegistry {
     synchronized void removeExecutor(String executor) {
         executorRegions.remove(executor);
         executorCores.remove(executor);
+        refusals.remove(executor);
     }
 
     synchronized void addMapOutput(int shuffle, int map, String region, long[] lengths) {
@@ -149,6 +182,7 @@ final class CoflowRegistry {
             int endPartition) {
         Shuffle changed = change(shuffle);
         changed.isBypassed = false;
+        changed.hasEnded = false;
         changed.sizes.addReader(stage, task, region, startMap, endMap, startPartition, endPartition);
     }
 
@@ -157,10 +191,10 @@ final class CoflowRegistry {
         change(shuffle).isBypassed = true;
     }
 
-    /** Adds how data of a shuffle arrived. Reports of a shuffle that Spark has removed are late. */
+    /** Adds how data of a shuffle arrived. Reports are late if Spark has removed the shuffle, or the coflow has ended. */
     synchronized void addPaths(int shuffle, Map<String, Long> counts) {
         Shuffle known = shuffles.get(shuffle);
-        if (known != null) {
+        if (known != null && !known.hasEnded) {
             counts.forEach((name, count) -> known.paths.merge(name, count, Long::sum));
         }
     }
@@ -171,10 +205,10 @@ final class CoflowRegistry {
     }
 
     private Shuffle change(int shuffle) {
-        refusals.remove(executor);
         Shuffle changed = shuffles.computeIfAbsent(shuffle, s -> new Shuffle());
         changed.hasChanged = true;
         changed.isActive = true;
+        changed.hasEnded &= changed.isBypassed;
         return changed;
     }
 
@@ -194,7 +228,7 @@ final class CoflowRegistry {
             removed = shuffles.remove(shuffle);
         }
         if (coordinator != null && removed != null && !timer.isShutdown()) {
-            timer.execute(() -> deregister(shuffle, removed, findFailure(removed, NO_FAILURE)));
+            timer.execute(() -> deregister(shuffle, removed, findFailure(removed, null)));
         }
     }
 
@@ -282,11 +316,10 @@ final class CoflowRegistry {
             isChecked = true;
         } catch (IOException e) {
             if (isPermanent(e)) {
-                problems.report("refusal " + ((CoordinatorClient.Refusal) e).status,
-                        "flows have no order: the coordinator answered " + e.getMessage());
+                problems.report(kind(Request.REGISTRATION, e), "flows have no order: the coordinator answered " + e.getMessage());
                 isChecked = true;
             } else {
-                fail(e);
+                fail(Request.REGISTRATION, e);
             }
         }
     }
@@ -342,7 +375,8 @@ final class CoflowRegistry {
             flows = shuffle.sizes.flows(isActive ? regionShares() : Collections.emptyMap(), regions);
         }
         if (isBypassed) {
-            deregister(number, shuffle, "Spark's own fetch: Spark reads the merged blocks of the shuffle itself");
+            deregister(number, shuffle, findFailure(shuffle, BYPASSED));
+            takePaths(shuffle);
         } else if (!isActive) {
             end(number, shuffle, flows, endNanos);
         } else if (!flows.isEmpty()) {
@@ -351,12 +385,15 @@ final class CoflowRegistry {
     }
 
     private void register(int number, Shuffle shuffle, List<ShuffleSizes.Flow> flows) {
-        if (shuffle.isCompleted) {
+        String coflow = coflowName.apply(number);
+        boolean isDeleted = finishDeletion(coflow);
+        if (isDeleted && shuffle.isCompleted) {
             // The shuffle is read again: its bytes count from 0.
             shuffle.isCompleted = false;
-            deregister(number, shuffle, NO_FAILURE);
+            deregister(number, shuffle, null);
+            isDeleted = finishDeletion(coflow);
         }
-        if (deletions.containsKey(coflowName.apply(number)) && !(isDue(retryNanos) && delete(coflowName.apply(number)))) {
+        if (!isDeleted) {
             keepChange(shuffle);
             return;
         }
@@ -367,7 +404,7 @@ final class CoflowRegistry {
         boolean mayHaveExisted = shuffle.mayExist;
         shuffle.mayExist = true;
         try {
-            coordinator.put(coflowName.apply(number), CoordinatorClient.encode(flows), shuffle.isRegistered);
+            coordinator.put(coflow, CoordinatorClient.encode(flows), shuffle.isRegistered);
             shuffle.isRegistered = true;
             shuffle.flowsHash = hash;
             shuffle.dueNanos = System.nanoTime() + flows.size() * FLOW_NANOS;
@@ -375,7 +412,7 @@ final class CoflowRegistry {
         } catch (IOException e) {
             shuffle.mayExist = mayHaveExisted || !isFinal(e);
             keepChange(shuffle);
-            fail(number, shuffle, e);
+            fail(Request.REGISTRATION, coflow, shuffle, e);
         }
     }
 
@@ -392,22 +429,23 @@ final class CoflowRegistry {
             return;
         }
         if (!shuffle.isRegistered) {
-            deregister(number, shuffle, findFailure(shuffle, NO_FAILURE));
+            deregister(number, shuffle, findFailure(shuffle, null));
+            takePaths(shuffle);
             return;
         }
+        String coflow = coflowName.apply(number);
         try {
             long hash = ShuffleSizes.hash(flows);
             if (!flows.isEmpty() && hash != shuffle.flowsHash) {
-                coordinator.put(coflowName.apply(number), CoordinatorClient.encode(flows), true);
+                coordinator.put(coflow, CoordinatorClient.encode(flows), true);
                 shuffle.flowsHash = hash;
             }
-            shuffle.isCompleted = coordinator.hasCompleted(coflowName.apply(number));
+            shuffle.isCompleted = coordinator.hasCompleted(coflow);
         } catch (IOException e) {
-            fail(number, shuffle, e);
+            fail(Request.STATE, coflow, shuffle, e);
         }
         if (shuffle.isCompleted) {
-            counters.completedCoflows.inc();
-            LOG.info("coflow {} has completed: {}", coflowName.apply(number), takePaths(shuffle));
+            countCompletion(coflow, takePaths(shuffle));
             return;
         }
         if (System.nanoTime() - endNanos > COMPLETION_NANOS) {
@@ -417,14 +455,24 @@ final class CoflowRegistry {
         }
     }
 
-    /** How the data of the coflow arrived. Counts of the next stage that reads the shuffle start from 0. */
+    private void countCompletion(String coflow, String paths) {
+        counters.completedCoflows.inc();
+        LOG.info("coflow {} has completed: {}", coflow, paths);
+    }
+
+    /** How the data of a coflow arrived that has ended. Counts of the next stage that reads the shuffle start from 0. */
     private synchronized String takePaths(Shuffle shuffle) {
         String text = PathCounts.describe(shuffle.paths);
         shuffle.paths.clear();
+        // Another stage may read the shuffle already.
+        shuffle.hasEnded = !shuffle.isActive || shuffle.isBypassed;
         return text;
     }
 
-    /** Deletes the coflow of a shuffle, now or as soon as the coordinator answers. `failure`: why it failed, or {@link #NO_FAILURE}. */
+    /**
+     * Deletes the coflow of a shuffle, now or as soon as the coordinator answers. `failure`: why it has failed, unless it completes before
+     * its deletion; null: no reason.
+     */
     private void deregister(int number, Shuffle shuffle, String failure) {
         if (!shuffle.mayExist || shuffle.isCompleted) {
             return;
@@ -432,15 +480,12 @@ final class CoflowRegistry {
         shuffle.isRegistered = false;
         shuffle.mayExist = false;
         String coflow = coflowName.apply(number);
-        if (!failure.equals(NO_FAILURE)) {
-            takePaths(shuffle);
-            counters.failedCoflows.inc();
-            LOG.info("coflow {} has failed: {}", coflow, failure);
-        }
+        Deletion deletion = new Deletion(shuffle, failure, failure == null ? null : takePaths(shuffle));
         if (deletions.size() < MAX_DELETIONS) {
-            deletions.put(coflow, failure);
+            deletions.put(coflow, deletion);
             deletePending();
         } else {
+            countFailure(coflow, deletion);
             problems.report("deletions", "coflow " + coflow + " stays registered: " + MAX_DELETIONS
                     + " others wait until the coordinator answers; help: weir ctl coflow deregister");
         }
@@ -455,52 +500,96 @@ final class CoflowRegistry {
         }
     }
 
+    /** Deletes a coflow if it waits for that. Returns whether it does not wait any more. */
+    private boolean finishDeletion(String coflow) {
+        return !deletions.containsKey(coflow) || isDue(retryNanos) && delete(coflow);
+    }
+
     /** Deletes a coflow. Returns whether nothing remains to be done: otherwise it stays among those to be deregistered. */
     private boolean delete(String coflow) {
+        Deletion deletion = deletions.get(coflow);
         try {
-            String failure = deletions.get(coflow);
-            coordinator.delete(coflow, failure.equals(NO_FAILURE) ? null : failure);
+            if (deletion.failure != null && hasCompleted(coflow)) {
+                deletion.shuffle.isCompleted = true;
+                deletion.shuffle.mayExist = true;
+            } else {
+                coordinator.delete(coflow, deletion.failure);
+            }
             succeed();
         } catch (IOException e) {
             if (!isPermanent(e)) {
-                fail(e);
+                fail(Request.DEREGISTRATION, e);
                 return false;
             }
-            problems.report("refusal of deregistration",
-                    "coflow " + coflow + " stays registered: the coordinator answered " + e.getMessage());
+            problems.report("refusal of deregistration", describe(Request.DEREGISTRATION, coflow, e));
         }
         deletions.remove(coflow);
+        if (deletion.shuffle.isCompleted) {
+            countCompletion(coflow, deletion.paths);
+        } else {
+            countFailure(coflow, deletion);
+        }
         return true;
+    }
+
+    /**
+     * Whether a coflow that seems to have failed has completed: since the last query, or while the coordinator did not answer. If the
+     * coordinator refuses the query, it has not.
+     */
+    private boolean hasCompleted(String coflow) throws IOException {
+        try {
+            return coordinator.hasCompleted(coflow);
+        } catch (IOException e) {
+            if (isPermanent(e)) {
+                return false;
+            }
+            throw e;
+        }
+    }
+
+    private void countFailure(String coflow, Deletion deletion) {
+        if (deletion.failure != null) {
+            counters.failedCoflows.inc();
+            LOG.info("coflow {} has failed: {}", coflow, deletion.failure);
+        }
     }
 
     private void succeed() {
         waitNanos = MIN_RETRY_NANOS;
         if (isFailing) {
             isFailing = false;
-            LOG.info("the coordinator answers again: flows have an order");
+            LOG.info("the coordinator answers again");
         }
     }
 
+    private static String describe(Request request, String coflow, IOException e) {
+        return "coflow " + coflow + " " + request.effectOnOne + ": the coordinator answered " + e.getMessage();
+    }
+
+    /** The kind of problem that a refusal is. */
+    private static String kind(Request request, IOException refusal) {
+        return "refusal " + request + " " + ((CoordinatorClient.Refusal) refusal).status;
+    }
+
     /** A refused coflow does not delay others. */
-    private void fail(int number, Shuffle shuffle, IOException e) {
+    private void fail(Request request, String coflow, Shuffle shuffle, IOException e) {
         if (!isFinal(e)) {
-            fail(e);
+            fail(request, e);
             return;
         }
         shuffle.dueNanos = System.nanoTime() + MAX_RETRY_NANOS;
-        String subject = "coflow " + coflowName.apply(number) + " is not registered, so its flows have no order";
-        problems.report("refusal " + ((CoordinatorClient.Refusal) e).status, subject + ": the coordinator answered " + e.getMessage());
+        problems.report(kind(request, e), describe(request, coflow, e));
         // The configuration may have changed.
         findRegions();
     }
 
-    private void fail(IOException e) {
+    private void fail(Request request, IOException e) {
         retryNanos = System.nanoTime() + waitNanos;
         waitNanos = Math.min(2 * waitNanos, MAX_RETRY_NANOS);
         if (!isFailing) {
             isFailing = true;
             String subject = e instanceof CoordinatorClient.Refusal ? "the coordinator answered " : "";
-            problems.repeat("coflows are not registered, so flows have no order: " + subject + e.getMessage());
+            problems.repeat(request.effectOnAll + ": " + subject + e.getMessage());
         }
     }
 
@@ -509,6 +598,10 @@ final class CoflowRegistry {
         Map<String, Double> shares = new HashMap<>();
         double total = 0;
         for (Map.Entry<String, String> executor : executorRegions.entrySet()) {
+            if (regions != null && !regions.contains(executor.getValue())) {
+                // It is refused when it next queries the driver.
+                continue;
+            }
             double cores = executorCores.getOrDefault(executor.getKey(), 1);
             shares.merge(executor.getValue(), cores, Double::sum);
             total += cores;
@@ -518,7 +611,3 @@ final class CoflowRegistry {
         return shares;
     }
 }
-            if (regions != null && !regions.contains(executor.getValue())) {
-                // It is refused when it next queries the driver.
-                continue;
-            }

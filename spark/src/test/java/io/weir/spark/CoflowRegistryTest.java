@@ -9,6 +9,7 @@ import com.codahale.metrics.MetricRegistry;
 import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
 import java.io.IOException;
+import java.lang.reflect.Proxy;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
@@ -23,18 +24,18 @@ import java.util.stream.Collectors;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
-import org.slf4j.LoggerFactory;
+import org.slf4j.Logger;
 
 class CoflowRegistryTest {
     private final List<String> requests = new CopyOnWriteArrayList<>();
     /** By coflow: the detail of the answer 422. */
     private final Map<String, String> refusals = new ConcurrentHashMap<>();
     private final Counter problemCount = new Counter();
-    private final MetricRegistry metrics = new MetricRegistry();
     /** The problems that the registry has logged. */
     private final List<String> warnings = new CopyOnWriteArrayList<>();
     /** By coflow: the body of its last registration. */
     private final Map<String, String> registrations = new ConcurrentHashMap<>();
+    private final MetricRegistry metrics = new MetricRegistry();
     /** The queries of deregistrations. */
     private final List<String> failuresOfCoflows = new CopyOnWriteArrayList<>();
     /** The answer to deregistrations with a query. */
@@ -46,6 +47,8 @@ class CoflowRegistryTest {
     private volatile String failingMethod = "";
     /** The number of further requests with this answer. */
     private final AtomicInteger failures = new AtomicInteger();
+    /** Whether the coflow completes before the coordinator gives this answer. */
+    private volatile boolean completesBeforeFailure;
     private volatile int relaysStatus = 200;
     private HttpServer coordinator;
     private CoflowRegistry registry;
@@ -65,12 +68,13 @@ class CoflowRegistryTest {
                     return;
                 }
             }
-            if (exchange.getRequestMethod().equals(failingMethod) && failures.getAndDecrement() > 0) {
-                answer(exchange, 503, "{\"status\":503,\"detail\":\"not now\"}");
-            } else if (refusal == null) {
             if (exchange.getRequestMethod().equals("PUT")) {
                 registrations.put(coflow, new String(exchange.getRequestBody().readAllBytes(), StandardCharsets.UTF_8));
             }
+            if (exchange.getRequestMethod().equals(failingMethod) && failures.getAndDecrement() > 0) {
+                isCompleted |= completesBeforeFailure;
+                answer(exchange, 503, "{\"status\":503,\"detail\":\"not now\"}");
+            } else if (refusal == null) {
                 answer(exchange, 200, "{}");
             } else {
                 answer(exchange, 422, "{\"status\":422,\"detail\":\"" + refusal + "\"}");
@@ -100,8 +104,12 @@ class CoflowRegistryTest {
 
     private CoflowRegistry newRegistry(String service, Counter counter) {
         CoordinatorClient client = new CoordinatorClient("127.0.0.1:" + coordinator.getAddress().getPort(), service, null);
-        return new CoflowRegistry(client, shuffle -> "shuffle" + shuffle, new Problems(LoggerFactory.getLogger(getClass()), counter),
-                new DriverCounters(metrics));
+        Class<?>[] types = {Logger.class};
+        Logger log = (Logger) Proxy.newProxyInstance(getClass().getClassLoader(), types, (proxy, method, arguments) -> {
+            warnings.add((String) arguments[0]);
+            return null;
+        });
+        return new CoflowRegistry(client, shuffle -> "shuffle" + shuffle, new Problems(log, counter), new DriverCounters(metrics));
     }
 
     private static void answer(HttpExchange exchange, int status, String text) throws IOException {
@@ -144,8 +152,53 @@ class CoflowRegistryTest {
         assertEquals(List.of("PUT shuffle0", "DELETE shuffle0"), requests);
         String expected = "failed=not all bytes arrived over relays within 2 s after the last stage that reads the shuffle";
         assertEquals(List.of(expected), decoded());
-        assertEquals(1, count("coflows.failed"));
+        await(() -> count("coflows.failed") == 1);
         assertEquals(0, count("coflows.completed"));
+    }
+
+    @Test
+    void coflowThatCompletesBeforeItsDeregistrationIsNotDeregistered() throws InterruptedException {
+        registry.addMapOutput(0, 0, "west", new long[] {100});
+        awaitRequests(1);
+        registry.addPaths(0, Map.of("sent.relay.flows", 1L, "fallback.blocks.peer-unknown", 1L));
+        isCompleted = true;
+        registry.removeShuffle(0);
+        await(() -> count("coflows.completed") == 1);
+        Thread.sleep(500);
+        assertEquals(List.of("PUT shuffle0"), requests);
+        assertEquals(0, count("coflows.failed"));
+    }
+
+    @Test
+    void coflowThatCompletesBeforeARepeatedDeregistrationIsDeregisteredWhenItIsReadAgain() throws InterruptedException {
+        read();
+        completesBeforeFailure = true;
+        fail("DELETE", 1);
+        await(() -> count("coflows.completed") == 1);
+        Thread.sleep(500);
+        assertEquals(List.of("PUT shuffle0", "DELETE shuffle0"), requests);
+        assertEquals(0, count("coflows.failed"));
+        registry.addReader(0, 8, 0, "east", 0, 1, 0, 1);
+        awaitRequests(4);
+        assertEquals(List.of("PUT shuffle0", "DELETE shuffle0", "DELETE shuffle0", "PUT shuffle0"), requests);
+        assertEquals(1, failuresOfCoflows.size());
+    }
+
+    @Test
+    void countsThatArriveAfterACompletionAreNotThoseOfTheNextRead() throws InterruptedException {
+        isCompleted = true;
+        read();
+        await(() -> count("coflows.completed") == 1);
+        registry.addPaths(0, Map.of("sent.direct.flows.lost", 3L));
+        isCompleted = false;
+        registry.addReader(0, 8, 0, "east", 0, 1, 0, 1);
+        registry.addPaths(0, Map.of("sent.relay.flows", 2L, "sent.direct.flows.busy", 1L));
+        awaitRequests(3);
+        registry.addPaths(0, Map.of("sent.direct.flows.busy", 1L));
+        registry.endStage(8);
+        registry.addPaths(0, Map.of("sent.direct.flows.busy", 1L));
+        await(() -> count("coflows.failed") == 1);
+        assertEquals(List.of("failed=over relays: 2 flows; direct: 3 flows (busy 3)"), decoded());
     }
 
     private long count(String metric) {
@@ -236,7 +289,7 @@ class CoflowRegistryTest {
         registry.bypass(0);
         awaitRequests(2);
         assertEquals(List.of("PUT shuffle0", "DELETE shuffle0"), requests);
-        assertEquals(List.of("failed=Spark's own fetch: Spark reads the merged blocks of the shuffle itself"), decoded());
+        assertEquals(List.of("failed=Spark itself reads the shuffle: its merged blocks, or all blocks for a later attempt of a stage"), decoded());
         // The report of a map task is late.
         registry.addMapOutput(0, 1, "west", new long[] {100});
         registry.bypass(0);
@@ -247,6 +300,32 @@ class CoflowRegistryTest {
         registry.addReader(0, 8, 0, "east", 0, 2, 0, 1);
         awaitRequests(3);
         assertEquals("PUT shuffle0", requests.get(2));
+    }
+
+    @Test
+    void coflowEndsWithTheReasonWhenALaterAttemptOfAStageReadsTheShuffle() throws InterruptedException {
+        registry.addMapOutput(0, 0, "west", new long[] {100});
+        registry.addReader(0, 7, 0, "east", 0, 1, 0, 1);
+        awaitRequests(1);
+        registry.endStage(7);
+        // A map task runs again, then the stage.
+        registry.addMapOutput(0, 0, "west", new long[] {100});
+        registry.addPaths(0, Map.of("fallback.blocks.stage-attempt", 3L));
+        registry.bypass(0);
+        await(() -> decoded().size() == 1);
+        assertEquals(List.of("failed=over relays: 0 flows; Spark's own fetch: 3 blocks (stage-attempt 3)"), decoded());
+        registry.bypass(0);
+        registry.addPaths(0, Map.of("fallback.blocks.stage-attempt", 3L));
+        registry.endStage(7);
+        Thread.sleep(500);
+        assertEquals(List.of("PUT shuffle0", "DELETE shuffle0"), requests);
+        // The next stage reads with flows.
+        registry.addReader(0, 8, 0, "east", 0, 1, 0, 1);
+        awaitRequests(3);
+        registry.addPaths(0, Map.of("sent.direct.flows.lost", 1L));
+        registry.endStage(8);
+        await(() -> decoded().size() == 2);
+        assertEquals("failed=over relays: 0 flows; direct: 1 flows (lost 1)", decoded().get(1));
     }
 
     private void fail(String method, int count) {
@@ -263,6 +342,15 @@ class CoflowRegistryTest {
         awaitRequests(4);
         Thread.sleep(1000);
         assertEquals(List.of("PUT shuffle0", "DELETE shuffle0", "DELETE shuffle0", "DELETE shuffle0"), requests);
+        assertEquals(List.of("coflows stay registered, and new coflows wait: the coordinator answered 503: not now"), warnings);
+    }
+
+    @Test
+    void failedRegistrationIsReportedAsSuch() throws InterruptedException {
+        fail("PUT", 2);
+        registry.addMapOutput(0, 0, "west", new long[] {100});
+        awaitRequests(3);
+        assertEquals(List.of("coflows are not registered, so flows have no order: the coordinator answered 503: not now"), warnings);
     }
 
     @Test
@@ -342,6 +430,38 @@ class CoflowRegistryTest {
     }
 
     @Test
+    void coresOfRefusedExecutorsDoNotCount() throws InterruptedException {
+        relaysStatus = 503;
+        CoflowRegistry other = newRegistry(null, problemCount);
+        other.addExecutor("1", "west");
+        other.addExecutor("2", "east");
+        other.addExecutor("4", "wset");
+        other.setCores("4", 2);
+        relaysStatus = 200;
+        await(() -> !other.isProvisional());
+        assertEastGets(50, other, 0);
+        String refusal = other.refuseIfUnknown("4");
+        assertTrue(refusal.startsWith("region `wset` is not in the coordinator's configuration"), refusal);
+        // The coordinator was restarted with another configuration: the executor stays refused.
+        relays = relays.replace("[", "[{\"name\":\"wset-1\",\"region\":\"wset\",\"present\":true},");
+        await(() -> other.addExecutor("5", "wset") == null);
+        other.removeExecutor("5");
+        assertEquals(refusal, other.refuseIfUnknown("4"));
+        assertEastGets(50, other, 1);
+        other.removeExecutor("4");
+        assertNull(other.refuseIfUnknown("4"));
+        other.close();
+    }
+
+    /** Checks the bytes from west to east of a shuffle whose readers have not started, out of 100. */
+    private void assertEastGets(long bytes, CoflowRegistry registry, int shuffle) throws InterruptedException {
+        registry.addMapOutput(shuffle, 0, "west", new long[] {100});
+        await(() -> registrations.containsKey("shuffle" + shuffle));
+        String registration = registrations.get("shuffle" + shuffle);
+        assertTrue(registration.contains("\"from\":\"west\",\"to\":\"east\",\"bytes\":" + bytes + ","), registration);
+    }
+
+    @Test
     void checkEndsAfterARefusal() throws InterruptedException {
         relaysStatus = 403;
         CoflowRegistry other = newRegistry(null, new Counter());
@@ -404,35 +524,3 @@ class CoflowRegistryTest {
         assertEquals("a", CoordinatorClient.idBefore("a!"));
     }
 }
-    @Test
-    void coresOfRefusedExecutorsDoNotCount() throws InterruptedException {
-        relaysStatus = 503;
-        CoflowRegistry other = newRegistry(null, problemCount);
-        other.addExecutor("1", "west");
-        other.addExecutor("2", "east");
-        other.addExecutor("4", "wset");
-        other.setCores("4", 2);
-        relaysStatus = 200;
-        await(() -> !other.isProvisional());
-        assertEastGets(50, other, 0);
-        String refusal = other.refuseIfUnknown("4");
-        assertTrue(refusal.startsWith("region `wset` is not in the coordinator's configuration"), refusal);
-        // The coordinator was restarted with another configuration: the executor stays refused.
-        relays = relays.replace("[", "[{\"name\":\"wset-1\",\"region\":\"wset\",\"present\":true},");
-        await(() -> other.addExecutor("5", "wset") == null);
-        other.removeExecutor("5");
-        assertEquals(refusal, other.refuseIfUnknown("4"));
-        assertEastGets(50, other, 1);
-        other.removeExecutor("4");
-        assertNull(other.refuseIfUnknown("4"));
-        other.close();
-    }
-
-    /** Checks the bytes from west to east of a shuffle whose readers have not started, out of 100. */
-    private void assertEastGets(long bytes, CoflowRegistry registry, int shuffle) throws InterruptedException {
-        registry.addMapOutput(shuffle, 0, "west", new long[] {100});
-        await(() -> registrations.containsKey("shuffle" + shuffle));
-        String registration = registrations.get("shuffle" + shuffle);
-        assertTrue(registration.contains("\"from\":\"west\",\"to\":\"east\",\"bytes\":" + bytes + ","), registration);
-    }
-
