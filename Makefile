@@ -124,7 +124,7 @@ test-spark-short: ## The same on one version of Spark, without faults, in at mos
 spark-demo: build-regions ## Sort on Spark clusters of five regions, with and without Weir; needs root, Java and Maven; ARGS="megabytes rounds"
 	spark/demo $(ARGS)
 
-spark-measure: build-regions ## Measure Spark in five regions, and print Markdown; ARGS="sort", "workloads" or "faults", and the runs
+spark-measure: build-regions ## Measure Spark in five regions, and print Markdown; ARGS="sort", "workloads", "faults" or "small", and the runs
 	@spark/measure $(ARGS)
 
 # WEIR_BINARY and WEIR_LAB_BINARY name other binaries.

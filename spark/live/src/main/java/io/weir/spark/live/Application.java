@@ -2,8 +2,10 @@ package io.weir.spark.live;
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
+import java.util.StringJoiner;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.apache.spark.SparkConf;
@@ -17,6 +19,10 @@ import scala.Tuple2;
  * Arguments: the master, the driver's address, the jars of executors, cores by region, and settings.
  */
 public final class Application {
+    /** Counters of executors, and their names in the line of results: blocks that Spark fetched, blocks of flows, and sent flows. */
+    private static final String[] COUNTERS = {"fallback.blocks", "flow.blocks", "sent.relay.flows", "sent.direct.flows"};
+    private static final String[] COUNTER_WORDS = {"fallback", "flows", "relayed", "direct"};
+
     private final JavaSparkContext spark;
     private final Placement placement;
     private final StageTimes times = new StageTimes();
@@ -86,8 +92,14 @@ public final class Application {
                     line.append(" sizes=").append(outputs.stream().map(output -> Long.toString(output.records)).collect(Collectors.joining(",")));
                     add(line, "megabytes", stages.stream().mapToLong(stage -> stage.remoteBytes).sum() / 1e6);
                     break;
+                case "small":
+                    runSmall(words, line);
+                    break;
                 case "counts":
-                    line.append(" fallback=").append(counts()[0]).append(" flows=").append(counts()[1]);
+                    long[] counts = counts();
+                    for (int at = 0; at < COUNTERS.length; at++) {
+                        line.append(' ').append(COUNTER_WORDS[at]).append('=').append(counts[at]);
+                    }
                     break;
                 default:
                     double result = Workloads.run(spark, words[0], placement);
@@ -106,6 +118,21 @@ public final class Application {
         }
     }
 
+    /** Small shuffles: their seed, number and bytes, and the tasks of each region. */
+    private void runSmall(String[] words, StringBuilder line) {
+        SmallJob job = new SmallJob(new Placement(Lab.numbers(words[4].replace(',', ' '))), Integer.parseInt(words[3]));
+        StringJoiner seconds = new StringJoiner(",");
+        long hash = 0;
+        long first = System.nanoTime();
+        for (int shuffle = 0; shuffle < Integer.parseInt(words[2]); shuffle++) {
+            long started = System.nanoTime();
+            hash = hash * 31 + job.run(spark, Long.parseLong(words[1]) * 1000 + shuffle);
+            seconds.add(String.format(Locale.ROOT, "%.4f", (System.nanoTime() - started) / 1e9));
+        }
+        add(line, "job", (System.nanoTime() - first) / 1e9);
+        line.append(" hash=").append(hash).append(" shuffles=").append(seconds);
+    }
+
     private static void add(StringBuilder line, String name, double value) {
         line.append(String.format(Locale.ROOT, " %s=%.3f", name, value));
     }
@@ -115,24 +142,22 @@ public final class Application {
         return times.take();
     }
 
-    /** Blocks that Spark fetched after a flow had failed, and blocks that arrived as flows, since the executors started. */
+    /** The sums of {@link #COUNTERS} since the executors started. */
     private long[] counts() {
         int tasks = placement.tasks();
         List<Integer> numbers = IntStream.range(0, tasks).boxed().collect(Collectors.toList());
-        long[] sums = new long[2];
+        long[] sums = new long[COUNTERS.length];
         spark.parallelize(numbers, tasks).mapToPair(task -> {
             Thread.sleep(100);
             scala.collection.Seq<org.apache.spark.metrics.source.Source> sources =
                     SparkEnv.get().metricsSystem().getSourcesByName("plugin.io.weir.spark.WeirPlugin");
-            long[] counts = new long[2];
-            if (!sources.isEmpty()) {
-                counts[0] = sources.head().metricRegistry().counter("fallback.blocks").getCount();
-                counts[1] = sources.head().metricRegistry().counter("flow.blocks").getCount();
+            long[] counts = new long[COUNTERS.length];
+            for (int at = 0; at < counts.length && !sources.isEmpty(); at++) {
+                counts[at] = sources.head().metricRegistry().counter(COUNTERS[at]).getCount();
             }
             return new Tuple2<>(SparkEnv.get().executorId(), counts);
         }).collectAsMap().values().forEach(counts -> {
-            sums[0] += counts[0];
-            sums[1] += counts[1];
+            Arrays.setAll(sums, at -> sums[at] + counts[at]);
         });
         return sums;
     }

@@ -1,6 +1,10 @@
 package io.weir.spark.live;
 
-/** Measures Spark in regions. Arguments: the file that describes them, and `demo`, `sort`, `workloads` or `faults` with arguments. */
+/**
+ * Measures Spark in regions.
+ *
+ * Arguments: the file that describes them, `demo`, `sort`, `workloads`, `faults` or `small`, and the arguments of that.
+ */
 public final class Main {
     static final String SIPHON = "siphon:detours=on:groups=on";
 
@@ -22,8 +26,11 @@ public final class Main {
             case "faults":
                 new FaultMeasurement(lab).run(count > 0 ? count : 20);
                 break;
+            case "small":
+                new SmallMeasurement(lab).run(count > 0 ? count : 5);
+                break;
             default:
-                throw new IllegalArgumentException("unknown mode " + args[1] + "; expected demo, sort, workloads or faults");
+                throw new IllegalArgumentException("unknown mode " + args[1] + "; expected demo, sort, workloads, faults or small");
         }
     }
 }
