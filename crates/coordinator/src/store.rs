@@ -529,6 +529,35 @@ impl Store {
     /// # Errors
     /// The file cannot be read, or a value does not decode to `T`.
     pub fn records<T: DeserializeOwned>(&self, table: Table) -> Result<Vec<(String, T)>, StoreError> {
+        let to_value = |(key, value): (String, Vec<u8>)| Ok((key.clone(), self.parse(table, &key, &value)?));
+        self.values(table)?.into_iter().map(to_value).collect()
+    }
+
+    /// The records of a table of measurements, in order of keys. A coordinator can do without a measurement: those that do not decode to
+    /// `T`, such as those of another version, are skipped with one warning.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn decodable_records<T: DeserializeOwned>(
+        &self,
+        table: Table,
+    ) -> Result<Vec<(String, T)>, StoreError> {
+        let (mut records, mut skipped) = (Vec::new(), Vec::new());
+        for (key, value) in self.values(table)? {
+            match serde_json::from_slice(&value) {
+                Ok(value) => records.push((key, value)),
+                Err(error) => skipped.push((key, error)),
+            }
+        }
+        if let Some((key, error)) = skipped.first() {
+            let count = skipped.len();
+            warn!(table = table.name(), count, first = key, %error, "stored measurements ignored: another format");
+        }
+        Ok(records)
+    }
+
+    /// The encoded records of a table, in order of keys.
+    fn values(&self, table: Table) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
         let read = |database: &Database| -> Result<Vec<(String, Vec<u8>)>, redb::Error> {
             let table = match database.begin_read()?.open_table(table.definition()) {
                 // A store of an earlier version on a full disk.
@@ -542,8 +571,7 @@ impl Store {
                 };
             table.iter()?.map(to_record).collect()
         };
-        let to_value = |(key, value): (String, Vec<u8>)| Ok((key.clone(), self.parse(table, &key, &value)?));
-        self.read(read)?.into_iter().map(to_value).collect()
+        self.read(read)
     }
 
     /// One record of a table; `None` if it does not exist.

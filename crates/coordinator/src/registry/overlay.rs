@@ -72,7 +72,7 @@ fn flow_bodies(flows: &[Flow]) -> Vec<FlowBody> {
 /// Bandwidths of a link between regions in the store, in bytes per second.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct StoredSamples {
+struct StoredSamples {
     /// The configured ones. The measured ones do not count if the configuration has changed.
     configured: Vec<u64>,
     /// The measured ones, in order of time.
@@ -82,29 +82,11 @@ pub(super) struct StoredSamples {
 /// The last address of a relay that has a name in the configuration.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct StoredAddress {
+struct StoredAddress {
     /// The name and the port.
     name: String,
     /// The address.
     address: SocketAddr,
-}
-
-/// Checks the key and the value of a record of [`Table::LinkSamples`].
-///
-/// # Errors
-/// The key has no two regions, or there are too many measurements.
-pub(super) fn check_link_samples(key: &str, samples: &StoredSamples) -> Result<(), String> {
-    let is_key = key
-        .split_once('/')
-        .is_some_and(|(from, to)| ServiceNames::is_name(from) && ServiceNames::is_name(to));
-    if !is_key {
-        return Err("the key has no two regions".to_owned());
-    }
-    let count = samples.measured.len();
-    if count > config::MAX_LINK_SAMPLES {
-        return Err(format!("{count} measurements; expected at most {}", config::MAX_LINK_SAMPLES));
-    }
-    Ok(())
 }
 
 /// The configured bandwidths of a link, in bytes per second.
@@ -253,12 +235,13 @@ impl Registry {
         Ok(())
     }
 
-    /// Restores measured bandwidths of links between regions, and the last addresses of relays with names.
+    /// Restores measured bandwidths of links between regions, and the last addresses of relays with names. Earlier versions store
+    /// bandwidths without the configured ones; those are measured again.
     pub(super) fn restore_measurements(&self) -> Result<(), StoreError> {
         let Some(handle) = self.overlay() else { return Ok(()) };
         let config = handle.config();
         let region = |name: &str| config.area.regions().iter().position(|region| region == name);
-        let records: Vec<(String, StoredSamples)> = self.store.records(Table::LinkSamples)?;
+        let records: Vec<(String, StoredSamples)> = self.store.decodable_records(Table::LinkSamples)?;
         for (key, StoredSamples { configured, measured }) in records {
             let ends = key.split_once('/').and_then(|(from, to)| Some((region(from)?, region(to)?)));
             // The measurements of a removed region stay in the store, for a later configuration.
@@ -270,7 +253,7 @@ impl Registry {
                 info!(link = key, "stored measurements ignored: the configured bandwidth has changed");
             }
         }
-        let records: Vec<(String, StoredAddress)> = self.store.records(Table::RelayAddresses)?;
+        let records: Vec<(String, StoredAddress)> = self.store.decodable_records(Table::RelayAddresses)?;
         for (relay, stored) in records {
             let number = config.numbers.get(&relay).copied();
             let is_same =

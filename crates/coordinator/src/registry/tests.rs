@@ -179,6 +179,31 @@ async fn repeated_registration_between_regions_is_compared_with_a_stored_first_o
     }
 }
 
+/// Earlier versions store the measurements of a link without the configured bandwidth.
+#[tokio::test]
+async fn measurements_of_another_format_are_ignored() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = read_configuration(folder.path(), &format!("{CONFIG}{OVERLAY}"));
+    let store = Store::open(&config.store_path).unwrap();
+    let samples = json!({ "configured": [125_000_000], "measured": [10_000_000, 20_000_000] });
+    for (table, key, value) in [
+        (Table::LinkSamples, "eu/us", json!([10_000_000, 20_000_000])),
+        (Table::LinkSamples, "us/eu", samples),
+        (Table::LinkSamples, "a region", json!("text")),
+        (Table::RelayAddresses, "eu-1", json!("10.1.0.2:7710")),
+    ] {
+        store.put(table, key, &value).await.unwrap();
+    }
+    crate::store::verify(&config.store_path).unwrap();
+    let registry = open_registry(&config, store).await.unwrap();
+    let counts = registry.overlay().unwrap().call(|overlay, _| {
+        let history = overlay.history();
+        [(0, 1), (1, 0)]
+            .map(|(from, to)| history.seconds_per_byte(history.link_between(from, to).unwrap()).len())
+    });
+    assert_eq!(counts, [1, 3]);
+}
+
 #[tokio::test]
 async fn stored_weights_out_of_range_are_refused() {
     let folder = tempfile::tempdir().unwrap();
