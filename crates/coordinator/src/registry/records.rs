@@ -1,17 +1,19 @@
 //! Validates records of the store.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 use weir_trace::sensitivity;
 
 use super::overlay;
+use super::stored_bandwidths::BANDWIDTHS_KEY;
 use super::stored_coflow::StoredCoflow;
 use super::{
     ApplicationBody, ConnectionBody, FlowBody, Override, POLICY_KEY, SENSITIVITY_KEY, WEIGHT_RANGE,
     expected_weight,
 };
 use crate::policy::PolicySpec;
+use crate::service_bandwidth::BandwidthBody;
 use crate::store::Table;
 
 /// Checks that a record has a valid key, decodes to the type of its table, and refers to existing records. `applications`
@@ -54,6 +56,9 @@ pub fn check_record(
         (Table::Settings, SENSITIVITY_KEY) => {
             let text: String = decode(value)?;
             sensitivity::parse(&text, "table").map(drop).map_err(|error| error.to_string())
+        }
+        (Table::Settings, BANDWIDTHS_KEY) => {
+            decode::<BTreeMap<String, Override<BandwidthBody>>>(value).map(drop)
         }
         (Table::Settings, _) => Err("unknown setting".to_owned()),
     }

@@ -179,6 +179,15 @@ async fn repeated_registration_between_regions_is_compared_with_a_stored_first_o
     }
 }
 
+#[tokio::test]
+async fn check_accepts_a_store_with_bandwidths_that_a_client_has_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = create_registry(folder.path()).await;
+    registry.set_service(&actor(), "ads", &min_change("100Mbit")).await.unwrap();
+    let contents = crate::store::verify(&configuration(folder.path()).store_path).unwrap();
+    assert_eq!(contents.records["settings"], 1);
+}
+
 /// Earlier versions store the measurements of a link without the configured bandwidth.
 #[tokio::test]
 async fn measurements_of_another_format_are_ignored() {
