@@ -47,7 +47,7 @@ pub use decision::{Decision, DecisionRequest};
 pub use handle::{Handle, NameTaken, OverlayCounts};
 pub use status::{CoflowStatus, CoflowSummary, LinkBytes, PathStatus, RelayStatus, RouteStatus};
 
-use bandwidth::LinkSamples;
+use bandwidth::{LinkSamples, LinkUse};
 use coflow::Coflow;
 use relay::{ChangeCache, Relay, RelayTable};
 use rules::RegionRules;
@@ -269,6 +269,7 @@ impl Overlay {
 
     /// Applies the report of a relay. Implausible entries are counted and not applied.
     pub fn report(&mut self, relay: u16, report: &RelayReport, now: f64) {
+        self.end_sample_interval(now);
         let Some(state) = self.relays.get_mut(usize::from(relay)) else { return };
         self.have_detours_changed |= state.apply_header(report, self.epoch, now);
         for path in &report.paths {
@@ -416,7 +417,7 @@ impl Overlay {
             .collect();
         interrupted.into_iter().for_each(|number| self.check_completion(number, false, now));
         self.withdraw_completed(now);
-        self.samples.advance(now);
+        self.end_sample_interval(now);
         self.check_bandwidth();
         for relay in &mut self.relays {
             self.have_detours_changed |= relay.update_presence(now);
@@ -465,6 +466,19 @@ impl Overlay {
     /// The IP address of each relay, if it is known.
     pub fn addresses(&self) -> &[Option<SocketAddr>] {
         &self.addresses
+    }
+
+    /// Ends the interval of samples when its time has passed.
+    fn end_sample_interval(&mut self, now: f64) {
+        if !self.samples.is_due(now) {
+            return;
+        }
+        let mut uses = vec![LinkUse::Idle; self.config.area.links()];
+        let active = self.coflows.values().filter(|coflow| coflow.completed_at.is_none());
+        for (link, link_use) in active.flat_map(|coflow| coflow.link_uses(&self.config)) {
+            uses[link as usize] = uses[link as usize].max(link_use);
+        }
+        self.samples.end_interval(now, &uses);
     }
 
     /// Requests a decision if the bandwidth of a link has changed since the last request.

@@ -1,11 +1,15 @@
 //! Collects measurements of the bandwidth of links, and finds links whose bandwidth has changed.
 //!
 //! The order of coflows uses all samples, since bandwidth is random. Paths use the last few: if the bandwidth of a link changes, flows
-//! avoid the link within seconds.
+//! avoid the link within seconds. The last samples count until there are others, also after a pause of the data and after a restart.
+//!
+//! Nothing measures a link that paths avoid. So paths try it again, as if it had its configured bandwidth, after a minute with data that
+//! takes a detour instead. If the bandwidth has not risen, the time until the next trial doubles.
 //!
 //! Several relays of a region can send over one link, at the same time or in turn. The bandwidth of a link is therefore the bytes that all
 //! its relays sent while data waited, divided by the time in which data waited at any of them.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 
 use weir_core::model::{BandwidthHistory, WideArea};
@@ -23,12 +27,14 @@ const MAX_MEASURED: f64 = 2.0 * REPORT_INTERVAL.as_secs_f64();
 /// The number of last measured samples whose median is the recent bandwidth.
 const RECENT_SAMPLES: usize = 5;
 
-/// The number of recent samples below which the recent bandwidth is the configured one, or that of all samples if it is higher.
+/// The number of measured samples below which the recent bandwidth is the configured one, or that of all samples if it is higher. A trial
+/// needs as many.
 const MIN_RECENT_SAMPLES: usize = 3;
 
-/// How long samples are recent, in seconds. No data waits on a link that paths avoid, so nothing measures a bandwidth that has risen. After
-/// this time, paths use the link again.
-const MAX_RECENT_AGE: f64 = 60.0;
+/// How long data avoids a link, without a sample of it, until paths try the link again, in seconds. The time doubles with each trial that
+/// measures no higher bandwidth, up to the maximum.
+const MIN_RETRY_TIME: f64 = 60.0;
+const MAX_RETRY_TIME: f64 = 960.0;
 
 /// The relative change of a link's recent bandwidth after which paths are chosen again.
 const MAX_CHANGE: f64 = 0.2;
@@ -39,6 +45,17 @@ pub(super) fn has_changed(former: &BandwidthHistory, recent: &BandwidthHistory) 
         let ratio = recent.median_seconds_per_byte(link) / former.median_seconds_per_byte(link);
         !(1.0 / (1.0 + MAX_CHANGE)..=1.0 + MAX_CHANGE).contains(&ratio)
     })
+}
+
+/// How the data between the regions at the ends of a link uses the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum LinkUse {
+    /// There is no data.
+    Idle,
+    /// All data takes the link.
+    Direct,
+    /// Some data takes a detour.
+    Avoided,
 }
 
 /// Samples of all links.
@@ -56,10 +73,13 @@ struct Link {
     /// The configured samples, rising, and how many of them are among the samples.
     configured: Vec<Rate>,
     configured_count: usize,
-    /// The number of samples since the start and since the last time without samples, at most [`RECENT_SAMPLES`].
-    recent: usize,
-    /// The time of the last sample.
-    sampled_at: f64,
+    /// The number of measured samples among the last ones, at most [`RECENT_SAMPLES`]; after a trial, those since its start.
+    measured: usize,
+    /// How long data has avoided the link since the last sample, in seconds.
+    avoided_seconds: f64,
+    /// How long data avoids the link until the next trial, in seconds.
+    retry_time: f64,
+    trial: Option<Trial>,
     /// Whether there are samples that [`LinkSamples::take_unstored`] has not returned.
     is_unstored: bool,
     /// Bytes that relays sent in this interval while data waited.
@@ -70,6 +90,23 @@ struct Link {
     measured_until: f64,
     /// Times of the last reports, by sending and receiving relay.
     reported_at: BTreeMap<(u16, u16), f64>,
+}
+
+/// Paths use a link that they avoided, as if it had a higher bandwidth.
+struct Trial {
+    /// The recent bandwidth before.
+    former: Rate,
+    /// The number of samples since the start.
+    samples: usize,
+}
+
+/// The lower median of rising rates; at least one.
+fn median(rates: &[Rate]) -> Rate {
+    rates[(rates.len() - 1) / 2]
+}
+
+fn by_rate(a: &Rate, b: &Rate) -> Ordering {
+    a.get().total_cmp(&b.get())
 }
 
 impl Link {
@@ -83,8 +120,10 @@ impl Link {
             configured_count: sorted.len(),
             configured: sorted.clone(),
             sorted,
-            recent: 0,
-            sampled_at: 0.0,
+            measured: 0,
+            avoided_seconds: 0.0,
+            retry_time: MIN_RETRY_TIME,
+            trial: None,
             is_unstored: false,
             bytes: 0.0,
             seconds: 0.0,
@@ -93,7 +132,7 @@ impl Link {
         }
     }
 
-    /// Adds a sample in place of the first one, if there is no room. O(samples).
+    /// Adds a measured sample in place of the first one, if there is no room. O(samples).
     fn push(&mut self, bytes_per_second: f64) {
         let (min, max) = (WideArea::MIN_BANDWIDTH.get(), WideArea::MAX_BANDWIDTH.get());
         let sample = Rate::new(bytes_per_second.clamp(min, max));
@@ -107,6 +146,7 @@ impl Link {
         }
         self.samples.push_back(sample);
         self.sorted.insert(place(&self.sorted, sample), sample);
+        self.measured = (self.measured + 1).min(RECENT_SAMPLES);
     }
 
     /// Adds the rate since the last report.
@@ -120,34 +160,60 @@ impl Link {
         self.measured_until = now;
     }
 
-    /// The samples of the recent bandwidth, rising.
+    /// The samples of the recent bandwidth, rising: the last measured ones. If there are too few or paths try the link, those of the
+    /// configuration or all samples if their median is higher.
     fn recent(&self) -> Vec<Rate> {
-        let by_rate = |a: &Rate, b: &Rate| a.get().total_cmp(&b.get());
-        if self.recent >= MIN_RECENT_SAMPLES {
-            let mut recent: Vec<Rate> = self.samples.iter().rev().take(self.recent).copied().collect();
-            recent.sort_by(by_rate);
-            return recent;
+        let mut last: Vec<Rate> = self.samples.iter().rev().take(self.measured).copied().collect();
+        last.sort_by(by_rate);
+        let is_measured = last.len() >= MIN_RECENT_SAMPLES;
+        if is_measured && self.trial.is_none() {
+            return last;
         }
-        let median = |samples: &[Rate]| samples[(samples.len() - 1) / 2];
-        let is_faster = by_rate(&median(&self.configured), &median(&self.sorted)).is_gt();
-        if is_faster { self.configured.clone() } else { self.sorted.clone() }
+        let mut highest = &self.sorted;
+        for other in std::iter::once(&self.configured).chain(is_measured.then_some(&last)) {
+            if by_rate(&median(other), &median(highest)).is_gt() {
+                highest = other;
+            }
+        }
+        highest.clone()
     }
 
-    /// Ends the interval: its mean rate is a sample. Returns whether the recent samples have changed.
-    fn add_sample(&mut self, now: f64) -> bool {
+    /// Ends an interval of this many seconds: its mean rate is a sample. Returns whether the recent samples have changed.
+    fn end_interval(&mut self, elapsed: f64, link_use: LinkUse) -> bool {
         let (bytes, seconds) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.seconds));
-        if seconds <= 0.0 {
-            let is_old = self.recent > 0 && now - self.sampled_at > MAX_RECENT_AGE;
-            if is_old {
-                self.recent = 0;
-            }
-            return is_old;
+        if seconds > 0.0 {
+            self.add_sample(bytes / seconds);
+            return true;
         }
-        self.push(bytes / seconds);
-        self.recent = (self.recent + 1).min(RECENT_SAMPLES);
-        self.sampled_at = now;
-        self.is_unstored = true;
-        true
+        match link_use {
+            // Later data has the bandwidth that was measured last.
+            LinkUse::Idle => self.trial.take().is_some(),
+            LinkUse::Direct => false,
+            LinkUse::Avoided => {
+                self.avoided_seconds += elapsed;
+                let is_due = self.trial.is_none() && self.avoided_seconds > self.retry_time;
+                if is_due {
+                    self.avoided_seconds = 0.0;
+                    self.trial = Some(Trial { former: median(&self.recent()), samples: 0 });
+                }
+                is_due
+            }
+        }
+    }
+
+    fn add_sample(&mut self, bytes_per_second: f64) {
+        self.push(bytes_per_second);
+        (self.avoided_seconds, self.is_unstored) = (0.0, true);
+        let Some(trial) = &mut self.trial else { return };
+        trial.samples += 1;
+        if trial.samples < MIN_RECENT_SAMPLES {
+            return;
+        }
+        let former = trial.former.get();
+        (self.measured, self.trial) = (MIN_RECENT_SAMPLES, None);
+        let has_risen = median(&self.recent()).get() > former * (1.0 + MAX_CHANGE);
+        self.retry_time =
+            if has_risen { MIN_RETRY_TIME } else { (self.retry_time * 2.0).min(MAX_RETRY_TIME) };
     }
 }
 
@@ -160,18 +226,19 @@ impl LinkSamples {
 
     /// Adds the rate that one relay measured to another one since its last report; none if no data waited.
     pub fn add(&mut self, link: u32, relays: (u16, u16), rate: Option<u64>, now: f64) {
-        self.advance(now);
         self.links[link as usize].add(relays, rate, now);
     }
 
-    /// Ends the interval when its time has passed.
-    pub fn advance(&mut self, now: f64) {
-        if now - self.last_sample_at < SAMPLE_INTERVAL {
-            return;
-        }
-        self.last_sample_at = now;
-        for link in &mut self.links {
-            self.are_new |= link.add_sample(now);
+    /// Whether the time of the interval has passed.
+    pub fn is_due(&self, now: f64) -> bool {
+        now - self.last_sample_at >= SAMPLE_INTERVAL
+    }
+
+    /// Ends the interval. `uses`: how data uses each link.
+    pub fn end_interval(&mut self, now: f64, uses: &[LinkUse]) {
+        let elapsed = now - std::mem::replace(&mut self.last_sample_at, now);
+        for (link, &link_use) in self.links.iter_mut().zip(uses) {
+            self.are_new |= link.end_interval(elapsed, link_use);
         }
     }
 
@@ -206,7 +273,7 @@ impl LinkSamples {
         self.links[link as usize].is_unstored = true;
     }
 
-    /// Adds samples that were measured before the start. They do not count as recent.
+    /// Adds samples that were measured before the start.
     pub fn restore(&mut self, link: u32, samples: &[u64]) {
         samples.iter().for_each(|&rate| self.links[link as usize].push(rate as f64));
     }

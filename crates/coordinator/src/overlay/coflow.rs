@@ -1,12 +1,13 @@
 //! Defines coflows between regions: their flows by pairs of regions and by flow group, and their progress.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ring::digest::{Context, SHA256};
 use weir_core::wide_area::flow_groups;
 use weir_proto::relay::{GroupProgress, RegionPair, RelayCoflow};
 
+use super::bandwidth::LinkUse;
 use super::decision::{ChosenPaths, CoflowDemand};
 use super::{ABANDONMENT_TIMEOUT, PRESENCE_TIMEOUT};
 use crate::config;
@@ -207,6 +208,11 @@ impl Pair {
         self.acked >= self.bytes && self.open_flows == 0
     }
 
+    /// Whether the flows have begun, and have not ended.
+    fn has_data(&self) -> bool {
+        self.open_flows > 0 || (self.acked > 0 && self.acked < self.bytes)
+    }
+
     /// Fraction of the bytes that is acknowledged.
     pub fn fraction(&self) -> f64 {
         if self.acked >= self.bytes { 1.0 } else { self.acked as f64 / self.bytes as f64 }
@@ -387,6 +393,18 @@ impl Coflow {
         let idle = now - self.active_at;
         self.is_abandoned = idle > ABANDONMENT_TIMEOUT;
         idle > PRESENCE_TIMEOUT && self.has_ended()
+    }
+
+    /// The links between regions that have data of the coflow, and how this data uses them.
+    pub fn link_uses(&self, overlay: &config::Overlay) -> impl Iterator<Item = (u32, LinkUse)> {
+        let shares = self.paths.iter().flat_map(|chosen| &chosen.paths.path_shares);
+        let detoured: BTreeSet<u32> =
+            shares.filter(|share| share.relay.is_some()).map(|share| share.direct_link).collect();
+        let pairs = self.pairs.iter().filter(|(_, pair)| pair.has_data());
+        pairs.filter_map(move |(&regions, _)| {
+            let link = overlay.link_of(regions)?;
+            Some((link, if detoured.contains(&link) { LinkUse::Avoided } else { LinkUse::Direct }))
+        })
     }
 
     /// The coflow as relays know it.

@@ -922,27 +922,80 @@ fn paths_change_with_the_bandwidth_of_a_link() {
     assert!((direct_fraction(&cluster) - 0.5).abs() < 0.05);
 }
 
-/// A link that paths avoid has no waiting data, so its bandwidth is not measured.
+/// The fraction of coflow `number` from region 1 to region 2 that takes the direct link.
+fn direct_fraction(cluster: &Cluster, number: u32) -> f64 {
+    let (_, paths) = cluster.relays[0].rule(number, pair(0, 1)).unwrap();
+    paths.iter().filter(|(next, _)| *next == 1).map(|(_, fraction)| fraction).sum()
+}
+
+fn assert_direct_fraction(cluster: &Cluster, number: u32, expected: f64) {
+    let found = direct_fraction(cluster, number);
+    assert!((found - expected).abs() < 1e-6, "{found} instead of {expected} at {} s", cluster.now);
+}
+
+/// Data avoids a link, so nothing measures its bandwidth.
 #[test]
-fn paths_use_a_link_again_a_minute_after_its_last_measurement() {
+fn paths_try_an_avoided_link_again_after_longer_and_longer_times() {
     let mut cluster = Cluster::new("siphon:detours=on");
     cluster.schedule("a", &[("dc1", "dc2", 800 * MB)]);
-    let direct_fraction = |cluster: &Cluster| cluster.relays[0].rule(0, pair(0, 1)).unwrap().1[0].1;
-    let idle = |cluster: &mut Cluster, seconds: f64| {
-        let end = cluster.now + seconds;
-        while cluster.now < end {
-            cluster.now += 0.48;
-            cluster.step();
-        }
-    };
+    cluster.open(1, 10 * MB);
+    for minutes in [1.0, 2.0, 4.0] {
+        // The bandwidth has not risen.
+        measure(&mut cluster, 10.0, 12_500_000);
+        assert_direct_fraction(&cluster, 0, 0.2);
+        cluster.wait(60.0 * minutes - 5.0);
+        assert_direct_fraction(&cluster, 0, 0.2);
+        cluster.wait(10.0);
+        assert_direct_fraction(&cluster, 0, 0.5);
+    }
+    // It has risen, and falls again later.
+    measure(&mut cluster, 10.0, 50 * MB);
+    assert_direct_fraction(&cluster, 0, 0.5);
     measure(&mut cluster, 10.0, 12_500_000);
-    idle(&mut cluster, 55.0);
-    assert!((direct_fraction(&cluster) - 0.2).abs() < 1e-6);
-    idle(&mut cluster, 10.0);
-    assert!((direct_fraction(&cluster) - 0.5).abs() < 1e-6);
-    // The bandwidth has not risen.
-    measure(&mut cluster, 5.0, 12_500_000);
-    assert!((direct_fraction(&cluster) - 0.2).abs() < 1e-6);
+    assert_direct_fraction(&cluster, 0, 0.2);
+    cluster.wait(65.0);
+    assert_direct_fraction(&cluster, 0, 0.5);
+    // Without data, the trial ends.
+    cluster.progress(0, 0, 1, 800 * MB);
+    cluster.wait(2.0);
+    cluster.schedule("b", &[("dc1", "dc2", 800 * MB)]);
+    assert_direct_fraction(&cluster, 1, 0.2);
+}
+
+#[test]
+fn link_without_data_keeps_its_measured_bandwidth() {
+    let mut cluster = Cluster::new("siphon:detours=on");
+    cluster.schedule("a", &[("dc1", "dc2", 800 * MB)]);
+    cluster.open(1, 10 * MB);
+    measure(&mut cluster, 10.0, 12_500_000);
+    assert_direct_fraction(&cluster, 0, 0.2);
+    cluster.progress(0, 0, 1, 800 * MB);
+    cluster.wait(7200.0);
+    cluster.schedule("b", &[("dc1", "dc2", 800 * MB)]);
+    assert_direct_fraction(&cluster, 1, 0.2);
+    // A registered coflow whose flows have not begun.
+    cluster.wait(600.0);
+    assert_direct_fraction(&cluster, 1, 0.2);
+}
+
+#[test]
+fn bandwidth_measured_before_a_restart_counts_for_the_first_decision() {
+    for (samples, expected) in [(5, 0.2), (3, 0.2), (2, 0.5)] {
+        let mut cluster = Cluster::new("siphon:detours=on");
+        let link = cluster.config.link_between(0, 1).unwrap();
+        cluster.overlay.restore_samples(link, &vec![12_500_000; samples]);
+        cluster.schedule("a", &[("dc1", "dc2", 800 * MB)]);
+        assert_direct_fraction(&cluster, 0, expected);
+    }
+}
+
+/// A relay reports 1 byte per second if data waits and nothing is acknowledged.
+#[test]
+fn paths_avoid_a_link_that_carries_nothing() {
+    let mut cluster = Cluster::new("siphon:detours=on");
+    cluster.schedule("a", &[("dc1", "dc2", 800 * MB)]);
+    measure(&mut cluster, 5.0, 1);
+    assert!(direct_fraction(&cluster, 0) < 0.01, "{}", direct_fraction(&cluster, 0));
 }
 
 /// Policies decide when coflows change, as in the simulator.
