@@ -14,7 +14,7 @@
 //!   coflow. If a relay is lost in the middle of a coflow, some flows continue directly, so a coflow without open flows is abandoned after
 //!   [`ABANDONMENT_TIMEOUT`].
 //! - *Bandwidth* of a link follows from the rates that its relays measure while data waits (`bandwidth`). Paths are chosen again when
-//!   the bandwidth of a link changes; the order of coflows stays.
+//!   the bandwidth of a link changes, or other regions accept detours; the order of coflows stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -377,12 +377,12 @@ impl Overlay {
     }
 
     /// For each region, whether a relay accepts detours.
-    fn has_detours(&self) -> Vec<bool> {
+    fn has_detours(&self) -> Arc<[bool]> {
         let mut has_detours = vec![false; self.region_tables.len()];
         for (relay, state) in self.config.relays.iter().zip(&self.relays) {
             has_detours[usize::from(relay.region)] |= state.accepts_detours();
         }
-        has_detours
+        has_detours.into()
     }
 
     /// Applies a decision. The rules of coflows that changed after the request are for their former flow groups, until the next decision.
@@ -510,13 +510,15 @@ impl Overlay {
         }
     }
 
-    /// Computes the rules of the last decision again if other regions accept detours than at its request.
+    /// Computes the rules of the last decision again if other regions accept detours than at its request. Their bytes take the direct path
+    /// until the next decision, which this requests.
     fn update_detours(&mut self) {
         let has_detours = self.has_detours();
         if let Some(decision) = self.decision.as_mut().filter(|decision| decision.has_detours != has_detours)
         {
             decision.update_rules(has_detours);
             self.are_tables_outdated = true;
+            self.needs_decision |= self.coflows.values().any(|coflow| coflow.completed_at.is_none());
         }
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use weir_core::model::BandwidthHistory;
-use weir_core::wide_area::detour::{self, CoflowPaths, PathShare};
+use weir_core::wide_area::detour::{self, CoflowPaths, PathShare, RegionLimits};
 use weir_core::wide_area::relays::{GroupPath, HopSchedule, RelayedCoflow, hop_schedules};
 use weir_core::wide_area::{Mechanisms, ServiceOrder, WaitingCoflow, WideAreaPolicy, estimate};
 
@@ -26,10 +26,10 @@ pub struct DecisionRequest {
     /// For each region, the seconds in which a byte leaves it over all links; 0 without a limit.
     pub interfaces: Vec<f64>,
     /// For each region, whether a relay accepts detours.
-    pub has_detours: Vec<bool>,
+    pub has_detours: Arc<[bool]>,
     /// The active coflows in the order of registration.
     pub coflows: Vec<CoflowDemand>,
-    /// The last order, if only the bandwidth of links has changed since then: policies decide when coflows change.
+    /// The last order, if only bandwidths of links or regions with detours have changed since then: policies decide when coflows change.
     pub order: Option<ServiceOrder>,
 }
 
@@ -57,6 +57,8 @@ pub struct ChosenPaths {
     pub paths: CoflowPaths,
     /// The bandwidth for which they were chosen.
     pub bandwidth: Arc<BandwidthHistory>,
+    /// For each region, whether a relay accepted detours then.
+    pub has_detours: Arc<[bool]>,
 }
 
 /// A decision.
@@ -73,14 +75,14 @@ pub struct Decision {
     /// Past measurements of the links.
     pub past: BandwidthHistory,
     /// For each region, whether a relay accepted detours at the time of the request.
-    pub has_detours: Vec<bool>,
+    pub has_detours: Arc<[bool]>,
     /// The rules of the relays in each region.
     pub(super) rules: Vec<Arc<RegionRules>>,
 }
 
 impl Decision {
     /// Converts the decision to rules. `has_detours`: for each region, whether a relay accepts detours.
-    pub(super) fn update_rules(&mut self, has_detours: Vec<bool>) {
+    pub(super) fn update_rules(&mut self, has_detours: Arc<[bool]>) {
         self.rules = region_rules(&self.past, &has_detours, &self.coflows, &self.hops);
         self.has_detours = has_detours;
     }
@@ -101,11 +103,12 @@ pub struct DecidedCoflow {
     pub seconds: f64,
 }
 
-/// The last paths of a coflow stay if others shorten the time of its slowest link by less than this fraction.
+/// The last paths of a coflow stay if others shorten the time of its slowest link by less than this fraction, and all regions of their
+/// detours accept detours.
 const MIN_GAIN: f64 = 0.1;
 
 /// Decides. Paths are chosen for the coflow's own bytes, as in the simulator: once after its registration or update, and again for the
-/// remaining bytes when the bandwidth of a link has changed.
+/// remaining bytes when the bandwidth of a link has changed, or other regions accept detours.
 pub fn decide(policy: &mut WideAreaPolicy, request: DecisionRequest) -> Decision {
     // Without a policy tree, all coflows are in one leaf.
     let mechanisms = policy.mechanisms;
@@ -129,7 +132,7 @@ pub fn decide(policy: &mut WideAreaPolicy, request: DecisionRequest) -> Decision
     });
     let coflows = coflows.collect();
     let mut decision =
-        Decision { requested_at, coflows, order, hops, past, has_detours: Vec::new(), rules: Vec::new() };
+        Decision { requested_at, coflows, order, hops, past, has_detours: Arc::default(), rules: Vec::new() };
     decision.update_rules(has_detours);
     decision
 }
@@ -139,23 +142,30 @@ fn choose_paths(
     request: &DecisionRequest,
     mechanisms: Mechanisms,
 ) -> Arc<ChosenPaths> {
-    let DecisionRequest { recent, interfaces, max_detoured, .. } = request;
+    let DecisionRequest { recent, interfaces, max_detoured, has_detours, .. } = request;
+    let limits = RegionLimits { interfaces, has_relay: has_detours };
     let choose = |bytes: &[(u32, f64)]| {
         if !mechanisms.detours {
             return detour::direct_paths(recent, bytes);
         }
-        let paths = detour::relieve_bottlenecks_within(recent, bytes, interfaces);
+        let paths = detour::relieve_bottlenecks_within(recent, bytes, limits);
         paths.limit_detours(recent, bytes, *max_detoured)
     };
-    let chosen = |paths| Arc::new(ChosenPaths { paths, bandwidth: Arc::clone(recent) });
+    let chosen = |paths| {
+        let (bandwidth, has_detours) = (Arc::clone(recent), Arc::clone(has_detours));
+        Arc::new(ChosenPaths { paths, bandwidth, has_detours })
+    };
     let Some(last) = &coflow.paths else { return chosen(choose(&coflow.bytes)) };
-    if !mechanisms.detours || !bandwidth::has_changed(&last.bandwidth, recent) {
+    let is_same = last.has_detours == *has_detours && !bandwidth::has_changed(&last.bandwidth, recent);
+    if !mechanisms.detours || is_same {
         return Arc::clone(last);
     }
     let paths = choose(&coflow.remaining);
     let unchanged = last.paths.with_bytes(recent, &coflow.remaining);
     let is_faster = paths.max_link_seconds(recent) < unchanged.max_link_seconds(recent) * (1.0 - MIN_GAIN);
-    chosen(if is_faster { paths } else { last.paths.clone() })
+    let is_usable = |share: &PathShare| share.relay.is_none_or(|region| has_detours[region as usize]);
+    let are_usable = last.paths.path_shares.iter().all(is_usable);
+    chosen(if is_faster || !are_usable { paths } else { last.paths.clone() })
 }
 
 fn to_waiting(coflow: &CoflowDemand, paths: &CoflowPaths, past: &BandwidthHistory) -> WaitingCoflow {

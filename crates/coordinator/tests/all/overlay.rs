@@ -774,8 +774,53 @@ fn detours_become_fractions_and_avoid_absent_relays() {
     assert_eq!(cluster.relays[0].rule(0, between), Some((0, DIRECT)));
     cluster.overlay.connect(2, cluster.now);
     cluster.is_connected[2] = true;
+    // The rules follow the decision.
+    cluster.step();
     cluster.step();
     assert_eq!(cluster.relays[0].rule(0, between), Some((0, paths)));
+}
+
+/// Four regions with one relay each. The link from region 1 to region 2 has a quarter of the bandwidth of the others, 50 MB/s.
+fn four_regions() -> String {
+    let text = THREE_REGIONS.replace("POLICY", "siphon:detours=on");
+    let mut text = text.split("\n[overlay.link]").next().unwrap().to_owned();
+    text += "r4 = { region = \"dc4\", address = \"10.4.0.1:7710\", networks = [\"10.4.0.0/16\"] }\n[overlay.link]\n";
+    for from in 1..=4 {
+        let rate = |to| if (from, to) == (1, 2) { "100Mbit" } else { "400Mbit" };
+        let links = (1..=4).filter(|&to| to != from).map(|to| format!("dc{to} = \"{}\"", rate(to)));
+        text += &format!("dc{from} = {{ {} }}\n", links.collect::<Vec<_>>().join(", "));
+    }
+    text
+}
+
+#[test]
+fn decisions_use_only_regions_that_have_a_relay() {
+    let mut cluster = Cluster::with_config(&four_regions());
+    let assert_paths = |cluster: &Cluster, coflow: u32, expected: &[(u16, f64)]| {
+        let (_, found) = cluster.relays[0].rule(coflow, pair(0, 1)).unwrap();
+        let is_near =
+            |(one, other): (&(u16, f64), &(u16, f64))| one.0 == other.0 && (one.1 - other.1).abs() < 1e-3;
+        assert!(found.len() == expected.len() && found.iter().zip(expected).all(is_near), "{found:?}");
+    };
+    let (all, without_third) = ([(1, 1.0 / 9.0), (2, 4.0 / 9.0), (3, 4.0 / 9.0)], [(1, 0.2), (3, 0.8)]);
+    cluster.schedule("a", &[("dc1", "dc2", 900 * MB)]);
+    assert_paths(&cluster, 0, &all);
+    cluster.overlay.disconnect(2, cluster.now);
+    cluster.is_connected[2] = false;
+    cluster.step();
+    cluster.step();
+    assert_paths(&cluster, 0, &without_third);
+    cluster.overlay.deregister("a").unwrap();
+    cluster.schedule("b", &[("dc1", "dc2", 500 * MB)]);
+    assert_paths(&cluster, 1, &without_third);
+    // The direct link carries 100 MB at 12.5 MB/s.
+    let seconds = cluster.summary("b").predicted_seconds.unwrap();
+    assert!((seconds - 8.0).abs() < 0.1, "{seconds}");
+    cluster.overlay.connect(2, cluster.now);
+    cluster.is_connected[2] = true;
+    cluster.step();
+    cluster.step();
+    assert_paths(&cluster, 1, &all);
 }
 
 #[test]

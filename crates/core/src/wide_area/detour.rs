@@ -7,7 +7,7 @@
 //! Choices where the paper is silent:
 //!
 //! - *B* is the median of the measurements.
-//! - *Detours* have one relay, which is neither end, so there are no loops.
+//! - *Detours* have one relay, which is neither end, so there are no loops. A region may have no relay that forwards.
 //! - *What moves*: bytes of one pair of regions, from one path over the slowest link to another path. In the first steps the
 //!   old path is the direct one, as in the paper. Later it can be a detour; otherwise the first detour would keep bytes that
 //!   a second one could carry.
@@ -133,16 +133,26 @@ fn way(past: &BandwidthHistory, from: usize, to: usize, relay: usize) -> [Option
 /// Paths on which the slowest link ends no later than with direct paths. Each step of the iteration relieves one link by one
 /// detour. O(steps x (links + regions^2)).
 pub fn relieve_bottlenecks(past: &BandwidthHistory, bytes: &[(u32, f64)]) -> CoflowPaths {
-    relieve_bottlenecks_within(past, bytes, &vec![0.0; past.regions()])
+    let (interfaces, has_relay) = (vec![0.0; past.regions()], vec![true; past.regions()]);
+    relieve_bottlenecks_within(past, bytes, RegionLimits { interfaces: &interfaces, has_relay: &has_relay })
 }
 
-/// As [`relieve_bottlenecks`], with a limited rate out of regions. `interfaces`: for each region, the seconds in which a byte leaves it,
-/// over all links; 0 without a limit.
+/// What limits detours, for each region.
+#[derive(Debug, Clone, Copy)]
+pub struct RegionLimits<'a> {
+    /// The seconds in which a byte leaves it, over all links; 0 without a limit.
+    pub interfaces: &'a [f64],
+    /// Whether detours can lead through it.
+    pub has_relay: &'a [bool],
+}
+
+/// As [`relieve_bottlenecks`], with limits of regions.
 pub fn relieve_bottlenecks_within(
     past: &BandwidthHistory,
     bytes: &[(u32, f64)],
-    interfaces: &[f64],
+    limits: RegionLimits<'_>,
 ) -> CoflowPaths {
+    let RegionLimits { interfaces, .. } = limits;
     let whole = direct_paths(past, bytes).link_bytes;
     let regions = past.regions();
     let mut loads = whole.clone();
@@ -158,7 +168,7 @@ pub fn relieve_bottlenecks_within(
         let floor = interface_times.iter().copied().fold(0.0, f64::max);
         let slowest = (0..past.links() as u32).filter(|&link| time(link) >= most * (1.0 - GAIN));
         let step = slowest.map(|link| {
-            let step = step(past, &loads, &moves, (interfaces, &interface_times), link);
+            let step = step(past, &loads, &moves, (limits, &interface_times), link);
             // A link that is faster than an interface needs no detour.
             let needed = (most - floor) / past.median_seconds_per_byte(link);
             (link, Step { bytes: step.bytes.min(needed), ..step })
@@ -206,14 +216,15 @@ fn interface_times(past: &BandwidthHistory, loads: &[f64], interfaces: &[f64]) -
     times
 }
 
-/// What relieves a link most. `interfaces`: those of regions, and their times.
+/// What relieves a link most. `limits`: those of regions, and the times of their interfaces.
 fn step(
     past: &BandwidthHistory,
     loads: &[f64],
     moves: &[f64],
-    (interfaces, interface_times): (&[f64], &[f64]),
+    (limits, interface_times): (RegionLimits<'_>, &[f64]),
     slowest: u32,
 ) -> Step {
+    let RegionLimits { interfaces, has_relay } = limits;
     let regions = past.regions();
     let time = |link: u32| loads[link as usize] * past.median_seconds_per_byte(link);
     // The bytes to move at which the slowest link and one of the new way take the same time.
@@ -238,7 +249,8 @@ fn step(
             .expect("there is a link between every two regions, and these two differ");
         let most = moves[pair as usize * regions + old];
         let old_links = way(past, from, to, old);
-        for new in (0..regions).filter(|new| most > 0.0 && *new != old && *new != to) {
+        let can_relay = |new: usize| new == from || (new != to && has_relay[new]);
+        for new in (0..regions).filter(|&new| most > 0.0 && new != old && can_relay(new)) {
             let links = way(past, from, to, new)
                 .into_iter()
                 .flatten()

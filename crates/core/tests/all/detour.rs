@@ -6,7 +6,7 @@ use weir_core::model::wide_area::LinkMeasurement;
 use weir_core::model::{BandwidthHistory, WideArea};
 use weir_core::units::{Rate, Time};
 use weir_core::wide_area::detour::{
-    CoflowPaths, direct_paths, path_links, relieve_bottlenecks, relieve_bottlenecks_within,
+    CoflowPaths, RegionLimits, direct_paths, path_links, relieve_bottlenecks, relieve_bottlenecks_within,
 };
 
 /// Regions whose links have the bandwidth `rate(from, to)`, in bytes per second.
@@ -91,7 +91,8 @@ fn detours_use_only_what_interfaces_of_regions_carry() {
     let past = history_with_rates(3, |_, _| 10.0);
     let pair = past.link_between(0, 1).unwrap();
     let detoured = |interfaces: [f64; 3]| {
-        let routes = relieve_bottlenecks_within(&past, &[(pair, 100.0)], &interfaces);
+        let limits = RegionLimits { interfaces: &interfaces, has_relay: &[true; 3] };
+        let routes = relieve_bottlenecks_within(&past, &[(pair, 100.0)], limits);
         fraction_on_path(&routes, pair, Some(2))
     };
     assert!((detoured([0.0; 3]) - 0.5).abs() < 1e-6);
@@ -100,6 +101,21 @@ fn detours_use_only_what_interfaces_of_regions_carry() {
     assert!((detoured([1.0 / 15.0, 0.0, 0.0]) - 1.0 / 3.0).abs() < 1e-6);
     // The interface of the relaying region has half the rate of a link. That of the receiving region does not count.
     assert!((detoured([0.0, 0.2, 0.2]) - 1.0 / 3.0).abs() < 1e-6);
+}
+
+#[test]
+fn detours_lead_through_regions_with_a_relay_only() {
+    let past = history_with_rates(4, |_, _| 10.0);
+    let pair = past.link_between(0, 1).unwrap();
+    for has_relay in [[true; 4], [false, false, true, false], [true, true, false, true], [false; 4]] {
+        let limits = RegionLimits { interfaces: &[0.0; 4], has_relay: &has_relay };
+        let routes = relieve_bottlenecks_within(&past, &[(pair, 90.0)], limits);
+        let used = [2, 3].map(|relay| fraction_on_path(&routes, pair, Some(relay)) > 0.0);
+        assert_eq!(used, [has_relay[2], has_relay[3]]);
+        // Each path carries the same.
+        let paths = 1 + used.iter().filter(|&&used| used).count();
+        assert!((fraction_on_path(&routes, pair, None) - 1.0 / paths as f64).abs() < 1e-3, "{routes:?}");
+    }
 }
 
 #[test]
