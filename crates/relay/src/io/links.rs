@@ -88,7 +88,7 @@ pub struct LinkStatus {
     pub name: Arc<str>,
     /// Whether all connections are established.
     pub is_up: bool,
-    /// The bytes per second that the path delivered while data waited, since the last report; 0 if data never waited.
+    /// The bytes per second that the path delivered while data waited, since the last report: at least 1, or 0 if data never waited.
     pub rate: u64,
     /// The smoothed rate while data waited, in bytes per second; 0 if data never waited since the connections began.
     pub smoothed_rate: u64,

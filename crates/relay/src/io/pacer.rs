@@ -99,6 +99,8 @@ pub(crate) struct Pacer {
     last_step: Duration,
     /// The acknowledged bytes and the seconds since the last report while data has waited.
     reported: (f64, f64),
+    /// How long data has waited without interruption, in seconds.
+    waited: f64,
     /// The smoothed rate with data waiting; 0 if data never waited.
     smoothed_rate: f64,
 }
@@ -122,7 +124,11 @@ impl Pacer {
         let was_backlogged = std::mem::replace(&mut self.was_backlogged, is_backlogged);
         if is_backlogged && was_backlogged {
             let rate = bytes / seconds;
-            self.reported = (self.reported.0 + bytes, self.reported.1 + seconds);
+            self.waited += seconds;
+            // Acknowledgements of the first bytes arrive after a round-trip time. After that, a path without them carries nothing.
+            if bytes > 0.0 || self.waited > info.round_trip.as_secs_f64() {
+                self.reported = (self.reported.0 + bytes, self.reported.1 + seconds);
+            }
             let former = if self.smoothed_rate > 0.0 { self.smoothed_rate } else { rate };
             self.smoothed_rate = (former * 7.0 + rate) / 8.0;
             self.recent.rotate_right(1);
@@ -131,7 +137,7 @@ impl Pacer {
             let rate = sum(|step| step.0) / sum(|step| step.1);
             self.adapt(now, rate, &Queue::new(info, reverse_queue, rate));
         } else {
-            self.recent = Default::default();
+            (self.recent, self.waited) = Default::default();
             self.forget_queue();
         }
         self.limit.map(|limit| limit as u64)
@@ -201,11 +207,11 @@ impl Pacer {
         self.smoothed_rate as u64
     }
 
-    /// The mean rate since the last call while data waited, in bytes per second; 0 if data never waited. The highest rate of a step would
-    /// exceed the bandwidth: acknowledgements arrive in bursts, and relays of one region share the path.
+    /// The mean rate since the last call while data waited, in bytes per second: at least 1, or 0 if data never waited. The highest rate of
+    /// a step would exceed the bandwidth: acknowledgements arrive in bursts, and relays of one region share the path.
     pub(crate) fn take_rate(&mut self) -> u64 {
         let (bytes, seconds) = std::mem::take(&mut self.reported);
-        if seconds > 0.0 { (bytes / seconds) as u64 } else { 0 }
+        if seconds > 0.0 { (bytes / seconds).max(1.0) as u64 } else { 0 }
     }
 }
 
@@ -334,6 +340,20 @@ mod tests {
         let rate = 100_000.0 / STEP.as_secs_f64();
         assert!((pacer.take_rate() as f64 / rate - 1.0).abs() < 1e-3);
         assert_eq!(pacer.take_rate(), 0);
+    }
+
+    #[test]
+    fn path_that_carries_nothing_while_data_waits_has_the_lowest_rate() {
+        let mut pacer = Pacer::default();
+        let info = ConnectionInfo { round_trip: STEP * 7 / 2, ..ConnectionInfo::default() };
+        let mut rates = Vec::new();
+        for step in 1..=8 {
+            // Data waits from the first step to the seventh one.
+            pacer.step(STEP * step, &info, Duration::ZERO, step <= 7);
+            rates.push(pacer.take_rate());
+        }
+        // The first acknowledgements can arrive after the round-trip time.
+        assert_eq!(rates, [0, 0, 0, 0, 1, 1, 1, 0]);
     }
 
     #[test]
