@@ -600,7 +600,8 @@ impl Registry {
     }
 
     /// Removes a coflow. Waits a short time until agents have applied the removal, so that a socket that is handed over later does not
-    /// join the removed registration. A coflow between regions stays visible as failed if its owner states why it failed.
+    /// join the removed registration. A coflow between regions stays visible as failed if its owner states why it failed, or as completed
+    /// if all of its bytes have arrived.
     ///
     /// # Errors
     /// 404 if no coflow has this id, 422 if a coflow of hosts failed, 503 if the store cannot be written.
@@ -616,7 +617,9 @@ impl Registry {
             return self.deregister_failed(actor, id, failure.is_some());
         };
         if let Some(overlay) = self.overlay_with(id) {
-            self.deregister_from_overlay(overlay, id, failure).await?;
+            if !self.deregister_from_overlay(overlay, id, failure).await? {
+                return Ok(());
+            }
         } else if let Some(reason) = failure {
             let expected = "no value, since the coflow is not between regions";
             return Err(Problem::invalid(Location::parameter("failed"), reason, expected));
@@ -625,7 +628,8 @@ impl Registry {
             let removal_orders = self.handle.deregister(id.to_owned()).await?;
             self.handle.wait_until_applied(removal_orders).await?;
         }
-        self.audit.note_accepted(actor, json!(outline), Value::Null);
+        let after = failure.map_or(Value::Null, |reason| json!({ "failed": reason }));
+        self.audit.note_accepted(actor, json!(outline), after);
         self.events.send(EventKind::CoflowDeregistered, id, Some(outline.service));
         Ok(())
     }

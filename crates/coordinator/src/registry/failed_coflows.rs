@@ -34,11 +34,13 @@ pub(super) struct FailedCoflows {
     /// How long a failed coflow is kept, in seconds.
     keep: f64,
     pub(super) coflows: BTreeMap<String, FailedCoflow>,
+    /// The number of coflows that have failed since the start.
+    count: u64,
 }
 
 impl FailedCoflows {
     pub fn new(keep: f64) -> FailedCoflows {
-        FailedCoflows { keep, coflows: BTreeMap::new() }
+        FailedCoflows { keep, coflows: BTreeMap::new(), count: 0 }
     }
 
     /// Forgets coflows that failed too long ago.
@@ -48,6 +50,7 @@ impl FailedCoflows {
 
     /// Adds a coflow. Beyond [`MAX_FAILED_COFLOWS`], it replaces the oldest one.
     pub(super) fn insert(&mut self, id: &str, coflow: FailedCoflow) {
+        self.count += 1;
         self.coflows.insert(id.to_owned(), coflow);
         if self.coflows.len() > MAX_FAILED_COFLOWS {
             let oldest = self.coflows.iter().min_by(|(_, a), (_, b)| a.failed_at.total_cmp(&b.failed_at));
@@ -86,6 +89,11 @@ impl Registry {
     /// A failed coflow; `None` if no failed coflow has this id.
     pub fn failed_coflow(&self, id: &str) -> Option<FailedCoflow> {
         self.with_failed(|failed| failed.coflows.get(id).cloned())?
+    }
+
+    /// The number of coflows that have failed since the start.
+    pub fn failed_coflow_count(&self) -> u64 {
+        self.with_failed(|failed| failed.count).unwrap_or_default()
     }
 
     /// The first `max` failed coflows after an id, in the order of ids.

@@ -187,20 +187,28 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes a coflow between regions, and keeps it as failed if it has failed. The caller has locked the id.
+    /// Removes a coflow between regions, and keeps it as failed if it has failed. The caller has locked the id. A coflow whose bytes have
+    /// all arrived has not failed, and stays completed: its owner may not have received the last answers. Returns whether it was removed.
     pub(super) async fn deregister_from_overlay(
         &self,
         handle: &Handle,
         id: &str,
         failure: Option<&str>,
-    ) -> Result<(), Problem> {
+    ) -> Result<bool, Problem> {
         self.store.remove(Table::OverlayCoflows, id).await?;
         if let Some(reason) = failure {
+            if self.overlay_coflow(id).is_some_and(|status| status.summary.measured_seconds.is_some()) {
+                info!(
+                    coflow = id,
+                    reason, "coflow stays completed: its owner reports a failure, but all bytes have arrived"
+                );
+                return Ok(false);
+            }
             self.keep_failed(handle, id, reason);
         }
         // A completed coflow can expire during the write.
         let _ = handle.call(|overlay, _| overlay.deregister(id));
-        Ok(())
+        Ok(true)
     }
 
     /// Registers the coflows between regions of the store.

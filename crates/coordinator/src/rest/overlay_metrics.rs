@@ -15,6 +15,8 @@ use crate::overlay::{Handle, LinkBytes, OverlayCounts, RelayStatus};
 #[derive(Debug)]
 pub(super) struct OverlayMetrics {
     counts: OverlayCounts,
+    /// The number of coflows that have failed since the start.
+    failed_coflows: u64,
     /// Names of relays, in order of their numbers.
     relays: Vec<String>,
     /// Names of the regions at both ends of each link.
@@ -22,7 +24,8 @@ pub(super) struct OverlayMetrics {
 }
 
 impl OverlayMetrics {
-    pub fn new(handle: &Handle) -> OverlayMetrics {
+    /// `failed_coflows`: the number of coflows that have failed since the start.
+    pub fn new(handle: &Handle, failed_coflows: u64) -> OverlayMetrics {
         let config = handle.config();
         let link = |link| {
             let (from, to) = config.area.link_ends(link);
@@ -30,6 +33,7 @@ impl OverlayMetrics {
         };
         OverlayMetrics {
             counts: handle.counts(),
+            failed_coflows,
             relays: config.relays.iter().map(|relay| relay.name.clone()).collect(),
             links: (0..config.area.links() as u32).map(link).collect(),
         }
@@ -105,10 +109,22 @@ impl Collector for OverlayMetrics {
             let gauge = ConstGauge::new(value as i64);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
-        let (name, help) =
-            ("weir_relay_report_entries_rejected", "Entries of relays' reports rejected as implausible");
-        let counter = ConstCounter::new(self.counts.rejected_entries);
-        counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        let counters: [(&str, &str, u64); 2] = [
+            (
+                "weir_wan_coflows_failed",
+                "Coflows between regions that their owners reported as failed",
+                self.failed_coflows,
+            ),
+            (
+                "weir_relay_report_entries_rejected",
+                "Entries of relays' reports rejected as implausible",
+                self.counts.rejected_entries,
+            ),
+        ];
+        for (name, help, value) in counters {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        }
         self.encode_relays(&mut encoder)?;
         self.encode_links(&mut encoder)
     }

@@ -348,6 +348,51 @@ fn failed_coflow_stays_visible_with_its_reason_until_it_is_registered_again() {
 }
 
 #[test]
+fn completed_coflow_does_not_become_failed() {
+    let server = start_server();
+    for id in ["c0", "c1"] {
+        assert_eq!(put(&server, &format!("/v1/coflows/{id}"), &coflow()).0, 200);
+    }
+    let state = |id: &str| get(&server, &format!("/v1/coflows/{id}")).1;
+    block_on(async {
+        let relay = RelayStream::connect(&server, "eu-1", 0).await;
+        relay.send(&progress(0, 10_000_000)).await;
+        while state("c0")["state"] != "completed" {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    for id in ["c0", "c0", "c1", "c1"] {
+        assert_eq!(delete(&server, &format!("/v1/coflows/{id}?failed=lost")).0, 204);
+    }
+    let completed = state("c0");
+    assert_eq!((&completed["state"], &completed["reason"]), (&json!("completed"), &Value::Null));
+    assert!(completed["measured_seconds"].is_number(), "{completed}");
+    assert_eq!(state("c1")["state"], "failed");
+    let (_, metrics) = get_text(&server, "/metrics");
+    assert!(metrics.contains("weir_wan_coflows_failed_total 1\n"), "{metrics}");
+    assert_eq!(delete(&server, "/v1/coflows/c0").0, 204);
+    assert_eq!(get(&server, "/v1/coflows/c0").0, 404);
+}
+
+#[test]
+fn failed_coflow_is_in_the_audit_log_with_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("audit.jsonl");
+    let text = format!("audit = \"audit.jsonl\"\n{CONFIG}");
+    let server = TestServer::start_with(folder, text);
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow()).0, 200);
+    assert_eq!(delete(&server, "/v1/coflows/c1?failed=lost").0, 204);
+    server.registry().audit().flush(Duration::from_secs(10));
+    let entries = std::fs::read_to_string(file).unwrap();
+    let entries: Vec<Value> = entries.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let last = entries.last().unwrap();
+    assert_eq!(
+        (&last["action"], &last["before"]["flows"], &last["after"]),
+        (&json!("deregister_coflow"), &json!(2), &json!({ "failed": "lost" }))
+    );
+}
+
+#[test]
 fn invalid_failures_leave_the_coflow_active() {
     let text = format!("policy = \"saath\"\n{CONFIG}[host]\na = \"1Gbit\"\nb = \"1Gbit\"\n");
     let server = TestServer::start_with(tempfile::tempdir().unwrap(), text);
