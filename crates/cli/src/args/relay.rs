@@ -53,8 +53,8 @@ pub struct RelayRun {
     #[arg(long, value_name = "NAME")]
     pub congestion_control: Option<String>,
 
-    /// The number of connections for the data to each relay, 1 to 32. By default, 1 with `bbr`, and as many as raise the rate on paths
-    /// with loss, where the kernel does not permit `bbr`
+    /// The number of connections for the data to each relay, 1 to 32; fewer on slow paths. By default, 1 with `bbr`, and as many as raise
+    /// the rate on paths with loss, where the kernel does not permit `bbr`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=32))]
     pub connections: Option<u8>,
 

@@ -5,7 +5,8 @@
 //! returns to the former one. If half of the connections seem to suffice, the same measurement decides whether they do.
 //!
 //! Congestion loses segments, too, and more connections would only take bandwidth from other senders. So the number grows only on paths
-//! with loss and without a queue.
+//! with loss and without a queue. A policer or a shallow buffer also drops segments without a queue: there the number grows at the expense
+//! of others.
 
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(300);
 const MAX_IDLE: Duration = Duration::from_secs(300);
 
 /// What a relay observes of a path at one time.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct PathState {
     /// Whether data waits for all connections.
     pub(crate) is_backlogged: bool,
@@ -46,6 +47,8 @@ pub(crate) struct PathState {
     pub(crate) is_full: bool,
     /// The number of established connections.
     pub(crate) established: usize,
+    /// The maximum number of connections at the rate of the path.
+    pub(crate) max: usize,
 }
 
 /// A changed number of connections whose rate is being measured.
@@ -54,7 +57,6 @@ struct Trial {
     /// The number before, and its rate in bytes per second.
     former: usize,
     rate: f64,
-    start: Duration,
 }
 
 /// Sums over steps in which data waited.
@@ -82,6 +84,8 @@ pub(crate) struct ConnectionCount {
     last_backlog: Duration,
     was_backlogged: bool,
     established: usize,
+    /// Since when the number of established connections is another one; none if it is the same.
+    mismatch_start: Option<Duration>,
 }
 
 impl Default for ConnectionCount {
@@ -98,6 +102,7 @@ impl Default for ConnectionCount {
             last_backlog: Duration::ZERO,
             was_backlogged: false,
             established: 1,
+            mismatch_start: None,
         }
     }
 }
@@ -120,10 +125,16 @@ impl ConnectionCount {
         } else if now > self.last_backlog + MAX_IDLE {
             (self.count, self.trial) = (1, None);
         }
+        if self.count > state.max {
+            (self.count, self.trial) = (state.max, None);
+        }
         if state.established != self.count {
-            self.check_trial(now);
-        } else if state.is_backlogged && was_backlogged {
-            self.measure(now, &last, info, seconds, state.is_full);
+            self.check_establishment(now, state.established);
+            return self.count;
+        }
+        self.mismatch_start = None;
+        if state.is_backlogged && was_backlogged {
+            self.measure(now, &last, info, seconds, &state);
         }
         self.count
     }
@@ -133,10 +144,17 @@ impl ConnectionCount {
         (self.settled_seconds, self.window) = (0.0, Window::default());
     }
 
-    /// Ends a trial whose connections cannot be established.
-    fn check_trial(&mut self, now: Duration) {
-        if let Some(trial) = self.trial.filter(|trial| now > trial.start + ESTABLISH_TIMEOUT) {
-            self.reject(now, trial);
+    /// Ends a trial whose connections cannot be established. If those of the former number cannot be established again, the path continues
+    /// with those that there are.
+    fn check_establishment(&mut self, now: Duration, established: usize) {
+        let start = *self.mismatch_start.get_or_insert(now);
+        if now <= start + ESTABLISH_TIMEOUT {
+            return;
+        }
+        self.mismatch_start = None;
+        match self.trial {
+            Some(trial) => self.reject(now, trial),
+            None => self.count = established,
         }
     }
 
@@ -146,7 +164,7 @@ impl ConnectionCount {
         last: &ConnectionInfo,
         info: &ConnectionInfo,
         seconds: f64,
-        is_full: bool,
+        state: &PathState,
     ) {
         if self.settled_seconds < SETTLE_SECONDS {
             self.settled_seconds += seconds;
@@ -154,17 +172,17 @@ impl ConnectionCount {
         }
         let difference = |part: fn(&ConnectionInfo) -> u64| part(info).saturating_sub(part(last));
         self.window.seconds += seconds;
-        self.window.full_seconds += if is_full { seconds } else { 0.0 };
+        self.window.full_seconds += if state.is_full { seconds } else { 0.0 };
         self.window.bytes += difference(|info| info.acked_bytes);
         self.window.segments += difference(|info| info.segments);
         self.window.retransmitted_segments += difference(|info| info.retransmitted_segments);
         if self.window.seconds >= WINDOW_SECONDS {
             let window = std::mem::take(&mut self.window);
-            self.decide(now, &window, info.min_round_trip);
+            self.decide(now, &window, info.min_round_trip, state.max);
         }
     }
 
-    fn decide(&mut self, now: Duration, window: &Window, round_trip: Duration) {
+    fn decide(&mut self, now: Duration, window: &Window, round_trip: Duration, max: usize) {
         let rate = window.bytes as f64 / window.seconds;
         match self.trial.take() {
             Some(trial) => {
@@ -186,14 +204,14 @@ impl ConnectionCount {
         let lossy = lossy_rate(window.segments, window.retransmitted_segments, round_trip);
         // The estimate is low for CUBIC on long paths, so that half of the connections are tried only if they clearly suffice.
         if half > 0 && (is_full || lossy * half as f64 >= rate) {
-            self.start_trial(now, half, rate);
-        } else if !is_full && window.retransmitted_segments > 0 && self.count < MAX_CONNECTIONS {
-            self.start_trial(now, self.count * 2, rate);
+            self.start_trial(half, rate);
+        } else if !is_full && window.retransmitted_segments > 0 && self.count * 2 <= max {
+            self.start_trial(self.count * 2, rate);
         }
     }
 
-    fn start_trial(&mut self, now: Duration, count: usize, rate: f64) {
-        self.trial = Some(Trial { former: self.count, rate, start: now });
+    fn start_trial(&mut self, count: usize, rate: f64) {
+        self.trial = Some(Trial { former: self.count, rate });
         self.count = count;
     }
 
@@ -219,6 +237,8 @@ mod tests {
         connections: usize,
         /// The maximum number of connections that the other relay accepts.
         max_connections: usize,
+        /// The maximum number at the rate of the path.
+        max_number: usize,
         now: Duration,
         info: ConnectionInfo,
         bytes: f64,
@@ -237,6 +257,7 @@ mod tests {
                 count: ConnectionCount::default(),
                 connections: 1,
                 max_connections: usize::MAX,
+                max_number: MAX_CONNECTIONS,
                 now: Duration::ZERO,
                 info: ConnectionInfo { min_round_trip: ROUND_TRIP, ..ConnectionInfo::default() },
                 bytes: 0.0,
@@ -262,6 +283,7 @@ mod tests {
                     is_backlogged,
                     is_full: is_backlogged && available > self.bandwidth * 1.5,
                     established: self.connections,
+                    max: self.max_number,
                 };
                 let number = self.count.step(self.now, &self.info, state);
                 self.connections = number.min(self.max_connections);
@@ -339,5 +361,33 @@ mod tests {
         path.max_connections = 1;
         assert_eq!(path.send(20, true), 1);
         assert_eq!(path.numbers, [1, 2, 1]);
+    }
+
+    #[test]
+    fn path_continues_with_the_connections_that_there_are_after_a_rejected_halving() {
+        // 8 connections have a queue, and 4 have less than the bandwidth.
+        let mut path = Path::new(75.0, 15.0, 0.001);
+        while path.numbers != [1, 2, 4, 8, 4] {
+            path.send(1, true);
+            assert!(path.now < Duration::from_secs(60), "{:?}", path.numbers);
+        }
+        path.max_connections = 4;
+        assert_eq!(path.send(20, true), 4);
+        assert_eq!(path.numbers, [1, 2, 4, 8, 4, 8, 4]);
+        // Measurements continue.
+        path.max_connections = 8;
+        path.send(60, true);
+        assert_eq!(path.numbers[7..9], [8, 4]);
+    }
+
+    #[test]
+    fn number_stays_within_the_maximum_of_the_path() {
+        let mut path = Path::new(1000.0, 15.0, 0.001);
+        path.max_number = 6;
+        assert_eq!(path.send(30, true), 4);
+        path.max_number = MAX_CONNECTIONS;
+        assert_eq!(path.send(60, true), 32);
+        path.max_number = 6;
+        assert_eq!(path.send(30, true), 6);
     }
 }

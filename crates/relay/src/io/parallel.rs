@@ -40,7 +40,7 @@ pub(super) const UNSENT_BYTES: u32 = 256 << 10;
 /// them.
 const MAX_MESSAGE_TIME: Duration = Duration::from_millis(20);
 
-/// The lowest limit of messages and unsent bytes on all connections, and on one of several.
+/// The lowest limit of messages and unsent bytes on all connections, and on one of several. It bounds the number of connections.
 const MIN_MESSAGE_BYTES: u32 = 16 << 10;
 const MIN_PART_BYTES: u32 = 4 << 10;
 
@@ -167,9 +167,10 @@ impl Server {
             is_backlogged: link.parallel.is_backlogged,
             is_full: link.is_full(),
             established: link.parallel.len(),
+            max: max_connections(link.parallel.message_bytes),
         };
         let count = match fixed {
-            Some(count) => count.clamp(1, MAX_CONNECTIONS),
+            Some(count) => count.clamp(1, state.max),
             None if link.parallel.is_useful => link.parallel.count.step(now, info, state),
             None => 1,
         };
@@ -312,6 +313,11 @@ fn message_bytes(rate: u64) -> u32 {
     (bytes as u32).clamp(MIN_MESSAGE_BYTES, MAX_PAYLOAD_BYTES)
 }
 
+/// The maximum number of connections on a path with this maximum length of messages.
+fn max_connections(message_bytes: u32) -> usize {
+    MAX_CONNECTIONS.min((message_bytes / MIN_PART_BYTES) as usize)
+}
+
 /// The limit of each of several connections.
 fn part_bytes(bytes: u32, connections: usize) -> u32 {
     bytes.min((bytes / connections as u32).max(MIN_PART_BYTES))
@@ -343,12 +349,23 @@ mod tests {
 
     #[test]
     fn limits_of_several_connections_together_are_those_of_one() {
-        for (rate, connections) in [(0, 32), (30_000_000, 32), (5_000_000, 8), (1_000, 4)] {
+        for rate in [0, 1_000, 1_250_000, 5_000_000, 30_000_000, 125_000_000] {
             let bytes = message_bytes(rate);
+            let min_bytes = u64::from(MIN_MESSAGE_BYTES);
+            assert!(rate == 0 || u64::from(bytes) <= (rate / 50).max(min_bytes), "{rate}: {bytes}");
             assert_eq!(part_bytes(bytes, 1), bytes);
-            assert!(part_bytes(bytes, connections) * connections as u32 <= bytes, "{rate}");
+            for connections in 1..=MAX_CONNECTIONS {
+                let used = connections.min(max_connections(bytes));
+                assert!(part_bytes(bytes, used) * used as u32 <= bytes, "{rate}, {connections}");
+                let unsent = bytes.min(UNSENT_BYTES);
+                assert!(part_bytes(unsent, used) * used as u32 <= unsent, "{rate}, {connections}");
+            }
         }
         assert_eq!(part_bytes(UNSENT_BYTES, 32), 8 << 10);
+        assert_eq!(
+            [1_000, 1_250_000, 6_600_000, 0].map(|rate| max_connections(message_bytes(rate))),
+            [4, 6, 32, 32]
+        );
     }
 
     #[test]
