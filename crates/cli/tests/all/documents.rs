@@ -1,5 +1,5 @@
 //! Tests that every document is reachable from `README.md` and is in the table of contents, that every link leads to an existing file and
-//! heading, and that every command exists.
+//! heading, and that every command and every cited test exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -182,6 +182,27 @@ fn weir_commands_of_all_documents_exist() {
     for command in commands {
         assert_known_command(&command.split(' ').collect::<Vec<_>>());
     }
+}
+
+/// Names of tests have at least four words, and those of metrics begin with `weir_`.
+#[test]
+fn tests_that_the_page_about_failures_cites_exist() {
+    let page = fs::read_to_string(root().join("docs/failures.md")).unwrap();
+    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let is_test = |code: &&str| {
+        code.chars().all(is_part) && !code.starts_with("weir_") && code.matches('_').count() >= 3
+    };
+    let cited: BTreeSet<&str> = page.split('`').skip(1).step_by(2).filter(is_test).collect();
+    assert!(cited.len() > 100, "{cited:?}");
+    let mut sources = BTreeSet::new();
+    collect_files(&root().join("crates"), &mut sources);
+    sources.retain(|file| file.extension().is_some_and(|extension| extension == "rs"));
+    let texts: Vec<String> = sources.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    let functions = texts.iter().flat_map(|text| text.split("fn ").skip(1));
+    let functions: BTreeSet<&str> =
+        functions.filter_map(|rest| rest.split(|c: char| !is_part(c)).next()).collect();
+    let missing: Vec<&&str> = cited.difference(&functions).collect();
+    assert!(missing.is_empty(), "docs/failures.md cites tests that do not exist: {missing:?}");
 }
 
 #[test]
