@@ -308,24 +308,26 @@ class CoflowRegistryTest {
         registry.addReader(0, 7, 0, "east", 0, 1, 0, 1);
         awaitRequests(1);
         registry.endStage(7);
+        await(() -> count("coflows.failed") == 1);
         // A map task runs again, then the stage.
         registry.addMapOutput(0, 0, "west", new long[] {100});
         registry.addPaths(0, Map.of("fallback.blocks.stage-attempt", 3L));
+        awaitRequests(3);
         registry.bypass(0);
-        await(() -> decoded().size() == 1);
-        assertEquals(List.of("failed=over relays: 0 flows; Spark's own fetch: 3 blocks (stage-attempt 3)"), decoded());
+        await(() -> decoded().size() == 2);
+        assertEquals("failed=over relays: 0 flows; Spark's own fetch: 3 blocks (stage-attempt 3)", decoded().get(1));
         registry.bypass(0);
         registry.addPaths(0, Map.of("fallback.blocks.stage-attempt", 3L));
         registry.endStage(7);
         Thread.sleep(500);
-        assertEquals(List.of("PUT shuffle0", "DELETE shuffle0"), requests);
+        assertEquals(List.of("PUT shuffle0", "DELETE shuffle0", "PUT shuffle0", "DELETE shuffle0"), requests);
         // The next stage reads with flows.
         registry.addReader(0, 8, 0, "east", 0, 1, 0, 1);
-        awaitRequests(3);
+        awaitRequests(5);
         registry.addPaths(0, Map.of("sent.direct.flows.lost", 1L));
         registry.endStage(8);
-        await(() -> decoded().size() == 2);
-        assertEquals("failed=over relays: 0 flows; direct: 1 flows (lost 1)", decoded().get(1));
+        await(() -> decoded().size() == 3);
+        assertEquals("failed=over relays: 0 flows; direct: 1 flows (lost 1)", decoded().get(2));
     }
 
     private void fail(String method, int count) {
