@@ -185,7 +185,7 @@ fn cluster_page_commands_set_up_certificates_and_run_a_coflow() {
     assert_eq!(wait_for_success(receiver), format!("{}\n", 1 << 20));
     let coflows = status["weir ".len()..].replace("ctl hosts", "ctl coflows --format csv");
     wait_for("all bytes of the coflow", || {
-        dir.stdout_of(&coflows).lines().any(|line| line.starts_with("first,ads,sort,1,1,1048576"))
+        dir.stdout_of(&coflows).lines().any(|line| line.starts_with("first,ads,sort,completed,1,1,1048576"))
     });
     wait_for_success(python(&format!("{register}\n{deregister}")));
     assert!(!dir.stdout_of(&coflows).contains("first"));
