@@ -111,7 +111,7 @@ allocator: ## Make docs/results/allocator.md again: the central allocator's time
 live: ## Make docs/results/live.md again: real traffic over a testbed of namespaces; needs root, and takes an hour
 	$(WEIR) reproduce live --out docs/results/live.md
 
-siphon-live: build-regions ## Make docs/results/siphon-live.md again: relays, coflows and Spark; needs root, Java and Maven; takes an hour
+siphon-live: build-regions ## Make docs/results/siphon-live.md again: relays, coflows and Spark; needs root, Java and Maven; takes an hour and a half
 	tools/siphon-live > docs/results/siphon-live.md.new
 	mv docs/results/siphon-live.md.new docs/results/siphon-live.md
 
