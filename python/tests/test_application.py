@@ -47,8 +47,11 @@ def capture(port: int) -> socket.socket:
     return packets
 
 
-def first_marks(packets: socket.socket) -> List[Tuple[int, bool]]:
-    """The DSCPs of captured packets, in order, and whether each is the first packet of its connection."""
+def marks_of(source_port: int, packets: socket.socket) -> List[Tuple[int, bool]]:
+    """The DSCPs of the captured packets of a connection, in order, and whether each opens it.
+
+    Another program may have the same port at another address of loopback, so the destination alone does not identify them.
+    """
     packets.settimeout(0.2)
     marks: List[Tuple[int, bool]] = []
     while True:
@@ -60,7 +63,7 @@ def first_marks(packets: socket.socket) -> List[Tuple[int, bool]]:
         head = (packet[0] & 15) * 4 if version == 4 else 40
         traffic = packet[1] if version == 4 else (packet[0] & 15) << 4 | packet[1] >> 4
         # A capture on loopback contains each packet twice: sent and received.
-        if kind != socket.PACKET_OUTGOING:
+        if kind != socket.PACKET_OUTGOING and int.from_bytes(packet[head : head + 2], "big") == source_port:
             marks.append((traffic >> 2, packet[head + 13] & (SYN | ACK) == SYN))
 
 
@@ -143,7 +146,7 @@ class ApplicationTest(Bed):
                 with capture(port) as packets:
                     connection.socket.sendall(b"abc")
                     self.assertEqual(receive_three_bytes(server), b"abc")
-                    marks = first_marks(packets)
+                    marks = marks_of(connection.socket.getsockname()[1], packets)
                 self.assertEqual(marks[0], (application.level + 1, False), marks)
                 moved.append(application.level != before)
             other.deregister()
@@ -173,7 +176,7 @@ class ApplicationTest(Bed):
                     self.assertEqual(self.coordinator.get("/v1/queues"), [])
                     connection.socket.sendall(b"abc")
                     self.assertEqual(reader.recv(3), b"abc")
-                    marks = first_marks(packets)
+                    marks = marks_of(server.getsockname()[1], packets)
                 # The first packet answers before the program accepts: it has the mark that the listener had.
                 self.assertGreaterEqual(len(marks), 2)
                 self.assertEqual({dscp for dscp, _ in marks[1:]}, {application.level + 1}, (host, marks))
@@ -258,7 +261,8 @@ class ApplicationTest(Bed):
                     with application.connect("a", "b", (host, port)) as connection:
                         connection.socket.sendall(b"abc")
                         self.assertEqual(receive_three_bytes(server), b"abc")
-                    marks = first_marks(packets)
+                        source_port = connection.socket.getsockname()[1]
+                    marks = marks_of(source_port, packets)
                 self.assertEqual([syn for _, syn in marks][:2], [True, False], marks)
                 # The last packets may be answers of the kernel for a closed socket, which have no mark.
                 self.assertEqual({dscp for dscp, _ in marks[:3]}, {application.level + 1}, (host, marks))
