@@ -6,6 +6,7 @@
 
 pub mod allocation;
 mod capacity_limit;
+pub mod django;
 pub mod engine;
 mod host_service;
 pub mod model;

@@ -43,7 +43,7 @@ pub use coflow_order::{CoflowOrder, OrderedPolicy};
 pub use error::{InvalidDecision, PolicyError};
 pub use interface::{Event, Policy, Routing, TrunkSupport};
 pub use params::{Params, ParamsError};
-pub use policy_table::{PolicyEntry, RegisterError, all, build, register};
+pub use policy_table::{PolicyEntry, RegisterError, all, build, django_settings, register};
 use served_in_order::{DETOURS_PARAM, GROUPS_PARAM, ServedInOrder};
 pub use thresholds::Thresholds;
 pub(crate) use timing::DecidedBy;
@@ -270,15 +270,12 @@ pub const POLICIES: &[PolicyEntry] = &[
             ("connections=11", "m: number of connections of a receiving host"),
             ("alpha=0.1", "fraction of the downlink that must be unused for a connection without priority"),
             ("beta=0.7", "fraction of the connections for the prioritized reducer"),
-            ("eta=0.6", "maximum connections of a reducer without priority, as a fraction of the free ones"),
+            ("eta=0.5", "maximum connections of a reducer without priority, as a fraction of the free ones"),
             (
                 "lambda=0.2",
                 "fraction of a link that is added to the unused bandwidth of a sender with the same coflow first",
             ),
-            (
-                "theta=0.5",
-                "fraction of the downlink that must be unused before the tracker looks for senders",
-            ),
+            ("theta=0", "fraction of the downlink that must be unused before the tracker looks for senders"),
         ],
         build: |p| django::Django::from_params(p).map(box_sizes_known),
     },

@@ -48,18 +48,21 @@
 //! - The m of Algorithm 4, the number of candidates, is the m of Algorithm 2. The choice between candidates uses the
 //!   residual capacity of links (Algorithm 3, line 8), without lambda. So lambda matters only if more than m flows of
 //!   a reducer wait.
-//! - alpha below theta has no effect: another reducer gets one more connection only if the residual fraction of the
-//!   host's downlink exceeds both.
-//! - eta is 0.6 (Fig. 11c) and theta 0.5. Section 6.1 gives "alpha, beta, lambda, m" as 0.1, 0.7, 0.2 and 0.5, but
-//!   0.5 cannot be a number of connections.
+//! - eta is 0.5 and theta 0. Section 6.1 gives "alpha, beta, lambda, m" as 0.1, 0.7, 0.2 and 0.5. The value 0.5 cannot
+//!   be a number of connections; it is eta, because another reducer "cannot exceed a half of the number of free
+//!   connections" (4.2). The paper gives no theta. With a theta above alpha, alpha has no effect: another reducer gets
+//!   one more connection only if the residual fraction of the host's downlink exceeds both.
 
 mod reducers;
 mod tracker;
 
 use self::reducers::{HostTurn, ReducerOrder};
-use self::tracker::{PendingFlow, Tracker};
+use self::tracker::{Tracker, WaitingFlow};
 use super::{Event, Params, ParamsError, Policy, Reaction, Timing, TrunkSupport};
 use crate::allocation::{Allocation, Rule};
+use crate::django::local_scheduler::{Downlink, HostReducers, divide_connections};
+use crate::django::micro_scheduler::by_closing;
+use crate::django::{self, Settings};
 use crate::model::{BitSet, Fabric, SizesKnown, Slot, View};
 use crate::solve::connections::{Connection, ConnectionSolver};
 
@@ -92,15 +95,13 @@ impl ReceivingHost {
 pub struct Django {
     /// m: the number of connections of a host.
     max_connections: usize,
-    alpha: f64,
-    beta: f64,
-    eta: f64,
+    params: crate::django::Params,
     tracker: Tracker,
     reducers: ReducerOrder,
     hosts: Vec<ReceivingHost>,
     /// Hosts that may have connections of completed flows.
     hosts_with_completions: BitSet,
-    pending_flows: Vec<PendingFlow>,
+    pending_flows: Vec<WaitingFlow>,
     /// Whether a connection was opened or closed. More connections may then be possible once the new rates are known.
     connections_changed: bool,
     /// Senders whose link is up; and a buffer for one receiver.
@@ -111,23 +112,30 @@ pub struct Django {
     rates: Vec<f64>,
 }
 
+/// The settings in a specification of this policy.
+pub(super) fn settings_from_params(params: &mut Params) -> Result<Settings, ParamsError> {
+    let part = |x: &f64| (0.0..=1.0).contains(x);
+    let expected = "a number from 0 to 1";
+    let fits = |count: &usize| (1..=65_536).contains(count);
+    let connections = params.take_value("connections", 11, fits, "a whole number from 1 to 65536")?;
+    let default = django::Params::default();
+    let params = django::Params {
+        alpha: params.take_value("alpha", default.alpha, part, expected)?,
+        beta: params.take_value("beta", default.beta, part, expected)?,
+        eta: params.take_value("eta", default.eta, part, expected)?,
+        lambda: params.take_value("lambda", default.lambda, part, expected)?,
+        theta: params.take_value("theta", default.theta, part, expected)?,
+    };
+    Ok(Settings { connections, params })
+}
+
 impl Django {
     pub(super) fn from_params(params: &mut Params) -> Result<Django, ParamsError> {
-        let part = |x: &f64| (0.0..=1.0).contains(x);
-        let expected = "a number from 0 to 1";
-        let fits = |count: &usize| (1..=65_536).contains(count);
-        let connections = params.take_value("connections", 11, fits, "a whole number from 1 to 65536")?;
-        let alpha = params.take_value("alpha", 0.1, part, expected)?;
-        let beta = params.take_value("beta", 0.7, part, expected)?;
-        let eta = params.take_value("eta", 0.6, part, expected)?;
-        let lambda = params.take_value("lambda", 0.2, part, expected)?;
-        let theta = params.take_value("theta", 0.5, part, expected)?;
+        let Settings { connections, params } = settings_from_params(params)?;
         Ok(Django {
             max_connections: connections,
-            alpha,
-            beta,
-            eta,
-            tracker: Tracker::new(connections, lambda, theta),
+            params,
+            tracker: Tracker::new(connections, params),
             reducers: ReducerOrder::default(),
             hosts: Vec::new(),
             hosts_with_completions: BitSet::default(),
@@ -139,11 +147,6 @@ impl Django {
             solver_connections: Vec::new(),
             rates: Vec::new(),
         })
-    }
-
-    /// The number of connections that the prioritized reducer may have: beta m.
-    fn reserved_connections(&self) -> usize {
-        ((self.beta * self.max_connections as f64) as usize).max(1)
     }
 
     /// Sorts coflows and reducers, and updates the tracker and the hosts.
@@ -181,37 +184,12 @@ impl Django {
         }
     }
 
-    /// Algorithm 2: divides a host's connections among its reducers.
-    ///
-    /// O(m) if no connection opens or closes, and O(coflows) if a reducer without priority may get one more.
-    fn divide_connections(&mut self, turn: HostTurn, reducers: &ReducerOrder, view: &View<'_, SizesKnown>) {
-        let (port, first) = (turn.port as usize, turn.first_reducer);
-        let capacity = view.fabric().recv_capacities()[port];
-        let seq = view.coflow(first).seq;
-        let mut free = self.max_connections.saturating_sub(self.hosts[port].open_connections.len());
-        if self.hosts[port].prioritized_seq == Some(seq) {
-            if self.tracker.downlink_residual(port) > self.alpha * capacity
-                && free > 0
-                && self.connect_unprioritized(turn, free, reducers, view)
-            {
-                free -= 1;
-            }
-        } else {
-            let before = self.hosts[port].prioritized_seq.replace(seq);
-            let wanted = self.reserved_connections().saturating_sub(free);
-            free += self.close_connections(turn, before, wanted, reducers, view);
-        }
-        let open_count = self.hosts[port].connections_of(first);
-        let wanted = self.reserved_connections().saturating_sub(open_count).min(free);
-        self.open_connections(port, first, wanted, true, view);
-    }
-
-    /// Opens one more connection, for the first eligible reducer without priority that has a flow to connect. Returns
-    /// whether it did.
+    /// Opens one more connection, for the first reducer without priority that has at most `max_count` connections and a flow
+    /// to connect. Returns whether it did. O(coflows).
     fn connect_unprioritized(
         &mut self,
         turn: HostTurn,
-        free: usize,
+        max_count: f64,
         reducers: &ReducerOrder,
         view: &View<'_, SizesKnown>,
     ) -> bool {
@@ -222,7 +200,7 @@ impl Django {
         let mut opened = 0;
         reducers.visit_in_order(port, view, |slot| {
             let open_count = self.hosts[port].connections_of(slot);
-            if slot != turn.first_reducer && open_count as f64 <= self.eta * free as f64 {
+            if slot != turn.first_reducer && open_count as f64 <= max_count {
                 opened = self.open_connections(port, slot, 1, false, view);
             }
             opened > 0
@@ -251,7 +229,7 @@ impl Django {
             let next = candidates.max_by(|(_, a), (_, b)| {
                 let prioritized = (Some(a.seq) == before).cmp(&(Some(b.seq) == before));
                 let order = || reducers.compare(a.slot, b.slot, port, view);
-                let fastest = || a.rate.total_cmp(&b.rate).then(b.flow.cmp(&a.flow));
+                let fastest = || by_closing((a.rate, a.flow), (b.rate, b.flow)).reverse();
                 prioritized.then_with(order).then_with(fastest)
             });
             let Some((at, &open)) = next else { break };
@@ -284,7 +262,7 @@ impl Django {
         coflow.visit_open_flows(&mut self.up_senders, &mut self.receiver_buffer, |flow, src, _| {
             if !open.iter().any(|open| (open.slot, open.flow) == (slot, flow)) {
                 let left = view.remaining_bytes(slot, flow);
-                pending.push(PendingFlow { flow, src: src as u32, remaining_bytes: left });
+                pending.push(WaitingFlow { flow, src: src as u32, remaining_bytes: left });
             }
             (false, false)
         });
@@ -293,7 +271,7 @@ impl Django {
         while opened < max_count
             && let Some(at) = self.tracker.choose_mapper(pending, slot, port, prioritized)
         {
-            let PendingFlow { flow, src, .. } = pending.swap_remove(at);
+            let WaitingFlow { flow, src, .. } = pending.swap_remove(at);
             let rate = self.tracker.reserve_expected_rate(src, port);
             open.push(OpenConnection { slot, seq: coflow.seq, flow, src, rate });
             opened += 1;
@@ -337,6 +315,55 @@ impl Django {
                 reducers.mark_changed(open.slot);
             }
         }
+    }
+}
+
+/// A receiving host during Algorithm 2: connections open and close at once.
+///
+/// Algorithm 2 is O(m) if no connection opens or closes, and O(coflows) if a reducer without priority may get one more.
+struct ReceivingHostTurn<'a, 'v> {
+    django: &'a mut Django,
+    turn: HostTurn,
+    reducers: &'a ReducerOrder,
+    view: &'a View<'v, SizesKnown>,
+}
+
+impl ReceivingHostTurn<'_, '_> {
+    fn host(&self) -> &ReceivingHost {
+        &self.django.hosts[self.turn.port as usize]
+    }
+}
+
+impl HostReducers for ReceivingHostTurn<'_, '_> {
+    fn free_connections(&self) -> usize {
+        self.django.max_connections.saturating_sub(self.host().open_connections.len())
+    }
+
+    fn is_prioritized_unchanged(&self) -> bool {
+        self.host().prioritized_seq == Some(self.view.coflow(self.turn.first_reducer).seq)
+    }
+
+    fn downlink(&self) -> Downlink {
+        self.django.tracker.downlink(self.turn.port as usize)
+    }
+
+    fn add_to_other(&mut self, max_count: f64) -> bool {
+        self.django.connect_unprioritized(self.turn, max_count, self.reducers, self.view)
+    }
+
+    fn preempt(&mut self, count: usize) -> usize {
+        let seq = self.view.coflow(self.turn.first_reducer).seq;
+        let before = self.django.hosts[self.turn.port as usize].prioritized_seq.replace(seq);
+        self.django.close_connections(self.turn, before, count, self.reducers, self.view)
+    }
+
+    fn prioritized_connections(&self) -> usize {
+        self.host().connections_of(self.turn.first_reducer)
+    }
+
+    fn add_to_prioritized(&mut self, count: usize) {
+        let (port, first) = (self.turn.port as usize, self.turn.first_reducer);
+        self.django.open_connections(port, first, count, true, self.view);
     }
 }
 
@@ -384,7 +411,9 @@ impl Policy for Django {
         let mut reducers = std::mem::take(&mut self.reducers);
         self.update_state(view, &mut reducers);
         for &turn in reducers.host_turns() {
-            self.divide_connections(turn, &reducers, view);
+            let (params, max_connections) = (self.params, self.max_connections);
+            let mut host = ReceivingHostTurn { django: self, turn, reducers: &reducers, view };
+            divide_connections(&params, max_connections, &mut host);
         }
         self.assign_rates(view, &mut reducers, out);
         self.reducers = reducers;

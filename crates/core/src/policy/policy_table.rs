@@ -2,8 +2,10 @@
 
 use std::sync::OnceLock;
 
+use super::django::settings_from_params;
 use super::params::{Params, ParamsError};
 use super::{AnyPolicy, POLICIES};
+use crate::django;
 
 /// A row of the table of policies.
 #[derive(Debug, Clone, Copy)]
@@ -71,6 +73,20 @@ pub fn build(spec: &str) -> Result<AnyPolicy, ParamsError> {
     let policy = (entry.build)(&mut params)?;
     params.reject_unknown()?;
     Ok(if is_own { policy } else { policy.checked(spec) })
+}
+
+/// The settings of a specification of the policy `django`; none of another policy.
+///
+/// # Errors
+/// As for [`build`].
+pub fn django_settings(spec: &str) -> Result<Option<django::Settings>, ParamsError> {
+    let mut params = Params::parse(spec)?;
+    if params.name() != "django" {
+        return Ok(None);
+    }
+    let settings = settings_from_params(&mut params)?;
+    params.reject_unknown()?;
+    Ok(Some(settings))
 }
 
 #[cfg(test)]

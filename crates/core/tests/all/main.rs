@@ -8,6 +8,7 @@ mod common;
 mod connections;
 mod contended_trunks;
 mod detour;
+mod django;
 mod engine;
 mod even_split;
 mod hierarchy;

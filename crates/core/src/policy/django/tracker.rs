@@ -1,13 +1,17 @@
 //! The tracker (Algorithm 4): residual capacities of links, and the choice of the mapper for a connection.
 
+use crate::django::Params;
+use crate::django::candidates::{PendingFlow, ReducerPriority, balanced_capacity, retain_candidates};
+use crate::django::local_scheduler::Downlink;
+use crate::django::micro_scheduler::by_opening;
 use crate::model::{BitSet, Fabric, Slot};
 
-/// A reducer without priority gets 1/`UNPRIORITIZED_DIVISOR` of the candidates of a prioritized one.
-const UNPRIORITIZED_DIVISOR: usize = 4;
+/// Residual capacities up to this fraction of a link are the rounding of rates: the link is full.
+const RESIDUAL_TOLERANCE: f64 = 1e-9;
 
 /// A flow without a connection that could get one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PendingFlow {
+pub(super) struct WaitingFlow {
     pub flow: u32,
     /// Host of the mapper.
     pub src: u32,
@@ -20,8 +24,7 @@ pub(super) struct PendingFlow {
 pub(super) struct Tracker {
     /// Maximum number of candidates of a prioritized reducer.
     max_candidates: usize,
-    lambda: f64,
-    theta: f64,
+    params: Params,
     /// Capacities of the links, and their residual capacities.
     uplink_capacities: Vec<f64>,
     uplink_residuals: Vec<f64>,
@@ -31,15 +34,14 @@ pub(super) struct Tracker {
     prioritized_mappers: Vec<Option<Slot>>,
     /// Sending hosts without a prioritized mapper.
     hosts_without_mapper: BitSet,
-    candidates: Vec<usize>,
+    candidates: Vec<PendingFlow>,
 }
 
 impl Tracker {
-    pub(super) fn new(max_candidates: usize, lambda: f64, theta: f64) -> Tracker {
+    pub(super) fn new(max_candidates: usize, params: Params) -> Tracker {
         Tracker {
             max_candidates,
-            lambda,
-            theta,
+            params,
             uplink_capacities: Vec::new(),
             uplink_residuals: Vec::new(),
             downlink_capacities: Vec::new(),
@@ -76,9 +78,15 @@ impl Tracker {
 
     /// Subtracts the rate of a connection.
     pub(super) fn subtract_rate(&mut self, src: u32, dst: usize, rate: f64) {
-        // Links may have slowed down since the rate was computed.
-        for left in [&mut self.uplink_residuals[src as usize], &mut self.downlink_residuals[dst]] {
-            *left = (*left - rate).max(0.0);
+        for (left, link) in [
+            (&mut self.uplink_residuals[src as usize], self.uplink_capacities[src as usize]),
+            (&mut self.downlink_residuals[dst], self.downlink_capacities[dst]),
+        ] {
+            *left -= rate;
+            // Below 0, the link has slowed down since the rate was computed.
+            if *left <= RESIDUAL_TOLERANCE * link {
+                *left = 0.0;
+            }
         }
     }
 
@@ -100,69 +108,42 @@ impl Tracker {
         rate
     }
 
-    /// Residual capacity of a host's downlink.
-    pub(super) fn downlink_residual(&self, port: usize) -> f64 {
-        self.downlink_residuals[port]
+    /// A host's downlink.
+    pub(super) fn downlink(&self, port: usize) -> Downlink {
+        Downlink { capacity: self.downlink_capacities[port], vacant: self.downlink_residuals[port] }
     }
 
     /// Whether reducers without priority of a host may get more connections (theta).
     pub(super) fn allows_more_connections(&self, port: usize) -> bool {
-        self.downlink_residuals[port] > self.theta * self.downlink_capacities[port]
+        self.downlink(port).has_vacant(self.params.theta)
     }
 
-    /// Chooses the mapper that a reducer of a host connects to. O(pending).
+    /// Chooses the mapper that a reducer of a host connects to. O(waiting).
     ///
     /// Algorithm 4 selects the candidates, and Algorithm 3 (lines 7 to 10) one of the candidates. Returns a position
-    /// in `pending`. Ties go to the flow with the most remaining bytes, then to the first flow.
+    /// in `waiting`.
     pub(super) fn choose_mapper(
         &mut self,
-        pending: &[PendingFlow],
+        waiting: &[WaitingFlow],
         slot: Slot,
         dst: usize,
         prioritized: bool,
     ) -> Option<usize> {
-        if pending.is_empty() || !(prioritized || self.allows_more_connections(dst)) {
-            return None;
-        }
-        let (up, mappers) = (&self.uplink_residuals, &self.prioritized_mappers);
-        let vacant = |at: usize| up[pending[at].src as usize];
-        let most_left = |a: usize, b: usize| {
-            let (a, b) = (pending[a], pending[b]);
-            b.remaining_bytes.total_cmp(&a.remaining_bytes).then(a.flow.cmp(&b.flow))
+        let priority = match prioritized {
+            true => ReducerPriority::Prioritized,
+            false => ReducerPriority::Other(self.downlink(dst)),
         };
+        let (params, mappers) = (&self.params, &self.prioritized_mappers);
+        let (capacities, residuals) = (&self.uplink_capacities, &self.uplink_residuals);
         self.candidates.clear();
-        self.candidates.extend(0..pending.len());
-        if prioritized {
-            let balanced = |at: usize| {
-                let src = pending[at].src as usize;
-                let matched = mappers[src] == Some(slot);
-                up[src] + if matched { self.lambda * self.uplink_capacities[src] } else { 0.0 }
-            };
-            let by_balanced =
-                |&a: &usize, &b: &usize| balanced(b).total_cmp(&balanced(a)).then(most_left(a, b));
-            if self.max_candidates < pending.len() {
-                self.candidates.select_nth_unstable_by(self.max_candidates, by_balanced);
-                self.candidates.truncate(self.max_candidates);
-            }
-            return self
-                .candidates
-                .iter()
-                .copied()
-                .min_by(|&a, &b| vacant(b).total_cmp(&vacant(a)).then_with(|| by_balanced(&a, &b)));
-        }
-        // Starts at the sender whose residual capacity is nearest to the host's, and continues with senders that have
-        // less.
-        let down = self.downlink_residuals[dst];
-        let gap = |at: usize| (down - vacant(at)).abs();
-        let by_vacancy = |&a: &usize, &b: &usize| vacant(b).total_cmp(&vacant(a)).then(most_left(a, b));
-        let by_gap = |&a: &usize, &b: &usize| gap(a).total_cmp(&gap(b)).then_with(|| by_vacancy(&a, &b));
-        let nearest = self.candidates.iter().copied().min_by(by_gap)?;
-        self.candidates.retain(|at| by_vacancy(at, &nearest).is_ge());
-        let candidate_count = (self.max_candidates / UNPRIORITIZED_DIVISOR).max(1);
-        if candidate_count < self.candidates.len() {
-            self.candidates.select_nth_unstable_by(candidate_count, by_vacancy);
-            self.candidates.truncate(candidate_count);
-        }
-        self.candidates.iter().copied().min_by(|&a, &b| most_left(a, b))
+        self.candidates.extend(waiting.iter().map(|&WaitingFlow { flow, src, remaining_bytes }| {
+            let (vacant, capacity) = (residuals[src as usize], capacities[src as usize]);
+            let is_matched = mappers[src as usize] == Some(slot);
+            let balanced = balanced_capacity(params, vacant, capacity, is_matched);
+            PendingFlow { flow, remaining_bytes, vacant, balanced }
+        }));
+        retain_candidates(params, priority, self.max_candidates, &mut self.candidates);
+        let chosen = self.candidates.iter().min_by(|a, b| by_opening(priority, a, b))?;
+        waiting.iter().position(|waiting| waiting.flow == chosen.flow)
     }
 }

@@ -1,6 +1,6 @@
 //! Steady rates of connections: senders serve coflows by strict priority, and receivers share max-min, as TCP does.
 
-use super::TOLERANCE;
+use super::{RATE_TOLERANCE, TOLERANCE};
 
 /// An open connection of a flow.
 #[derive(Debug, Clone)]
@@ -15,12 +15,30 @@ pub(super) struct Connection {
 /// The largest change of a level that counts as none.
 const LEVEL_TOLERANCE: f64 = 1e-13;
 
-/// Sets the rates of connections. Levels of receivers start at even shares and rise to the fixed point. Returns whether they
-/// reached it.
+/// Sets the rates of connections. Levels of receivers start at even shares and rise to a fixed point. Returns whether they
+/// reached it and it is the only one.
+///
+/// Two connections of different priority from one sender to one receiver have many fixed points if nothing else limits them:
+/// each unit that the first gains, the second loses.
 pub(super) fn steady_rates(links: &[f64], order: &[usize], open: &mut [Connection]) -> bool {
-    let mut levels: Vec<f64> = (0..links.len())
+    let even_shares = (0..links.len())
         .map(|link| links[link] / open.iter().filter(|c| c.dst == link).count().max(1) as f64)
         .collect();
+    let mut highest = open.to_vec();
+    let is_equal = |(a, b): (&Connection, &Connection)| (a.rate - b.rate).abs() < RATE_TOLERANCE;
+    move_levels(links, order, even_shares, 1.0, open)
+        && move_levels(links, order, links.to_vec(), -1.0, &mut highest)
+        && open.iter().zip(&highest).all(is_equal)
+}
+
+/// Moves levels up (`direction` 1) or down (-1) to a fixed point, and sets its rates. Returns whether they reached it.
+fn move_levels(
+    links: &[f64],
+    order: &[usize],
+    mut levels: Vec<f64>,
+    direction: f64,
+    open: &mut [Connection],
+) -> bool {
     for _ in 0..20_000 {
         let offers = serve_by_priority(links, order, &levels, open);
         let mut has_moved = false;
@@ -31,7 +49,7 @@ pub(super) fn steady_rates(links: &[f64], order: &[usize], open: &mut [Connectio
                 continue;
             }
             let level = fill(&mut offered, links[link]).min(links[link]);
-            if level > levels[link] + LEVEL_TOLERANCE {
+            if direction * (level - levels[link]) > LEVEL_TOLERANCE {
                 levels[link] = level;
                 has_moved = true;
             }

@@ -8,9 +8,9 @@ use proptest::prelude::*;
 /// The parameters of the paper, apart from the number of connections of a host.
 const ALPHA: f64 = 0.1;
 const BETA: f64 = 0.7;
-const ETA: f64 = 0.6;
+const ETA: f64 = 0.5;
 const LAMBDA: f64 = 0.2;
-const THETA: f64 = 0.5;
+const THETA: f64 = 0.0;
 
 /// Receiving hosts, by port, and the residual capacity of links.
 #[derive(Debug, Default)]
@@ -28,6 +28,14 @@ pub(super) struct DjangoState {
 fn descending(a: f64, b: f64, has_ties: &mut bool) -> std::cmp::Ordering {
     *has_ties |= a != b && (a - b).abs() < RATE_TOLERANCE;
     b.total_cmp(&a)
+}
+
+/// Subtracts a rate from the residual capacity of a link. The link is full if the rest is rounding.
+fn subtract_rate(residuals: &mut [f64], links: &[f64], link: usize, rate: f64) {
+    residuals[link] -= rate;
+    if residuals[link] <= RATE_TOLERANCE * links[link] {
+        residuals[link] = 0.0;
+    }
 }
 
 impl ReferenceSimulator<'_> {
@@ -89,7 +97,7 @@ impl ReferenceSimulator<'_> {
             });
             for connection in &django.connections[port] {
                 for link in [connection.src, connection.dst] {
-                    django.residuals[link] = (django.residuals[link] - connection.rate).max(0.0);
+                    subtract_rate(&mut django.residuals, &self.links, link, connection.rate);
                 }
             }
         }
@@ -197,11 +205,12 @@ impl ReferenceSimulator<'_> {
                     && !is_open
             })
             .collect();
+        let senders: Vec<usize> = pending.iter().map(|&f| flows[f].src).collect();
+        let mut has_ties = self.rounding_decides(django, &senders, link, prioritized);
         // Ties go to the flow with the most remaining bytes, then to the first one; all sorts are stable.
         let left = |f: usize| flows[f].size - flows[f].sent_bytes;
         pending.sort_by(|&a, &b| left(b).total_cmp(&left(a)));
         let vacant = |f: usize| django.residuals[flows[f].src];
-        let mut has_ties = false;
         if prioritized {
             // Algorithm 4: the senders with the most bandwidth, where senders that prioritize the coflow have a bonus.
             let balanced = |f: usize| {
@@ -229,8 +238,9 @@ impl ReferenceSimulator<'_> {
         let Some(&f) = pending.first() else { return false };
         let src = flows[f].src;
         let rate = django.residuals[src].min(django.residuals[link]);
-        django.residuals[src] -= rate;
-        django.residuals[link] -= rate;
+        for link in [src, link] {
+            subtract_rate(&mut django.residuals, &self.links, link, rate);
+        }
         let opened = Connection { coflow: c, flow: f, src, dst: link, rate };
         django.connections[link - self.workload.ports as usize].push(opened);
         django.has_changed = true;
@@ -238,12 +248,33 @@ impl ReferenceSimulator<'_> {
         true
     }
 
+    /// Whether rounding decides between two of these senders for a receiver (`link`). Only the residual capacities of idle and full
+    /// links are exact.
+    fn rounding_decides(
+        &self,
+        django: &DjangoState,
+        senders: &[usize],
+        link: usize,
+        prioritized: bool,
+    ) -> bool {
+        let left = |link: usize| django.residuals[link];
+        let is_exact = |link: usize| left(link) == 0.0 || left(link) == self.links[link];
+        let is_near = |a: f64, b: f64| (a - b).abs() < RATE_TOLERANCE;
+        let gap = |src: usize| (left(link) - left(src)).abs();
+        let is_tie = |a: usize, b: usize| {
+            let equal_vacancy = is_near(left(a), left(b));
+            (equal_vacancy && !(is_exact(a) && is_exact(b)))
+                || (!prioritized && !equal_vacancy && is_near(gap(a), gap(b)) && !is_exact(link))
+        };
+        senders.iter().any(|&a| senders.iter().any(|&b| a != b && is_tie(a, b)))
+    }
+
     /// The rates of all connections. Senders serve them in the order of coflows.
     fn set_connection_rates(&mut self, django: &mut DjangoState, order: &[usize], hosts: &[usize]) {
         let mut open: Vec<Connection> =
             hosts.iter().flat_map(|&port| django.connections[port].clone()).collect();
-        let converged = steady_rates(&self.links, order, &mut open);
-        self.has_ties |= !converged;
+        let is_unique = steady_rates(&self.links, order, &mut open);
+        self.has_ties |= !is_unique;
         let mut rates = open.into_iter();
         for &port in hosts {
             for connection in &mut django.connections[port] {
