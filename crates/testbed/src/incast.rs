@@ -6,10 +6,14 @@
 //! emit single packets (`gso_max_segs 1`): otherwise a queue would drop several at once. The port may send an HTB burst (16 KiB)
 //! at once, in addition to its buffer.
 //!
+//! Connections start together and send once, or are [steady](ConnectionStarts::Steady): their number stays constant.
+//!
 //! With [`TcpOptions::ecn_threshold`], the port works like a switch for DCTCP: it marks packets (ECN) while its queue holds this
 //! number of packets or more, and senders that support ECN slow down before packets are dropped.
 //!
 //! [`Plan::BigSwitch`]: weir_core::model::topology::TopologyTemplate::BigSwitch
+
+mod steady;
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -22,16 +26,19 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::TcpCongestion;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, getsockopt, setsockopt, socket};
-use weir_agent::ecn::EcnMarker;
+use weir_agent::ecn::{EcnMarker, QueueLengths};
 use weir_agent::traffic::TrafficError;
 
 use crate::batch;
 use crate::bed::{Bed, BedError};
+use crate::congestion::{CongestionControl, CongestionError};
 use crate::namespace;
 use crate::plan::Node;
 use crate::queues::{FRAME_BYTES, HtbClass, max_segments};
+
+pub use steady::SteadyTimes;
 
 /// The maximum number of connections: each has a thread.
 pub const MAX_CONNECTIONS: usize = 1_000;
@@ -70,18 +77,9 @@ pub enum IncastError {
         /// The error of the operating system.
         error: io::Error,
     },
-    /// The kernel lacks the congestion control, or does not allow it for this process.
-    #[error(
-        "congestion control `{name}` cannot be used: {error}; expected one that this kernel has ({available}) and allows this process to use"
-    )]
-    UnknownCongestionControl {
-        /// The name of the congestion control.
-        name: String,
-        /// The error of the operating system.
-        error: io::Error,
-        /// The available congestion controls.
-        available: String,
-    },
+    /// The congestion control cannot be used.
+    #[error(transparent)]
+    CongestionControl(#[from] CongestionError),
     /// The program that sets ECN marks could not be loaded.
     #[error(transparent)]
     EcnMarker(#[from] TrafficError),
@@ -93,6 +91,16 @@ pub enum IncastError {
     Interrupted,
 }
 
+/// When connections start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ConnectionStarts {
+    /// All connections start at once, and each sends once.
+    #[default]
+    Together,
+    /// Connections start one after the other, and a completed connection is replaced by a new one.
+    Steady(SteadyTimes),
+}
+
 /// The parameters of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IncastParameters {
@@ -102,12 +110,14 @@ pub struct IncastParameters {
     pub connections: usize,
     /// The bytes that each connection sends.
     pub bytes_per_connection: u64,
+    /// When connections start.
+    pub starts: ConnectionStarts,
 }
 
 /// The congestion control of the connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TcpOptions {
-    /// The kernel's name of the congestion control; the system's default without.
+    /// The name of the congestion control, as for [`CongestionControl::new`]; the system's default without.
     pub congestion_control: Option<String>,
     /// The queue length, in packets, from which on the switch's port sets ECN marks. Senders then support ECN. Without it, the port sets no
     /// marks.
@@ -122,20 +132,27 @@ const ECN_SETTING: &str = "/proc/sys/net/ipv4/tcp_ecn";
 pub struct IncastSample {
     /// The packets that the switch dropped, as a fraction of those that arrived for the receiver.
     pub loss: f64,
-    /// The durations from the common start to the last byte of each connection, in seconds, sorted.
+    /// The lengths of the queue; none if BPF programs were not built or the kernel lacks its types (BTF).
+    pub queue: Option<QueueLengths>,
+    /// Bytes of payload per second: until all connections had completed, or in the window of steady connections.
+    pub goodput: f64,
+    /// Durations of connections up to the last byte, in seconds, sorted: from the common start, or from the start of each steady
+    /// connection that completed in the window.
     pub completion_secs: Vec<f64>,
 }
 
 impl IncastSample {
-    /// The duration until all connections had completed, in seconds.
-    pub fn last_completion(&self) -> f64 {
-        self.completion_secs.last().copied().unwrap_or(f64::INFINITY)
+    /// The longest duration of a connection, in seconds. `None` if no connection completed.
+    pub fn last_completion(&self) -> Option<f64> {
+        self.completion_secs.last().copied()
     }
+}
 
-    /// Bytes of payload per second until all connections had completed.
-    pub fn goodput(&self, incast: &IncastParameters) -> f64 {
-        incast.connections as f64 * incast.bytes_per_connection as f64 / self.last_completion()
-    }
+/// The packets dropped between two readings of (sent, dropped), as a fraction of those that arrived.
+fn loss(before: (u64, u64), after: (u64, u64)) -> f64 {
+    // Another process may have replaced the queue, and with it the counters.
+    let (sent, dropped) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
+    dropped as f64 / (sent + dropped).max(1) as f64
 }
 
 /// A bed of one switch that is configured for incast. The first host is the receiver.
@@ -145,11 +162,10 @@ pub struct IncastBed<'a> {
     senders: Vec<&'a Node>,
     /// The switch's namespace, and its interface to the receiver.
     receiver_port: (&'a str, &'a str),
-    /// The kernel's name of the congestion control.
-    congestion_control: OsString,
+    congestion_control: CongestionControl,
+    ecn_threshold: Option<u32>,
     /// The namespaces with ECN on, and their previous settings.
     previous_ecn: Vec<(&'a str, String)>,
-    ecn_marker: Option<EcnMarker>,
 }
 
 impl<'a> IncastBed<'a> {
@@ -180,32 +196,32 @@ impl<'a> IncastBed<'a> {
             receiver,
             senders: senders.to_vec(),
             receiver_port: (&switch.namespace, &switch.ports[port].interface),
-            congestion_control: resolve_congestion_control(tcp.congestion_control.as_deref())?,
+            congestion_control: CongestionControl::new(tcp.congestion_control.as_deref())?,
+            ecn_threshold: tcp.ecn_threshold,
             previous_ecn: Vec::new(),
-            ecn_marker: None,
         };
         incast_bed.set_segments(1)?;
-        if let Some(threshold) = tcp.ecn_threshold {
+        if tcp.ecn_threshold.is_some() {
             for host in &hosts {
                 incast_bed.previous_ecn.push((&host.namespace, set_ecn(&host.namespace, "1")?));
             }
-            incast_bed.ecn_marker = Some(incast_bed.attach_marker(threshold)?);
         }
         Ok(incast_bed)
     }
 
-    /// The kernel's name of the congestion control.
-    pub fn congestion_control(&self) -> String {
-        self.congestion_control.to_string_lossy().into_owned()
+    /// The congestion control of the connections.
+    pub fn congestion_control(&self) -> &CongestionControl {
+        &self.congestion_control
     }
 
-    /// Sets ECN marks at the switch's port.
-    fn attach_marker(&self, threshold: u32) -> Result<EcnMarker, IncastError> {
+    /// Sets ECN marks at the switch's port, and measures its queue. Without marks, a kernel that cannot measure is accepted.
+    fn attach_marker(&self) -> Result<Option<EcnMarker>, IncastError> {
         let (namespace, interface) = self.receiver_port;
         let interface = interface.parse().expect("`eth` and a number is the name of an interface");
-        let marker = namespace::run_inside(namespace, || EcnMarker::attach(&interface, threshold));
+        let attached = namespace::run_inside(namespace, || EcnMarker::attach(&interface, self.ecn_threshold));
         let kernel_error = |error| TrafficError::Kernel { object: namespace.to_owned(), message: error };
-        Ok(marker.map_err(|error| kernel_error(error.to_string()))??)
+        let marker = attached.map_err(|error| kernel_error(error.to_string())).flatten();
+        if self.ecn_threshold.is_none() { Ok(marker.ok()) } else { Ok(Some(marker?)) }
     }
 
     fn set_segments(&self, segments: u32) -> Result<(), IncastError> {
@@ -217,16 +233,16 @@ impl<'a> IncastBed<'a> {
         Ok(())
     }
 
-    /// Runs each combination of a buffer and a number of connections `runs` times; each connection sends `bytes` bytes. Samples are in the
-    /// order of buffers, then of numbers of connections. Calls `on_run_completed` after each run, and `should_continue` several times a
-    /// second.
+    /// Runs each combination of a buffer and a number of connections `runs` times; each connection sends `bytes` bytes and starts as in
+    /// `starts`. Samples are in the order of buffers, then of numbers of connections. Calls `on_run_completed` after each run, and
+    /// `should_continue` several times a second.
     ///
     /// # Errors
     /// As of [`IncastBed::run`].
     pub fn run_all(
         &self,
         (buffers, connections): (&[u32], &[usize]),
-        bytes: u64,
+        (bytes, starts): (u64, ConnectionStarts),
         runs: u64,
         should_continue: &dyn Fn() -> bool,
         on_run_completed: impl Fn(),
@@ -234,7 +250,7 @@ impl<'a> IncastBed<'a> {
         let mut samples = Vec::new();
         for (&buffer, &connections) in buffers.iter().flat_map(|b| connections.iter().map(move |c| (b, c))) {
             let incast =
-                IncastParameters { buffer_packets: buffer, connections, bytes_per_connection: bytes };
+                IncastParameters { buffer_packets: buffer, connections, bytes_per_connection: bytes, starts };
             for number in 1..=runs {
                 samples.push((incast, number, self.run(&incast, should_continue)?));
                 on_run_completed();
@@ -262,12 +278,58 @@ impl<'a> IncastBed<'a> {
             "{count} connections: expected 1 to {MAX_CONNECTIONS}"
         );
         self.set_buffer(incast.buffer_packets)?;
+        let marker = self.attach_marker()?;
+        let sample = match incast.starts {
+            ConnectionStarts::Together => self.run_together(incast, should_continue)?,
+            ConnectionStarts::Steady(times) => self.run_steady(incast, times, should_continue)?,
+        };
+        Ok(IncastSample { queue: marker.map(|marker| marker.queue_lengths()).transpose()?, ..sample })
+    }
+
+    fn run_together(
+        &self,
+        incast: &IncastParameters,
+        should_continue: &dyn Fn() -> bool,
+    ) -> Result<IncastSample, IncastError> {
         let before = self.packet_counts()?;
         let times = self.send(incast, should_continue)?;
         let after = self.packet_counts()?;
-        // Another process may have replaced the queue, and with it the counters.
-        let (sent, dropped) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
-        Ok(IncastSample { loss: dropped as f64 / (sent + dropped).max(1) as f64, completion_secs: times })
+        let last = times.last().copied().expect("a run has at least one connection");
+        let goodput = incast.connections as f64 * incast.bytes_per_connection as f64 / last;
+        Ok(IncastSample { loss: loss(before, after), queue: None, goodput, completion_secs: times })
+    }
+
+    fn run_steady(
+        &self,
+        incast: &IncastParameters,
+        times: SteadyTimes,
+        should_continue: &dyn Fn() -> bool,
+    ) -> Result<IncastSample, IncastError> {
+        let to_error = |error| IncastError::Socket { connections: incast.connections, error };
+        let (listener, to) = self.listen().map_err(to_error)?;
+        // Connections inherit the listener's congestion control, which decides how the receiver answers ECN marks.
+        setsockopt(&listener, TcpCongestion, self.congestion_control.name())
+            .map_err(|error| to_error(error.into()))?;
+        let hosts: Vec<&str> = self.senders.iter().map(|sender| sender.namespace.as_str()).collect();
+        let senders = steady::SteadySenders {
+            enter_host: |number: usize| namespace::enter(hosts[number % hosts.len()]),
+            to,
+            congestion_control: self.congestion_control.name(),
+        };
+        steady::run(listener, &senders, incast, times, &|| self.packet_counts(), should_continue)
+    }
+
+    /// A listener of the receiver that does not block, and its address.
+    fn listen(&self) -> io::Result<(TcpListener, SocketAddrV4)> {
+        let listen = || {
+            let listener = TcpListener::bind(SocketAddrV4::new(self.receiver.address, 0))?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        let listener: TcpListener =
+            namespace::run_inside(&self.receiver.namespace, listen).and_then(|done| done)?;
+        let port = listener.local_addr()?.port();
+        Ok((listener, SocketAddrV4::new(self.receiver.address, port)))
     }
 
     /// Replaces the queue, and so resets its counters.
@@ -304,16 +366,7 @@ impl<'a> IncastBed<'a> {
         should_continue: &dyn Fn() -> bool,
     ) -> Result<Vec<f64>, IncastError> {
         let to_error = |error| IncastError::Socket { connections: incast.connections, error };
-        let listen = || {
-            let listener = TcpListener::bind(SocketAddrV4::new(self.receiver.address, 0))?;
-            listener.set_nonblocking(true)?;
-            Ok(listener)
-        };
-        let listener = namespace::run_inside(&self.receiver.namespace, listen)
-            .and_then(|done| done)
-            .map_err(to_error)?;
-        let port = listener.local_addr().map_err(to_error)?.port();
-        let to = SocketAddrV4::new(self.receiver.address, port);
+        let (listener, to) = self.listen().map_err(to_error)?;
         let start_gate = RwLock::new(());
         thread::scope(|scope| {
             // The listener is dropped with the gate if a thread cannot be started: the connections of earlier threads are reset.
@@ -328,7 +381,7 @@ impl<'a> IncastBed<'a> {
                         namespace,
                         to,
                         incast.bytes_per_connection,
-                        &self.congestion_control,
+                        self.congestion_control.name(),
                         ready,
                         gate,
                     )
@@ -341,7 +394,7 @@ impl<'a> IncastBed<'a> {
                 let _ = all_ready.recv();
                 drop(closed_gate);
             };
-            receive_all(&listener, incast, &self.congestion_control, start, should_continue, to_error)
+            receive_all(&listener, incast, self.congestion_control.name(), start, should_continue, to_error)
         })
     }
 }
@@ -354,23 +407,6 @@ impl Drop for IncastBed<'_> {
             let _ = set_ecn(namespace, before);
         }
     }
-}
-
-/// The kernel's name of the requested congestion control, or of the system's default.
-fn resolve_congestion_control(requested: Option<&str>) -> Result<OsString, IncastError> {
-    let read_available =
-        || fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
-    let to_error = |error: io::Error| IncastError::UnknownCongestionControl {
-        name: requested.unwrap_or_default().to_owned(),
-        error,
-        available: read_available().trim().replace(' ', ", "),
-    };
-    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
-    let socket = socket.map_err(|error| to_error(error.into()))?;
-    if let Some(name) = requested {
-        setsockopt(&socket, TcpCongestion, &name.into()).map_err(|error| to_error(error.into()))?;
-    }
-    getsockopt(&socket, TcpCongestion).map_err(|error| to_error(error.into()))
 }
 
 /// Sets whether connections in a namespace use ECN. Returns the previous value.
@@ -414,18 +450,25 @@ fn run_sender(
     ready: mpsc::Sender<Infallible>,
     start_gate: &RwLock<()>,
 ) {
-    let connect = || {
-        namespace::enter(namespace)?;
-        let stream = TcpStream::connect_timeout(&to.into(), RUN_TIMEOUT)?;
-        setsockopt(&stream, TcpCongestion, congestion_control)?;
-        Ok::<_, io::Error>(stream)
-    };
-    let connected = connect();
+    let connected = namespace::enter(namespace).and_then(|()| connect(to, congestion_control));
     drop(ready);
     drop(start_gate.read());
-    let Ok(mut stream) = connected else { return };
-    // A sender ends as well if its receiver stops reading.
-    let _ = stream.set_write_timeout(Some(RUN_TIMEOUT));
+    if let Ok(mut stream) = connected {
+        // If the connection fails, the receiver reports an error.
+        let _ = send_all(&mut stream, bytes);
+    }
+}
+
+/// Connects. A write fails if the receiver does not read for [`RUN_TIMEOUT`].
+fn connect(to: SocketAddrV4, congestion_control: &OsString) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&to.into(), RUN_TIMEOUT)?;
+    setsockopt(&stream, TcpCongestion, congestion_control)?;
+    stream.set_write_timeout(Some(RUN_TIMEOUT))?;
+    Ok(stream)
+}
+
+/// Sends `bytes` bytes.
+fn send_all(stream: &mut TcpStream, bytes: u64) -> io::Result<()> {
     let data = [0; 16 << 10];
     let mut remaining_bytes = bytes;
     while remaining_bytes > 0 {
@@ -433,9 +476,10 @@ fn run_sender(
         match stream.write(&data[..length]) {
             Ok(written) => remaining_bytes -= written as u64,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return,
+            Err(error) => return Err(error),
         }
     }
+    Ok(())
 }
 
 /// An accepted connection, and the bytes that it has still to receive.
@@ -452,10 +496,7 @@ fn receive_all(
     should_continue: &dyn Fn() -> bool,
     to_error: impl Fn(io::Error) -> IncastError,
 ) -> Result<Vec<f64>, IncastError> {
-    // Connections inherit the listener's congestion control, which decides how the receiver answers ECN marks.
-    let ready =
-        setsockopt(listener, TcpCongestion, congestion_control).map_err(|error| to_error(error.into()));
-    let accepted = ready.and_then(|()| accept_all(listener, incast, should_continue, &to_error));
+    let accepted = accept_all(listener, incast, congestion_control, should_continue, &to_error);
     // Senders wait at the gate, so it is also opened if connections are missing.
     open_gate();
     let (began, mut streams) = (Instant::now(), accepted?);
@@ -481,6 +522,7 @@ fn receive_all(
 fn accept_all(
     listener: &TcpListener,
     incast: &IncastParameters,
+    congestion_control: &OsString,
     should_continue: &dyn Fn() -> bool,
     to_error: impl Fn(io::Error) -> IncastError,
 ) -> Result<Vec<IncomingConnection>, IncastError> {
@@ -492,6 +534,10 @@ fn accept_all(
         match listener.accept() {
             Ok((stream, _)) => {
                 stream.set_nonblocking(true).map_err(&to_error)?;
+                // It decides how the receiver answers ECN marks. That of the listener does not count: the routes of a bed's hosts set
+                // another one for new connections.
+                let set = setsockopt(&stream, TcpCongestion, congestion_control);
+                set.map_err(|error| to_error(error.into()))?;
                 streams.push(IncomingConnection { stream, remaining_bytes: incast.bytes_per_connection });
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -7,6 +7,7 @@
 //! - [`bed`] creates, opens and removes beds by these scripts.
 //! - [`run()`] sends the traffic of a scenario over a bed, and measures the arriving rates.
 //! - [`incast`] measures the losses of many concurrent connections to one receiver.
+//! - [`congestion`] provides congestion controls, also a reduced DCTCP on kernels without `dctcp`.
 //! - [`namespace`] runs code inside the network namespaces of hosts.
 //! - [`probe`] checks the requirements of a bed on this machine.
 //!
@@ -17,6 +18,7 @@
 pub mod batch;
 pub mod bed;
 mod command;
+pub mod congestion;
 pub mod incast;
 mod lock;
 pub mod namespace;

@@ -22,7 +22,7 @@ pub const MAX_RUNS: usize = 100_000;
 /// The maximum length of a line, in bytes.
 const MAX_LINE_BYTES: usize = 1 << 10;
 
-/// The columns, in the required order.
+/// The required columns, in the required order. [`STARTS_COLUMN`] may follow.
 pub(crate) const COLUMNS: [&str; 10] = [
     "buffer_packets",
     "connections",
@@ -35,6 +35,12 @@ pub(crate) const COLUMNS: [&str; 10] = [
     "mean_s",
     "last_s",
 ];
+
+/// The optional last column.
+const STARTS_COLUMN: &str = "starts";
+
+/// The values of [`STARTS_COLUMN`]: all connections start together, or are steady.
+const STARTS: [&str; 2] = ["together", "steady"];
 
 /// The expected value in errors about names of congestion controls.
 pub const EXPECTED_CONGESTION_CONTROL: &str = "1 to 15 letters, digits, `-` or `_`, such as cubic";
@@ -54,16 +60,27 @@ pub struct IncastMeasurements {
     pub congestion_control: String,
     /// The queue length from which the switch marks packets, in packets; none if it does not mark.
     pub marking_threshold_packets: Option<u32>,
+    /// Whether connections are steady: a constant number of connections with different start times. If false, all connections of a
+    /// run start together.
+    pub is_steady: bool,
+}
+
+/// The settings that all runs of a file share, as far as lines have been read.
+#[derive(Debug, Default)]
+struct SharedSettings {
+    /// The congestion control, and the queue length from which the switch marks packets.
+    tcp: Option<(String, Option<u32>)>,
+    is_steady: Option<bool>,
 }
 
 impl fmt::Display for IncastMeasurements {
     /// As text: `reno, with marks from 20 packets on`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.congestion_control)?;
-        match self.marking_threshold_packets {
-            Some(packets) => write!(f, ", with marks from {packets} packets on"),
-            None => Ok(()),
+        if let Some(packets) = self.marking_threshold_packets {
+            write!(f, ", with marks from {packets} packets on")?;
         }
+        if self.is_steady { f.write_str(", steady connections") } else { Ok(()) }
     }
 }
 
@@ -85,19 +102,21 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<IncastMeasurements, Tr
     let limits = Limits { max_flows: MAX_RUNS, max_line_bytes: MAX_LINE_BYTES, ..Limits::default() };
     let mut lines = LineReader::new(BufReader::new(input), name, &limits);
     let header = COLUMNS.join(",");
+    let mut has_starts = false;
     match lines.next()? {
         Some(line) if line.text == header => {}
+        Some(line) if line.text.strip_prefix(&header) == Some(",starts") => has_starts = true,
         Some(line) => return Err(line.error("columns", line.text, header)),
         None => return Err(lines.end_of_file_error("columns", header)),
     }
     let mut runs = Vec::new();
-    let mut tcp_settings: Option<(String, Option<u32>)> = None;
+    let mut shared = SharedSettings::default();
     // Errors rely on run `i` being on line `i + 2`.
     while let Some(line) = lines.next()? {
         if runs.len() == MAX_RUNS {
             return Err(line.error("line", line.text, format_args!("at most {MAX_RUNS} runs")));
         }
-        runs.push(parse_run(line, &mut tcp_settings)?);
+        runs.push(parse_run(line, has_starts, &mut shared)?);
     }
     let incast = Incast::new(&runs).map_err(|error| {
         let field_and_value = |run_index: usize, what: &str| match what {
@@ -124,9 +143,10 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<IncastMeasurements, Tr
             }
         }
     })?;
-    let (congestion, marks) =
-        tcp_settings.expect("`Incast::new` refuses an empty list, and every run sets the congestion control");
-    Ok(IncastMeasurements { incast, congestion_control: congestion, marking_threshold_packets: marks })
+    let (congestion_control, marking_threshold_packets) =
+        shared.tcp.expect("`Incast::new` refuses an empty list, and every run sets the congestion control");
+    let is_steady = shared.is_steady.unwrap_or(false);
+    Ok(IncastMeasurements { incast, congestion_control, marking_threshold_packets, is_steady })
 }
 
 /// The expected range of a number.
@@ -140,11 +160,8 @@ fn expected_range(parameter: &str) -> String {
     }
 }
 
-/// Parses a run. The first run determines the congestion control and marks of all.
-fn parse_run(
-    line: Line<'_>,
-    tcp_settings: &mut Option<(String, Option<u32>)>,
-) -> Result<IncastRun, TraceError> {
+/// Parses a run. The first run determines the settings that all runs share.
+fn parse_run(line: Line<'_>, has_starts: bool, shared: &mut SharedSettings) -> Result<IncastRun, TraceError> {
     let mut cells = line.text.split(',');
     let mut next_cell =
         |field: &'static str| cells.next().ok_or_else(|| line.error(field, END_OF_LINE, "a value"));
@@ -163,19 +180,49 @@ fn parse_run(
         goodput: 0.0,
     };
     let (name, threshold) = (next_cell(congestion)?, next_cell(marks)?);
+    check_tcp_settings(&line, name, threshold, &mut shared.tcp)?;
+    parse_count(run, next_cell(run)?)?;
+    let read = IncastRun {
+        loss: parse_number(loss, next_cell(loss)?)?,
+        goodput: parse_number(goodput, next_cell(goodput)?)? / 8.0,
+        ..first
+    };
+    // Only validated: both columns follow from the times of single connections. Of steady connections, possibly none completed.
+    let times = [(mean, next_cell(mean)?), (last, next_cell(last)?)];
+    let is_steady = has_starts && parse_starts(&line, next_cell(STARTS_COLUMN)?, &mut shared.is_steady)?;
+    for (field, text) in times {
+        if !(is_steady && text.is_empty()) {
+            parse_number(field, text)?;
+        }
+    }
+    match cells.next() {
+        None => Ok(read),
+        Some(extra) => Err(line.error("after the last field", extra, END_OF_LINE)),
+    }
+}
+
+/// Checks the congestion control and the marking threshold of a run, which are those of the first run.
+fn check_tcp_settings(
+    line: &Line<'_>,
+    name: &str,
+    threshold: &str,
+    shared: &mut Option<(String, Option<u32>)>,
+) -> Result<(), TraceError> {
+    let [.., congestion, marks, _, _, _, _, _] = COLUMNS;
     if !is_congestion_control_name(name) {
         return Err(line.error(congestion, name, EXPECTED_CONGESTION_CONTROL));
     }
     let packets = if threshold.is_empty() {
         None
     } else {
-        let packets = parse_count(marks, threshold)?;
+        let packets =
+            parse_integer::<u32>(threshold).ok_or_else(|| line.error(marks, threshold, "a whole number"))?;
         if !(1..=Incast::MAX_PACKETS).contains(&packets) {
             return Err(line.error(marks, threshold, expected_range("buffer")));
         }
         Some(packets)
     };
-    let (expected_name, expected_packets) = tcp_settings.get_or_insert_with(|| (name.to_owned(), packets));
+    let (expected_name, expected_packets) = shared.get_or_insert_with(|| (name.to_owned(), packets));
     if expected_name != name {
         return Err(line.error(congestion, name, format_args!("{expected_name}, as in all lines before")));
     }
@@ -183,17 +230,19 @@ fn parse_run(
         let expected = expected_packets.map_or_else(|| "nothing".to_owned(), |packets| packets.to_string());
         return Err(line.error(marks, threshold, format_args!("{expected}, as in all lines before")));
     }
-    parse_count(run, next_cell(run)?)?;
-    let read = IncastRun {
-        loss: parse_number(loss, next_cell(loss)?)?,
-        goodput: parse_number(goodput, next_cell(goodput)?)? / 8.0,
-        ..first
-    };
-    // Only validated: both columns follow from the times of single connections.
-    parse_number(mean, next_cell(mean)?)?;
-    parse_number(last, next_cell(last)?)?;
-    match cells.next() {
-        None => Ok(read),
-        Some(extra) => Err(line.error("after the last field", extra, END_OF_LINE)),
+    Ok(())
+}
+
+/// Parses how the connections of a run start, which is as in the first run. Returns whether they are steady.
+fn parse_starts(line: &Line<'_>, text: &str, shared: &mut Option<bool>) -> Result<bool, TraceError> {
+    let [together, steady] = STARTS;
+    if !STARTS.contains(&text) {
+        return Err(line.error(STARTS_COLUMN, text, format_args!("{together} or {steady}")));
     }
+    let is_steady = text == steady;
+    if *shared.get_or_insert(is_steady) != is_steady {
+        let expected = if is_steady { together } else { steady };
+        return Err(line.error(STARTS_COLUMN, text, format_args!("{expected}, as in all lines before")));
+    }
+    Ok(is_steady)
 }

@@ -382,7 +382,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "weir testbed incast --buffers 25,100,250 --connections 5,50,200",
             "weir testbed incast --buffers 25,100,250 --connections 5,50,200 --format csv --out incast.csv",
-            "weir testbed incast --buffers 25,100,250 --connections 5,50,200 --marks 20 --congestion reno",
+            "weir testbed incast --buffers 25,100,250 --connections 5,50,200 --marks 20 --congestion dctcp",
+            "weir testbed incast --buffers 25,100,250 --connections 5,50,100 --bytes 1MB --steady",
         ],
     ),
     (

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
-use weir_core::units::{Bytes, Rate};
+use weir_core::units::{Bytes, Rate, Time};
 use weir_sim::service::Mechanism;
 use weir_testbed::BedName;
 use weir_testbed::incast::MAX_CONNECTIONS;
@@ -112,9 +112,23 @@ pub struct TestbedIncast {
     #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub marks: Option<u32>,
 
-    /// The senders' congestion control, by its name in the kernel: reno, cubic, dctcp, ... [default: the system's]
+    /// The congestion control of all hosts, by its name in the kernel: reno, cubic, dctcp, ... Kernels without dctcp use weir_dctcp, a
+    /// reduced one [default: the system's]
     #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "NAME")]
     pub congestion: Option<String>,
+
+    /// Measure steady connections: they start one after the other, and a completed connection is replaced by a new one. Loss and
+    /// goodput are those of --window
+    #[arg(long, help_heading = TRAFFIC_HEADING)]
+    pub steady: bool,
+
+    /// With --steady, the time before --window; the first connections start in its first half
+    #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "TIME", default_value = "1500ms", requires = "steady", value_parser = parse_steady_time)]
+    pub warm_up: Time,
+
+    /// With --steady, the time during which packets and bytes are counted
+    #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "TIME", default_value = "3s", requires = "steady", value_parser = parse_steady_time)]
+    pub window: Time,
 
     /// The number of runs of each combination of buffer and connections
     #[arg(long, help_heading = EXECUTION_HEADING, value_name = "N", default_value_t = 5, value_parser = parse_up_to_1000)]
@@ -134,6 +148,12 @@ pub struct TestbedIncast {
 fn parse_bytes(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|error| format!("{error}"))?;
     if (1.0..=1e9).contains(&bytes.get()) { Ok(bytes) } else { Err("expected 1B to 1GB".to_owned()) }
+}
+
+/// Parses a time of a run with steady connections.
+fn parse_steady_time(text: &str) -> Result<Time, String> {
+    let time: Time = text.parse().map_err(|error| format!("{error}"))?;
+    if (0.01..=60.0).contains(&time.get()) { Ok(time) } else { Err("expected 10ms to 60s".to_owned()) }
 }
 
 /// Arguments of `weir testbed list`.

@@ -1,5 +1,8 @@
 //! Runs `weir testbed incast`: measures loss and goodput of many connections to one receiver.
 
+use std::time::Duration;
+
+use weir_agent::ecn::QueueLengths;
 use weir_console::failure::Failure;
 use weir_console::interrupt;
 use weir_console::output::ResultDestination;
@@ -9,7 +12,10 @@ use weir_console::table::{Alignment, BITS_PER_BYTE, Table, format_number, format
 use weir_console::testbed::{failure, with_bed};
 use weir_core::model::TopologyTemplate;
 use weir_sim::outcome::{mean, percentile};
-use weir_testbed::incast::{IncastBed, IncastError, IncastParameters, IncastSample, TcpOptions};
+use weir_testbed::congestion::CongestionError;
+use weir_testbed::incast::{
+    ConnectionStarts, IncastBed, IncastError, IncastParameters, IncastSample, SteadyTimes, TcpOptions,
+};
 
 use crate::args;
 use crate::render;
@@ -23,26 +29,38 @@ pub fn incast(args: &args::TestbedIncast) -> Result<(), Failure> {
     let plan = TopologyTemplate::BigSwitch { hosts: args.senders + 1, rate: args.rate };
     let topology = plan.build().map_err(Failure::input)?;
     let progress = Progress::new(args.quiet);
-    let (congestion, runs) = with_bed(&args.testbed.name, &topology, |bed| {
+    let ((congestion_text, congestion), runs) = with_bed(&args.testbed.name, &topology, |bed| {
         let tcp = TcpOptions { congestion_control: args.congestion.clone(), ecn_threshold: args.marks };
         let setup = IncastBed::new(bed, &tcp).map_err(incast_failure)?;
         let bar =
             progress.add_step_bar("incast", args.buffers.len() * args.connections.len() * args.runs as usize);
         let combinations = (&args.buffers[..], &args.connections[..]);
         let keep_running = || !interrupt::is_requested();
-        let runs =
-            setup.run_all(combinations, args.bytes.get() as u64, args.runs, &keep_running, || bar.inc(1));
+        let traffic = (args.bytes.get() as u64, connection_starts(args));
+        let runs = setup.run_all(combinations, traffic, args.runs, &keep_running, || bar.inc(1));
         bar.finish_and_clear();
-        Ok((setup.congestion_control(), runs.map_err(incast_failure)?))
+        let congestion = setup.congestion_control();
+        Ok((
+            (congestion.to_string(), congestion.name().to_string_lossy().into_owned()),
+            runs.map_err(incast_failure)?,
+        ))
     })?;
-    let table = || table(args, &congestion, &runs);
+    let table = || table(args, &congestion_text, &runs);
     sink.write_text(render::list(args.output.format, table, || records(args, &congestion, &runs)))
+}
+
+fn connection_starts(args: &args::TestbedIncast) -> ConnectionStarts {
+    if !args.steady {
+        return ConnectionStarts::Together;
+    }
+    let [warm_up, window] = [args.warm_up, args.window].map(|time| Duration::from_secs_f64(time.get()));
+    ConnectionStarts::Steady(SteadyTimes { warm_up, window })
 }
 
 fn incast_failure(error: IncastError) -> Failure {
     match error {
         IncastError::Bed(error) => failure(&error),
-        error @ IncastError::UnknownCongestionControl { .. } => {
+        error @ IncastError::CongestionControl(CongestionError::Unknown { .. }) => {
             Failure::input(format_args!("--congestion: {error}"))
         }
         IncastError::Interrupted => Failure::interrupted("interrupted; nothing was written"),
@@ -51,20 +69,42 @@ fn incast_failure(error: IncastError) -> Failure {
 }
 
 fn table(args: &args::TestbedIncast, congestion: &str, runs: &[Run]) -> String {
-    let heads = ["buffer packets", "connections", "loss", "goodput", "mean time s", "last s"];
+    let heads = [
+        "buffer packets",
+        "connections",
+        "loss",
+        "mean queue",
+        "max queue",
+        "goodput",
+        "mean time s",
+        "last s",
+    ];
     let mut table = Table::new(&heads.map(|head| (head, Alignment::Right)));
     for combination in runs.chunk_by(|(a, ..), (b, ..)| a == b) {
         let incast = combination[0].0;
-        let median = |metric: &dyn Fn(&IncastSample) -> f64| {
-            percentile(&combination.iter().map(|(.., sample)| metric(sample)).collect::<Vec<f64>>(), 50.0)
+        let values = |metric: &dyn Fn(&IncastSample) -> Option<f64>| -> Vec<f64> {
+            combination.iter().filter_map(|(.., sample)| metric(sample)).collect()
+        };
+        let median =
+            |metric: &dyn Fn(&IncastSample) -> f64| percentile(&values(&|sample| Some(metric(sample))), 50.0);
+        let median_time = |metric: &dyn Fn(&IncastSample) -> Option<f64>| match &values(metric)[..] {
+            [] => "-".to_owned(),
+            times => format_number(percentile(times, 50.0)),
+        };
+        let queue = |metric: &dyn Fn(&QueueLengths) -> f64| {
+            let is_measured = combination.iter().all(|(.., sample)| sample.queue.is_some());
+            let length = |sample: &IncastSample| sample.queue.as_ref().map_or(f64::NAN, metric);
+            if is_measured { format_number(median(&length)) } else { "-".to_owned() }
         };
         table.add_row(vec![
             incast.buffer_packets.to_string(),
             incast.connections.to_string(),
             format_percent(median(&|sample| sample.loss)),
-            format_rate(median(&|sample| sample.goodput(&incast))),
-            format_number(median(&|sample| mean(&sample.completion_secs))),
-            format_number(median(&|sample| sample.last_completion())),
+            queue(&|queue| queue.mean),
+            queue(&|queue| queue.max as f64),
+            format_rate(median(&|sample| sample.goodput)),
+            median_time(&mean_completion),
+            median_time(&IncastSample::last_completion),
         ]);
     }
     let args::TestbedIncast { senders, bytes, rate, .. } = args;
@@ -72,11 +112,25 @@ fn table(args: &args::TestbedIncast, congestion: &str, runs: &[Run]) -> String {
         Some(packets) => format!("marks (ECN) from {packets} packets on"),
         None => "no marks".to_owned(),
     };
+    let (starts, counted) = if args.steady {
+        let times = format!(
+            "in {} after {}; times are those of connections that completed",
+            args.window, args.warm_up
+        );
+        ("one after the other and again after it completes", times)
+    } else {
+        ("at once", "until the last connection completes".to_owned())
+    };
     format!(
-        "Incast: connections from {senders} hosts to one, each sending {bytes} at once, over links of {rate}, with {congestion} and {marks}.\n\
-         Medians of {} runs; goodput counts payload until the last connection completes:\n\n{table}",
+        "Incast: connections from {senders} hosts to one, each sending {bytes} {starts}, over links of {rate}, with {congestion}, and {marks}.\n\
+         Medians of {} runs; queues are the packets that an arriving packet finds; goodput counts payload {counted}:\n\n{table}",
         args.runs
     )
+}
+
+/// The mean duration of connections, in seconds. `None` if no connection completed.
+fn mean_completion(sample: &IncastSample) -> Option<f64> {
+    (!sample.completion_secs.is_empty()).then(|| mean(&sample.completion_secs))
 }
 
 fn records(args: &args::TestbedIncast, congestion: &str, runs: &[Run]) -> Vec<Record> {
@@ -89,9 +143,10 @@ fn records(args: &args::TestbedIncast, congestion: &str, runs: &[Run]) -> Vec<Re
         r.add("marks_packets", args.marks);
         r.add("run", *number);
         r.add("loss", sample.loss);
-        r.add("goodput_bit_per_s", sample.goodput(incast) * BITS_PER_BYTE);
-        r.add("mean_s", mean(&sample.completion_secs));
+        r.add("goodput_bit_per_s", sample.goodput * BITS_PER_BYTE);
+        r.add("mean_s", mean_completion(sample));
         r.add("last_s", sample.last_completion());
+        r.add("starts", if args.steady { "steady" } else { "together" });
         r
     };
     runs.iter().map(record).collect()

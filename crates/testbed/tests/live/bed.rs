@@ -1,5 +1,7 @@
 //! Tests beds of network namespaces, with real traffic. Without the privileges, these tests print that and skip.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -11,7 +13,10 @@ use weir_core::netshare::RateThrottle;
 use weir_core::saba::Fraction;
 use weir_core::units::Time;
 use weir_testbed::bed::{self, BedEntry};
-use weir_testbed::incast::{IncastBed, IncastError, IncastParameters, TcpOptions};
+use weir_testbed::congestion::{CongestionControl, CongestionError, REDUCED_DCTCP};
+use weir_testbed::incast::{
+    ConnectionStarts, IncastBed, IncastError, IncastParameters, IncastSample, TcpOptions,
+};
 use weir_testbed::{Bed, BedError, BedName, Phase, namespace, probe, run};
 
 /// The name of a test's bed, which is removed when the test ends. Beds are independent, so tests run concurrently.
@@ -248,13 +253,15 @@ fn ecn_marks_reduce_loss() {
         namespace::run_inside(&bed.plan().nodes[1].namespace, read).unwrap()
     };
     let before = read_ecn_setting();
-    let incast = IncastParameters { buffer_packets: 100, connections: 8, bytes_per_connection: 1_000_000 };
+    let starts = ConnectionStarts::Together;
+    let incast =
+        IncastParameters { buffer_packets: 100, connections: 8, bytes_per_connection: 1_000_000, starts };
     let measure_loss = |marks: Option<u32>| {
         let incast_bed = IncastBed::new(
             &bed,
             &TcpOptions { congestion_control: Some("reno".to_owned()), ecn_threshold: marks },
         )?;
-        assert_eq!(incast_bed.congestion_control(), "reno");
+        assert_eq!(incast_bed.congestion_control().name(), "reno");
         assert!(marks.is_none() || read_ecn_setting().trim() == "1");
         Ok::<f64, IncastError>(incast_bed.run(&incast, &|| true)?.loss)
     };
@@ -280,6 +287,79 @@ fn ecn_marks_reduce_loss() {
             && error.contains("that this kernel has ("),
         "{error}"
     );
+    bed.down().unwrap();
+}
+
+/// The congestion controls that the kernel offers.
+fn available_congestion_controls() -> String {
+    std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap()
+}
+
+/// The congestion controls of the sockets in a namespace that have sent or received data, as `ss` prints them.
+fn socket_congestion_controls(namespace: &str) -> Vec<String> {
+    let place = format!("--net=/run/netns/{namespace}");
+    let output = Command::new("nsenter").args([&place, "ss", "-tinH"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    // The details of a socket are in an indented line, which starts with the congestion control.
+    let details =
+        text.lines().filter(|line| line.starts_with(char::is_whitespace) && line.contains(" bytes_"));
+    details.filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
+}
+
+/// Two connections, which fill the buffer under reno without marks.
+#[test]
+fn reduced_dctcp_keeps_the_queue_short_while_the_bed_uses_it() {
+    let Some(test_bed) = test_bed("dctcp") else { return };
+    let bed = test_bed.up(&big_switch(3, "100Mbit"));
+    let tcp = |congestion_control: &str, ecn_threshold| TcpOptions {
+        congestion_control: Some(congestion_control.to_owned()),
+        ecn_threshold,
+    };
+    let measure = |incast_bed: &IncastBed<'_>, should_continue: &dyn Fn() -> bool| -> IncastSample {
+        let incast = IncastParameters {
+            buffer_packets: 200,
+            connections: 2,
+            bytes_per_connection: 4_000_000,
+            starts: ConnectionStarts::Together,
+        };
+        incast_bed.run(&incast, should_continue).unwrap()
+    };
+    let dctcp_bed = match IncastBed::new(&bed, &tcp(REDUCED_DCTCP, Some(20))) {
+        Err(IncastError::CongestionControl(
+            why @ (CongestionError::NotBuilt(_) | CongestionError::Load(_)),
+        )) => {
+            eprintln!("the reduced DCTCP is not tested: {why}");
+            return;
+        }
+        other => other.unwrap(),
+    };
+    assert!(available_congestion_controls().contains(REDUCED_DCTCP));
+    // A second bed cannot load it at the same time.
+    let second = CongestionControl::new(Some(REDUCED_DCTCP)).unwrap_err().to_string();
+    assert!(
+        second.contains("another process, such as a second testbed, has registered weir_dctcp"),
+        "{second}"
+    );
+    let observed = RefCell::new(BTreeSet::new());
+    let observe = || {
+        for node in bed.plan().nodes.iter().filter(|node| !node.is_switch) {
+            let names = socket_congestion_controls(&node.namespace);
+            observed.borrow_mut().extend(names.into_iter().map(|name| (node.name.clone(), name)));
+        }
+        true
+    };
+    let with_dctcp = measure(&dctcp_bed, &observe);
+    // The receiver and both senders, and no other congestion control.
+    let expected = ["h0", "h1", "h2"].map(|host| (host.to_owned(), REDUCED_DCTCP.to_owned()));
+    assert_eq!(observed.into_inner(), BTreeSet::from(expected));
+    drop(dctcp_bed);
+    assert!(!available_congestion_controls().contains(REDUCED_DCTCP));
+
+    let with_reno = measure(&IncastBed::new(&bed, &tcp("reno", None)).unwrap(), &|| true);
+    let [dctcp, reno] = [with_dctcp, with_reno].map(|sample| sample.queue.unwrap());
+    eprintln!("queues: {dctcp:?} with DCTCP, {reno:?} with reno and without marks");
+    assert!(reno.max >= 199, "reno fills the buffer: {reno:?}");
+    assert!(dctcp.max >= 20 && dctcp.mean < reno.mean / 2.0, "{dctcp:?} with DCTCP, {reno:?} with reno");
     bed.down().unwrap();
 }
 

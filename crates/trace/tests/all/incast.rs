@@ -67,6 +67,32 @@ fn a_file_without_a_last_end_of_line_is_read() {
 }
 
 #[test]
+fn column_for_starts_is_optional() {
+    let head = HEAD.trim_end();
+    let together = parse(&format!("{head},starts\n50,1,64000,cubic,,1,0,96e6,0.1,0.2,together\n")).unwrap();
+    assert_eq!(together, parse(&format!("{HEAD}50,1,64000,cubic,,1,0,96e6,0.1,0.2\n")).unwrap());
+    // A steady run may contain no completed connection.
+    let steady = parse(&format!("{head},starts\n50,1,64000,cubic,,1,0,96e6,,,steady\n")).unwrap();
+    assert!(steady.is_steady);
+    assert_eq!(steady.to_string(), "cubic, steady connections");
+}
+
+#[test]
+fn starts_are_checked() {
+    let parse = |lines: &str| parse(&format!("{},starts\n{lines}", HEAD.trim_end()));
+    let run = |starts: &str| format!("50,1,64000,cubic,,1,0,96e6,0.1,0.2{starts}\n");
+    let refused = |lines: &str| parse(lines).expect_err("refused");
+    assert_eq!(refused(&run("")), "i:2: field `starts`: `end of line`: expected a value");
+    assert_eq!(refused(&run(",later")), "i:2: field `starts`: `later`: expected together or steady");
+    assert_eq!(
+        refused(&(run(",steady") + &run(",together"))),
+        "i:3: field `starts`: `together`: expected steady, as in all lines before"
+    );
+    let empty = "50,1,64000,cubic,,1,0,96e6,,0.2,together\n";
+    assert_eq!(refused(empty), "i:2: field `mean_s`: ``: expected a number of zero or more");
+}
+
+#[test]
 fn incast_errors_name_line_field_and_value() {
     let line = "50,1,64000,cubic,,1,0,96e6,0.1,0.2\n";
     check_error_cases("incast", &format!("{HEAD}{line}"), parse);
