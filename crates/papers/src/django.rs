@@ -11,9 +11,14 @@
 //!
 //! The page reproduces all of these figures. Those of coflows are from the fluid simulator, in which concurrent connections
 //! reduce the capacity of a receiving port as measured with real TCP. Fig. 4 uses the measured losses.
+//!
+//! The measurements are those of connections that start together. If `examples/incast/steady-marks.csv` exists, the default
+//! setup uses its measurements of steady connections (`build.rs`).
 
+mod connections;
 mod figures;
 mod prediction;
+mod random_pulls;
 mod replays;
 mod setup;
 mod timings;
@@ -28,13 +33,17 @@ use weir_console::failure::Failure;
 use weir_console::table::format_bytes;
 
 use prediction::Prediction;
-use replays::{AALO, DCTCP, Inputs, Replays};
+use replays::{AALO, DCTCP, Inputs, Replays, STRICT_AALO, Summary};
 use setup::DEFAULT;
 use timings::PredictorTimes;
 
 const PLAIN_CSV: &str = include_str!("../../../examples/incast/cost-512kB.csv");
 const MARKED_CSV: &str = include_str!("../../../examples/incast/cost-512kB-marks.csv");
 const SMALL_CSV: &str = include_str!("../../../examples/incast/cost-64kB-marks.csv");
+#[cfg(has_steady_costs)]
+const STEADY_CSV: Option<&str> = Some(include_str!("../../../examples/incast/steady-marks.csv"));
+#[cfg(not(has_steady_costs))]
+const STEADY_CSV: Option<&str> = None;
 
 /// The default number of draws of the coflow of Fig. 2.
 pub const DEFAULT_SEEDS: u64 = 10;
@@ -56,6 +65,9 @@ pub fn page(trace: &Trace, seeds: u64, timing: bool, run_context: &RunContext<'_
         plain: read_measurements(PLAIN_CSV, "examples/incast/cost-512kB.csv")?,
         marked: read_measurements(MARKED_CSV, "examples/incast/cost-512kB-marks.csv")?,
         small: read_measurements(SMALL_CSV, "examples/incast/cost-64kB-marks.csv")?,
+        steady: STEADY_CSV
+            .map(|text| read_measurements(text, "examples/incast/steady-marks.csv"))
+            .transpose()?,
     });
     let records = prediction::records()?;
     let (fig4, few_records, accuracies) = prediction::fig4(&records, run_context.progress)?;
@@ -67,7 +79,7 @@ pub fn page(trace: &Trace, seeds: u64, timing: bool, run_context: &RunContext<'_
         let (claims, figures) =
             figures_with_claims(&replays, seeds, &fig4, &predictions, few_records.clone(), &mut pictures);
         let mut out = head(trace, seeds);
-        out.push_str(&summary(&claims));
+        out.push_str(&summary(&claims, &replays));
         out.push_str(&conditions(trace, &replays));
         out.push_str(&figures);
         out.push_str(&figures::assumptions(&replays));
@@ -97,9 +109,14 @@ fn head(trace: &Trace, seeds: u64) -> String {
     )
 }
 
-fn summary(claims: &[Claim]) -> String {
+fn summary(claims: &[Claim], replays: &Replays<'_>) -> String {
     let (same, figures) = count_same(claims);
     let ratio = |subject: &str| find(claims, subject).measured_and_published();
+    let [django, weighted, strict, _] = replays.compare_policies(DEFAULT);
+    let ratio_to =
+        |rival: &Summary, value: fn(&Summary) -> f64| markdown::format_cell(value(&django) / value(rival));
+    let weighted_ratio = |value| ratio_to(&weighted, value);
+    let strict_ratio = |value| ratio_to(&strict, value);
     format!(
         "## Summary\n\n\
          - Reproduced by simulation, with measured costs of connections: the best number of connections (Fig. 2), its \
@@ -107,11 +124,17 @@ fn summary(claims: &[Claim]) -> String {
          servers (Table 2).\n\
          - Within 10 % of the published figures: {same} of {figures}. The mean CCT under Django, divided by that under Aalo+, is \
          {}; divided by that under DCTCP, it is {}.\n\
+         - Aalo+ is sensitive to a choice that the paper does not state. With [strict queues](#aalo-with-strict-queues) at \
+         senders, as Django has, the ratio to Aalo+ is {} for the mean and {} for P95, instead of {} and {}.\n\
          - [Assumptions](#assumptions) has the choices that change a result most.\n\
          - Not reproduced: the testbed and ns-3, which are simulated here without packets; the queue length of Fig. 2(b), 146 \
          packets with 13 connections, since the simulator has no queues.\n\n",
         ratio("mean CCT / Aalo+'s"),
         ratio("mean CCT / DCTCP's"),
+        strict_ratio(Summary::mean),
+        strict_ratio(Summary::p95),
+        weighted_ratio(Summary::mean),
+        weighted_ratio(Summary::p95),
     )
 }
 
@@ -127,10 +150,11 @@ fn conditions(trace: &Trace, replays: &Replays<'_>) -> String {
          - **Network**: one switch with a buffer of {} packets per port and links of {}, the rate at which costs were \
          measured. Sizes are a tenth of those for the paper's 1 Gbit/s, so transfers take equally long. Policies compute a \
          schedule every 8 ms.\n\
-         - **Rivals**: `{DCTCP}`, per-flow max-min, in place of DCTCP; `{AALO}` for Aalo+.\n\
+         - **Rivals**: `{DCTCP}`, per-flow max-min, in place of DCTCP; `{AALO}` for Aalo+; `{STRICT_AALO}` for Aalo+ with \
+         strict queues (\"Aalo+ strict\").\n\
          - **Cost of connections**: under every policy, concurrent connections reduce the capacity of a receiving port. The \
-         reduction was [measured](../incast-format.md) with {} and {} per connection. The kernel of the measurements has no \
-         DCTCP. More than {} connections were not measured; they cost as much as {}.\n\
+         reduction was [measured](../incast-format.md) with {} and {} per connection. {} The kernel of the measurements has \
+         no DCTCP. More than {} connections were not measured; they cost as much as {}.\n\
          - **Connections**: Django uses q - k connections for each host (theorem 4.1). The buffer holds q packets, and the \
          switch marks from k = {} packets on. The default is {} connections.\n\n",
         workload.coflows.len(),
@@ -139,8 +163,13 @@ fn conditions(trace: &Trace, replays: &Replays<'_>) -> String {
         DEFAULT.hosts,
         DEFAULT.buffer_packets,
         DEFAULT.rate(),
-        replays.inputs.marked,
-        format_bytes(replays.inputs.marked.incast.bytes()),
+        replays.inputs.base(),
+        format_bytes(replays.inputs.base().incast.bytes()),
+        if replays.inputs.base().is_steady {
+            "Connections started one after the other, and a completed one was replaced."
+        } else {
+            "All connections of a run started together. The cost of long connections, which start at different times, may be lower."
+        },
         replays.inputs.max_connections(),
         replays.inputs.max_connections(),
         replays.inputs.threshold(),
@@ -158,7 +187,7 @@ fn figures_with_claims(
     pictures: &mut Pictures,
 ) -> (Vec<Claim>, String) {
     let mut list = Vec::new();
-    let fig2 = figures::fig2(replays, seeds, &mut list, pictures);
+    let fig2 = connections::fig2(replays, seeds, &mut list, pictures);
     list.push(few_records);
     let theorem = prediction::theorem(replays, predictions, &mut list);
     let fig5 = figures::fig5(replays, &mut list, pictures);
@@ -166,9 +195,10 @@ fn figures_with_claims(
     let fig11 = figures::fig11(replays, &mut list);
     let table2 = figures::table2(replays, &mut list);
     let sections = format!(
-        "## Published and measured\n\n{}{}{fig2}{fig4}{theorem}{fig5}{}{fig11}{table2}",
+        "## Published and measured\n\n{}{}{}{fig2}{fig4}{theorem}{fig5}{}{fig11}{table2}",
         claims_table(&list),
         ratios_picture(&list, pictures),
+        figures::strict_aalo(replays),
         figures::fig6_to_9(replays, pictures)
     );
     (list, sections)

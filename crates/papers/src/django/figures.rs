@@ -1,92 +1,15 @@
-//! Writes Fig. 2, Fig. 5 to 9, Fig. 11, Table 2 and the assumptions: Django next to Aalo+ and DCTCP. The functions also add the
+//! Writes Fig. 5 to 9, Fig. 11, Table 2 and the assumptions: Django next to Aalo+ and DCTCP. The functions also add the
 //! paper's statements about a figure to a list of claims.
 
 use std::rc::Rc;
 
-use weir_console::chart::{DotPlot, DotRow, DotSeries, LineChart, Marks, Scale, distribution};
-use weir_sim::outcome::mean;
+use weir_console::chart::{DotPlot, DotRow, DotSeries, LineChart, Scale, distribution};
 
-use super::replays::{AALO, DCTCP, PUBLISHED_BEST, Replays, Summary};
-use super::setup::{ConnectionCost, DEFAULT, MEAN_FLOW_BYTES, Setup, TASKS_PER_SIDE, WorkloadSource};
+use super::replays::{DCTCP, PUBLISHED_BEST, Replays, STRICT_AALO, Summary};
+use super::setup::{ConnectionCost, DEFAULT, Setup, WorkloadSource};
 use crate::claim::Claim;
 use crate::markdown;
 use crate::picture::Pictures;
-use weir_console::table::format_bytes;
-
-/// Numbers of connections of Fig. 2.
-const CONNECTIONS: [usize; 13] = [1, 2, 3, 4, 6, 8, 11, 13, 16, 24, 32, 48, 64];
-
-/// The CCT with 13 connections, in seconds (2.3: "about 2.4").
-const PUBLISHED_CCT_WITH_13: f64 = 2.4;
-
-/// Fig. 2: the best number of connections, over `seeds` draws of the sizes.
-pub fn fig2(replays: &Replays<'_>, seeds: u64, claims: &mut Vec<Claim>, pictures: &mut Pictures) -> String {
-    let mean_cct = |cost, policy: &str| {
-        let setup = |seed| Setup { source: WorkloadSource::Shuffle(seed), cost, ..DEFAULT };
-        mean(&(1..=seeds).map(|seed| replays.summary(setup(seed), policy).mean()).collect::<Vec<f64>>())
-    };
-    let cct_with = |connections: usize, cost| mean_cct(cost, &format!("django:connections={connections}"));
-    let goodput = replays.inputs.goodput(&DEFAULT).expect("the default setup has measured losses");
-    let ccts = CONNECTIONS.map(|connections| cct_with(connections, ConnectionCost::Marked));
-    let free_ccts = CONNECTIONS.map(|connections| cct_with(connections, ConnectionCost::None));
-    let row = |name: &str, cells: [String; 13]| [vec![name.to_owned()], cells.to_vec()].concat();
-    let rows = [
-        row("CCT s", ccts.map(markdown::format_cell)),
-        row("CCT s if connections cost nothing", free_ccts.map(markdown::format_cell)),
-        row("measured loss", CONNECTIONS.map(|n| markdown::format_percent(goodput.loss(n)))),
-    ];
-    let best = CONNECTIONS.into_iter().zip(ccts).min_by(|a, b| a.1.total_cmp(&b.1));
-    let best = best.expect("`CONNECTIONS` is not empty").0;
-    let published = PUBLISHED_BEST as f64;
-    claims.extend([
-        Claim::number("best number of connections", "2.3, Fig. 2(a): \"11\"", published, best as f64),
-        Claim::number(
-            "CCT with 13 connections, s",
-            "2.3: \"about 2.4\"",
-            PUBLISHED_CCT_WITH_13,
-            cct_with(13, ConnectionCost::Marked),
-        ),
-        Claim::number("loss with 13 connections", "2.3: \"10^-4\"", 1e-4, goodput.loss(13)),
-    ]);
-    let names = CONNECTIONS.map(|connections| connections.to_string());
-    let head: Vec<&str> = ["connections"].into_iter().chain(names.iter().map(String::as_str)).collect();
-    format!(
-        "## Fig. 2: number of connections\n\n\
-         One coflow of {TASKS_PER_SIDE} mappers and {TASKS_PER_SIDE} reducers, spread evenly over {} hosts. A mapper sends \
-         {} to each reducer on average. Figures are means over {seeds} draws of the sizes. Without a limit on connections, \
-         Aalo+ takes {} s and DCTCP {} s.\n\
-         {}",
-        DEFAULT.hosts,
-        format_bytes(MEAN_FLOW_BYTES * DEFAULT.rate_scale),
-        markdown::format_cell(mean_cct(ConnectionCost::Marked, AALO)),
-        markdown::format_cell(mean_cct(ConnectionCost::Marked, DCTCP)),
-        markdown::table(&head, 1, &rows)
-    ) + &pictures.add(
-        "connections",
-        "Completion time of a coflow by the number of connections, with the published point",
-        "CCTs of the table. Hollow: the published CCT with 13 connections. The y axis does not start at 0.",
-        connections_chart(ccts, free_ccts),
-    )
-}
-
-fn connections_chart(ccts: [f64; 13], free_ccts: [f64; 13]) -> Option<String> {
-    let line =
-        |ccts: [f64; 13]| CONNECTIONS.iter().map(|&connections| connections as f64).zip(ccts).collect();
-    let published = Marks::published("published", None, &[(13.0, PUBLISHED_CCT_WITH_13)]);
-    let all = || ccts.into_iter().chain(free_ccts);
-    LineChart {
-        x_title: "connections",
-        y_title: "CCT (s)",
-        x_scale: Scale::Log,
-        y_min: 0.95 * all().fold(PUBLISHED_CCT_WITH_13, f64::min),
-        y_max: 1.05 * all().fold(PUBLISHED_CCT_WITH_13, f64::max),
-        lines: vec![line(ccts), line(free_ccts)],
-        names: &["measured costs".to_owned(), "connections cost nothing".to_owned()],
-        marks: vec![published],
-        ..LineChart::default()
-    }
-    .to_svg()
-}
 
 /// Fig. 5: the basic comparison.
 pub fn fig5(replays: &Replays<'_>, claims: &mut Vec<Claim>, pictures: &mut Pictures) -> String {
@@ -100,25 +23,25 @@ pub fn fig5(replays: &Replays<'_>, claims: &mut Vec<Claim>, pictures: &mut Pictu
     rows.push(row("mean".to_owned(), &Summary::mean));
     claims.extend([
         Claim::number("mean CCT / Aalo+'s", "6.1: \"to 85%\"", 0.85, all[0].mean() / all[1].mean()),
-        Claim::number("mean CCT / DCTCP's", "6.1: \"and 65%\"", 0.65, all[0].mean() / all[2].mean()),
+        Claim::number("mean CCT / DCTCP's", "6.1: \"and 65%\"", 0.65, all[0].mean() / all[3].mean()),
         Claim::number("P95 / Aalo+'s", "6.1: \"to 60%\"", 0.60, all[0].p95() / all[1].p95()),
-        Claim::number("P95 / DCTCP's", "6.1: \"and 23%\"", 0.23, all[0].p95() / all[2].p95()),
+        Claim::number("P95 / DCTCP's", "6.1: \"and 23%\"", 0.23, all[0].p95() / all[3].p95()),
     ]);
     format!(
         "## Fig. 5: basic performance\n\nCCTs in seconds.\n{}",
-        markdown::table(&["", "Django", "Aalo+", "DCTCP"], 1, &rows)
+        markdown::table(&["", "Django", "Aalo+", "Aalo+ strict", "DCTCP"], 1, &rows)
     ) + &pictures.add(
         "times",
-        "Distributions of completion times under Django, Aalo+ and DCTCP",
+        "Distributions of completion times under Django, Aalo+, Aalo+ with strict queues, and DCTCP",
         "Part of the coflows that take at most this time. The paper prints curves, of which its text quotes ratios (above).",
         times_chart(&all),
     )
 }
 
-/// The names of the policies on the page.
-const POLICY_NAMES: [&str; 3] = ["Django", "Aalo+", "DCTCP"];
+/// The names of the policies on the page, in the order of [`Replays::compare_policies`].
+const POLICY_NAMES: [&str; 4] = ["Django", "Aalo+", "Aalo+ strict", "DCTCP"];
 
-fn times_chart(summaries: &[Rc<Summary>; 3]) -> Option<String> {
+fn times_chart(summaries: &[Rc<Summary>; 4]) -> Option<String> {
     let line = |summary: &Rc<Summary>| -> Vec<(f64, f64)> {
         distribution(summary.ccts()).into_iter().filter(|(cct, _)| *cct > 0.0).collect()
     };
@@ -178,7 +101,18 @@ pub fn fig6_to_9(replays: &Replays<'_>, pictures: &mut Pictures) -> String {
         rows: setups.iter().map(dots).collect(),
     };
     let rows: Vec<_> = setups.into_iter().map(row).collect();
-    let head = ["setup", "m", "Django mean s", "Aalo+", "DCTCP", "Django P95 s", "Aalo+", "DCTCP"];
+    let head = [
+        "setup",
+        "m",
+        "Django mean s",
+        "Aalo+",
+        "Aalo+ strict",
+        "DCTCP",
+        "Django P95 s",
+        "Aalo+",
+        "Aalo+ strict",
+        "DCTCP",
+    ];
     format!(
         "## Fig. 6 to 9: buffers, reducers, load and hosts\n\n\
          The default is {} packets, load 1 and {} hosts. m is Django's number of connections. Fig. 7: n reducers are n \
@@ -190,7 +124,7 @@ pub fn fig6_to_9(replays: &Replays<'_>, pictures: &mut Pictures) -> String {
         markdown::table(&head, 1, &rows)
     ) + &pictures.add(
         "setups",
-        "Mean completion times under Django, Aalo+ and DCTCP by buffer, reducers, load and hosts",
+        "Mean completion times under Django, Aalo+ (weighted and strict queues) and DCTCP by buffer, reducers, load and hosts",
         "The mean CCTs of the table. The paper prints curves, of which its text quotes speedups (above).",
         plot.to_svg(),
     )
@@ -199,11 +133,11 @@ pub fn fig6_to_9(replays: &Replays<'_>, pictures: &mut Pictures) -> String {
 /// The speedups of Django over Aalo+ and over DCTCP. `published` has the citation and the value of each.
 fn speedups(
     subject: &str,
-    all: &[Rc<Summary>; 3],
+    all: &[Rc<Summary>; 4],
     value: fn(&Summary) -> f64,
     published: [(&'static str, f64); 2],
 ) -> [Claim; 2] {
-    let rivals = [(1, "Aalo+"), (2, "DCTCP")];
+    let rivals = [(1, "Aalo+"), (3, "DCTCP")];
     [0, 1].map(|index| {
         let ((rival, name), (citation, published)) = (rivals[index], published[index]);
         let measured = value(&all[rival]) / value(&all[0]);
@@ -222,13 +156,16 @@ pub fn claims_6_to_9(replays: &Replays<'_>) -> Vec<Claim> {
     claims.extend(speedups("50 packets: P95", &packets_50, Summary::p95, at_50));
     let at_150 = [("6.4: \"1.2x ... larger than 100\"", 1.2), ("6.4: \"and 1.5x\"", 1.5)];
     claims.extend(speedups("150 packets: P95", &packets_150, Summary::p95, at_150));
-    // Applies `figure` to the mean CCTs of all setups, for Django, Aalo+ and DCTCP.
+    // Applies `figure` to the mean CCTs of all setups, for each policy.
     let figures_by_policy = |setups: &[Setup], figure: &dyn Fn(&[f64]) -> f64| {
         let means = |index: usize| {
             setups.iter().map(|&setup| replays.compare_policies(setup)[index].mean()).collect::<Vec<f64>>()
         };
-        let [django, aalo, dctcp] = [0, 1, 2].map(|index| markdown::format_cell(figure(&means(index))));
-        format!("Django {django}, Aalo+ {aalo}, DCTCP {dctcp}")
+        let figures = POLICY_NAMES
+            .iter()
+            .enumerate()
+            .map(|(index, name)| format!("{name} {}", markdown::format_cell(figure(&means(index)))));
+        figures.collect::<Vec<String>>().join(", ")
     };
     let buffers = BUFFERS.map(|buffer| Setup { buffer_packets: buffer, ..DEFAULT });
     claims.push(Claim::statement(
@@ -268,6 +205,45 @@ pub fn claims_6_to_9(replays: &Replays<'_>) -> Vec<Claim> {
         figures_by_policy(&[8, 128].map(|hosts| Setup { hosts, ..DEFAULT }), &|means| means[1] / means[0]),
     ));
     claims
+}
+
+/// Aalo+ with strict queues next to the default, weighted queues: Django's ratios and speedups.
+pub fn strict_aalo(replays: &Replays<'_>) -> String {
+    let [default, packets_50, packets_150, load_3, hosts_128] = [
+        DEFAULT,
+        Setup { buffer_packets: 50, ..DEFAULT },
+        Setup { buffer_packets: 150, ..DEFAULT },
+        Setup { coflows_per_sec: 3.0, ..DEFAULT },
+        Setup { hosts: 128, ..DEFAULT },
+    ]
+    .map(|setup| replays.compare_policies(setup));
+    let row = |name: &str, published: f64, measured: [f64; 2]| {
+        let cells = [published, measured[0], measured[1]].map(markdown::format_cell);
+        [vec![name.to_owned()], cells.to_vec()].concat()
+    };
+    let ratios = |[django, aalo, strict, _]: &[Rc<Summary>; 4], value: fn(&Summary) -> f64| {
+        [aalo, strict].map(|rival| value(django) / value(rival))
+    };
+    let speedups =
+        |all: &[Rc<Summary>; 4], value: fn(&Summary) -> f64| ratios(all, value).map(|ratio| 1.0 / ratio);
+    let rows = [
+        row("mean CCT / Aalo+'s", 0.85, ratios(&default, Summary::mean)),
+        row("P95 / Aalo+'s", 0.60, ratios(&default, Summary::p95)),
+        row("50 packets: P95, speedup over Aalo+", 2.3, speedups(&packets_50, Summary::p95)),
+        row("150 packets: P95, speedup over Aalo+", 1.2, speedups(&packets_150, Summary::p95)),
+        row("load 3: P95, speedup over Aalo+", 1.3, speedups(&load_3, Summary::p95)),
+        row("load 3: mean, speedup over Aalo+", 1.2, speedups(&load_3, Summary::mean)),
+        row("128 hosts: P95, speedup over Aalo+", 2.0, speedups(&hosts_128, Summary::p95)),
+        row("128 hosts: mean, speedup over Aalo+", 1.4, speedups(&hosts_128, Summary::mean)),
+    ];
+    format!(
+        "### Aalo+ with strict queues\n\n\
+         The paper does not state how Aalo+ shares a port between queues. Aalo's queues have weights, so Aalo+ has weighted \
+         queues in the table above. Django's mappers serve their prioritized reducer first. Strict queues \
+         (`{STRICT_AALO}`) give Aalo+ the same priority at senders.\n\
+         {}",
+        markdown::table(&["", "published", "weighted queues", "strict queues"], 1, &rows)
+    )
 }
 
 /// Table 2: the paper's testbed of seven servers, simulated.
@@ -319,8 +295,8 @@ pub fn fig11(replays: &Replays<'_>, claims: &mut Vec<Claim>) -> String {
     }
     format!(
         "## Fig. 11: alpha, beta and eta\n\n\
-         One parameter changes at a time, with {} connections. The other parameters are alpha 0.1, beta 0.7, eta 0.6, lambda \
-         0.2 and theta 0.5. The best values are those within 1 % of the lowest mean.\n\
+         One parameter changes at a time, with {} connections. The other parameters are alpha 0.1, beta 0.7, eta 0.5, lambda \
+         0.2 and theta 0. The best values are those within 1 % of the lowest mean.\n\
          {}",
         replays.django_connections(&DEFAULT),
         markdown::table(&["parameter", "values", "mean CCT s"], 3, &rows)
@@ -330,11 +306,11 @@ pub fn fig11(replays: &Replays<'_>, claims: &mut Vec<Claim>) -> String {
 /// The assumptions that change the results most.
 pub fn assumptions(replays: &Replays<'_>) -> String {
     let cost = |cost| Setup { cost, ..DEFAULT };
-    let row = |name: &str, m: usize, [django, aalo, dctcp]: [Rc<Summary>; 3]| {
+    let row = |name: &str, m: usize, [django, rivals @ ..]: [Rc<Summary>; 4]| {
         let ratios = |value: fn(&Summary) -> f64| {
             let django_value = value(&django);
-            [django_value, django_value / value(&aalo), django_value / value(&dctcp)]
-                .map(markdown::format_cell)
+            let ratios = rivals.iter().map(move |rival| django_value / value(rival));
+            [django_value].into_iter().chain(ratios).map(markdown::format_cell).collect::<Vec<String>>()
         };
         let figures = ratios(Summary::mean).into_iter().chain(ratios(Summary::p95));
         [name.to_owned(), m.to_string()].into_iter().chain(figures).collect::<Vec<String>>()
@@ -342,11 +318,15 @@ pub fn assumptions(replays: &Replays<'_>) -> String {
     let setup_row =
         |name, setup| row(name, replays.django_connections(&setup), replays.compare_policies(setup));
     let django_row = |name, connections, parameters| {
-        let [_, aalo, dctcp] = replays.compare_policies(DEFAULT);
-        row(name, connections, [replays.django_with(DEFAULT, connections, parameters), aalo, dctcp])
+        let [_, aalo, strict_aalo, dctcp] = replays.compare_policies(DEFAULT);
+        row(
+            name,
+            connections,
+            [replays.django_with(DEFAULT, connections, parameters), aalo, strict_aalo, dctcp],
+        )
     };
-    let published = ["published (6.1)", "-", "-", "0.85", "0.65", "-", "0.60", "0.23"];
-    let rows = [
+    let published = ["published (6.1)", "-", "-", "0.85", "0.85", "0.65", "-", "0.60", "0.60", "0.23"];
+    let mut rows = vec![
         published.map(str::to_owned).to_vec(),
         setup_row("default", DEFAULT),
         setup_row("connections cost nothing", cost(ConnectionCost::None)),
@@ -354,13 +334,28 @@ pub fn assumptions(replays: &Replays<'_>) -> String {
         setup_row("64 kB per connection", cost(ConnectionCost::SmallTransfers)),
         setup_row("links of 1 Gbit/s: a stall costs ten times as much", Setup { rate_scale: 1.0, ..DEFAULT }),
         django_row("the paper's best number of connections", PUBLISHED_BEST, ""),
-        django_row("theta = 0", replays.django_connections(&DEFAULT), ":theta=0"),
+        django_row("theta = 0.5", replays.django_connections(&DEFAULT), ":theta=0.5"),
     ];
-    let head = ["assumption", "m", "mean s", "/ Aalo+'s", "/ DCTCP's", "P95 s", "/ Aalo+'s", "/ DCTCP's"];
+    if DEFAULT.cost == ConnectionCost::Steady {
+        rows.push(setup_row("connections that start together", cost(ConnectionCost::Marked)));
+    }
+    let head = [
+        "assumption",
+        "m",
+        "mean s",
+        "/ Aalo+'s",
+        "/ strict Aalo+'s",
+        "/ DCTCP's",
+        "P95 s",
+        "/ Aalo+'s",
+        "/ strict Aalo+'s",
+        "/ DCTCP's",
+    ];
     format!(
         "## Assumptions\n\n\
-         The assumptions that change Django's results most, one at a time. Section 6.1 gives no theta; Weir takes its \"m \
-         ... 0.5\" as theta.\n\
+         The assumptions that change Django's results most, one at a time. Section 6.1 gives alpha, beta, lambda and \
+         \"m\" as 0.1, 0.7, 0.2 and 0.5. Weir takes the 0.5 as eta, which 4.2 calls \"a half of the number of free \
+         connections\". The paper gives no theta.\n\
          {}",
         markdown::table(&head, 1, &rows)
     )

@@ -188,7 +188,7 @@ pub fn predictions(records: &Records, threshold: u32) -> Result<Vec<Prediction>,
 
 /// Theorem 4.1: the predicted number of connections next to the best one, at the buffers with measured costs.
 pub fn theorem(replays: &Replays<'_>, predictions: &[Prediction], claims: &mut Vec<Claim>) -> String {
-    let measured = replays.inputs.marked.incast.buffers();
+    let measured = replays.inputs.base().incast.buffers();
     let (mut rows, mut max_cct_ratio) = (Vec::new(), 0.0_f64);
     for Prediction { buffer, loss, predicted, connections } in predictions {
         if !measured.contains(buffer) {

@@ -8,17 +8,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_core::model::{Goodput, Workload};
-use weir_sim::outcome::{mean, percentile};
-use weir_sim::{NetworkModel, ReplayOptions};
+use weir_core::policy::AnyPolicy;
+use weir_sim::outcome::{Outcome, mean, percentile};
+use weir_sim::{NetworkModel, NoObserver, ReplayOptions};
 use weir_trace::incast::IncastMeasurements;
 
-use super::setup::{ConnectionCost, Setup};
+use super::random_pulls::RandomPulls;
+use super::setup::{ConnectionCost, DEFAULT, Setup, WorkloadSource, shuffle_flows};
 use weir_console::failure::Failure;
 use weir_console::progress::Progress;
 use weir_console::run::{self, ReplayTask};
 
-/// Aalo with known sizes.
+/// Aalo with known sizes. Queues share a port by weights.
 pub const AALO: &str = "aalo+";
+/// Aalo with known sizes and strict queues: a sender always serves its first queue first.
+pub const STRICT_AALO: &str = "aalo+:sharing=strict";
 /// Per-flow max-min, in place of DCTCP.
 pub const DCTCP: &str = "fair";
 
@@ -65,18 +69,38 @@ pub struct Inputs<'a> {
     pub marked: IncastMeasurements,
     /// Measurements of [`ConnectionCost::SmallTransfers`].
     pub small: IncastMeasurements,
+    /// Measurements of [`ConnectionCost::Steady`], if there are any.
+    pub steady: Option<IncastMeasurements>,
 }
 
 impl Inputs<'_> {
+    /// The measurements of the default setup.
+    pub fn base(&self) -> &IncastMeasurements {
+        self.measurements(DEFAULT.cost).expect("connections of the default setup have a cost")
+    }
+
+    /// `None` if connections cost nothing.
+    fn measurements(&self, cost: ConnectionCost) -> Option<&IncastMeasurements> {
+        match cost {
+            ConnectionCost::None => None,
+            ConnectionCost::Plain => Some(&self.plain),
+            ConnectionCost::Marked => Some(&self.marked),
+            ConnectionCost::SmallTransfers => Some(&self.small),
+            ConnectionCost::Steady => {
+                Some(self.steady.as_ref().expect("only pages with these measurements use their costs"))
+            }
+        }
+    }
+
     /// The queue length, in packets, from which the switch marks.
     pub fn threshold(&self) -> u32 {
-        self.marked.marking_threshold_packets.expect("the file for marked connections has a threshold")
+        self.base().marking_threshold_packets.expect("the files for marked connections have a threshold")
     }
 
     /// The maximum measured number of connections.
     pub fn max_connections(&self) -> u32 {
         *self
-            .marked
+            .base()
             .incast
             .connections()
             .last()
@@ -85,25 +109,24 @@ impl Inputs<'_> {
 
     /// The goodput of a receiving port by its number of connections. `None` if connections cost nothing.
     pub fn goodput(&self, setup: &Setup) -> Option<Goodput> {
-        let measured = match setup.cost {
-            ConnectionCost::None => return None,
-            ConnectionCost::Plain => &self.plain,
-            ConnectionCost::Marked => &self.marked,
-            ConnectionCost::SmallTransfers => &self.small,
-        };
-        Some(
-            measured
-                .incast
-                .goodput(setup.buffer_packets, setup.rate())
-                .expect("every setup uses a buffer that was measured"),
-        )
+        let goodput = self.measurements(setup.cost)?.incast.goodput(setup.buffer_packets, setup.rate());
+        Some(goodput.expect("every setup uses a buffer that was measured"))
     }
+}
+
+/// The policy of a replay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ReplayPolicy {
+    /// A policy of the simulator, with its parameters.
+    Named(String),
+    /// [`RandomPulls`] with this number of connections for each host.
+    RandomPulls(usize),
 }
 
 /// A replay that the page requires.
 struct Entry {
     setup: Setup,
-    policy: String,
+    policy: ReplayPolicy,
     /// `None` until the replay has run.
     summary: Option<Rc<Summary>>,
 }
@@ -121,11 +144,20 @@ impl<'a> Replays<'a> {
 
     /// The figures of a policy in a setup. Before [`Replays::run`], records the replay and returns placeholders.
     pub fn summary(&self, setup: Setup, policy: &str) -> Rc<Summary> {
+        self.summary_of(setup, ReplayPolicy::Named(policy.to_owned()))
+    }
+
+    /// As [`Replays::summary`], for [`RandomPulls`] of the coflow of Fig. 2.
+    pub fn random_pulls(&self, setup: Setup, connections: usize) -> Rc<Summary> {
+        self.summary_of(setup, ReplayPolicy::RandomPulls(connections))
+    }
+
+    fn summary_of(&self, setup: Setup, policy: ReplayPolicy) -> Rc<Summary> {
         let mut entries = self.entries.borrow_mut();
         match entries.iter().find(|entry| entry.setup == setup && entry.policy == policy) {
             Some(Entry { summary: Some(summary), .. }) => return Rc::clone(summary),
             Some(_) => {}
-            None => entries.push(Entry { setup, policy: policy.to_owned(), summary: None }),
+            None => entries.push(Entry { setup, policy, summary: None }),
         }
         Rc::new(Summary { ccts: vec![1.0], schedule_ms: vec![1.0] })
     }
@@ -151,9 +183,10 @@ impl<'a> Replays<'a> {
         self.summary(setup, &format!("django:connections={connections}{parameters}"))
     }
 
-    /// Django, Aalo+ and DCTCP in a setup.
-    pub fn compare_policies(&self, setup: Setup) -> [Rc<Summary>; 3] {
-        [self.django(setup, ""), self.summary(setup, AALO), self.summary(setup, DCTCP)]
+    /// Django, Aalo+, Aalo+ with strict queues, and DCTCP in a setup.
+    pub fn compare_policies(&self, setup: Setup) -> [Rc<Summary>; 4] {
+        let [aalo, strict_aalo, dctcp] = [AALO, STRICT_AALO, DCTCP].map(|policy| self.summary(setup, policy));
+        [self.django(setup, ""), aalo, strict_aalo, dctcp]
     }
 
     /// Runs all recorded replays, at most `jobs` concurrently.
@@ -163,7 +196,7 @@ impl<'a> Replays<'a> {
     pub fn run(&self, jobs: usize, progress: &Progress) -> Result<(), Failure> {
         let (mut entries, inputs) = (self.entries.borrow_mut(), &self.inputs);
         let bar = progress.add_step_bar("replays", entries.len());
-        let tasks: Vec<(Setup, String)> =
+        let tasks: Vec<(Setup, ReplayPolicy)> =
             entries.iter().map(|entry| (entry.setup, entry.policy.clone())).collect();
         let summaries = run::run_concurrently(tasks.len(), jobs, |index| {
             let (setup, policy) = &tasks[index];
@@ -175,10 +208,7 @@ impl<'a> Replays<'a> {
                 },
                 ..ReplayOptions::default()
             };
-            let workload = setup.workload(inputs.trace);
-            let outcome =
-                ReplayTask { policy: policy.clone(), workload: &workload, options, sensitivities: &[] }
-                    .run(progress)?;
+            let outcome = replay(setup, policy, inputs.trace, options, progress)?;
             bar.inc(1);
             let schedules = outcome.schedule_ns.iter().map(|&ns| f64::from(ns) / 1e6).collect();
             Ok(Summary { ccts: outcome.ccts(), schedule_ms: schedules })
@@ -188,5 +218,30 @@ impl<'a> Replays<'a> {
             entry.summary = Some(Rc::new(summary));
         }
         Ok(())
+    }
+}
+
+fn replay(
+    setup: &Setup,
+    policy: &ReplayPolicy,
+    trace: &Workload,
+    options: ReplayOptions,
+    progress: &Progress,
+) -> Result<Outcome, Failure> {
+    let workload = setup.workload(trace);
+    match policy {
+        ReplayPolicy::Named(policy) => {
+            ReplayTask { policy: policy.clone(), workload: &workload, options, sensitivities: &[] }
+                .run(progress)
+        }
+        ReplayPolicy::RandomPulls(connections) => {
+            let WorkloadSource::Shuffle(seed) = setup.source else {
+                unreachable!("random pulls are those of the coflow of Fig. 2");
+            };
+            let pulls = RandomPulls::new(shuffle_flows(setup.hosts), *connections, seed);
+            let policy = AnyPolicy::SizesUnknown(Box::new(pulls));
+            weir_sim::replay(&workload, policy, &options, &mut NoObserver)
+                .map_err(|error| Failure::from_replay_error("random pulls", &error))
+        }
     }
 }

@@ -39,7 +39,13 @@ pub enum ConnectionCost {
     Marked,
     /// TCP with marks, 64 kB per connection.
     SmallTransfers,
+    /// TCP with marks, long connections that start at different times.
+    Steady,
 }
+
+/// The costs of the default setup: those of steady connections if they have been measured.
+const BASE_COST: ConnectionCost =
+    if cfg!(has_steady_costs) { ConnectionCost::Steady } else { ConnectionCost::Marked };
 
 /// A workload and the network that it is replayed on.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,7 +67,7 @@ pub const DEFAULT: Setup = Setup {
     hosts: 16,
     coflows_per_sec: 1.0,
     buffer_packets: 100,
-    cost: ConnectionCost::Marked,
+    cost: BASE_COST,
     rate_scale: 0.1,
 };
 
@@ -143,6 +149,12 @@ impl Setup {
     }
 }
 
+/// The numbers of the flows in the coflow of [`WorkloadSource::Shuffle`], by host and by reducer of the host.
+pub fn shuffle_flows(hosts: u32) -> Vec<Vec<Vec<u32>>> {
+    let flows = |reducer: u32| (reducer * hosts..(reducer + 1) * hosts).collect();
+    (0..hosts).map(|host| (host..TASKS_PER_SIDE).step_by(hosts as usize).map(flows).collect()).collect()
+}
+
 fn flow(src: u32, dst: u32, bytes: f64) -> FlowSpec {
     FlowSpec::new(src, dst, Bytes::new(bytes).expect("the size is finite and not negative"))
 }
@@ -171,5 +183,26 @@ mod tests {
         assert_eq!(scaled.coflows[2].arrival.get(), 2.0);
         let [before, after] = [load(&trace, 40.0, Rate::GBIT.get()), load(&scaled, 2.0, setup.rate().get())];
         assert!((before / after - 1.0).abs() < 1e-12, "{before} {after}");
+    }
+
+    #[test]
+    fn shuffle_flows_end_at_their_host_and_each_reducer_has_one_from_each_host() {
+        let setup = Setup { source: WorkloadSource::Shuffle(1), ..DEFAULT };
+        let trace =
+            Workload { ports: 1, coflows: Vec::new(), events: Vec::new(), names: ServiceNames::default() };
+        let workload = setup.workload(&trace);
+        let flows = &workload.coflows[0].flows;
+        let by_host = shuffle_flows(setup.hosts);
+        let mut count = 0;
+        for (host, reducers) in (0..).zip(&by_host) {
+            assert_eq!(reducers.len(), 4);
+            for reducer in reducers {
+                assert!(reducer.iter().all(|&number| flows[number as usize].dst == host));
+                let senders = reducer.iter().map(|&number| flows[number as usize].src);
+                assert!(senders.eq(0..setup.hosts));
+                count += reducer.len();
+            }
+        }
+        assert_eq!(count, flows.len());
     }
 }
