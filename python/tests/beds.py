@@ -19,7 +19,7 @@ WEIR = shutil.which(os.environ.get("WEIR", "weir"))
 CONFIG = """
 weir-serve = 1
 store = "weir.redb"
-policy = "saath"
+policy = "{policy}"
 lease = "{lease}"
 {tls}
 [listen]
@@ -48,6 +48,7 @@ coefficients = [1.13, -0.13]
 class Bed(unittest.TestCase):
     """A coordinator, and on request an agent for its host `a`. They stop with the test."""
 
+    policy = "saath"
     tls = ""
     lease = "20s"
 
@@ -59,7 +60,7 @@ class Bed(unittest.TestCase):
         self.folder = folder.name
         self.prepare()
         with open(f"{self.folder}/serve.toml", "w") as config:
-            config.write(CONFIG.format(tls=self.tls, lease=self.lease))
+            config.write(CONFIG.format(policy=self.policy, tls=self.tls, lease=self.lease))
         self.serve()
 
     def serve(self) -> None:
@@ -101,11 +102,11 @@ class Bed(unittest.TestCase):
         if process.stderr is not None:
             process.stderr.close()
 
-    def start_agent(self) -> str:
-        """Starts an agent for host `a`, waits until it is connected, and returns the path of its socket."""
-        local_socket = f"{self.folder}/agent.sock"
+    def start_agent(self, host: int = 0) -> str:
+        """Starts an agent for host `a` or `b`, waits until it is connected, and returns the path of its socket."""
+        local_socket = f"{self.folder}/agent-{host}.sock"
         self.agent_process = agent = self.start(
-            *["agent", "run", "--host", "0", "--rate", "16Mbit", "--coordinator", self.agents, "--socket", local_socket]
+            *["agent", "run", "--host", str(host), "--rate", "16Mbit", "--coordinator", self.agents, "--socket", local_socket]
         )
         assert agent.stderr is not None
         line = agent.stderr.readline()

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 import unittest
+import urllib.request
 from typing import List, Optional
 
 from weir import Agent, AgentError, Coflow, Coordinator, Flow, FlowReceiver, FlowSender, Route, SendTimeout, SentFlow, UnscheduledReason, send_flow
@@ -336,3 +337,30 @@ class AgentGateTest(Bed):
             assert sent.unpaced is not None
             self.assertIs(sent.unpaced.reason, reason)
             self.assertIn(help_text, str(sent.unpaced))
+
+
+class MatchingTest(Bed):
+    """Receivers decide which flows send."""
+
+    policy = "django:connections=1"
+    lease = "2s"
+
+    def test_flows_take_turns_at_their_receiver(self) -> None:
+        self.start_agent(1)
+        coordinator, agent = Coordinator(self.api), Agent(self.start_agent(0))
+        self.addCleanup(agent.close)
+        receiver = FlowReceiver(("127.0.0.1", 0))
+        self.addCleanup(receiver.close)
+        # The largest coflow starts first, and a flow of each later one is smaller.
+        data = {name: bytes(length) for name, length in [("large", 30_000_000), ("middle", 20_000_000), ("small", 10_000_000)]}
+        for name, flow in data.items():
+            Coflow.register(coordinator, name, [Flow("a", "b", len(flow))])
+        reading = [Reading(receiver, name) for name in data]
+        sending = [Sending(agent, name, receiver, flow) for name, flow in data.items()]
+        for thread in sending + reading:
+            thread.join(TIMEOUT)
+        self.assertEqual([thread.bytes for thread in reading], [len(flow) for flow in data.values()])
+        self.assertEqual([thread.sent for thread in sending], [SentFlow(len(flow), None) for flow in data.values()])
+        text = urllib.request.urlopen(f"http://{self.api}/metrics", timeout=15).read().decode()
+        (starts,) = [line for line in text.splitlines() if line.startswith('weir_matching_messages_total{message="SEND_START"}')]
+        self.assertEqual(starts.split(" ")[1], "3")

@@ -5,6 +5,7 @@
 //! - `report_timer` computes when in an interval the agent reports.
 //! - `local_socket` receives the sockets of flows from programs.
 //! - `flows` paces these sockets, and measures their progress.
+//! - `link_counters` reads what interfaces have sent and received, for [`crate::matching`].
 //! - `program_demand` finds flows whose programs write less than the rates of the flows.
 //! - `end_events` notices the ends of connections between two measurements.
 //! - `gates` pushes to programs which of their flows may send.
@@ -47,6 +48,7 @@ use weir_metrics::MetricsTls;
 use weir_proto::{BandwidthLimit, FlowKey, MAX_CONFLICTS, OrderedRate, Queues, Report, UdpControl};
 
 use crate::lease::{LeaseState, RefusalReason};
+use crate::matching::Matching;
 use crate::queues::{Interface, InterfaceLock, LimitedFlow};
 use crate::report_delta::{ReportHistory, max_report_interval};
 use crate::traffic::{SocketLeases, SocketRates, Traffic, monotonic_now};
@@ -58,6 +60,7 @@ pub mod endpoint;
 mod flows;
 mod gates;
 mod interfaces;
+mod link_counters;
 pub mod load_generator;
 mod local_socket;
 mod metrics;
@@ -129,6 +132,7 @@ struct AgentState {
     /// Why the last order was refused; none if it was accepted.
     last_refusal: Option<RefusalReason>,
     flows: Flows,
+    matching: Matching,
     history: ReportHistory,
     /// The applications that the agent observes, if it observes any.
     applications: Option<Applications>,
@@ -209,6 +213,7 @@ impl AgentState {
             first_order: None,
             last_refusal: None,
             flows: Flows::new(start_leases(settings)),
+            matching: Matching::new(link),
             history: ReportHistory::default(),
             is_udp_control_unavailable: settings.local_socket.is_some()
                 && (traffic.is_none() || shaped_link.is_none()),
@@ -241,6 +246,23 @@ impl AgentState {
     fn set_pacing_rates(&mut self) {
         let now = self.now();
         self.flows.apply_limits(&self.lease, now);
+    }
+
+    /// Lets this host decide as a receiver, and divide its uplink as a sender, if it takes part in matching.
+    fn update_matching(&mut self) {
+        if self.matching.is_active() {
+            let counters = link_counters::read(self.interfaces.names.iter().map(|(_, name)| name));
+            let fraction = self.lease.bandwidth_limit(self.now()).map_or(1.0, BandwidthLimit::fraction);
+            let link = self.lease.max_link_rate();
+            self.matching.update(counters, fraction * link, self.now());
+        }
+        let now = self.now();
+        let is_matched = self.matching.is_active() && self.lease.is_lease_valid(now);
+        let rates = match is_matched {
+            true => self.matching.residual_rates(self.flows.unlimited_flows(&self.lease, now), now),
+            false => BTreeMap::new(),
+        };
+        self.flows.set_residual_rates(&rates);
     }
 
     /// Sends the desired state of interfaces if it has changed.
@@ -376,6 +398,7 @@ impl AgentState {
         let names_flows = order.is_full || !order.flows.is_empty();
         let names_traffic = order.traffic.is_some();
         let has_traffic = order.is_full || names_traffic;
+        let (matching, is_full, lease) = (order.matching.take(), order.is_full, order.lease);
         let (epoch, seq) = (order.epoch, order.seq);
         let (last_epoch, last_seq) = self.lease.applied();
         let refusal = self.lease.accept(order, now).err();
@@ -384,6 +407,10 @@ impl AgentState {
                 self.first_order.get_or_insert_with(Instant::now);
                 ended_flows.iter().for_each(|key| self.flows.report_delta.confirm_end(key));
                 self.flows.set_unscheduled(unscheduled);
+                self.matching.apply(matching, is_full, lease, now);
+                if self.matching.has_requests() {
+                    self.report_wake.notify_one();
+                }
                 if names_flows {
                     self.flows.join_generations(&self.lease);
                 }
@@ -432,6 +459,7 @@ impl AgentState {
         if let Some(Ok(permit)) = reports.map(|reports| reports.try_reserve())
             && let Some(report) = self.next_report(interval, Instant::now())
         {
+            self.matching.confirm_report();
             permit.send(report);
         }
     }
@@ -461,9 +489,12 @@ impl AgentState {
             restored_objects: restored,
             conflicts,
             bandwidth_limit: self.interfaces.bandwidth_limit,
+            // Without a valid order, the host decides nothing: flows to it are free.
+            matching: self.matching.report().filter(|_| self.lease.is_lease_valid(elapsed)),
         };
         let max_interval = max_report_interval(self.lease.lease(), interval);
-        self.history.is_due(&report, max_interval, elapsed).then_some(report)
+        let is_due = self.history.is_due(&report, max_interval, elapsed);
+        (is_due || self.matching.has_news()).then_some(report)
     }
 }
 
@@ -639,7 +670,7 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
                 }
                 Some(StreamEvent::Order(order)) => {
                     let is_early = order.is_early;
-                    shared.lock().apply_order(order);
+                    shared.lock().apply_order(*order);
                     // Orders that arrive more often than once an interval must not delay the measurements.
                     if !is_early && last_tick.elapsed() < interval {
                         ticker.reset_at(report_timer.record_order(Instant::now()).into());
@@ -656,6 +687,7 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
                 let mut host = shared.lock();
                 let host = &mut *host;
                 host.flows.measure();
+                host.update_matching();
                 host.set_pacing_rates();
                 host.update_watchdog();
                 // Queues change with orders, or when weights end. A switch with many ports does not compute them each time.

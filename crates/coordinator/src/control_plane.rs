@@ -54,6 +54,7 @@ mod division_size;
 mod flow_demands;
 mod history;
 mod link_rates;
+mod matching;
 mod observed_connections;
 mod outline;
 mod rejected_entries;
@@ -73,6 +74,7 @@ pub use allocator::{FlowPeer, WeightedFlow};
 pub use bandwidth::LimitTaken;
 pub use division_size::DivisionSize;
 pub use history::Decision;
+pub use matching::{LivePolicy, MatchingMessages};
 pub use outline::CoflowOutline;
 pub use rejected_entries::RejectedEntries;
 pub use request::{Refusal, Registration, Transfer, UnknownName};
@@ -283,6 +285,8 @@ struct Flow {
     unconfirmed_bytes: f64,
     /// Until when the flow counts as one without data, since the reports show no progress.
     stuck_until: f64,
+    /// Whether its receiver has opened a connection for it; always true without matching.
+    is_open: bool,
 }
 
 /// A flow whose agent reports no more bytes for this time, in seconds, counts as a flow without data. Agents report open flows once a
@@ -316,6 +320,7 @@ impl Flow {
             unconfirmed_seconds: 0.0,
             unconfirmed_bytes: 0.0,
             stuck_until: 0.0,
+            is_open: true,
         }
     }
 
@@ -330,6 +335,11 @@ impl Flow {
             Some(end) => now <= end,
             None => self.state == SenderState::Ready && now >= self.stuck_until,
         }
+    }
+
+    /// Whether the flow has data, and may send it.
+    fn sends(&self, now: f64) -> bool {
+        self.is_open && self.has_data(now)
     }
 
     /// Whether the flow has a connection, or a program may still hand one over in the grace period.
@@ -462,6 +472,8 @@ pub struct ControlPlane {
     udp_measurements: Option<udp_measurements::UdpMeasurements>,
     /// Number of limits of UDP in orders since the start.
     ordered_udp_limits: u64,
+    /// Matches senders and receivers; `None` if the engine decides.
+    matching: Option<matching::Matching>,
     /// Allocator for observed connections; `None` without central allocation.
     allocator: Option<allocator::Allocator>,
     /// Decisions of the last minutes that are no longer in force.
@@ -476,15 +488,16 @@ impl ControlPlane {
     /// The policy tree has no leaf for one of the names.
     pub fn new(
         links: NetworkLinks,
-        policy: AnyPolicy,
+        policy: impl Into<LivePolicy>,
         names: ServiceNames,
         settings: Settings,
         epoch: u64,
     ) -> Result<ControlPlane, TreeError> {
-        let needs_sizes = matches!(policy, AnyPolicy::SizesKnown(_));
+        let LivePolicy { engine: policy, matching } = policy.into();
+        let needs_sizes = matching.is_some() || matches!(policy, AnyPolicy::SizesKnown(_));
         let engine = build_engine(&links, policy, &names, &settings)?;
         let hosts = std::iter::repeat_with(Host::new).take(links.hosts.len()).collect();
-        Ok(ControlPlane {
+        let mut control_plane = ControlPlane {
             settings,
             epoch,
             first_generation: 1,
@@ -508,10 +521,13 @@ impl ControlPlane {
             completed: Vec::new(),
             udp_measurements: None,
             ordered_udp_limits: 0,
+            matching: None,
             allocator: None,
             history: history::History::default(),
             now: 0.0,
-        })
+        };
+        control_plane.start_matching(matching);
+        Ok(control_plane)
     }
 
     /// Adds switches, numbered after the hosts, with the host at each port; none where the cable leads to another switch. Agents of
@@ -569,7 +585,7 @@ impl ControlPlane {
         let spec = self.build_spec(&registration)?;
         self.advance_to(now);
         let grace_end = self.new_grace_end();
-        let flows: Vec<Flow> = registration.flows.iter().map(|&flow| Flow::new(flow, grace_end)).collect();
+        let flows = registration.flows.iter().map(|&flow| self.new_flow(flow, grace_end)).collect();
         let id: Arc<str> = id.into();
         let coflow = Coflow {
             registration,
@@ -634,7 +650,7 @@ impl ControlPlane {
                 Some(old) if (old.transfer.src, old.transfer.dst) == (transfer.src, transfer.dst) => {
                     Flow { transfer, ..old.clone() }
                 }
-                _ => Flow::new(transfer, grace_end),
+                _ => self.new_flow(transfer, grace_end),
             })
             .collect();
         self.count_coflow(&coflow, true);
@@ -715,9 +731,12 @@ impl ControlPlane {
     /// # Errors
     /// [`Refusal`]: the policy needs sizes and one flow has an unknown size, or a policy tree has no leaf for a service or
     /// an application. The policy is unchanged.
-    pub fn set_policy(&mut self, policy: AnyPolicy, now: f64) -> Result<(), Refusal> {
+    pub fn set_policy(&mut self, policy: impl Into<LivePolicy>, now: f64) -> Result<(), Refusal> {
         self.advance_to(now);
+        let policy = policy.into();
+        let matching = policy.matching;
         let PreparedPolicy { engine, needs_sizes, coflows } = self.prepare_policy(policy)?;
+        self.start_matching(matching);
         (self.engine, self.needs_sizes, self.next_wakeup) = (engine, needs_sizes, self.now);
         self.policy_error = None;
         self.id_by_slot.clear();
@@ -731,13 +750,14 @@ impl ControlPlane {
     ///
     /// # Errors
     /// Those of [`ControlPlane::set_policy`].
-    pub fn check_policy(&self, policy: AnyPolicy) -> Result<(), Refusal> {
-        self.prepare_policy(policy).map(drop)
+    pub fn check_policy(&self, policy: impl Into<LivePolicy>) -> Result<(), Refusal> {
+        self.prepare_policy(policy.into()).map(drop)
     }
 
     /// Engine and active coflows for a new policy.
-    fn prepare_policy(&self, policy: AnyPolicy) -> Result<PreparedPolicy, Refusal> {
-        let needs_sizes = matches!(policy, AnyPolicy::SizesKnown(_));
+    fn prepare_policy(&self, policy: LivePolicy) -> Result<PreparedPolicy, Refusal> {
+        let LivePolicy { engine: policy, matching } = policy;
+        let needs_sizes = matching.is_some() || matches!(policy, AnyPolicy::SizesKnown(_));
         for coflow in self.coflows.values().filter(|coflow| coflow.slot.is_some()) {
             if needs_sizes && let Some(flow) = coflow.flows.iter().position(|f| f.transfer.bytes.is_none()) {
                 return Err(Refusal::UnknownSize(flow));
@@ -862,7 +882,7 @@ impl ControlPlane {
             }
             flow.is_completed |=
                 self.engine.network().coflow(slot).flow_state(flow.engine_index) == FlowState::Completed;
-            if !flow.has_data(self.now) || !self.hosts[flow.transfer.src as usize].present {
+            if !flow.sends(self.now) || !self.hosts[flow.transfer.src as usize].present {
                 self.engine.set_flow_waiting(slot, flow.engine_index, self.now);
             }
         }
@@ -903,6 +923,11 @@ impl ControlPlane {
             let key = coflow.flow_key(id, index);
             self.hosts[flow.transfer.src as usize].flows_to_remove.push(key);
         }
+    }
+
+    /// A flow without progress, which counts as having data until `grace_end`.
+    fn new_flow(&self, transfer: Transfer, grace_end: f64) -> Flow {
+        Flow { is_open: self.matching.is_none(), ..Flow::new(transfer, grace_end) }
     }
 
     /// End of the grace period of a new flow. Programs hand over connections shortly after the registration.

@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
-use weir_core::policy::AnyPolicy;
 use weir_proto::{
     ApplicationTraffic, BandwidthLimit, ObservedConnections, Order, Queues, RefusedOrders, Report,
     RestoredObjects, UdpControl,
@@ -26,7 +25,8 @@ use weir_tls::LogLimit;
 
 use crate::control_plane::{
     CoflowOutline, CoflowStatus, CoflowSummary, ControlPlane, Decision, FlowAllocation, HostStatus,
-    LimitTaken, Refusal, Registration, RejectedEntries, ServiceWeights, Transfer, WeightedFlow,
+    LimitTaken, LivePolicy, MatchingMessages, Refusal, Registration, RejectedEntries, ServiceWeights,
+    Transfer, WeightedFlow,
 };
 use crate::quota::{CoflowQuota, ServiceQuota, UsageByService};
 
@@ -103,6 +103,8 @@ pub struct Overview {
     pub forwarded_udp_measurements: u64,
     /// See [`ControlPlane::ordered_udp_limits`].
     pub ordered_udp_limits: u64,
+    /// See [`ControlPlane::matching_messages`].
+    pub matching_messages: Option<MatchingMessages>,
 }
 
 /// Channel for the orders of a host.
@@ -270,6 +272,7 @@ impl State {
             received_reports: self.received_reports,
             forwarded_udp_measurements: self.plane.forwarded_udp_measurements(),
             ordered_udp_limits: self.plane.ordered_udp_limits(),
+            matching_messages: self.plane.matching_messages(),
         }
     }
 }
@@ -439,7 +442,7 @@ impl Handle {
     ///
     /// # Errors
     /// [`RequestError`]: the control plane refused the request, or the coordinator has stopped. The policy is unchanged.
-    pub async fn set_policy(&self, policy: AnyPolicy) -> Result<(), RequestError> {
+    pub async fn set_policy(&self, policy: LivePolicy) -> Result<(), RequestError> {
         Ok(self.call(move |state| state.plane.set_policy(policy, state.now())).await??)
     }
 
@@ -447,7 +450,7 @@ impl Handle {
     ///
     /// # Errors
     /// [`RequestError`]: the control plane would refuse the policy, or the coordinator has stopped.
-    pub async fn check_policy(&self, policy: AnyPolicy) -> Result<(), RequestError> {
+    pub async fn check_policy(&self, policy: LivePolicy) -> Result<(), RequestError> {
         Ok(self.call(move |state| state.plane.check_policy(policy)).await??)
     }
 

@@ -7,10 +7,12 @@ use utoipa::openapi::schema::AdditionalProperties;
 use utoipa::openapi::{ObjectBuilder, OneOfBuilder, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 use weir_core::model::ServiceNames;
-use weir_core::policy::{AnyPolicy, ParamsError, build};
+use weir_core::policy::{AnyPolicy, ParamsError, build, django_settings};
 use weir_core::tree::TreeSpec;
 use weir_trace::TraceError;
 use weir_trace::tree::{self, TableLoader};
+
+use crate::control_plane::LivePolicy;
 
 mod simulation_only;
 
@@ -121,12 +123,13 @@ impl ValidatedPolicy {
                 Some(tree::read_with_tables(text.as_bytes(), file, tables, Some(names))?)
             }
         };
-        let leaves = tree.iter().flat_map(TreeSpec::leaf_policies);
-        let named = match &spec {
-            PolicySpec::Policy(spec) => Some(&**spec),
-            PolicySpec::Tree(_) => None,
-        };
-        for spec in leaves.chain(named) {
+        for leaf in tree.iter().flat_map(TreeSpec::leaf_policies) {
+            if matches!(django_settings(leaf), Ok(Some(_))) {
+                return Err(PolicyError::NotEnforceable(NotEnforceable::MatchingLeaf));
+            }
+            check_enforceable(leaf, interval).map_err(PolicyError::NotEnforceable)?;
+        }
+        if let PolicySpec::Policy(spec) = &spec {
             check_enforceable(spec, interval).map_err(PolicyError::NotEnforceable)?;
         }
         Ok(ValidatedPolicy { spec, tree })
@@ -148,15 +151,19 @@ impl ValidatedPolicy {
     }
 
     /// Builds the policy. `weights` replace the weights in a tree.
-    pub fn build(&self, names: &ServiceNames, weights: &BTreeMap<String, f64>) -> AnyPolicy {
+    pub fn build(&self, names: &ServiceNames, weights: &BTreeMap<String, f64>) -> LivePolicy {
+        const VALIDATED: &str = "`ValidatedPolicy::new` built the same specification";
         match (&self.tree, &self.spec) {
             (Some(tree), _) => {
                 let mut tree = tree.clone();
                 set_service_weights(&mut tree, names, weights);
-                AnyPolicy::Tree(tree)
+                AnyPolicy::Tree(tree).into()
             }
             (None, PolicySpec::Policy(spec) | PolicySpec::Tree(spec)) => {
-                build(spec).expect("`ValidatedPolicy::new` built the same specification")
+                match django_settings(spec).expect(VALIDATED) {
+                    Some(settings) => LivePolicy::matching(settings),
+                    None => build(spec).expect(VALIDATED).into(),
+                }
             }
         }
     }

@@ -11,7 +11,8 @@ use crate::order::{
 };
 use crate::{
     ApplicationTraffic, Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS_PER_HOST, MAX_OBSERVED,
-    MAX_QUEUES, MAX_REPORTED_FLOWS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS, RefusedOrders, RestoredObjects, wire,
+    MAX_QUEUES, MAX_REPORTED_FLOWS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS, MatchingOrder, MatchingReport,
+    RefusedOrders, RestoredObjects, wire,
 };
 
 /// Why a message is not a valid order or report.
@@ -104,7 +105,11 @@ pub enum MessageError {
     },
 }
 
-fn check_equal_lengths(list: &'static str, count: usize, expected: usize) -> Result<(), MessageError> {
+pub(crate) fn check_equal_lengths(
+    list: &'static str,
+    count: usize,
+    expected: usize,
+) -> Result<(), MessageError> {
     if count == expected { Ok(()) } else { Err(MessageError::LengthMismatch { list, count, expected }) }
 }
 
@@ -113,7 +118,7 @@ pub(crate) fn check_max_length(list: &'static str, count: usize, max: usize) -> 
 }
 
 /// The number of entries that counts assign.
-fn sum(counts: &[u32]) -> usize {
+pub(crate) fn sum(counts: &[u32]) -> usize {
     counts.iter().map(|&count| count as usize).sum()
 }
 
@@ -432,6 +437,7 @@ impl From<&Report> for wire::Report {
                 .filter(|counts| *counts != RestoredObjects::default()),
             conflicts: report.conflicts.iter().map(wire::Conflict::from).collect(),
             bandwidth_limit: encode_bandwidth_limit(report.bandwidth_limit),
+            matching: report.matching.as_ref().map(Into::into),
         }
     }
 }
@@ -492,6 +498,7 @@ impl TryFrom<wire::Report> for Report {
             restored_objects: report.restored_objects.unwrap_or_default(),
             conflicts,
             bandwidth_limit: decode_bandwidth_limit(report.bandwidth_limit)?,
+            matching: report.matching.map(MatchingReport::try_from).transpose()?,
         })
     }
 }
@@ -608,6 +615,7 @@ impl From<&Order> for wire::Order {
             queue_max_rates,
             traffic: order.traffic.as_deref().map(encode_traffic),
             bandwidth_limit: encode_bandwidth_limit(order.bandwidth_limit),
+            matching: order.matching.as_ref().map(Into::into),
         }
     }
 }
@@ -835,6 +843,7 @@ impl TryFrom<wire::Order> for Order {
             unscheduled: decode_unscheduled(order.unscheduled_flows, order.unscheduled_reasons)?,
             traffic: order.traffic.map(decode_traffic).transpose()?,
             bandwidth_limit: decode_bandwidth_limit(order.bandwidth_limit)?,
+            matching: order.matching.map(MatchingOrder::try_from).transpose()?,
         })
     }
 }

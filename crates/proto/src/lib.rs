@@ -7,6 +7,7 @@
 
 mod conflict;
 mod encoding;
+mod matching;
 mod order;
 pub mod relay;
 mod totals;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 pub use conflict::{ALL_INTERFACES, Conflict, ConflictReason};
 pub use encoding::MessageError;
+pub use matching::{Answer, ConnectionChange, MatchedFlow, MatchingOrder, MatchingReport, Question};
 pub use order::{
     BandwidthLimit, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
     Queues, RateBounds, Report, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use weir_core::model::LinkBudget;
 
 use crate::{
-    ApplicationTraffic, Conflict, FRAME_BYTES, MAX_CLASSES, MAX_ID_LENGTH, PAYLOAD_BYTES, RefusedOrders,
-    RestoredObjects,
+    ApplicationTraffic, Conflict, FRAME_BYTES, MAX_CLASSES, MAX_ID_LENGTH, MatchingOrder, MatchingReport,
+    PAYLOAD_BYTES, RefusedOrders, RestoredObjects,
 };
 
 /// The identity of a flow: its coflow's id, the number of the registration, and its position in the registration.
@@ -89,6 +89,8 @@ pub struct Order {
     pub traffic: Option<Vec<ApplicationTraffic>>,
     /// The limit of what a host sends, for a time after this order. None: it may use its whole link. Each order has it.
     pub bandwidth_limit: Option<BandwidthLimit>,
+    /// The state that the host needs to match senders and receivers. None: unchanged; in a full order, the host takes no part.
+    pub matching: Option<MatchingOrder>,
 }
 
 /// The fraction of its link's rate at which a host may send, for a profile of its programs.
@@ -222,6 +224,8 @@ pub struct Report {
     pub conflicts: Vec<Conflict>,
     /// The limit of all interfaces of the host; none if one of them is unlimited, or their limits differ.
     pub bandwidth_limit: Option<BandwidthLimit>,
+    /// The questions and decisions of the host as a receiver; none if it takes no part in matching.
+    pub matching: Option<MatchingReport>,
 }
 
 /// The mark (DSCP) of a class: 1 to [`MAX_CLASSES`].

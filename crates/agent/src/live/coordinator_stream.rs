@@ -54,7 +54,7 @@ pub enum StreamEvent {
         report_sender: mpsc::Sender<Report>,
     },
     /// An order arrived.
-    Order(Order),
+    Order(Box<Order>),
     /// The stream ended.
     Ended,
 }
@@ -198,7 +198,7 @@ async fn run_stream(
                     Err(reason) => return format!("the coordinator sent an invalid order: {reason}"),
                     Ok(order) => order,
                 };
-                if events.send(StreamEvent::Order(order)).await.is_err() {
+                if events.send(StreamEvent::Order(Box::new(order))).await.is_err() {
                     return String::new();
                 }
             }

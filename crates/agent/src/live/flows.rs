@@ -477,9 +477,29 @@ impl Flows {
         }
     }
 
+    /// The open flows without an ordered rate that have data, with the bytes that they have sent.
+    pub fn unlimited_flows<'a>(
+        &'a self,
+        lease: &'a LeaseState,
+        now: Duration,
+    ) -> impl Iterator<Item = (&'a FlowKey, u64)> {
+        let is_unlimited = move |key: &FlowKey| lease.flow_limit(key, now) == FlowLimit::Unlimited;
+        let flows =
+            self.open_flows.iter().filter(|(_, flow)| flow.is_tcp() && flow.state() == SenderState::Ready);
+        flows.filter(move |(key, _)| is_unlimited(key)).map(|(key, flow)| (key, flow.sent_bytes))
+    }
+
+    /// Sets what other coflows leave of the uplink, for the flows without an ordered rate. The next [`Flows::apply_limits`] applies it.
+    pub fn set_residual_rates(&mut self, rates: &BTreeMap<FlowKey, u64>) {
+        for (key, flow) in &mut self.open_flows {
+            flow.residual_rate = rates.get(key).map(|&rate| rate.max(1));
+        }
+    }
+
     /// Removes the rates of all sockets. Senders write freely when their program's connection closes.
     pub fn remove_rates(&mut self) {
         for flow in self.open_flows.values_mut() {
+            flow.residual_rate = None;
             flow.set_limit(FlowLimit::Unlimited, self.leases.as_mut());
             flow.resume(self.leases.as_mut());
         }

@@ -117,7 +117,7 @@ async fn simulate_agent(
                 }
                 Some(StreamEvent::Order(order)) => {
                     let now = Instant::now();
-                    agent.apply_order(order, now);
+                    agent.apply_order(*order, now);
                     ticker.reset_at(report_timer.record_order(now).into());
                 }
                 Some(StreamEvent::Ended) => report_sender = None,

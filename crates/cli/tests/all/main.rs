@@ -22,6 +22,7 @@ mod failures;
 mod gates;
 mod incast;
 mod jobs;
+mod matching;
 mod output_columns;
 mod pictures;
 mod predict;

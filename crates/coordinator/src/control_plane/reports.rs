@@ -95,6 +95,11 @@ impl ControlPlane {
         let (completed, others): (Vec<_>, Vec<_>) = report.flows.iter().partition(is_completed);
         completed.into_iter().chain(others).for_each(|progress| self.apply_progress(host, progress));
         self.store_udp_measurements(host, &report.udp_measurements);
+        if let Some((matching, report)) = self.matching.as_mut().zip(report.matching.as_ref())
+            && let Some(&link) = self.links.hosts.get(host as usize)
+        {
+            self.has_changed_flows |= matching.report(host, link, report, self.now);
+        }
     }
 
     /// Checks the progress of one flow, and applies it to the coflow and the engine.
@@ -153,9 +158,11 @@ impl ControlPlane {
             self.remove_if_completed(&progress.key.coflow.clone());
             return;
         }
-        let (index, has_data) = (flow.engine_index, flow.has_data(self.now));
+        let (index, sends) = (flow.engine_index, flow.sends(self.now));
         let max_rate = flow.max_rate(&self.links, &self.settings);
-        self.set_flow_has_data(slot, index, has_data);
+        // The receiver of a flow with new data learns of it.
+        self.has_changed_flows |= has_new_data && self.matching.is_some();
+        self.set_flow_sends(slot, index, sends);
         self.set_max_rate(slot, index, max_rate);
     }
 
@@ -177,15 +184,15 @@ impl ControlPlane {
         }
     }
 
-    /// Sets in the engine whether a flow has data, if that has changed.
-    fn set_flow_has_data(&mut self, slot: Slot, index: u32, has_data: bool) {
+    /// Sets in the engine whether a flow has data and may send it, if that has changed.
+    pub(super) fn set_flow_sends(&mut self, slot: Slot, index: u32, sends: bool) {
         let is_live = self.engine.network().coflow(slot).flow_state(index) == FlowState::Live;
-        if has_data == is_live {
+        if sends == is_live {
             return;
         }
         self.has_changed_flows = true;
         self.engine.correct_overdue_flows_of(slot, self.overdue_bytes(), self.now);
-        if has_data {
+        if sends {
             self.engine.set_flow_live(slot, index, UNKNOWN_SIZE_BYTES, self.now);
         } else {
             self.engine.set_flow_waiting(slot, index, self.now);
@@ -202,17 +209,18 @@ impl ControlPlane {
             coflow.sent_bytes -= flow.sent_bytes;
             let sent_before_restart = flow.sent_before_restart + flow.sent_bytes as u64;
             let (engine_index, ordered_rate) = (flow.engine_index, flow.ordered_rate);
-            let estimated_at = self.now;
+            let (estimated_at, is_open) = (self.now, flow.is_open);
             *flow = Flow {
                 engine_index,
                 ordered_rate,
                 estimated_at,
                 sent_before_restart,
+                is_open,
                 ..Flow::new(flow.transfer, grace_end)
             };
             self.engine.correct_overdue_flows_of(slot, overdue_bytes, self.now);
             self.engine.restart_flow(slot, engine_index, self.now);
-            if self.hosts[flow.transfer.src as usize].present {
+            if flow.is_open && self.hosts[flow.transfer.src as usize].present {
                 self.engine.set_flow_live(slot, engine_index, UNKNOWN_SIZE_BYTES, self.now);
             }
         }
@@ -226,7 +234,7 @@ impl ControlPlane {
         for coflow in self.coflows.values_mut() {
             let Some(slot) = coflow.slot else { continue };
             for flow in coflow.flows.iter_mut().filter(|flow| !flow.is_completed) {
-                if !flow.has_data(now) {
+                if !flow.sends(now) {
                     self.engine.set_flow_waiting(slot, flow.engine_index, now);
                 }
                 let estimated_bytes = flow.advance_estimate(now);
@@ -263,7 +271,7 @@ impl ControlPlane {
             for flow in coflow.flows.iter().filter(|flow| flow.transfer.src == host && !flow.is_completed) {
                 if !has_data {
                     self.engine.set_flow_waiting(slot, flow.engine_index, self.now);
-                } else if flow.has_data(self.now) {
+                } else if flow.sends(self.now) {
                     self.engine.set_flow_live(slot, flow.engine_index, UNKNOWN_SIZE_BYTES, self.now);
                 }
             }

@@ -1,5 +1,6 @@
 //! Computes schedules: runs the policy and converts its allocation to orders.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +39,7 @@ impl ControlPlane {
         });
         let expired: Vec<Coflow> = expired.map(|(_, coflow)| coflow).collect();
         expired.iter().for_each(|coflow| self.count_coflow(coflow, false));
+        self.match_flows();
         let deviations = self.estimate_progress();
         let is_due = deviations.are_large || self.is_schedule_due();
         if is_due {
@@ -140,6 +142,8 @@ impl ControlPlane {
                 .map(|measurements| measurements.take(number, receives_orders))
                 .unwrap_or_default();
             let udp_limits = host.limits.take_udp_limits(receives_orders);
+            let downlink = self.links.hosts.get(number as usize).map_or(0.0, |link| link.recv.get());
+            let matching = self.matching.as_mut();
             self.ordered_udp_limits += udp_limits.len() as u64;
             orders.push(Order {
                 epoch: self.epoch,
@@ -155,6 +159,8 @@ impl ControlPlane {
                 unscheduled: std::mem::take(&mut host.unscheduled).into_iter().collect(),
                 traffic,
                 bandwidth_limit: host.bandwidth.limit(),
+                matching: matching
+                    .and_then(|matching| matching.take_order(number, downlink, is_full, receives_orders)),
             });
         }
         orders
@@ -225,6 +231,8 @@ impl ControlPlane {
     fn ordered_rates(&self) -> Vec<OrderedRate> {
         let network = self.engine.network();
         let rates = match self.engine.allocation().queue_discipline() {
+            // Flows send without a rate, or not at all.
+            _ if self.matching.is_some() => Some(BTreeMap::new()),
             None if self.policy_error.is_none() => None,
             None | Some(QueueDiscipline { intra_queue: IntraQueueSharing::MaxMin, .. }) => {
                 let active = self.coflows.values().filter(|coflow| coflow.slot.is_some());
@@ -255,8 +263,9 @@ impl ControlPlane {
             rate < 1.0 || rate < MIN_RATE_FRACTION * reserve * slowest
         };
         let mut slow_flow_counts = vec![0u32; capacities.len()];
+        let has_connection = |flow: &Flow| self.matching.is_some() && flow.is_open;
         let shares_reserve = |&((slot, flow), &rate): &((Slot, &Flow), &f64)| {
-            !flow.is_gated && flow.may_send(self.now) && is_slow((slot, flow), rate)
+            !flow.is_gated && !has_connection(flow) && flow.may_send(self.now) && is_slow((slot, flow), rate)
         };
         for ((slot, flow), _) in flows().zip(&scheduled_rates).filter(shares_reserve) {
             self.flow_links(slot, flow).for_each(|link| slow_flow_counts[link] += 1);
@@ -268,7 +277,13 @@ impl ControlPlane {
         };
         let mut contention = self.contention(capacities.len());
         let to_ordered_rate = |((slot, flow), &scheduled): ((Slot, &Flow), &f64)| {
-            if !flow.is_udp && contention.is_alone(slot, self.flow_links(slot, flow)) {
+            // With matching, a flow waits for its connection, also if no other coflow competes.
+            let mut is_alone = || {
+                self.matching.is_none()
+                    && !flow.is_udp
+                    && contention.is_alone(slot, self.flow_links(slot, flow))
+            };
+            if has_connection(flow) || is_alone() {
                 return OrderedRate::Unlimited;
             }
             let is_slow = is_slow((slot, flow), scheduled);
@@ -302,7 +317,8 @@ pub(super) const MIN_RATE_FRACTION: f64 = 0.125;
 
 /// Whether an order only renews the lease.
 fn only_renews_lease(order: &Order) -> bool {
-    let Order { flows, queues, udp_measurements, udp_limits, limits, unscheduled, traffic, .. } = order;
+    let Order { flows, queues, udp_measurements, udp_limits, limits, unscheduled, traffic, matching, .. } =
+        order;
     flows.is_empty()
         && queues.is_empty()
         && udp_measurements.is_empty()
@@ -310,6 +326,7 @@ fn only_renews_lease(order: &Order) -> bool {
         && limits.is_empty()
         && unscheduled.is_empty()
         && traffic.is_none()
+        && matching.is_none()
 }
 
 /// The next power of two, or three quarters of it if that is not below `count`. With exact counts, each new or completed

@@ -4,13 +4,13 @@ use std::fmt;
 
 use weir_core::units::Time;
 
-/// A policy, or a value of one of its parameters, that agents cannot enforce.
+/// A value of a parameter of a policy that agents cannot enforce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SimulationOnly {
     /// The name of the policy.
     pub policy: &'static str,
-    /// The parameter and its value; none for the whole policy.
-    pub parameter: Option<(&'static str, &'static str)>,
+    /// The parameter and its value.
+    pub parameter: (&'static str, &'static str),
     /// What agents or the network would have to do.
     pub reason: &'static str,
     /// What to use instead.
@@ -18,23 +18,17 @@ pub struct SimulationOnly {
 }
 
 const fn value(policy: &'static str, key: &'static str, value: &'static str) -> SimulationOnly {
-    SimulationOnly { policy, parameter: Some((key, value)), reason: "", instead: "" }
+    SimulationOnly { policy, parameter: (key, value), reason: "", instead: "" }
 }
 
 const RECEIVERS: &str = "receivers share links as TCP does";
 const DETOURS: &str = "hosts have no paths through a third region";
 
 /// All of them, in the order of `weir policies`.
-pub const SIMULATION_ONLY: [SimulationOnly; 7] = [
+pub const SIMULATION_ONLY: [SimulationOnly; 6] = [
     SimulationOnly { reason: DETOURS, instead: "`detours=off`", ..value("fair", "detours", "on") },
     SimulationOnly { reason: RECEIVERS, instead: "`at=senders`", ..value("aalo", "at", "both") },
     SimulationOnly { reason: RECEIVERS, instead: "`at=senders`", ..value("aalo+", "at", "both") },
-    SimulationOnly {
-        policy: "django",
-        parameter: None,
-        reason: "agents do not limit the number of connections",
-        instead: "`varys` or `sincronia`",
-    },
     SimulationOnly {
         reason: "agents serve the next flow only after an order",
         instead: "`local=off`",
@@ -52,6 +46,8 @@ const DEFAULT_TURN: f64 = 8e-3;
 pub enum NotEnforceable {
     /// Agents cannot enforce it.
     SimulationOnly(SimulationOnly),
+    /// Django is a leaf of a policy tree.
+    MatchingLeaf,
     /// Aalo's turns are shorter than the interval between two schedules.
     ShortTurn {
         /// The interval.
@@ -63,12 +59,15 @@ impl fmt::Display for NotEnforceable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NotEnforceable::SimulationOnly(SimulationOnly { policy, parameter, reason, instead }) => {
-                write!(f, "policy `{policy}`")?;
-                if let Some((key, value)) = parameter {
-                    write!(f, ": `{key}={value}`")?;
-                }
-                write!(f, " is for simulations only, since {reason}; expected {instead}")
+                let (key, value) = parameter;
+                write!(
+                    f,
+                    "policy `{policy}`: `{key}={value}` is for simulations only, since {reason}; expected {instead}"
+                )
             }
+            NotEnforceable::MatchingLeaf => f.write_str(
+                "policy `django` is a leaf of a policy tree, and for simulations only there, since receivers open connections for all coflows; expected another policy in the tree",
+            ),
             NotEnforceable::ShortTurn { interval } => {
                 write!(
                     f,
@@ -92,7 +91,7 @@ fn parameter<'a>(spec: &'a str, key: &str) -> Option<&'a str> {
 pub fn check_enforceable(spec: &str, interval: f64) -> Result<(), NotEnforceable> {
     let name = spec.split(':').next().unwrap_or_default().trim();
     let is_given = |only: &&SimulationOnly| {
-        only.policy == name && only.parameter.is_none_or(|(key, value)| parameter(spec, key) == Some(value))
+        only.policy == name && parameter(spec, only.parameter.0) == Some(only.parameter.1)
     };
     if let Some(only) = SIMULATION_ONLY.iter().find(is_given) {
         return Err(NotEnforceable::SimulationOnly(*only));

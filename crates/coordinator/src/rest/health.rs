@@ -222,6 +222,14 @@ impl MetricValues {
         for (kind, count) in overview.restored_objects.by_name() {
             ConstCounter::new(count).encode(all.encode_family(&[("kind", kind)])?)?;
         }
+        if let Some(messages) = overview.matching_messages {
+            let help = "Messages of Django; a repeated change counts once";
+            let mut all =
+                encoder.encode_descriptor("weir_matching_messages", help, None, MetricType::Counter)?;
+            for (message, count) in messages.by_name() {
+                ConstCounter::new(count).encode(all.encode_family(&[("message", message)])?)?;
+            }
+        }
         let help = "Interfaces of hosts and switches that differ from their orders";
         let mut all = encoder.encode_descriptor("weir_interface_conflicts", help, None, MetricType::Gauge)?;
         for (reason, count) in self.conflicts {

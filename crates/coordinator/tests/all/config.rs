@@ -40,7 +40,7 @@ fn example_configuration_has_the_documented_values() {
     assert!(config.tls.is_none() && config.policy.uses_service_weights());
     // The configured weight takes precedence over the weight in the tree.
     let AnyPolicy::Tree(TreeSpec::Services(services, _)) =
-        config.policy.build(&config.names, &config.weights)
+        config.policy.build(&config.names, &config.weights).engine
     else {
         panic!("a tree with services")
     };

@@ -25,7 +25,7 @@ use weir_agent::traffic::SocketLeases;
 use weir_client::{Agent, AgentError};
 use weir_coordinator::agents;
 use weir_coordinator::control_plane::{
-    ControlPlane, FlowStatus, Link, NetworkLinks, OrderedRate, Registration, Settings, Transfer,
+    ControlPlane, FlowStatus, Link, LivePolicy, NetworkLinks, OrderedRate, Registration, Settings, Transfer,
 };
 use weir_coordinator::control_thread::{Handle, start};
 use weir_core::model::ServiceNames;
@@ -48,14 +48,16 @@ fn full_payload_rate() -> f64 {
 /// The tests measure rates, so only one runs at a time.
 static ONE_TEST_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-fn lock_tests() -> MutexGuard<'static, ()> {
+pub fn lock_tests() -> MutexGuard<'static, ()> {
     ONE_TEST_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// A running coordinator. Dropping it closes its connections without a message.
-struct Coordinator {
+pub struct Coordinator {
     handle: Handle,
     runtime: Runtime,
+    /// The number of registrations.
+    registrations: AtomicU64,
 }
 
 impl Coordinator {
@@ -64,12 +66,21 @@ impl Coordinator {
     }
 
     fn start_with_links(address: SocketAddr, epoch: u64, link_rate: f64) -> (Coordinator, SocketAddr) {
+        Coordinator::start_with(address, epoch, link_rate, build("saath:start=1TB").unwrap().into())
+    }
+
+    pub fn start_with(
+        address: SocketAddr,
+        epoch: u64,
+        link_rate: f64,
+        policy: LivePolicy,
+    ) -> (Coordinator, SocketAddr) {
         let rate = Rate::new(link_rate).unwrap();
         let links = [Link { send: rate, recv: rate }; 4];
         let settings = Settings { lease: 1.5, ..Settings::default() };
         let plane = ControlPlane::new(
             NetworkLinks::one_switch(&links),
-            build("saath:start=1TB").unwrap(),
+            policy,
             ServiceNames::default(),
             settings,
             epoch,
@@ -85,17 +96,17 @@ impl Coordinator {
         });
         let address = bound.local_addr().unwrap();
         runtime.spawn(agents::serve(bound, handle.clone()));
-        (Coordinator { handle, runtime }, address)
+        (Coordinator { handle, runtime, registrations: AtomicU64::new(0) }, address)
     }
 
-    fn register(&self, id: &str, flows: &[(u32, u32, f64)]) {
+    pub fn register(&self, id: &str, flows: &[(u32, u32, f64)]) {
         let flow = |&(src, dst, bytes): &(u32, u32, f64)| Transfer { src, dst, bytes: Bytes::new(bytes) };
         self.register_flows(id, flows.iter().map(flow).collect());
     }
 
     fn register_flows(&self, id: &str, flows: Vec<Transfer>) {
         let registration = Registration {
-            generation: 1,
+            generation: self.registrations.fetch_add(1, Ordering::Relaxed) + 1,
             service: ServiceNames::DEFAULT.to_owned(),
             application: ServiceNames::DEFAULT.to_owned(),
             weight: 1.0,
@@ -110,12 +121,12 @@ impl Coordinator {
     }
 
     /// Bytes sent by a coflow, and whether it has completed.
-    fn sent_bytes_and_completion(&self, id: &str) -> (f64, bool) {
+    pub fn sent_bytes_and_completion(&self, id: &str) -> (f64, bool) {
         let flows = self.flows(id);
         (flows.iter().map(|flow| flow.sent_bytes).sum(), flows.iter().all(|flow| flow.is_completed))
     }
 
-    fn present_host_count(&self) -> usize {
+    pub fn present_host_count(&self) -> usize {
         self.runtime.block_on(self.handle.overview()).unwrap().connected_agents
     }
 
@@ -130,7 +141,7 @@ impl Coordinator {
 }
 
 /// The agent of a host.
-struct RunningAgent {
+pub struct RunningAgent {
     folder: TempDir,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -141,7 +152,7 @@ impl RunningAgent {
         RunningAgent::start_with_link(coordinator, host, LINK_RATE)
     }
 
-    fn start_with_link(coordinator: SocketAddr, host: u32, link_rate: f64) -> RunningAgent {
+    pub fn start_with_link(coordinator: SocketAddr, host: u32, link_rate: f64) -> RunningAgent {
         RunningAgent::start_with(coordinator, host, link_rate, false)
     }
 
@@ -172,7 +183,7 @@ impl RunningAgent {
         running
     }
 
-    fn local_socket(&self) -> PathBuf {
+    pub fn local_socket(&self) -> PathBuf {
         self.folder.path().join("local_socket")
     }
 }

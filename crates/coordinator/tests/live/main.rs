@@ -5,5 +5,6 @@
 #[path = "../../../agent/tests/live/kernel.rs"]
 mod kernel;
 mod live;
+mod matching;
 #[path = "../../../agent/tests/live/wait.rs"]
 mod wait;

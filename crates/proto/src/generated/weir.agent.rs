@@ -162,6 +162,37 @@ pub struct Report {
     /// The limit of Order.bandwidth_limit that the host's interfaces have now; 0: none, or not all of them.
     #[prost(uint32, tag = "22")]
     pub bandwidth_limit: u32,
+    /// The unused bandwidth of the host's links, and its questions and decisions as a receiver. Only if the last full order had
+    /// Order.matching.
+    #[prost(message, optional, tag = "23")]
+    pub matching: ::core::option::Option<MatchingReport>,
+}
+/// A host's part in matching senders and receivers (policy `django`). A coflow is the generation of its registration.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MatchingReport {
+    /// The unused bandwidth of the host's links, to the network and from it.
+    #[prost(uint64, tag = "1")]
+    pub vacant_uplink: u64,
+    #[prost(uint64, tag = "2")]
+    pub vacant_downlink: u64,
+    /// The coflows whose reducers at this host ask for senders, rising (REQ_CANDIDATE).
+    #[prost(uint64, repeated, tag = "3")]
+    pub asking_coflows: ::prost::alloc::vec::Vec<u64>,
+    /// The number of each question; the answer repeats it.
+    #[prost(uint32, repeated, tag = "4")]
+    pub question_numbers: ::prost::alloc::vec::Vec<u32>,
+    /// The index into `asking_coflows` of the reducer with priority, plus 1. 0: none of them has priority.
+    #[prost(uint32, tag = "5")]
+    pub prioritized: u32,
+    /// The coflows of the flows whose connections open or close, rising; one entry for each flow.
+    #[prost(uint64, repeated, tag = "6")]
+    pub changed_coflows: ::prost::alloc::vec::Vec<u64>,
+    /// The indices of these flows in their registrations.
+    #[prost(uint32, repeated, tag = "7")]
+    pub changed_flows: ::prost::alloc::vec::Vec<u32>,
+    /// The version of each of these connections, above 0: odd if it may send (REPLY_CHOSEN), even if it may not (SEND_PAUSE).
+    #[prost(uint32, repeated, tag = "8")]
+    pub versions: ::prost::alloc::vec::Vec<u32>,
 }
 /// The number of kernel objects that the agent restored after another process removed or changed them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -328,6 +359,54 @@ pub struct Order {
     /// It ends some time after the last order.
     #[prost(uint32, tag = "31")]
     pub bandwidth_limit: u32,
+    /// The state of flows to the host and of its coflows. A full order without it ends the host's part in matching; any other order leaves it
+    /// unchanged.
+    #[prost(message, optional, tag = "32")]
+    pub matching: ::core::option::Option<MatchingOrder>,
+}
+/// The state that a host needs to match senders and receivers (policy `django`). A coflow is the generation of its registration.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MatchingOrder {
+    /// The number of connections of the host's reducers, above 0.
+    #[prost(uint32, tag = "1")]
+    pub max_connections: u32,
+    /// The parameters of the local scheduler, 0 to 1.
+    #[prost(double, tag = "2")]
+    pub alpha: f64,
+    #[prost(double, tag = "3")]
+    pub beta: f64,
+    #[prost(double, tag = "4")]
+    pub eta: f64,
+    /// The coflows of the changed flows to this host, rising; one entry for each flow. A full order names all flows with data.
+    #[prost(uint64, repeated, tag = "5")]
+    pub flow_coflows: ::prost::alloc::vec::Vec<u64>,
+    /// The indices of these flows in their registrations.
+    #[prost(uint32, repeated, tag = "6")]
+    pub flow_indices: ::prost::alloc::vec::Vec<u32>,
+    /// The remaining bytes of each of these flows. 0: it has completed, or has no data.
+    #[prost(uint64, repeated, tag = "7")]
+    pub remaining_bytes: ::prost::alloc::vec::Vec<u64>,
+    /// The newest version of each connection that the coordinator has received; 0 before the first.
+    #[prost(uint32, repeated, tag = "8")]
+    pub versions: ::prost::alloc::vec::Vec<u32>,
+    /// The coflows of flows from or to this host whose remaining bytes change, rising.
+    #[prost(uint64, repeated, tag = "9")]
+    pub coflows: ::prost::alloc::vec::Vec<u64>,
+    /// The remaining bytes of each of these coflows. 0: the host no longer needs them.
+    #[prost(uint64, repeated, tag = "10")]
+    pub coflow_bytes: ::prost::alloc::vec::Vec<u64>,
+    /// The coflows whose questions are answered, rising.
+    #[prost(uint64, repeated, tag = "11")]
+    pub answered_coflows: ::prost::alloc::vec::Vec<u64>,
+    /// The number of each answered question.
+    #[prost(uint32, repeated, tag = "12")]
+    pub answer_numbers: ::prost::alloc::vec::Vec<u32>,
+    /// The number of entries of `candidates` for each of them.
+    #[prost(uint32, repeated, tag = "13")]
+    pub candidate_counts: ::prost::alloc::vec::Vec<u32>,
+    /// The indices of the flows that may open a connection, the best first.
+    #[prost(uint32, repeated, tag = "14")]
+    pub candidates: ::prost::alloc::vec::Vec<u32>,
 }
 /// The traffic of unmodified programs, by application.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

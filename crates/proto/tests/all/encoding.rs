@@ -8,11 +8,12 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use prost::Message;
 use weir_proto::{
-    ApplicationTraffic, BandwidthLimit, Conflict, ConflictReason, Demand, FlowKey, FlowProgress, Limit,
-    MAX_CONFLICTS, MAX_ID_LENGTH, MAX_OBSERVED, MAX_REPORT_BYTES, MAX_REPORTED_FLOWS, MAX_TRAFFIC_RULES,
-    MAX_UDP_FLOWS, Mark, MessageError, ObservedConnections, Order, OrderedRate, Queues, RateBounds,
-    RefusedOrders, Report, RestoredObjects, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement,
-    UnclassifiedShare, UnscheduledReason, wire,
+    Answer, ApplicationTraffic, BandwidthLimit, Conflict, ConflictReason, ConnectionChange, Demand, FlowKey,
+    FlowProgress, Limit, MAX_CONFLICTS, MAX_ID_LENGTH, MAX_OBSERVED, MAX_REPORT_BYTES, MAX_REPORTED_FLOWS,
+    MAX_TRAFFIC_RULES, MAX_UDP_FLOWS, Mark, MatchedFlow, MatchingOrder, MatchingReport, MessageError,
+    ObservedConnections, Order, OrderedRate, Question, Queues, RateBounds, RefusedOrders, Report,
+    RestoredObjects, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare,
+    UnscheduledReason, wire,
 };
 
 fn any_flow_key() -> impl Strategy<Value = FlowKey> {
@@ -127,6 +128,94 @@ fn any_traffic() -> impl Strategy<Value = Option<Vec<ApplicationTraffic>>> {
     prop::option::of(list.prop_map(move |list| list.into_iter().map(traffic).collect()))
 }
 
+fn any_matching_order() -> impl Strategy<Value = MatchingOrder> {
+    let parameters = (1..=u32::MAX, 0.0..=1.0, 0.0..=1.0, 0.0..=1.0);
+    let flows = btree_map((0..4u64, 0..4u32), (any::<u64>(), 0..=u32::MAX / 2), 0..9);
+    let to_flow =
+        |((coflow, flow), (remaining_bytes, version))| MatchedFlow { coflow, flow, remaining_bytes, version };
+    let answers = btree_map(any::<u64>(), (any::<u32>(), vec(any::<u32>(), 0..4)), 0..4);
+    let to_answer = |(coflow, (number, candidates))| Answer { coflow, number, candidates };
+    (parameters, flows, btree_map(any::<u64>(), any::<u64>(), 0..4), answers).prop_map(
+        move |((max_connections, alpha, beta, eta), flows, coflows, answers)| MatchingOrder {
+            max_connections,
+            alpha,
+            beta,
+            eta,
+            flows: flows.into_iter().map(to_flow).collect(),
+            coflows: coflows.into_iter().collect(),
+            answers: answers.into_iter().map(to_answer).collect(),
+        },
+    )
+}
+
+fn any_matching_report() -> impl Strategy<Value = MatchingReport> {
+    let questions = (btree_map(any::<u64>(), any::<u32>(), 0..5), any::<prop::sample::Index>());
+    let changes = btree_map((0..4u64, 0..4u32), 1..=u32::MAX / 2, 0..9);
+    let to_change = |((coflow, flow), version)| ConnectionChange { coflow, flow, version };
+    (any::<(u64, u64)>(), questions, changes).prop_map(move |((uplink, downlink), asked, changes)| {
+        let (questions, prioritized) = asked;
+        // The last position stands for no reducer with priority.
+        let prioritized = prioritized.index(questions.len() + 1);
+        let to_question = |(at, (coflow, number))| {
+            let is_prioritized = at == prioritized;
+            Question { coflow, number, is_prioritized }
+        };
+        MatchingReport {
+            vacant_uplink: uplink,
+            vacant_downlink: downlink,
+            questions: questions.into_iter().enumerate().map(to_question).collect(),
+            changes: changes.into_iter().map(to_change).collect(),
+        }
+    })
+}
+
+#[test]
+fn malformed_matching_is_refused() {
+    let change = |coflow, version| ConnectionChange { coflow, flow: 1, version };
+    let report = |changes| MatchingReport { changes, ..MatchingReport::default() };
+    let decode = |report: &MatchingReport| MatchingReport::try_from(wire::MatchingReport::from(report));
+    assert_eq!(
+        decode(&report(vec![change(2, 1), change(1, 1)])),
+        Err(MessageError::Unsorted("changed connections"))
+    );
+    assert_eq!(
+        decode(&report(vec![change(1, 1), change(1, 2)])),
+        Err(MessageError::Unsorted("changed connections"))
+    );
+    assert!(matches!(decode(&report(vec![change(1, 0)])), Err(MessageError::Invalid { .. })));
+    assert!(matches!(decode(&report(vec![change(1, u32::MAX)])), Err(MessageError::Invalid { .. })));
+    let good = wire::MatchingReport::from(&report(vec![change(1, 1)]));
+    for bad in [
+        wire::MatchingReport { versions: vec![1, 2], ..good.clone() },
+        wire::MatchingReport { changed_flows: Vec::new(), ..good.clone() },
+        wire::MatchingReport { asking_coflows: vec![1], ..good.clone() },
+        wire::MatchingReport { prioritized: 1, ..good.clone() },
+        wire::MatchingReport { asking_coflows: vec![2, 2], question_numbers: vec![1, 1], ..good },
+    ] {
+        assert!(MatchingReport::try_from(bad.clone()).is_err(), "{bad:?}");
+    }
+    let order = MatchingOrder {
+        max_connections: 11,
+        answers: vec![Answer { coflow: 3, number: 1, candidates: vec![4, 2] }],
+        coflows: vec![(1, 5), (3, 0)],
+        ..MatchingOrder::default()
+    };
+    let good = wire::MatchingOrder::from(&order);
+    assert_eq!(MatchingOrder::try_from(good.clone()), Ok(order));
+    for bad in [
+        wire::MatchingOrder { max_connections: 0, ..good.clone() },
+        wire::MatchingOrder { alpha: f64::NAN, ..good.clone() },
+        wire::MatchingOrder { eta: 1.5, ..good.clone() },
+        wire::MatchingOrder { candidate_counts: vec![1], ..good.clone() },
+        wire::MatchingOrder { candidate_counts: vec![u32::MAX], ..good.clone() },
+        wire::MatchingOrder { answer_numbers: Vec::new(), ..good.clone() },
+        wire::MatchingOrder { coflow_bytes: vec![1], ..good.clone() },
+        wire::MatchingOrder { versions: vec![1], ..good },
+    ] {
+        assert!(MatchingOrder::try_from(bad.clone()).is_err(), "{bad:?}");
+    }
+}
+
 fn any_order() -> impl Strategy<Value = Order> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>());
     let queues = btree_map(any::<u32>(), any_queues(), 0..4);
@@ -136,9 +225,10 @@ fn any_order() -> impl Strategy<Value = Order> {
         queues,
         any_udp_measurements(),
         (any_limits(), any_udp_limits(), any_unscheduled(), any_traffic(), any_bandwidth_limit()),
+        proptest::option::of(any_matching_order()),
     )
         .prop_map(
-            |((epoch, seq, lease, is_full, is_early), flows, queues, udp_measurements, changes)| {
+            |((epoch, seq, lease, is_full, is_early), flows, queues, udp_measurements, changes, matching)| {
                 let (limits, udp_limits, unscheduled, traffic, bandwidth_limit) = changes;
                 Order {
                     epoch,
@@ -154,6 +244,7 @@ fn any_order() -> impl Strategy<Value = Order> {
                     unscheduled,
                     traffic,
                     bandwidth_limit,
+                    matching,
                 }
             },
         )
@@ -184,8 +275,9 @@ fn any_report() -> impl Strategy<Value = Report> {
     let reason = (0..ConflictReason::ALL.len()).prop_map(|at| ConflictReason::ALL[at]);
     let conflict = ("[a-z]{1,15}", reason, ".{0,60}")
         .prop_map(|(name, reason, text)| Conflict::new(&name, reason, &text));
-    let agent =
-        (refused_orders, restored_objects, prop::collection::vec(conflict, 0..4), any_bandwidth_limit());
+    let conflicts = prop::collection::vec(conflict, 0..4);
+    let matching = proptest::option::of(any_matching_report());
+    let agent = (refused_orders, restored_objects, conflicts, any_bandwidth_limit(), matching);
     (any::<(u64, u64)>(), flows, observed, any_udp_measurements(), agent).prop_map(
         move |(applied, flows, observed, udp_measurements, agent): (
             _,
@@ -194,7 +286,7 @@ fn any_report() -> impl Strategy<Value = Report> {
             _,
             _,
         )| {
-            let (refused_orders, restored_objects, conflicts, bandwidth_limit) = agent;
+            let (refused_orders, restored_objects, conflicts, bandwidth_limit, matching) = agent;
             Report {
                 applied,
                 flows: flows.into_iter().map(to_progress).collect(),
@@ -204,6 +296,7 @@ fn any_report() -> impl Strategy<Value = Report> {
                 restored_objects,
                 conflicts,
                 bandwidth_limit,
+                matching,
             }
         },
     )
@@ -640,6 +733,16 @@ fn largest_report_fits_max_report() {
         restored_objects,
         conflicts,
         bandwidth_limit: BandwidthLimit::new(1.0),
+        matching: Some(MatchingReport {
+            vacant_uplink: max,
+            vacant_downlink: max,
+            questions: (0..MAX_REPORTED_FLOWS as u64)
+                .map(|at| Question { coflow: max - at, number: u32::MAX, is_prioritized: at == 0 })
+                .collect(),
+            changes: (0..MAX_REPORTED_FLOWS as u64)
+                .map(|at| ConnectionChange { coflow: max - at, flow: u32::MAX, version: u32::MAX })
+                .collect(),
+        }),
     };
     let length = wire::AgentMessage::report(&report).encoded_len();
     assert!(length <= MAX_REPORT_BYTES, "{length} bytes");

@@ -42,6 +42,8 @@ pub struct Flow {
     pub transport: Transport,
     /// The ordered limit.
     limit: FlowLimit,
+    /// What other coflows leave of the uplink, for a flow without an ordered rate.
+    pub residual_rate: Option<u64>,
     /// The rate set on the socket or class.
     pub rate: Option<u64>,
     /// What pauses the flow; none if only a low rate can.
@@ -129,6 +131,7 @@ impl Flow {
             socket,
             transport,
             limit: FlowLimit::Unlimited,
+            residual_rate: None,
             rate: None,
             gate: None,
             held: HeldBytes::default(),
@@ -165,7 +168,7 @@ impl Flow {
     pub fn set_limit(&mut self, limit: FlowLimit, leases: Option<&mut SocketLeases>) {
         self.limit = limit;
         let rate = match limit {
-            FlowLimit::Unlimited => None,
+            FlowLimit::Unlimited => self.residual_rate,
             FlowLimit::Rate(rate) | FlowLimit::Reserve(rate) => Some(rate),
             // The coordinator does not know yet that the flow can no longer be paused.
             FlowLimit::Paused => Some(self.first_wait.rate),
