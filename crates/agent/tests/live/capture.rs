@@ -21,7 +21,7 @@ pub struct CapturedPacket {
     /// The source port.
     pub source_port: u16,
     /// The TCP flags, and the number of bytes after the header; none for UDP.
-    tcp: Option<(u8, usize)>,
+    pub tcp: Option<(u8, usize)>,
 }
 
 impl CapturedPacket {
