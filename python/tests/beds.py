@@ -109,8 +109,11 @@ class Bed(unittest.TestCase):
             *["agent", "run", "--host", str(host), "--rate", "16Mbit", "--coordinator", self.agents, "--socket", local_socket]
         )
         assert agent.stderr is not None
-        line = agent.stderr.readline()
-        self.assertIn(b"has a coordinator", line)
+        text = b""
+        while b"has a coordinator" not in text:
+            line = agent.stderr.readline()
+            self.assertTrue(line, f"the agent exited: {text.decode()}")
+            text += line
         return local_socket
 
     def set_table(self) -> None:

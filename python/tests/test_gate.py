@@ -278,22 +278,21 @@ class AgentGateTest(Bed):
 
     def test_paused_sender_writes_freely_after_its_agent_is_stopped_and_waits_again_when_it_continues(self) -> None:
         second = self.start_flows()
-        time.sleep(0.2)
+
+        def is_paused(seconds: float) -> bool:
+            before = second.bytes
+            time.sleep(seconds)
+            return second.bytes == before
+
+        # Two leases. A busy machine may renew a pause late.
+        self.wait_for("a renewed pause", lambda: is_paused(2))
         before = second.bytes
-        time.sleep(2)
-        self.assertEqual(second.bytes, before)
         self.agent_process.send_signal(signal.SIGSTOP)
         stop = time.monotonic()
         self.wait_for("data of the paused flow", lambda: second.bytes > before + 1_000_000)
         self.assertGreater(time.monotonic() - stop, 0.5)
         self.agent_process.send_signal(signal.SIGCONT)
-
-        def is_paused() -> bool:
-            before = second.bytes
-            time.sleep(0.2)
-            return second.bytes == before
-
-        self.wait_for("a pause", is_paused)
+        self.wait_for("a pause", lambda: is_paused(0.2))
 
     def test_sender_writes_freely_after_its_agent_is_killed_and_waits_for_the_next_one(self) -> None:
         second = self.start_flows()
@@ -362,5 +361,6 @@ class MatchingTest(Bed):
         self.assertEqual([thread.bytes for thread in reading], [len(flow) for flow in data.values()])
         self.assertEqual([thread.sent for thread in sending], [SentFlow(len(flow), None) for flow in data.values()])
         text = urllib.request.urlopen(f"http://{self.api}/metrics", timeout=15).read().decode()
-        (starts,) = [line for line in text.splitlines() if line.startswith('weir_matching_messages_total{message="SEND_START"}')]
-        self.assertEqual(starts.split(" ")[1], "3")
+        (chosen,) = [line for line in text.splitlines() if line.startswith('weir_matching_messages_total{message="REPLY_CHOSEN"}')]
+        # A smaller coflow takes the connection of a larger one, which gets it back later.
+        self.assertGreaterEqual(int(chosen.split(" ")[1]), 3)

@@ -309,6 +309,7 @@ impl AgentState {
         let key = FlowKey { coflow, generation, flow };
         let now = self.now();
         let is_waiting = !self.lease.names_flow(&key);
+        self.flows.is_matched = self.matching.is_active();
         self.flows.open(key, handed_over, &self.lease, now, self.is_link_shaped)?;
         self.update_watchdog();
         if is_waiting {

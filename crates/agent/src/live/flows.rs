@@ -81,6 +81,8 @@ pub struct HandedOver {
 #[derive(Default)]
 pub struct Flows {
     open_flows: BTreeMap<FlowKey, Flow>,
+    /// Whether receivers decide which flows send.
+    pub is_matched: bool,
     /// What the senders of flows may do that their programs pause.
     pub gates: Gates,
     /// The reported state of open and ended flows.
@@ -211,9 +213,13 @@ impl Flows {
 
     /// The wait of a new flow for its first order.
     fn first_wait(&self, lease: &LeaseState, now: Duration) -> FirstWait {
-        // Without limited flows, no flow waits at this host, and a limit would delay the first packets of this one.
-        let wait =
-            if lease.has_limited_flows(now) { MAX_FIRST_WAIT.min(lease.lease()) } else { Duration::ZERO };
+        // Without limited flows, no flow waits at this host, and a limit would delay the first packets of this one. With matching, the
+        // receiver decides.
+        let wait = if self.is_matched && lease.is_lease_valid(now) || lease.has_limited_flows(now) {
+            MAX_FIRST_WAIT.min(lease.lease())
+        } else {
+            Duration::ZERO
+        };
         let waiting = self.open_flows.values().filter(|flow| now < flow.first_wait.end).count();
         let rate = FIRST_RATE_FRACTION * lease.max_link_rate() / (waiting + 1) as f64;
         FirstWait { end: now + wait, rate: (rate as u64).max(1) }
