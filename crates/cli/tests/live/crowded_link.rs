@@ -157,8 +157,9 @@ fn check_metrics(bed: &Bed, control: &str) {
     let dropped = |metrics: &BTreeMap<String, f64>, class: &str| {
         metrics[&format!("weir_agent_queue_dropped_packets_total{}", labels(class))]
     };
-    assert!(dropped(&with_drops, "1") > dropped(&after, "1"), "{control}: {with_drops:?}");
-    assert_eq!(dropped(&with_drops, "2"), dropped(&before, "2"), "{control}: {with_drops:?}");
+    // The connections of both classes may lose packets at any time: BBR fills queues.
+    let overflowed = |class| dropped(&with_drops, class) - dropped(&after, class);
+    assert!(overflowed("1") > overflowed("2"), "{control}: {with_drops:?}");
     assert!(value("weir_agent_queue_sent_bytes_total", "control") > 0.0, "{control}: {after:?}");
     assert_eq!(after["weir_agent_coordinator_connected"], 1.0);
     assert!(after["weir_agent_certificate_expiry_seconds"] > 0.0, "{after:?}");
