@@ -224,21 +224,22 @@ fn shares_are_right_within_a_second_after_a_restart_or_removed_queues() {
             shares[1] / (shares[0] + shares[1])
         };
         let is_right = |share: f64| (share - 0.75).abs() < 0.05;
+        // Every ten seconds, a connection with BBR sends next to nothing for 200 ms to measure the round-trip time: in one of four windows.
+        let max_wrong = usize::from(control == "bbr");
+        let check_shares = |event: &str| {
+            let shares: Vec<f64> = (0..4).map(|_| heavy_share()).collect();
+            let wrong = shares.iter().filter(|&&share| !is_right(share)).count();
+            assert!(wrong <= max_wrong, "{control}: {shares:.3?} after {event}");
+        };
         wait_for("shares of 3:1", || is_right(heavy_share()));
 
         assert!(Command::new("kill").arg(agent.0.id().to_string()).status().unwrap().success());
         assert!(agent.0.wait().unwrap().success());
         agent = start_agent(&bed);
-        for _ in 0..4 {
-            let share = heavy_share();
-            assert!(is_right(share), "{control}: {share} after a restart");
-        }
+        check_shares("a restart");
 
         tc(&bed.namespace(0), "qdisc del dev eth0 root");
         thread::sleep(Duration::from_secs(1));
-        for _ in 0..4 {
-            let share = heavy_share();
-            assert!(is_right(share), "{control}: {share} after queues were removed");
-        }
+        check_shares("queues were removed");
     }
 }

@@ -765,7 +765,9 @@ fn paused_sockets_send_as_soon_as_their_turn_comes() {
     agent.mark_done("idle", 0).unwrap();
     idle.stream.shutdown(Shutdown::Write).unwrap();
     wait_for("the end of the flow", || coordinator.flows("idle")[0].is_completed);
-    assert_eq!(coordinator.flows("idle")[0].sent_bytes, rounds as f64 * 400_000.0);
+    // Without a registered size, the count may include the end of the connection.
+    let excess = coordinator.flows("idle")[0].sent_bytes - rounds as f64 * 400_000.0;
+    assert!((0.0..=1.0).contains(&excess), "{excess} bytes");
     // An agent that stops ends pauses.
     drop(running);
     wait_for("an unpaced flow", || busy.measure_rate(Duration::from_millis(100)).min > 5.0 * LINK_RATE);
