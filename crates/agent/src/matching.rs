@@ -4,7 +4,7 @@
 //! programs that receive need no agent. What the links leave is measured at the interfaces, where all traffic counts. Sans-I/O, like
 //! [`crate::lease`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_core::django::{Change, FlowKey, Params, Receiver, ReducerKey, Request, Uplink};
@@ -99,29 +99,57 @@ impl Matching {
             .take()
             .unwrap_or_else(|| Receiver::new(params, connections, self.link, lease.as_secs_f64()));
         receiver.set_limits(params, connections);
+        let has_new_reducer = self.apply_flows(&mut receiver, &flows, is_full, now);
+        self.apply_coflow_bytes(&mut receiver, coflows, is_full);
+        let mut requests = Vec::new();
+        let vacant = self.vacant()[1];
+        for answer in answers {
+            let reducer = reducer_key(answer.coflow);
+            let (number, candidates) = (answer.number, &answer.candidates);
+            receiver.on_candidates(reducer, number, candidates, vacant, now.as_secs_f64(), &mut requests);
+        }
+        self.receiver = Some(receiver);
+        self.queue(requests);
+        // Section 3: "When a new reducer arrived, the local scheduler will update the priority list". Otherwise it decides once in each
+        // interval, when it has measured the links.
+        if has_new_reducer {
+            self.schedule(now);
+        }
+    }
+
+    /// Applies the flows of an order. Returns whether one of them belongs to a new reducer.
+    fn apply_flows(
+        &mut self,
+        receiver: &mut Receiver,
+        flows: &[MatchedFlow],
+        is_full: bool,
+        now: Duration,
+    ) -> bool {
+        let versions: BTreeMap<FlowKey, u32> =
+            flows.iter().map(|flow| (flow_key(flow.coflow, flow.flow), flow.version)).collect();
         if is_full {
-            let known: BTreeSet<FlowKey> =
-                flows.iter().map(|flow| flow_key(flow.coflow, flow.flow)).collect();
-            receiver.retain(|flow| known.contains(&flow));
-            self.progress.retain(|flow, _| known.contains(flow));
+            receiver.retain(|flow| versions.contains_key(&flow));
+            self.progress.retain(|flow, _| versions.contains_key(flow));
         }
         let has_reducer = |known: &BTreeMap<FlowKey, _>, coflow| {
             known.range(flow_key(coflow, 0)..=flow_key(coflow, u32::MAX)).next().is_some()
         };
         let has_new_reducer =
             flows.iter().any(|flow| flow.remaining_bytes > 0 && !has_reducer(&self.progress, flow.coflow));
-        for &flow in &flows {
-            self.apply_flow(&mut receiver, flow, now);
+        for &flow in flows {
+            self.apply_flow(receiver, flow, now);
         }
         if is_full {
             // The coordinator may have restarted.
-            let versions: BTreeMap<FlowKey, u32> =
-                flows.iter().map(|flow| (flow_key(flow.coflow, flow.flow), flow.version)).collect();
-            let changes = receiver
-                .changes()
-                .filter(|change| versions.get(&change.flow).is_some_and(|&version| version < change.version));
+            let is_newer =
+                |change: &Change| versions.get(&change.flow).is_some_and(|&version| version < change.version);
+            let changes = receiver.changes().filter(is_newer);
             self.changes.extend(changes.map(|change| (change.flow, change.version)));
         }
+        has_new_reducer
+    }
+
+    fn apply_coflow_bytes(&mut self, receiver: &mut Receiver, coflows: Vec<(u64, u64)>, is_full: bool) {
         if is_full {
             self.coflow_bytes.clear();
         }
@@ -136,20 +164,6 @@ impl Matching {
         // The receiver forgets those of coflows without a flow to this host, which may have one again.
         for (&coflow, &bytes) in &self.coflow_bytes {
             receiver.set_coflow_bytes(coflow, bytes as f64);
-        }
-        let mut requests = Vec::new();
-        let vacant = self.vacant()[1];
-        for answer in answers {
-            let reducer = reducer_key(answer.coflow);
-            let (number, candidates) = (answer.number, &answer.candidates);
-            receiver.on_candidates(reducer, number, candidates, vacant, now.as_secs_f64(), &mut requests);
-        }
-        self.receiver = Some(receiver);
-        self.queue(requests);
-        // Section 3: "When a new reducer arrived, the local scheduler will update the priority list". Otherwise it decides once in each
-        // interval, when it has measured the links.
-        if has_new_reducer {
-            self.schedule(now);
         }
     }
 

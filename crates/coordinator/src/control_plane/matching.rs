@@ -268,7 +268,7 @@ impl ControlPlane {
         for coflow in self.coflows.values_mut() {
             let Some(slot) = coflow.slot else { continue };
             let generation = coflow.registration.generation;
-            let mut coflow_bytes = 0;
+            let mut coflow_bytes: u64 = 0;
             let mut coflow_hosts = BTreeSet::new();
             for (index, flow) in (0u32..).zip(&mut coflow.flows).filter(|(_, flow)| !flow.is_completed) {
                 let (src, dst) = (flow.transfer.src, flow.transfer.dst);
@@ -289,7 +289,8 @@ impl ControlPlane {
                     let state = (remaining_bytes, version);
                     matching.hosts[dst as usize].flows.current.insert((generation, index), state);
                 }
-                coflow_bytes += remaining_bytes;
+                // Registered sizes can be as high as a count of bytes.
+                coflow_bytes = coflow_bytes.saturating_add(remaining_bytes);
                 coflow_hosts.extend([src, dst]);
                 let is_open = !is_matched || matching.tracker.is_open(key);
                 if std::mem::replace(&mut flow.is_open, is_open) != is_open {

@@ -235,12 +235,7 @@ impl ControlPlane {
             _ if self.matching.is_some() => Some(BTreeMap::new()),
             None if self.policy_error.is_none() => None,
             None | Some(QueueDiscipline { intra_queue: IntraQueueSharing::MaxMin, .. }) => {
-                let active = self.coflows.values().filter(|coflow| coflow.slot.is_some());
-                return active
-                    .flat_map(|c| &c.flows)
-                    .filter(|f| !f.is_completed)
-                    .map(|_| OrderedRate::Unlimited)
-                    .collect();
+                return self.active_flows().map(|_| OrderedRate::Unlimited).collect();
             }
             Some(queues) => Some(self.sender_queue_rates(queues)),
         };
@@ -248,13 +243,7 @@ impl ControlPlane {
             None => network.rate(slot, flow.engine_index),
             Some(rates) => rates.get(&(slot, flow.engine_index)).copied().unwrap_or(0.0),
         };
-        let flows = || {
-            let active = self.coflows.values().filter_map(|coflow| Some((coflow.slot?, coflow)));
-            active.flat_map(|(slot, c)| {
-                c.flows.iter().filter(|f| !f.is_completed).map(move |flow| (slot, flow))
-            })
-        };
-        let scheduled_rates: Vec<f64> = flows().map(|(slot, flow)| rate(slot, flow)).collect();
+        let scheduled_rates: Vec<f64> = self.active_flows().map(|(slot, flow)| rate(slot, flow)).collect();
         let capacities = self.links.capacities();
         let reserve = self.settings.budget.reserve_fraction(self.settings.reserve);
         let is_slow = |(slot, flow): (Slot, &Flow), rate: f64| {
@@ -267,7 +256,7 @@ impl ControlPlane {
         let shares_reserve = |&((slot, flow), &rate): &((Slot, &Flow), &f64)| {
             !flow.is_gated && !has_connection(flow) && flow.may_send(self.now) && is_slow((slot, flow), rate)
         };
-        for ((slot, flow), _) in flows().zip(&scheduled_rates).filter(shares_reserve) {
+        for ((slot, flow), _) in self.active_flows().zip(&scheduled_rates).filter(shares_reserve) {
             self.flow_links(slot, flow).for_each(|link| slow_flow_counts[link] += 1);
         }
         let reserve_rate = |slot: Slot, flow: &Flow| {
@@ -299,7 +288,15 @@ impl ControlPlane {
             rate += 1e-6;
             OrderedRate::Rate((rate as u64).max(1))
         };
-        flows().zip(&scheduled_rates).map(to_ordered_rate).collect()
+        self.active_flows().zip(&scheduled_rates).map(to_ordered_rate).collect()
+    }
+
+    /// The active flows with the slots of their coflows, in the order of coflow ids and flow indices.
+    fn active_flows(&self) -> impl Iterator<Item = (Slot, &Flow)> {
+        let active = self.coflows.values().filter_map(|coflow| Some((coflow.slot?, coflow)));
+        active.flat_map(|(slot, coflow)| {
+            coflow.flows.iter().filter(|flow| !flow.is_completed).map(move |flow| (slot, flow))
+        })
     }
 
     /// The links that a flow crosses, as positions in [`NetworkLinks::capacities`].

@@ -172,6 +172,15 @@ fn connection_ends_with_its_data_and_with_its_sender() {
 }
 
 #[test]
+fn bytes_of_huge_coflows_do_not_overflow() {
+    let mut bed = Bed { plane: matching_plane(1), now: 0.0 };
+    bed.step([idle(), idle(), idle(), idle()]);
+    bed.plane.register("a", generation(1, &[(0, 2, 1.8e19), (1, 2, 1.8e19)]), bed.now).unwrap();
+    let orders = bed.step([idle(), idle(), idle(), idle()]);
+    assert_eq!(orders[&2].matching.as_ref().unwrap().coflows, [(1, u64::MAX)]);
+}
+
+#[test]
 fn flows_to_a_host_without_an_agent_wait_for_two_leases_at_most() {
     let mut bed = Bed { plane: matching_plane(1), now: 0.0 };
     bed.plane.register("a", generation(1, &[(0, 2, 5e5)]), 0.0).unwrap();
