@@ -204,28 +204,38 @@ fn address_lines(node: &Node) -> String {
         line!(out, "link set {} up", port.interface);
     }
     for route in &node.routes {
-        line!(out, "{}", RouteLine { node, route });
+        line!(out, "route add {}", RouteOptions { node, route, congestion_control: CONGESTION_CONTROL });
     }
     out
 }
 
-/// Formats a route for `ip`.
-struct RouteLine<'a> {
-    node: &'a Node,
-    route: &'a Route,
+/// Sets the congestion control of a host's new connections.
+pub(crate) fn congestion_control_lines(host: &Node, congestion_control: &str) -> String {
+    let mut out = String::new();
+    for route in &host.routes {
+        line!(out, "route replace {}", RouteOptions { node: host, route, congestion_control });
+    }
+    out
 }
 
-impl fmt::Display for RouteLine<'_> {
+/// Formats a route for `ip route`.
+struct RouteOptions<'a> {
+    node: &'a Node,
+    route: &'a Route,
+    /// For connections of a host.
+    congestion_control: &'a str,
+}
+
+impl fmt::Display for RouteOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const GATEWAY: Ipv4Addr = Plan::GATEWAY;
-        f.write_str("route add ")?;
         match self.route.destination {
             Some(to) => write!(f, "{to}")?,
             None => f.write_str("default")?,
         }
         write!(f, " src {}", self.node.address)?;
         if !self.node.is_switch {
-            write!(f, " congctl {CONGESTION_CONTROL}")?;
+            write!(f, " congctl {}", self.congestion_control)?;
         }
         let nexthop = if self.route.ports.len() > 1 { " nexthop" } else { "" };
         for &port in &self.route.ports {

@@ -2,9 +2,7 @@
 //!
 //! The measurement covers the cost of too many connections (Django, 2.3 and Algorithm 1): for a buffer and a number of
 //! connections, the fraction of packets that the switch drops, and the durations of the connections. One receiver and some
-//! senders are on a [`Plan::BigSwitch`] bed. The queue of the switch's port to the receiver holds `buffer` full packets. Senders
-//! emit single packets (`gso_max_segs 1`): otherwise a queue would drop several at once. The port may send an HTB burst (16 KiB)
-//! at once, in addition to its buffer.
+//! senders are on a [`Plan::BigSwitch`] bed. The queue of the switch's port to the receiver holds `buffer` full packets.
 //!
 //! Connections start together and send once, or are [steady](ConnectionStarts::Steady): their number stays constant.
 //!
@@ -16,27 +14,20 @@
 mod steady;
 
 use std::convert::Infallible;
-use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::process::Command;
 use std::sync::{RwLock, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, thread};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::TcpCongestion;
-use weir_agent::ecn::{EcnMarker, QueueLengths};
-use weir_agent::traffic::TrafficError;
+use weir_agent::ecn::QueueLengths;
 
-use crate::batch;
-use crate::bed::{Bed, BedError};
-use crate::congestion::{CongestionControl, CongestionError};
+use crate::bed::Bed;
+use crate::congestion::CongestionControl;
 use crate::namespace;
-use crate::plan::Node;
-use crate::queues::{FRAME_BYTES, HtbClass, max_segments};
+use crate::tcp_bed::{TcpBed, TcpBedError, TcpOptions};
 
 pub use steady::SteadyTimes;
 
@@ -55,9 +46,9 @@ const STACK_BYTES: usize = 128 << 10;
 /// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum IncastError {
-    /// The bed could not be changed.
+    /// The bed could not be set or measured.
     #[error(transparent)]
-    Bed(#[from] BedError),
+    Bed(#[from] TcpBedError),
     /// A socket or thread failed.
     #[error("incast of {connections} connections: {error}")]
     Socket {
@@ -66,23 +57,6 @@ pub enum IncastError {
         /// The error of the operating system.
         error: io::Error,
     },
-    /// The counters of the queue could not be read from `tc`.
-    #[error("the switch's queue cannot be read: {0}")]
-    Queue(String),
-    /// ECN could not be set for a namespace.
-    #[error("{ECN_SETTING} in {namespace}: {error}")]
-    Ecn {
-        /// The namespace.
-        namespace: String,
-        /// The error of the operating system.
-        error: io::Error,
-    },
-    /// The congestion control cannot be used.
-    #[error(transparent)]
-    CongestionControl(#[from] CongestionError),
-    /// The program that sets ECN marks could not be loaded.
-    #[error(transparent)]
-    EcnMarker(#[from] TrafficError),
     /// The run exceeded its maximum duration.
     #[error("incast of {0} connections: not completed within {limit} s", limit = RUN_TIMEOUT.as_secs())]
     Timeout(usize),
@@ -114,19 +88,6 @@ pub struct IncastParameters {
     pub starts: ConnectionStarts,
 }
 
-/// The congestion control of the connections.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TcpOptions {
-    /// The name of the congestion control, as for [`CongestionControl::new`]; the system's default without.
-    pub congestion_control: Option<String>,
-    /// The queue length, in packets, from which on the switch's port sets ECN marks. Senders then support ECN. Without it, the port sets no
-    /// marks.
-    pub ecn_threshold: Option<u32>,
-}
-
-/// The kernel setting for the use of ECN by connections.
-const ECN_SETTING: &str = "/proc/sys/net/ipv4/tcp_ecn";
-
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IncastSample {
@@ -148,28 +109,15 @@ impl IncastSample {
     }
 }
 
-/// The packets dropped between two readings of (sent, dropped), as a fraction of those that arrived.
-fn loss(before: (u64, u64), after: (u64, u64)) -> f64 {
-    // Another process may have replaced the queue, and with it the counters.
-    let (sent, dropped) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
-    dropped as f64 / (sent + dropped).max(1) as f64
-}
+/// The receiver, by its position among the hosts. All other hosts send.
+const RECEIVER: usize = 0;
 
-/// A bed of one switch that is configured for incast. The first host is the receiver.
-pub struct IncastBed<'a> {
-    bed: &'a Bed,
-    receiver: &'a Node,
-    senders: Vec<&'a Node>,
-    /// The switch's namespace, and its interface to the receiver.
-    receiver_port: (&'a str, &'a str),
-    congestion_control: CongestionControl,
-    ecn_threshold: Option<u32>,
-    /// The namespaces with ECN on, and their previous settings.
-    previous_ecn: Vec<(&'a str, String)>,
-}
+/// A bed of one switch that is configured for incast. Dropping the value restores the bed.
+#[derive(Debug)]
+pub struct IncastBed<'a>(TcpBed<'a>);
 
 impl<'a> IncastBed<'a> {
-    /// Configures a bed: senders emit single packets, and use `tcp`. Dropping the value restores the bed.
+    /// Configures a bed: its hosts use `tcp`.
     ///
     /// # Panics
     /// If the bed is not a big switch with at least two hosts.
@@ -177,60 +125,21 @@ impl<'a> IncastBed<'a> {
     /// # Errors
     /// If the kernel refuses a setting.
     pub fn new(bed: &'a Bed, tcp: &TcpOptions) -> Result<IncastBed<'a>, IncastError> {
-        let plan = bed.plan();
-        let hosts: Vec<&Node> = plan.nodes.iter().filter(|node| !node.is_switch).collect();
-        let (receiver, senders) = hosts.split_first().expect("a topology has at least one host");
-        let cable = plan.cables.iter().find(|cable| cable.ends.iter().any(|&(node, _)| node == 0));
-        let ends = cable.expect("every host has a cable").ends;
-        let (switch, port) = ends
-            .into_iter()
-            .find(|&(node, _)| node != 0)
-            .expect("the two ends of a cable are different nodes");
-        let switch = &plan.nodes[switch];
-        assert!(
-            switch.is_switch && !senders.is_empty(),
-            "the bed is not a big switch with at least two hosts"
-        );
-        let mut incast_bed = IncastBed {
-            bed,
-            receiver,
-            senders: senders.to_vec(),
-            receiver_port: (&switch.namespace, &switch.ports[port].interface),
-            congestion_control: CongestionControl::new(tcp.congestion_control.as_deref())?,
-            ecn_threshold: tcp.ecn_threshold,
-            previous_ecn: Vec::new(),
-        };
-        incast_bed.set_segments(1)?;
-        if tcp.ecn_threshold.is_some() {
-            for host in &hosts {
-                incast_bed.previous_ecn.push((&host.namespace, set_ecn(&host.namespace, "1")?));
-            }
-        }
-        Ok(incast_bed)
+        let tcp_bed = TcpBed::new(bed, tcp)?;
+        assert!(tcp_bed.hosts().len() > 1, "the bed has less than two hosts");
+        Ok(IncastBed(tcp_bed))
     }
 
     /// The congestion control of the connections.
     pub fn congestion_control(&self) -> &CongestionControl {
-        &self.congestion_control
+        self.0.congestion_control()
     }
 
-    /// Sets ECN marks at the switch's port, and measures its queue. Without marks, a kernel that cannot measure is accepted.
-    fn attach_marker(&self) -> Result<Option<EcnMarker>, IncastError> {
-        let (namespace, interface) = self.receiver_port;
-        let interface = interface.parse().expect("`eth` and a number is the name of an interface");
-        let attached = namespace::run_inside(namespace, || EcnMarker::attach(&interface, self.ecn_threshold));
-        let kernel_error = |error| TrafficError::Kernel { object: namespace.to_owned(), message: error };
-        let marker = attached.map_err(|error| kernel_error(error.to_string())).flatten();
-        if self.ecn_threshold.is_none() { Ok(marker.ok()) } else { Ok(Some(marker?)) }
-    }
-
-    fn set_segments(&self, segments: u32) -> Result<(), IncastError> {
-        for sender in &self.senders {
-            let interface = &sender.ports[0].interface;
-            self.bed
-                .run_ip(&sender.namespace, format!("link set dev {interface} gso_max_segs {segments}\n"))?;
-        }
-        Ok(())
+    /// The namespace of a sending host, by the number of its connection.
+    fn sender(&self, connection: usize) -> &'a str {
+        let hosts = self.0.hosts();
+        let sender = RECEIVER + 1 + connection % (hosts.len() - 1);
+        &hosts[sender].namespace
     }
 
     /// Runs each combination of a buffer and a number of connections `runs` times; each connection sends `bytes` bytes and starts as in
@@ -277,13 +186,14 @@ impl<'a> IncastBed<'a> {
             (1..=MAX_CONNECTIONS).contains(&count),
             "{count} connections: expected 1 to {MAX_CONNECTIONS}"
         );
-        self.set_buffer(incast.buffer_packets)?;
-        let marker = self.attach_marker()?;
+        self.0.set_buffer(RECEIVER, incast.buffer_packets)?;
+        let marker = self.0.attach_marker(RECEIVER)?;
         let sample = match incast.starts {
             ConnectionStarts::Together => self.run_together(incast, should_continue)?,
             ConnectionStarts::Steady(times) => self.run_steady(incast, times, should_continue)?,
         };
-        Ok(IncastSample { queue: marker.map(|marker| marker.queue_lengths()).transpose()?, ..sample })
+        let queue = marker.map(|marker| marker.queue_lengths()).transpose().map_err(TcpBedError::from)?;
+        Ok(IncastSample { queue, ..sample })
     }
 
     fn run_together(
@@ -291,12 +201,12 @@ impl<'a> IncastBed<'a> {
         incast: &IncastParameters,
         should_continue: &dyn Fn() -> bool,
     ) -> Result<IncastSample, IncastError> {
-        let before = self.packet_counts()?;
+        let before = self.0.packet_counts(RECEIVER)?;
         let times = self.send(incast, should_continue)?;
-        let after = self.packet_counts()?;
+        let after = self.0.packet_counts(RECEIVER)?;
         let last = times.last().copied().expect("a run has at least one connection");
         let goodput = incast.connections as f64 * incast.bytes_per_connection as f64 / last;
-        Ok(IncastSample { loss: loss(before, after), queue: None, goodput, completion_secs: times })
+        Ok(IncastSample { loss: after.loss_since(before), queue: None, goodput, completion_secs: times })
     }
 
     fn run_steady(
@@ -307,56 +217,24 @@ impl<'a> IncastBed<'a> {
     ) -> Result<IncastSample, IncastError> {
         let to_error = |error| IncastError::Socket { connections: incast.connections, error };
         let (listener, to) = self.listen().map_err(to_error)?;
-        // Connections inherit the listener's congestion control, which decides how the receiver answers ECN marks.
-        setsockopt(&listener, TcpCongestion, self.congestion_control.name())
-            .map_err(|error| to_error(error.into()))?;
-        let hosts: Vec<&str> = self.senders.iter().map(|sender| sender.namespace.as_str()).collect();
-        let senders = steady::SteadySenders {
-            enter_host: |number: usize| namespace::enter(hosts[number % hosts.len()]),
-            to,
-            congestion_control: self.congestion_control.name(),
-        };
-        steady::run(listener, &senders, incast, times, &|| self.packet_counts(), should_continue)
+        let senders =
+            steady::SteadySenders { enter_host: |number: usize| namespace::enter(self.sender(number)), to };
+        let packet_counts = || Ok(self.0.packet_counts(RECEIVER)?);
+        steady::run(listener, &senders, incast, times, &packet_counts, should_continue)
     }
 
     /// A listener of the receiver that does not block, and its address.
     fn listen(&self) -> io::Result<(TcpListener, SocketAddrV4)> {
+        let receiver = self.0.hosts()[RECEIVER];
         let listen = || {
-            let listener = TcpListener::bind(SocketAddrV4::new(self.receiver.address, 0))?;
+            let listener = TcpListener::bind(SocketAddrV4::new(receiver.address, 0))?;
             listener.set_nonblocking(true)?;
             Ok(listener)
         };
         let listener: TcpListener =
-            namespace::run_inside(&self.receiver.namespace, listen).and_then(|done| done)?;
+            namespace::run_inside(&receiver.namespace, listen).and_then(|done| done)?;
         let port = listener.local_addr()?.port();
-        Ok((listener, SocketAddrV4::new(self.receiver.address, port)))
-    }
-
-    /// Replaces the queue, and so resets its counters.
-    fn set_buffer(&self, packets: u32) -> Result<(), IncastError> {
-        let (namespace, interface) = self.receiver_port;
-        let plan = self.bed.plan();
-        let link_class = HtbClass::for_link(plan.min_link_rate, max_segments(plan.min_link_rate));
-        let lines = batch::single_queue_lines(
-            interface,
-            HtbClass { queue_limit: packets * FRAME_BYTES, ..link_class },
-        );
-        Ok(self.bed.run_tc(namespace, lines)?)
-    }
-
-    /// The numbers of packets that the queue has sent and dropped.
-    fn packet_counts(&self) -> Result<(u64, u64), IncastError> {
-        let (namespace, interface) = self.receiver_port;
-        let to_error = |error: &dyn std::fmt::Display| IncastError::Queue(error.to_string());
-        let mut command = Command::new("tc");
-        command.args(["-n", namespace, "-s", "-j", "qdisc", "show", "dev", interface]);
-        let output = command.output().map_err(|error| to_error(&error))?;
-        let queues: Vec<QueueCounters> =
-            serde_json::from_slice(&output.stdout).map_err(|error| to_error(&error))?;
-        let queue = queues.into_iter().find(|queue| queue.parent == batch::LINK_CLASS_ID);
-        queue
-            .map(|queue| (queue.packets, queue.drops))
-            .ok_or_else(|| to_error(&"`tc` lists no queue of the link's class"))
+        Ok((listener, SocketAddrV4::new(receiver.address, port)))
     }
 
     /// Sends over all connections, and returns their durations, sorted.
@@ -374,18 +252,9 @@ impl<'a> IncastBed<'a> {
             let closed_gate = start_gate.write();
             let (ready, all_ready) = mpsc::channel();
             let work = |number: usize| {
-                let namespace = &self.senders[number % self.senders.len()].namespace;
+                let namespace = self.sender(number);
                 let (ready, gate) = (ready.clone(), &start_gate);
-                move || {
-                    run_sender(
-                        namespace,
-                        to,
-                        incast.bytes_per_connection,
-                        self.congestion_control.name(),
-                        ready,
-                        gate,
-                    )
-                }
+                move || run_sender(namespace, to, incast.bytes_per_connection, ready, gate)
             };
             spawn_threads(scope, incast.connections, STACK_BYTES, work).map_err(to_error)?;
             drop(ready);
@@ -394,38 +263,9 @@ impl<'a> IncastBed<'a> {
                 let _ = all_ready.recv();
                 drop(closed_gate);
             };
-            receive_all(&listener, incast, self.congestion_control.name(), start, should_continue, to_error)
+            receive_all(&listener, incast, start, should_continue, to_error)
         })
     }
-}
-
-impl Drop for IncastBed<'_> {
-    fn drop(&mut self) {
-        // The next use of the bed replaces the queue. If the kernel refuses these settings, the bed cannot be used anyway.
-        let _ = self.set_segments(max_segments(self.bed.plan().min_link_rate));
-        for (namespace, before) in &self.previous_ecn {
-            let _ = set_ecn(namespace, before);
-        }
-    }
-}
-
-/// Sets whether connections in a namespace use ECN. Returns the previous value.
-fn set_ecn(namespace: &str, value: &str) -> Result<String, IncastError> {
-    let change = || {
-        let before = fs::read_to_string(ECN_SETTING)?;
-        fs::write(ECN_SETTING, value).map(|()| before.trim().to_owned())
-    };
-    let result = namespace::run_inside(namespace, change).and_then(|done| done);
-    result.map_err(|error| IncastError::Ecn { namespace: namespace.to_owned(), error })
-}
-
-/// A queue as `tc -j -s` prints it.
-#[derive(serde::Deserialize)]
-struct QueueCounters {
-    #[serde(default)]
-    parent: String,
-    packets: u64,
-    drops: u64,
 }
 
 /// Starts `count` threads, each with a stack of `stack` bytes and the work that `work` returns for its number. After an error, the threads
@@ -446,11 +286,10 @@ fn run_sender(
     namespace: &str,
     to: SocketAddrV4,
     bytes: u64,
-    congestion_control: &OsString,
     ready: mpsc::Sender<Infallible>,
     start_gate: &RwLock<()>,
 ) {
-    let connected = namespace::enter(namespace).and_then(|()| connect(to, congestion_control));
+    let connected = namespace::enter(namespace).and_then(|()| connect(to));
     drop(ready);
     drop(start_gate.read());
     if let Ok(mut stream) = connected {
@@ -460,9 +299,8 @@ fn run_sender(
 }
 
 /// Connects. A write fails if the receiver does not read for [`RUN_TIMEOUT`].
-fn connect(to: SocketAddrV4, congestion_control: &OsString) -> io::Result<TcpStream> {
+fn connect(to: SocketAddrV4) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&to.into(), RUN_TIMEOUT)?;
-    setsockopt(&stream, TcpCongestion, congestion_control)?;
     stream.set_write_timeout(Some(RUN_TIMEOUT))?;
     Ok(stream)
 }
@@ -491,12 +329,11 @@ struct IncomingConnection {
 fn receive_all(
     listener: &TcpListener,
     incast: &IncastParameters,
-    congestion_control: &OsString,
     open_gate: impl FnOnce(),
     should_continue: &dyn Fn() -> bool,
     to_error: impl Fn(io::Error) -> IncastError,
 ) -> Result<Vec<f64>, IncastError> {
-    let accepted = accept_all(listener, incast, congestion_control, should_continue, &to_error);
+    let accepted = accept_all(listener, incast, should_continue, &to_error);
     // Senders wait at the gate, so it is also opened if connections are missing.
     open_gate();
     let (began, mut streams) = (Instant::now(), accepted?);
@@ -522,7 +359,6 @@ fn receive_all(
 fn accept_all(
     listener: &TcpListener,
     incast: &IncastParameters,
-    congestion_control: &OsString,
     should_continue: &dyn Fn() -> bool,
     to_error: impl Fn(io::Error) -> IncastError,
 ) -> Result<Vec<IncomingConnection>, IncastError> {
@@ -534,10 +370,6 @@ fn accept_all(
         match listener.accept() {
             Ok((stream, _)) => {
                 stream.set_nonblocking(true).map_err(&to_error)?;
-                // It decides how the receiver answers ECN marks. That of the listener does not count: the routes of a bed's hosts set
-                // another one for new connections.
-                let set = setsockopt(&stream, TcpCongestion, congestion_control);
-                set.map_err(|error| to_error(error.into()))?;
                 streams.push(IncomingConnection { stream, remaining_bytes: incast.bytes_per_connection });
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -7,6 +7,7 @@
 //! - [`bed`] creates, opens and removes beds by these scripts.
 //! - [`run()`] sends the traffic of a scenario over a bed, and measures the arriving rates.
 //! - [`incast`] measures the losses of many concurrent connections to one receiver.
+//! - [`tcp_bed`] sets the TCP of all hosts, and the buffers and ECN marks of a switch.
 //! - [`congestion`] provides congestion controls, also a reduced DCTCP on kernels without `dctcp`.
 //! - [`namespace`] runs code inside the network namespaces of hosts.
 //! - [`probe`] checks the requirements of a bed on this machine.
@@ -25,6 +26,7 @@ pub mod namespace;
 mod plan;
 pub mod probe;
 mod run;
+pub mod tcp_bed;
 
 pub use bed::{Bed, BedError};
 pub use command::CommandError;

@@ -14,8 +14,9 @@ use weir_core::model::TopologyTemplate;
 use weir_sim::outcome::{mean, percentile};
 use weir_testbed::congestion::CongestionError;
 use weir_testbed::incast::{
-    ConnectionStarts, IncastBed, IncastError, IncastParameters, IncastSample, SteadyTimes, TcpOptions,
+    ConnectionStarts, IncastBed, IncastError, IncastParameters, IncastSample, SteadyTimes,
 };
+use weir_testbed::tcp_bed::{TcpBedError, TcpOptions};
 
 use crate::args;
 use crate::render;
@@ -59,8 +60,8 @@ fn connection_starts(args: &args::TestbedIncast) -> ConnectionStarts {
 
 fn incast_failure(error: IncastError) -> Failure {
     match error {
-        IncastError::Bed(error) => failure(&error),
-        error @ IncastError::CongestionControl(CongestionError::Unknown { .. }) => {
+        IncastError::Bed(TcpBedError::Bed(error)) => failure(&error),
+        error @ IncastError::Bed(TcpBedError::CongestionControl(CongestionError::Unknown { .. })) => {
             Failure::input(format_args!("--congestion: {error}"))
         }
         IncastError::Interrupted => Failure::interrupted("interrupted; nothing was written"),

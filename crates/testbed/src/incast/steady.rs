@@ -3,7 +3,6 @@
 //! The first connections start one after the other during the first half of the warm-up. A connection that completes is replaced at
 //! once by a new one from the same host. The receiver counts payload and completions during a window after the warm-up.
 
-use std::ffi::OsString;
 use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -16,6 +15,7 @@ use super::{
     IncastError, IncastParameters, IncastSample, RUN_TIMEOUT, STACK_BYTES, connect, send_all, spawn_threads,
     wait_until_readable,
 };
+use crate::tcp_bed::PacketCounts;
 
 /// The times of a run with steady connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +27,11 @@ pub struct SteadyTimes {
 }
 
 /// The senders of a run.
-pub(super) struct SteadySenders<'a, F> {
+pub(super) struct SteadySenders<F> {
     /// Moves the current thread to the host of a connection, by its number.
     pub enter_host: F,
     /// The receiver's address.
     pub to: SocketAddrV4,
-    pub congestion_control: &'a OsString,
 }
 
 /// A connection that the receiver has accepted.
@@ -50,16 +49,16 @@ struct WindowCounts {
     completion_secs: Vec<f64>,
 }
 
-/// Runs steady connections. `packet_counts` returns the numbers of packets that the switch has sent and dropped.
+/// Runs steady connections. `packet_counts` reads the counters of the switch.
 ///
 /// # Errors
 /// If a sender cannot connect, a socket or thread fails, the counters cannot be read, or `should_continue` returns false.
 pub(super) fn run<F: Fn(usize) -> io::Result<()> + Sync>(
     listener: TcpListener,
-    senders: &SteadySenders<'_, F>,
+    senders: &SteadySenders<F>,
     incast: &IncastParameters,
     times: SteadyTimes,
-    packet_counts: &dyn Fn() -> Result<(u64, u64), IncastError>,
+    packet_counts: &dyn Fn() -> Result<PacketCounts, IncastError>,
     should_continue: &dyn Fn() -> bool,
 ) -> Result<IncastSample, IncastError> {
     let to_error = |error| IncastError::Socket { connections: incast.connections, error };
@@ -95,14 +94,14 @@ pub(super) fn run<F: Fn(usize) -> io::Result<()> + Sync>(
 
 /// Opens one connection after the other, each with `bytes` bytes. Waits for the receiver to close each.
 fn send_until_stopped<F: Fn(usize) -> io::Result<()>>(
-    senders: &SteadySenders<'_, F>,
+    senders: &SteadySenders<F>,
     number: usize,
     bytes: u64,
     stop: &AtomicBool,
 ) -> io::Result<()> {
     (senders.enter_host)(number)?;
     while !stop.load(Ordering::SeqCst) {
-        let mut stream = connect(senders.to, senders.congestion_control)?;
+        let mut stream = connect(senders.to)?;
         stream.set_read_timeout(Some(RUN_TIMEOUT))?;
         send_all(&mut stream, bytes)?;
         stream.shutdown(Shutdown::Write)?;
@@ -124,7 +123,7 @@ impl SteadyReceiver<'_> {
         incast: &IncastParameters,
         times: SteadyTimes,
         failures: &Receiver<io::Error>,
-        packet_counts: &dyn Fn() -> Result<(u64, u64), IncastError>,
+        packet_counts: &dyn Fn() -> Result<PacketCounts, IncastError>,
         should_continue: &dyn Fn() -> bool,
     ) -> Result<IncastSample, IncastError> {
         let mut receive = |duration| self.receive_for(duration, incast, failures, should_continue);
@@ -138,7 +137,7 @@ impl SteadyReceiver<'_> {
         let after = packet_counts()?;
         counts.completion_secs.sort_unstable_by(f64::total_cmp);
         Ok(IncastSample {
-            loss: super::loss(before, after),
+            loss: after.loss_since(before),
             queue: None,
             goodput: counts.received_bytes as f64 / window_secs,
             completion_secs: counts.completion_secs,
@@ -231,7 +230,6 @@ mod tests {
 
     use super::super::ConnectionStarts;
     use super::*;
-    use crate::congestion::CongestionControl;
 
     const TIMES: SteadyTimes =
         SteadyTimes { warm_up: Duration::from_millis(60), window: Duration::from_millis(150) };
@@ -250,14 +248,12 @@ mod tests {
         let listener = TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port());
-        let system_default = CongestionControl::new(None).unwrap();
-        let congestion_control = system_default.name();
-        let senders = SteadySenders { enter_host, to, congestion_control };
+        let senders = SteadySenders { enter_host, to };
         // 90 packets more are sent, and 10 more are dropped, at each reading.
         let readings = Cell::new(0);
         let packet_counts = || {
             readings.set(readings.get() + 1);
-            Ok((90 * readings.get(), 10 * readings.get()))
+            Ok(PacketCounts { sent: 90 * readings.get(), dropped: 10 * readings.get() })
         };
         run(listener, &senders, incast, TIMES, &packet_counts, should_continue)
     }

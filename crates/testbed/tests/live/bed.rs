@@ -14,9 +14,8 @@ use weir_core::saba::Fraction;
 use weir_core::units::Time;
 use weir_testbed::bed::{self, BedEntry};
 use weir_testbed::congestion::{CongestionControl, CongestionError, REDUCED_DCTCP};
-use weir_testbed::incast::{
-    ConnectionStarts, IncastBed, IncastError, IncastParameters, IncastSample, TcpOptions,
-};
+use weir_testbed::incast::{ConnectionStarts, IncastBed, IncastError, IncastParameters, IncastSample};
+use weir_testbed::tcp_bed::{TcpBedError, TcpOptions};
 use weir_testbed::{Bed, BedError, BedName, Phase, namespace, probe, run};
 
 /// The name of a test's bed, which is removed when the test ends. Beds are independent, so tests run concurrently.
@@ -267,7 +266,9 @@ fn ecn_marks_reduce_loss() {
     };
     let loss_without_ecn = measure_loss(None).unwrap();
     let loss_with_ecn = match measure_loss(Some(10)) {
-        Err(IncastError::EcnMarker(why @ (TrafficError::NotBuilt(_) | TrafficError::File { .. }))) => {
+        Err(IncastError::Bed(TcpBedError::EcnMarker(
+            why @ (TrafficError::NotBuilt(_) | TrafficError::File { .. }),
+        ))) => {
             eprintln!("ECN marks are not tested: {why}");
             0.0
         }
@@ -325,9 +326,9 @@ fn reduced_dctcp_keeps_the_queue_short_while_the_bed_uses_it() {
         incast_bed.run(&incast, should_continue).unwrap()
     };
     let dctcp_bed = match IncastBed::new(&bed, &tcp(REDUCED_DCTCP, Some(20))) {
-        Err(IncastError::CongestionControl(
+        Err(IncastError::Bed(TcpBedError::CongestionControl(
             why @ (CongestionError::NotBuilt(_) | CongestionError::Load(_)),
-        )) => {
+        ))) => {
             eprintln!("the reduced DCTCP is not tested: {why}");
             return;
         }
