@@ -13,10 +13,10 @@ TRACE = $(or $(WEIR_FB_TRACE),../shared/data/FB2010-1Hr-150-0.txt)
 FAST = netshare composition siphon fabrics
 SLOW = saath saba django
 LONG = weir
-MEASURED = live bench allocator siphon-live
+MEASURED = live bench allocator siphon-live django-live
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check-api lint fmt bench bench-page criterion docs docs-check book results results-check build-check allocator live siphon-live relay-cost test-spark test-spark-short spark-demo spark-measure build-regions install clean
+.PHONY: help demo test test-all check-api lint fmt bench bench-page criterion docs docs-check book results results-check build-check allocator live siphon-live django-live relay-cost test-spark test-spark-short spark-demo spark-measure build-regions install clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## */  make \1#/' | column -t -s '#' 2>/dev/null || \
@@ -89,7 +89,7 @@ book: ## Build the documentation as a searchable book, target/book/index.html; t
 results: ## Make the pages of results that follow from code and inputs again, with their pictures; PAGES="saath" names them
 	@for page in $(or $(PAGES),$(FAST) $(SLOW)); do \
 		case $$page in \
-			live | bench | allocator | siphon-live) echo "$$page: a page of measurements; expected one of $(FAST) $(SLOW)"; exit 2 ;; \
+			live | bench | allocator | siphon-live | django-live) echo "$$page: a page of measurements; expected one of $(FAST) $(SLOW)"; exit 2 ;; \
 			saath | siphon | django | weir) trace='--trace $(TRACE)' ;; \
 			*) trace= ;; \
 		esac; \
@@ -110,6 +110,9 @@ allocator: ## Make docs/results/allocator.md again: the central allocator's time
 
 live: ## Make docs/results/live.md again: real traffic over a testbed of namespaces; needs root, and takes an hour
 	$(WEIR) reproduce live --out docs/results/live.md
+
+django-live: ## Make docs/results/django-live.md again: Django, Aalo+ and DCTCP over a testbed; needs root and clang, and takes an hour
+	$(WEIR) reproduce django-live --trace $(TRACE) --out docs/results/django-live.md
 
 siphon-live: build-regions ## Make docs/results/siphon-live.md again: relays, coflows and Spark; needs root, Java and Maven; takes an hour and a half
 	tools/siphon-live > docs/results/siphon-live.md.new

@@ -52,7 +52,7 @@ pub use profile::{Profile, parse_application_name};
 pub use relay::{Relay, RelayRun};
 pub use replay::{Compare, DetailFiles, Experiment, Explain, NetworkOptions, ReplayOptions, Sim, Sweep};
 #[cfg(all(feature = "papers", feature = "live", target_os = "linux"))]
-pub use reproduce::LiveReproduction;
+pub use reproduce::{DjangoLiveReproduction, LiveReproduction};
 #[cfg(feature = "papers")]
 pub use reproduce::{PageOptions, Reproduce, WeirReproduction};
 pub use saba::{Saba, SabaProfile, SabaWeightOptions, SabaWeights};

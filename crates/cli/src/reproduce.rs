@@ -59,6 +59,8 @@ pub fn reproduce(args: &args::Reproduce) -> Result<(), Failure> {
         args::Reproduce::Weir(args) => write_weir_page(args),
         #[cfg(all(feature = "live", target_os = "linux"))]
         args::Reproduce::Live(args) => write_live_page(args),
+        #[cfg(all(feature = "live", target_os = "linux"))]
+        args::Reproduce::DjangoLive(args) => write_django_live_page(args),
     }
 }
 
@@ -122,10 +124,14 @@ fn write_replay_page(
     build: impl FnOnce(&Trace, &RunContext<'_>) -> Result<Page, Failure>,
 ) -> Result<(), Failure> {
     output::check_distinct(path, &[("--out", page.out.as_deref())])?;
+    let trace = read_trace(path, options)?;
+    write_page(page, |run_context| build(&trace, run_context))
+}
+
+fn read_trace(path: &Path, options: &args::ReadOptions) -> Result<Trace, Failure> {
     let unit = options.trace_unit.unwrap_or_default();
     let read = weir_trace::read(path, unit, &limits(options))?;
-    let trace = Trace { name: file_name(path), workload: read.workload, unit };
-    write_page(page, |run_context| build(&trace, run_context))
+    Ok(Trace { name: file_name(path), workload: read.workload, unit })
 }
 
 fn file_name(path: &Path) -> String {
@@ -146,4 +152,13 @@ fn write_live_page(args: &args::LiveReproduction) -> Result<(), Failure> {
         bed: args.testbed.name.clone(),
     };
     sink.write_text(live::page(&options, &Progress::new(args.quiet))?.as_bytes())
+}
+
+#[cfg(all(feature = "live", target_os = "linux"))]
+fn write_django_live_page(args: &args::DjangoLiveReproduction) -> Result<(), Failure> {
+    let trace = read_trace(&args.input.trace, &args.input.read_options)?;
+    output::check_distinct(&args.input.trace, &[("--out", args.out.as_deref())])?;
+    let sink = ResultDestination::new(args.out.as_deref())?;
+    let options = django::live::Options { coflows: args.coflows as usize, bed: args.testbed.name.clone() };
+    sink.write_text(django::live::page(&trace, &options, &Progress::new(args.quiet))?.as_bytes())
 }

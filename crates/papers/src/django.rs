@@ -12,11 +12,12 @@
 //! The page reproduces all of these figures. Those of coflows are from the fluid simulator, in which concurrent connections
 //! reduce the capacity of a receiving port as measured with real TCP. Fig. 4 uses the measured losses.
 //!
-//! The measurements are those of connections that start together. If `examples/incast/steady-marks.csv` exists, the default
-//! setup uses its measurements of steady connections (`build.rs`).
+//! The default setup uses measurements of steady connections, which start at different times. `live` measures the same policies.
 
 mod connections;
 mod figures;
+#[cfg(all(feature = "live", target_os = "linux"))]
+pub mod live;
 mod prediction;
 mod random_pulls;
 mod replays;
@@ -24,6 +25,7 @@ mod setup;
 mod timings;
 
 use weir_console::chart::Scale;
+use weir_core::model::Workload;
 use weir_trace::incast::IncastMeasurements;
 
 use crate::claim::{Claim, claims_table, count_same, find};
@@ -40,10 +42,7 @@ use timings::PredictorTimes;
 const PLAIN_CSV: &str = include_str!("../../../examples/incast/cost-512kB.csv");
 const MARKED_CSV: &str = include_str!("../../../examples/incast/cost-512kB-marks.csv");
 const SMALL_CSV: &str = include_str!("../../../examples/incast/cost-64kB-marks.csv");
-#[cfg(has_steady_costs)]
-const STEADY_CSV: Option<&str> = Some(include_str!("../../../examples/incast/steady-marks.csv"));
-#[cfg(not(has_steady_costs))]
-const STEADY_CSV: Option<&str> = None;
+const STEADY_CSV: &str = include_str!("../../../examples/incast/steady-dctcp.csv");
 
 /// The default number of draws of the coflow of Fig. 2.
 pub const DEFAULT_SEEDS: u64 = 10;
@@ -60,15 +59,7 @@ pub fn page(trace: &Trace, seeds: u64, timing: bool, run_context: &RunContext<'_
             "{name}: all coflows arrive at 0 s; expected later arrivals"
         )));
     }
-    let replays = Replays::new(Inputs {
-        trace: &trace.workload,
-        plain: read_measurements(PLAIN_CSV, "examples/incast/cost-512kB.csv")?,
-        marked: read_measurements(MARKED_CSV, "examples/incast/cost-512kB-marks.csv")?,
-        small: read_measurements(SMALL_CSV, "examples/incast/cost-64kB-marks.csv")?,
-        steady: STEADY_CSV
-            .map(|text| read_measurements(text, "examples/incast/steady-marks.csv"))
-            .transpose()?,
-    });
+    let replays = Replays::new(inputs(&trace.workload)?);
     let records = prediction::records()?;
     let (fig4, few_records, accuracies) = prediction::fig4(&records, run_context.progress)?;
     let predictions = prediction::predictions(&records, replays.inputs.threshold())?;
@@ -92,6 +83,16 @@ pub fn page(trace: &Trace, seeds: u64, timing: bool, run_context: &RunContext<'_
     write();
     replays.run(run_context.jobs, run_context.progress)?;
     Ok(write())
+}
+
+fn inputs(trace: &Workload) -> Result<Inputs<'_>, Failure> {
+    Ok(Inputs {
+        trace,
+        plain: read_measurements(PLAIN_CSV, "examples/incast/cost-512kB.csv")?,
+        marked: read_measurements(MARKED_CSV, "examples/incast/cost-512kB-marks.csv")?,
+        small: read_measurements(SMALL_CSV, "examples/incast/cost-64kB-marks.csv")?,
+        steady: read_measurements(STEADY_CSV, "examples/incast/steady-dctcp.csv")?,
+    })
 }
 
 fn read_measurements(text: &str, name: &str) -> Result<IncastMeasurements, Failure> {
@@ -153,8 +154,8 @@ fn conditions(trace: &Trace, replays: &Replays<'_>) -> String {
          - **Rivals**: `{DCTCP}`, per-flow max-min, in place of DCTCP; `{AALO}` for Aalo+; `{STRICT_AALO}` for Aalo+ with \
          strict queues (\"Aalo+ strict\").\n\
          - **Cost of connections**: under every policy, concurrent connections reduce the capacity of a receiving port. The \
-         reduction was [measured](../incast-format.md) with {} and {} per connection. {} The kernel of the measurements has \
-         no DCTCP. More than {} connections were not measured; they cost as much as {}.\n\
+         reduction was [measured](../incast-format.md) with {} and {} per connection. Connections started one after the other, and a \
+         completed one was replaced. More than {} connections were not measured; they cost as much as {}.\n\
          - **Connections**: Django uses q - k connections for each host (theorem 4.1). The buffer holds q packets, and the \
          switch marks from k = {} packets on. The default is {} connections.\n\n",
         workload.coflows.len(),
@@ -165,15 +166,10 @@ fn conditions(trace: &Trace, replays: &Replays<'_>) -> String {
         DEFAULT.rate(),
         replays.inputs.base(),
         format_bytes(replays.inputs.base().incast.bytes()),
-        if replays.inputs.base().is_steady {
-            "Connections started one after the other, and a completed one was replaced."
-        } else {
-            "All connections of a run started together. The cost of long connections, which start at different times, may be lower."
-        },
         replays.inputs.max_connections(),
         replays.inputs.max_connections(),
         replays.inputs.threshold(),
-        replays.django_connections(&DEFAULT),
+        replays.inputs.connections(&DEFAULT),
     )
 }
 

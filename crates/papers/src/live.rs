@@ -5,7 +5,7 @@
 
 mod cgroup;
 mod cluster;
-mod coflows;
+pub(crate) mod coflows;
 mod fabric;
 mod hosted_coordinator;
 mod netshare;
@@ -160,18 +160,22 @@ pub fn page(options: &Options, progress: &Progress) -> Result<String, Failure> {
 }
 
 fn head(options: &Options) -> String {
-    let commit = commit().map(|commit| format!(" at commit {commit}")).unwrap_or_default();
     format!(
         "# Real traffic\n\n\
-         Measured by `{}`{commit} on {}.\n\n\
+         {}\n\n\
          The command needs root. It sends traffic between network namespaces of one machine. Veth pairs connect the \
          namespaces, and HTB at the sending end of every link limits the rate ([the testbed](../testbed.md)). TCP uses \
          `{CONGESTION_CONTROL}`. Measured figures depend on the machine and on its other load. The page quotes published \
          figures with their place in the paper. Simulated figures are from the fluid simulator with the same scenario.\n\n\
          {SUMMARY}",
-        command(options),
-        machine_description(),
+        measured_by(&command(options)),
     )
+}
+
+/// The line of a page of measurements that says how it was made.
+pub(crate) fn measured_by(command: &str) -> String {
+    let commit = commit().map(|commit| format!(" at commit {commit}")).unwrap_or_default();
+    format!("Measured by `{command}`{commit} on {}.", machine_description())
 }
 
 const SUMMARY: &str = "\

@@ -152,6 +152,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "weir reproduce django-live",
+        &[
+            "weir reproduce django-live --trace FB2010-1Hr-150-0.txt --out docs/results/django-live.md",
+            "weir reproduce django-live --trace FB2010-1Hr-150-0.txt --coflows 10",
+            "weir reproduce django-live --trace small.txt --coflows 10 --name trial --quiet",
+        ],
+    ),
+    (
         "weir saba",
         &[
             "weir saba profile --out table.toml",

@@ -38,6 +38,9 @@ pub enum Reproduce {
     /// Real traffic over the testbed, compared with the papers and the simulator; needs root
     #[cfg(all(feature = "live", target_os = "linux"))]
     Live(LiveReproduction),
+    /// Django, Aalo+ and DCTCP on real traffic, compared with the paper and the simulator; needs root
+    #[cfg(all(feature = "live", target_os = "linux"))]
+    DjangoLive(DjangoLiveReproduction),
 }
 
 /// Options for running an evaluation and writing its page.
@@ -204,6 +207,33 @@ pub struct LiveReproduction {
     /// The fraction of the bytes of slice and fabric, and of the times between their coflows, 0.1 to 1
     #[arg(long, help_heading = EVALUATION_HEADING, value_name = "FRACTION", default_value = "1", value_parser = parse_volume)]
     pub volume: f64,
+
+    #[command(flatten)]
+    pub testbed: super::testbed::TestbedName,
+
+    /// Show no progress bar; a bar needs a terminal as standard error
+    #[arg(long, short, help_heading = EXECUTION_HEADING)]
+    pub quiet: bool,
+
+    /// Write the page to this file instead of the standard output; the file appears once it is complete
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
+    pub out: Option<PathBuf>,
+}
+
+/// Arguments of `weir reproduce django-live`.
+#[cfg(all(feature = "live", target_os = "linux"))]
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The command needs the requirements that `weir testbed check` lists, and clang at the build on kernels without DCTCP. It runs \
+in real time, which takes up to an hour."
+)]
+pub struct DjangoLiveReproduction {
+    #[command(flatten)]
+    pub input: ReplayInput,
+
+    /// The number of coflows of the trace to send, from its start; in each setup
+    #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = django::live::DEFAULT_COFLOWS as u64, value_parser = clap::value_parser!(u64).range(2..=1000))]
+    pub coflows: u64,
 
     #[command(flatten)]
     pub testbed: super::testbed::TestbedName,

@@ -214,6 +214,7 @@ fn result_pages_of_papers_open_with_a_summary() {
         "siphon",
         "siphon-live",
         "django",
+        "django-live",
         "live",
         "composition",
         "fabrics",

@@ -85,7 +85,7 @@ pub fn fig6_to_9(replays: &Replays<'_>, pictures: &mut Pictures) -> String {
     HOSTS.iter().for_each(|&hosts| add(format!("Fig. 9: {hosts} hosts"), Setup { hosts, ..DEFAULT }));
     let row = |(name, setup): (String, Setup)| {
         let all = replays.compare_policies(setup);
-        let mut row = vec![name, replays.django_connections(&setup).to_string()];
+        let mut row = vec![name, replays.inputs.connections(&setup).to_string()];
         row.extend(all.iter().map(|summary| markdown::format_cell(summary.mean())));
         row.extend(all.iter().map(|summary| markdown::format_cell(summary.p95())));
         row
@@ -298,7 +298,7 @@ pub fn fig11(replays: &Replays<'_>, claims: &mut Vec<Claim>) -> String {
          One parameter changes at a time, with {} connections. The other parameters are alpha 0.1, beta 0.7, eta 0.5, lambda \
          0.2 and theta 0. The best values are those within 1 % of the lowest mean.\n\
          {}",
-        replays.django_connections(&DEFAULT),
+        replays.inputs.connections(&DEFAULT),
         markdown::table(&["parameter", "values", "mean CCT s"], 3, &rows)
     )
 }
@@ -316,7 +316,7 @@ pub fn assumptions(replays: &Replays<'_>) -> String {
         [name.to_owned(), m.to_string()].into_iter().chain(figures).collect::<Vec<String>>()
     };
     let setup_row =
-        |name, setup| row(name, replays.django_connections(&setup), replays.compare_policies(setup));
+        |name, setup| row(name, replays.inputs.connections(&setup), replays.compare_policies(setup));
     let django_row = |name, connections, parameters| {
         let [_, aalo, strict_aalo, dctcp] = replays.compare_policies(DEFAULT);
         row(
@@ -326,19 +326,17 @@ pub fn assumptions(replays: &Replays<'_>) -> String {
         )
     };
     let published = ["published (6.1)", "-", "-", "0.85", "0.85", "0.65", "-", "0.60", "0.60", "0.23"];
-    let mut rows = vec![
+    let rows = [
         published.map(str::to_owned).to_vec(),
-        setup_row("default", DEFAULT),
+        setup_row("default: steady connections", DEFAULT),
         setup_row("connections cost nothing", cost(ConnectionCost::None)),
-        setup_row("TCP without marks", cost(ConnectionCost::Plain)),
-        setup_row("64 kB per connection", cost(ConnectionCost::SmallTransfers)),
+        setup_row("512 kB per connection, starting together", cost(ConnectionCost::Marked)),
+        setup_row("the same without marks", cost(ConnectionCost::Plain)),
+        setup_row("64 kB per connection, starting together", cost(ConnectionCost::SmallTransfers)),
         setup_row("links of 1 Gbit/s: a stall costs ten times as much", Setup { rate_scale: 1.0, ..DEFAULT }),
         django_row("the paper's best number of connections", PUBLISHED_BEST, ""),
-        django_row("theta = 0.5", replays.django_connections(&DEFAULT), ":theta=0.5"),
+        django_row("theta = 0.5", replays.inputs.connections(&DEFAULT), ":theta=0.5"),
     ];
-    if DEFAULT.cost == ConnectionCost::Steady {
-        rows.push(setup_row("connections that start together", cost(ConnectionCost::Marked)));
-    }
     let head = [
         "assumption",
         "m",

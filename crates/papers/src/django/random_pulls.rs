@@ -15,11 +15,11 @@ use weir_core::solve::connections::{Connection, ConnectionSolver};
 
 /// A reducer, in a workload of one coflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Reducer {
+pub struct Reducer {
     /// The maximum number of its connections.
-    max_connections: usize,
+    pub max_connections: usize,
     /// Its flows, by their numbers in the coflow, in the random order in which it pulls.
-    flows: Vec<u32>,
+    pub flows: Vec<u32>,
 }
 
 /// The policy of one coflow whose reducers pull from senders in a random order.
@@ -32,28 +32,33 @@ pub struct RandomPulls {
 }
 
 impl RandomPulls {
-    /// Draws the order of pulls. `flows_by_host` has, for each host and each reducer of the host, the numbers of the reducer's flows
-    /// in the coflow. A host has `max_connections` connections.
+    /// For the reducers of [`draw_reducers`].
     pub fn new(flows_by_host: Vec<Vec<Vec<u32>>>, max_connections: usize, seed: u64) -> RandomPulls {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        // The first stream of the seed draws the sizes.
-        random.set_stream(1);
-        let mut reducers = Vec::new();
-        for host in flows_by_host {
-            let shares = divide_connections(max_connections, host.len());
-            for (mut flows, max_connections) in host.into_iter().zip(shares) {
-                shuffle(&mut flows, &mut random);
-                reducers.push(Reducer { max_connections, flows });
-            }
-        }
         RandomPulls {
-            reducers,
+            reducers: draw_reducers(flows_by_host, max_connections, seed),
             solver: ConnectionSolver::default(),
             open_flows: Vec::new(),
             connections: Vec::new(),
             rates: Vec::new(),
         }
     }
+}
+
+/// Draws the order of pulls. `flows_by_host` has, for each host and each reducer of the host, the numbers of the reducer's flows in the
+/// coflow. A host has `max_connections` connections.
+pub fn draw_reducers(flows_by_host: Vec<Vec<Vec<u32>>>, max_connections: usize, seed: u64) -> Vec<Reducer> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    // The first stream of the seed draws the sizes.
+    random.set_stream(1);
+    let mut reducers = Vec::new();
+    for host in flows_by_host {
+        let shares = divide_connections(max_connections, host.len());
+        for (mut flows, max_connections) in host.into_iter().zip(shares) {
+            shuffle(&mut flows, &mut random);
+            reducers.push(Reducer { max_connections, flows });
+        }
+    }
+    reducers
 }
 
 /// The number of connections of each of a host's reducers.

@@ -69,8 +69,8 @@ pub struct Inputs<'a> {
     pub marked: IncastMeasurements,
     /// Measurements of [`ConnectionCost::SmallTransfers`].
     pub small: IncastMeasurements,
-    /// Measurements of [`ConnectionCost::Steady`], if there are any.
-    pub steady: Option<IncastMeasurements>,
+    /// Measurements of [`ConnectionCost::Steady`].
+    pub steady: IncastMeasurements,
 }
 
 impl Inputs<'_> {
@@ -86,15 +86,21 @@ impl Inputs<'_> {
             ConnectionCost::Plain => Some(&self.plain),
             ConnectionCost::Marked => Some(&self.marked),
             ConnectionCost::SmallTransfers => Some(&self.small),
-            ConnectionCost::Steady => {
-                Some(self.steady.as_ref().expect("only pages with these measurements use their costs"))
-            }
+            ConnectionCost::Steady => Some(&self.steady),
         }
     }
 
     /// The queue length, in packets, from which the switch marks.
     pub fn threshold(&self) -> u32 {
         self.base().marking_threshold_packets.expect("the files for marked connections have a threshold")
+    }
+
+    /// Django's number of connections for each host: that of theorem 4.1, or the paper's best if connections cost nothing.
+    pub fn connections(&self, setup: &Setup) -> usize {
+        match setup.cost {
+            ConnectionCost::None => PUBLISHED_BEST,
+            _ => weir_predict::max_connections(setup.buffer_packets, self.threshold()).connections as usize,
+        }
     }
 
     /// The maximum measured number of connections.
@@ -162,20 +168,9 @@ impl<'a> Replays<'a> {
         Rc::new(Summary { ccts: vec![1.0], schedule_ms: vec![1.0] })
     }
 
-    /// Django's number of connections for each host: that of theorem 4.1, or the paper's best if connections cost nothing.
-    pub fn django_connections(&self, setup: &Setup) -> usize {
-        match setup.cost {
-            ConnectionCost::None => PUBLISHED_BEST,
-            _ => {
-                weir_predict::max_connections(setup.buffer_packets, self.inputs.threshold()).connections
-                    as usize
-            }
-        }
-    }
-
     /// Django with its default number of connections. `parameters` is empty or starts with a colon.
     pub fn django(&self, setup: Setup, parameters: &str) -> Rc<Summary> {
-        self.django_with(setup, self.django_connections(&setup), parameters)
+        self.django_with(setup, self.inputs.connections(&setup), parameters)
     }
 
     /// Django with this number of connections.

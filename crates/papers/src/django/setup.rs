@@ -33,19 +33,15 @@ pub enum WorkloadSource {
 pub enum ConnectionCost {
     /// Connections do not reduce the capacity.
     None,
-    /// TCP without marks, 512 kB per connection.
+    /// TCP without marks, 512 kB per connection; all connections start together.
     Plain,
-    /// TCP with marks, 512 kB per connection.
+    /// TCP with marks, 512 kB per connection; all connections start together.
     Marked,
-    /// TCP with marks, 64 kB per connection.
+    /// TCP with marks, 64 kB per connection; all connections start together.
     SmallTransfers,
-    /// TCP with marks, long connections that start at different times.
+    /// DCTCP, long connections that start at different times.
     Steady,
 }
-
-/// The costs of the default setup: those of steady connections if they have been measured.
-const BASE_COST: ConnectionCost =
-    if cfg!(has_steady_costs) { ConnectionCost::Steady } else { ConnectionCost::Marked };
 
 /// A workload and the network that it is replayed on.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -67,7 +63,7 @@ pub const DEFAULT: Setup = Setup {
     hosts: 16,
     coflows_per_sec: 1.0,
     buffer_packets: 100,
-    cost: BASE_COST,
+    cost: ConnectionCost::Steady,
     rate_scale: 0.1,
 };
 

@@ -50,7 +50,7 @@ pub fn section(replays: &Replays<'_>, predictor: &PredictorTimes) -> String {
     let below_10_ms =
         |times: &[f64]| times.iter().filter(|&&ms| ms < 10.0).count() as f64 / times.len() as f64;
     let mut rows = Vec::new();
-    for connections in [PUBLISHED_BEST, replays.django_connections(&DEFAULT)] {
+    for connections in [PUBLISHED_BEST, replays.inputs.connections(&DEFAULT)] {
         for hosts in [16, 32, 64, 128] {
             let times = &run(hosts, connections).schedule_ms;
             let ms = [mean(times), percentile(times, 50.0), percentile(times, 95.0), percentile(times, 99.0)];

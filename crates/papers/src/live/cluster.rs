@@ -29,6 +29,9 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval at which conditions are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
+/// The unit of processor time in `/proc`, in seconds: `USER_HZ` is 100.
+const TICK_SECS: f64 = 0.01;
+
 /// A child process. Dropping it sends SIGTERM, and SIGKILL if the process does not exit in time.
 pub struct Process {
     name: String,
@@ -97,6 +100,20 @@ impl Process {
     /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The processor time that the process has used, in seconds.
+    pub fn processor_secs(&self) -> Result<f64, Failure> {
+        let path = format!("/proc/{}/stat", self.id());
+        let text = fs::read_to_string(&path)
+            .map_err(|error| Failure::runtime(format_args!("{path}: cannot be read: {error}")))?;
+        // The fields follow the name of the program, which may contain any character.
+        let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok());
+        let [Some(user), Some(system)] = [11, 12].map(ticks) else {
+            return Err(Failure::runtime(format_args!("{}: has exited", self.name)));
+        };
+        Ok((user + system) * TICK_SECS)
     }
 
     /// Checks that the process still runs.

@@ -3,7 +3,7 @@
 pub mod control_plane;
 mod library;
 mod tables;
-mod transfer;
+pub mod transfer;
 pub mod workload;
 
 use std::sync::Arc;
@@ -15,16 +15,17 @@ use weir_console::policy_spec;
 use weir_console::progress::Progress;
 use weir_console::run::ReplayTask;
 use weir_console::testbed;
-use weir_coordinator::control_plane::{Link, NetworkLinks, Settings};
+use weir_coordinator::control_plane::{Link, LivePolicy, NetworkLinks, Settings};
 use weir_core::engine::DecidesOver;
 use weir_core::model::{LinkBudget, Topology, Trunks, Workload};
+use weir_core::policy::django_settings;
 use weir_core::units::{Rate, Time};
 use weir_sim::outcome::percentile;
 use weir_sim::{NetworkModel, ReplayOptions};
-use weir_testbed::{Bed, BedName};
+use weir_testbed::{Bed, BedName, Plan};
 
 use crate::markdown::{format_cell, format_percent};
-use control_plane::ControlPlane;
+use control_plane::{ControlPlane, ControlUse};
 pub use tables::{ccts_table, coflow_ratios_table, ratios_table};
 use workload::Scale;
 
@@ -43,7 +44,7 @@ pub const RUNS: usize = 3;
 const LOWER_CAPACITY: f64 = 0.98;
 
 /// The part of a link that carries payload: all but headers and ACKs.
-fn payload_fraction() -> f64 {
+pub fn payload_fraction() -> f64 {
     LinkBudget::UNDIVIDED.coflow_payload_fraction(0.0)
 }
 
@@ -185,39 +186,83 @@ fn measure(
     makespan: f64,
     progress: &Progress,
 ) -> Result<(Vec<f64>, f64), Failure> {
-    let flows: usize = workload.coflows.iter().map(|coflow| coflow.flows.len()).sum();
-    let runtime = Builder::new_multi_thread()
-        .max_blocking_threads(2 * flows + 8)
-        .enable_all()
-        .build()
-        .map_err(Failure::runtime)?;
-    let limit = Duration::from_secs_f64(3.0 * makespan + 30.0);
-    let mut runs = Vec::with_capacity(RUNS);
-    for _ in 0..RUNS {
-        let control_plane = match setup.policy {
+    let live_run = LiveRun {
+        plan: bed.plan(),
+        scale,
+        links: setup.coordinator_links(network, scale.link_rate()),
+        workload,
+        name: setup.name,
+        policy: setup.policy,
+        senders: setup.senders,
+        limit: max_duration(makespan),
+    };
+    let runs = (0..RUNS).map(|_| live_run.run(progress)).collect::<Result<Vec<_>, _>>()?;
+    let median = |coflow: usize| {
+        percentile(&runs.iter().map(|run| run.transfers.ccts[coflow]).collect::<Vec<_>>(), 50.0)
+    };
+    let unscheduled: usize = runs.iter().map(|run| run.transfers.unscheduled_flows).sum();
+    let medians = (0..workload.coflows.len()).map(median).collect();
+    Ok((medians, unscheduled as f64 / (RUNS * workload.flow_count()) as f64))
+}
+
+/// The maximum duration of a run whose simulation takes `makespan` seconds.
+pub fn max_duration(makespan: f64) -> Duration {
+    Duration::from_secs_f64(3.0 * makespan + 30.0)
+}
+
+/// A run over a testbed.
+pub struct LiveRun<'a> {
+    pub plan: &'a Plan,
+    pub scale: Scale,
+    /// The links in the coordinator's configuration.
+    pub links: NetworkLinks,
+    pub workload: &'a Workload,
+    /// The name of what divides the links.
+    pub name: &'a str,
+    /// The policy of the coordinator, or [`PLAIN_TCP`].
+    pub policy: &'a str,
+    pub senders: SenderKind,
+    /// The run fails if it takes longer.
+    pub limit: Duration,
+}
+
+/// What a run measured.
+pub struct LiveOutcome {
+    pub transfers: transfer::Run,
+    /// `None` under plain TCP.
+    pub control: Option<ControlUse>,
+}
+
+impl LiveRun<'_> {
+    /// Transfers all coflows once.
+    pub fn run(&self, progress: &Progress) -> Result<LiveOutcome, Failure> {
+        let flows = self.workload.flow_count();
+        let runtime = Builder::new_multi_thread()
+            .max_blocking_threads(2 * flows + 8)
+            .enable_all()
+            .build()
+            .map_err(Failure::runtime)?;
+        let control_plane = match self.policy {
             PLAIN_TCP => None,
             policy => {
-                let policy = policy_spec::build_policy(policy, None, &[])?;
-                let links = setup.coordinator_links(network, scale.link_rate());
-                Some(ControlPlane::start(bed.plan(), scale, policy, links)?)
+                let policy = match django_settings(policy).map_err(Failure::input)? {
+                    Some(settings) => LivePolicy::matching(settings),
+                    None => policy_spec::build_policy(policy, None, &[])?.into(),
+                };
+                Some(ControlPlane::start(self.plan, self.scale, policy, self.links.clone())?)
             }
         };
-        let bar = progress.add_step_bar(&format!("{}, in real time", setup.name), flows);
-        let run = transfer::run(bed.plan(), workload, control_plane.as_ref(), setup.senders, limit, &bar);
-        match runtime.block_on(run) {
-            Ok(run) => runs.push(run),
-            Err(failure) => {
-                // Blocked senders and receivers do not end by themselves.
-                runtime.shutdown_background();
-                return Err(failure);
-            }
-        }
+        let bar = progress.add_step_bar(&format!("{}, in real time", self.name), flows);
+        let run =
+            transfer::run(self.plan, self.workload, control_plane.as_ref(), self.senders, self.limit, &bar);
+        let transfers = runtime.block_on(run);
         bar.finish_and_clear();
+        if transfers.is_err() {
+            // Blocked senders and receivers do not end by themselves.
+            runtime.shutdown_background();
+        }
+        let transfers = transfers?;
+        let control = control_plane.map(|plane| plane.resource_use()).transpose()?;
+        Ok(LiveOutcome { transfers, control })
     }
-    let median = |coflow: usize| {
-        percentile(&runs.iter().map(|run: &transfer::Run| run.ccts[coflow]).collect::<Vec<_>>(), 50.0)
-    };
-    let unscheduled: usize = runs.iter().map(|run| run.unscheduled_flows).sum();
-    let medians = (0..workload.coflows.len()).map(median).collect();
-    Ok((medians, unscheduled as f64 / (RUNS * flows) as f64))
 }

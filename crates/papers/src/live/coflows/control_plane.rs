@@ -4,15 +4,17 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use weir_client::Agent;
 use weir_console::failure::Failure;
-use weir_coordinator::control_plane::{self, NetworkLinks, Registration, Settings, Transfer};
+use weir_coordinator::control_plane::{
+    self, LivePolicy, MatchingMessages, NetworkLinks, Registration, Settings, Transfer,
+};
 use weir_coordinator::{agents, control_thread};
 use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames};
-use weir_core::policy::AnyPolicy;
 use weir_testbed::{Plan, namespace};
 
 use super::super::cluster::{self, Process};
@@ -21,13 +23,29 @@ use super::workload::Scale;
 /// The port of the coordinator.
 const PORT: u16 = 7470;
 
+/// What a coordinator and its agents have used.
+pub struct ControlUse {
+    /// The number of schedules.
+    pub schedules: u64,
+    /// The time of all schedules, until their orders were queued, in seconds.
+    pub schedules_secs: f64,
+    /// The processor time of all agents, in seconds.
+    pub agents_secs: f64,
+    /// The messages of Django; none under another policy.
+    pub matching_messages: Option<MatchingMessages>,
+}
+
 /// A coordinator with a connected agent for each host. Dropping it stops the agents, then the coordinator.
 pub struct ControlPlane {
-    _processes: Vec<Process>,
+    processes: Vec<Process>,
     /// By host.
     pub agents: Vec<Arc<Agent>>,
     coordinator: control_thread::Handle,
-    _runtime: Runtime,
+    /// The processor time of all agents when they had connected, in seconds.
+    agents_secs_before: f64,
+    /// The number of registered coflows.
+    registrations: AtomicU64,
+    runtime: Runtime,
     /// The directory of the agents' sockets.
     _directory: TempDir,
 }
@@ -37,7 +55,7 @@ impl ControlPlane {
     pub fn start(
         plan: &Plan,
         scale: Scale,
-        policy: AnyPolicy,
+        policy: LivePolicy,
         links: NetworkLinks,
     ) -> Result<ControlPlane, Failure> {
         let plane =
@@ -73,11 +91,24 @@ impl ControlPlane {
             Ok(overview.connected_agents == scale.hosts as usize)
         })?;
         Ok(ControlPlane {
-            _processes: processes,
+            agents_secs_before: processor_secs(&processes)?,
+            processes,
             agents,
             coordinator,
-            _runtime: runtime,
+            registrations: AtomicU64::new(0),
+            runtime,
             _directory: directory,
+        })
+    }
+
+    /// What the coordinator and the agents have used since the start.
+    pub fn resource_use(&self) -> Result<ControlUse, Failure> {
+        let overview = self.runtime.block_on(self.coordinator.overview()).map_err(Failure::runtime)?;
+        Ok(ControlUse {
+            schedules: overview.schedule_histogram.count(),
+            schedules_secs: overview.schedule_histogram.sum().as_secs_f64(),
+            agents_secs: processor_secs(&self.processes)? - self.agents_secs_before,
+            matching_messages: overview.matching_messages,
         })
     }
 
@@ -86,7 +117,7 @@ impl ControlPlane {
         let to_transfer =
             |flow: &FlowSpec| Transfer { src: flow.src, dst: flow.dst, bytes: Some(flow.bytes) };
         let registration = Registration {
-            generation: 1,
+            generation: self.registrations.fetch_add(1, Ordering::Relaxed) + 1,
             service: ServiceNames::DEFAULT.to_owned(),
             application: ServiceNames::DEFAULT.to_owned(),
             weight: coflow.weight,
@@ -99,6 +130,10 @@ impl ControlPlane {
             .map(drop)
             .map_err(Failure::runtime)
     }
+}
+
+fn processor_secs(processes: &[Process]) -> Result<f64, Failure> {
+    processes.iter().map(Process::processor_secs).sum()
 }
 
 /// Serves agents until the runtime ends.

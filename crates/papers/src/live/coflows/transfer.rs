@@ -1,5 +1,6 @@
 //! Transfers coflows, with a connection for each flow that opens when the coflow arrives.
 
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -27,16 +28,60 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The maximum number of bytes per read or write.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// The CCT of each coflow in seconds, and the number of flows that were not scheduled at their end.
+/// The result of a run.
 pub struct Run {
+    /// The CCT of each coflow, in seconds.
     pub ccts: Vec<f64>,
+    /// The number of flows that were not scheduled at their end.
     pub unscheduled_flows: usize,
+    /// The duration of the run.
+    pub seconds: f64,
 }
 
 /// The end of a flow: when its last byte was read, and whether the flow was scheduled then.
 pub struct FlowEnd {
     pub time: Instant,
     pub is_scheduled: bool,
+}
+
+/// Coflows that wait for their release: at their arrival, or when their parents have completed if that is later.
+struct Releases {
+    /// The coflows without an incomplete parent, by time and position.
+    ready: BTreeSet<(Instant, usize)>,
+    /// By coflow.
+    incomplete_parents: Vec<usize>,
+    incomplete_flows: Vec<usize>,
+    arrivals: Vec<Instant>,
+}
+
+impl Releases {
+    fn new(workload: &Workload, start_time: Instant) -> Releases {
+        let coflows = &workload.coflows;
+        let arrivals: Vec<Instant> =
+            coflows.iter().map(|coflow| start_time + Duration::from_secs_f64(coflow.arrival.get())).collect();
+        let is_ready = |&number: &usize| coflows[number].parents.is_empty();
+        Releases {
+            ready: (0..coflows.len()).filter(is_ready).map(|number| (arrivals[number], number)).collect(),
+            incomplete_parents: coflows.iter().map(|coflow| coflow.parents.len()).collect(),
+            incomplete_flows: coflows.iter().map(|coflow| coflow.flows.len()).collect(),
+            arrivals,
+        }
+    }
+
+    /// Records that a flow of a coflow has completed.
+    fn complete_flow(&mut self, workload: &Workload, number: usize, time: Instant) {
+        self.incomplete_flows[number] -= 1;
+        if self.incomplete_flows[number] > 0 {
+            return;
+        }
+        let is_child = |&child: &usize| workload.coflows[child].parents.contains(&number);
+        for child in (0..workload.coflows.len()).filter(is_child) {
+            self.incomplete_parents[child] -= 1;
+            if self.incomplete_parents[child] == 0 {
+                self.ready.insert((self.arrivals[child].max(time), child));
+            }
+        }
+    }
 }
 
 /// Transfers all coflows. Fails if the transfers take longer than `limit`.
@@ -53,18 +98,21 @@ pub async fn run(
         SenderKind::Sockets => None,
     };
     let (start_time, mut poll) = (Instant::now(), interval(POLL_INTERVAL));
-    let mut run = Run { ccts: vec![0.0_f64; workload.coflows.len()], unscheduled_flows: 0 };
+    let mut run = Run { ccts: vec![0.0_f64; workload.coflows.len()], unscheduled_flows: 0, seconds: 0.0 };
     let mut transfers = JoinSet::new();
-    let mut arrivals = workload.coflows.iter().enumerate().peekable();
+    let mut releases = Releases::new(workload, start_time);
+    let mut released_at = vec![start_time; workload.coflows.len()];
     loop {
-        let next_arrival =
-            arrivals.peek().map(|(_, coflow)| start_time + Duration::from_secs_f64(coflow.arrival.get()));
-        if next_arrival.is_none() && transfers.is_empty() {
+        let next_release = releases.ready.first().map(|&(time, _)| time);
+        if next_release.is_none() && transfers.is_empty() {
+            run.seconds = start_time.elapsed().as_secs_f64();
             return Ok(run);
         }
         tokio::select! {
-            () = sleep_until(next_arrival.unwrap_or(start_time)), if next_arrival.is_some() => {
-                let (number, coflow) = arrivals.next().expect("this branch waits only if there is a next arrival");
+            () = sleep_until(next_release.unwrap_or(start_time)), if next_release.is_some() => {
+                let (time, number) = releases.ready.pop_first().expect("this branch waits only if there is a release");
+                released_at[number] = time;
+                let coflow = &workload.coflows[number];
                 if let Some(control_plane) = control_plane {
                     control_plane.register(coflow).await?;
                 }
@@ -86,7 +134,8 @@ pub async fn run(
                 let (number, end) = joined.expect("transfers do not panic");
                 let coflow = &workload.coflows[number];
                 let end = end.map_err(|error| Failure::runtime(format_args!("coflow {}: {error}", coflow.id)))?;
-                let cct = (end.time - start_time).as_secs_f64() - coflow.arrival.get();
+                let cct = end.time.saturating_duration_since(released_at[number]).as_secs_f64();
+                releases.complete_flow(workload, number, end.time);
                 run.ccts[number] = run.ccts[number].max(cct);
                 run.unscheduled_flows += usize::from(!end.is_scheduled);
                 bar.inc(1);
@@ -113,7 +162,7 @@ pub struct Flow {
 }
 
 /// Sends a flow over a socket that is handed over to the agent.
-async fn transfer(flow: Flow) -> io::Result<FlowEnd> {
+pub async fn transfer(flow: Flow) -> io::Result<FlowEnd> {
     let Flow { ends, agent, coflow, flow, bytes } = flow;
     let connect = move || {
         let [sender, receiver] = connect(&ends)?;
@@ -152,5 +201,41 @@ async fn receive(stream: TcpStream, bytes: u64) -> io::Result<Instant> {
     match copy_buf(&mut stream, &mut tokio::io::sink()).await? {
         received if received == bytes => Ok(Instant::now()),
         _ => Err(ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames};
+    use weir_core::units::{Bytes, Time};
+
+    use super::*;
+
+    #[test]
+    fn coflows_are_released_at_their_arrival_and_after_all_of_their_parents() {
+        let flow = FlowSpec::new(0, 1, Bytes::new(1.0).unwrap());
+        let coflow = |id, arrival, flows, parents: &[usize]| CoflowSpec {
+            parents: parents.to_vec(),
+            ..CoflowSpec::new(id, Time::new(arrival).unwrap(), vec![flow; flows])
+        };
+        let coflows = vec![
+            coflow(1, 0.0, 2, &[]),
+            coflow(2, 1.0, 1, &[]),
+            coflow(3, 0.0, 1, &[0, 1]),
+            coflow(4, 9.0, 1, &[0]),
+        ];
+        let workload = Workload { ports: 2, coflows, events: Vec::new(), names: ServiceNames::default() };
+        let start = Instant::now();
+        let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
+        let mut releases = Releases::new(&workload, start);
+        assert!(releases.ready.iter().eq(&[(start, 0), (at(1.0), 1)]));
+        releases.ready.clear();
+        releases.complete_flow(&workload, 0, at(2.0));
+        assert!(releases.ready.is_empty());
+        releases.complete_flow(&workload, 0, at(3.0));
+        // It has no other parent, and arrives later.
+        assert_eq!(releases.ready.pop_first(), Some((at(9.0), 3)));
+        releases.complete_flow(&workload, 1, at(4.0));
+        assert_eq!(releases.ready.pop_first(), Some((at(4.0), 2)));
     }
 }

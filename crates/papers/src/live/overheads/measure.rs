@@ -27,9 +27,6 @@ pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 /// The rate of each host's link, in bytes per second.
 const LINK_BYTES_PER_SEC: f64 = 125e6;
 
-/// The unit of processor time in `/proc`, in seconds: `USER_HZ` is 100.
-const TICK_SECS: f64 = 0.01;
-
 /// The use of resources by a process between two samples.
 pub struct Usage {
     /// The mean number of processors in use.
@@ -81,9 +78,9 @@ pub fn measure(policy: &str, hosts: u32, sockets: u32) -> Result<Overheads, Fail
     let latencies = runtime.spawn(load_generator::run_agents(endpoint, AGENT_PROCESSES..hosts, link));
     let (mut coordinator_usage, mut agent_usage) = (Vec::new(), Vec::new());
     let sample = || -> Result<Vec<Sample>, Failure> {
-        let ids =
-            [coordinator.process.id()].into_iter().chain(agent_hosts.iter().map(|host| host.process.id()));
-        ids.map(Sample::read).collect()
+        let processes =
+            [&coordinator.process].into_iter().chain(agent_hosts.iter().map(|host| &host.process));
+        processes.map(Sample::read).collect()
     };
     let mut before = sample()?;
     while !latencies.is_finished() {
@@ -170,26 +167,14 @@ struct Sample {
 }
 
 impl Sample {
-    fn read(process: u32) -> Result<Sample, Failure> {
-        let read = |name: &str| {
-            let path = format!("/proc/{process}/{name}");
-            let text = fs::read_to_string(&path);
-            text.map_err(|error| Failure::runtime(format_args!("{path}: cannot be read: {error}")))
-        };
-        let (stat, status) = (read("stat")?, read("status")?);
-        // The fields follow the name of the program, which may contain any character.
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok());
+    fn read(process: &Process) -> Result<Sample, Failure> {
+        let path = format!("/proc/{}/status", process.id());
+        let status = fs::read_to_string(&path)
+            .map_err(|error| Failure::runtime(format_args!("{path}: cannot be read: {error}")))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
-        match (ticks(11), ticks(12), kib) {
-            (Some(user), Some(system), Some(kib)) => Ok(Sample {
-                time: Instant::now(),
-                cpu_secs: (user + system) * TICK_SECS,
-                memory_bytes: kib * 1024.0,
-            }),
-            _ => Err(Failure::runtime(format_args!("process {process} has exited"))),
-        }
+        let kib = kib.ok_or_else(|| Failure::runtime(format_args!("{path}: the process has exited")))?;
+        Ok(Sample { time: Instant::now(), cpu_secs: process.processor_secs()?, memory_bytes: kib * 1024.0 })
     }
 
     fn usage_since(&self, before: &Sample) -> Usage {

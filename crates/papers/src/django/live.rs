@@ -1,0 +1,116 @@
+//! Writes the page of `weir reproduce django-live`: Django, Aalo+ and DCTCP on real traffic, next to the simulator and the paper.
+//!
+//! - `scenario.rs`: coflows of the trace and of Fig. 7, between seven hosts with agents and a coordinator at an eighth host.
+//! - `pulls.rs`: Fig. 2, a coflow whose reducers pull from random hosts, without a coordinator.
+//! - `ports.rs`: drops and queue lengths at the switch.
+//! - `tables.rs`: the tables, and the summary of what differs.
+
+mod ports;
+mod pulls;
+mod scenario;
+mod tables;
+
+use weir_console::failure::Failure;
+use weir_console::interrupt;
+use weir_console::progress::Progress;
+use weir_console::testbed;
+use weir_core::model::{Topology, TopologyTemplate};
+use weir_testbed::congestion::DCTCP;
+use weir_testbed::tcp_bed::{TcpBed, TcpBedError, TcpOptions};
+use weir_testbed::{Bed, BedName};
+
+use super::inputs;
+use super::replays::Inputs;
+use super::setup::DEFAULT;
+use crate::{Trace, live, markdown};
+
+/// The number of coflows of the trace by default.
+pub const DEFAULT_COFLOWS: usize = 100;
+
+/// The number of hosts with data: those of the paper's testbed (5.1, 6.3). One more host has the tracker.
+const WORKERS: u32 = 7;
+
+/// The number of hosts of Fig. 2.
+const PULLING_HOSTS: u32 = 16;
+
+/// Options of the page.
+pub struct Options {
+    /// The number of coflows of the trace.
+    pub coflows: usize,
+    /// The testbed to use for the coflows of the trace; it is created if it does not exist. That of Fig. 2 has `_pulls` added to
+    /// its name.
+    pub bed: BedName,
+}
+
+/// The page: measured CCTs of Django, Aalo+ and DCTCP next to simulated and published ones.
+///
+/// # Errors
+/// If the testbed cannot be created, the trace has no flow between hosts, a transfer fails, or a signal stops the work.
+pub fn page(trace: &Trace, options: &Options, progress: &Progress) -> Result<String, Failure> {
+    interrupt::record_signals();
+    let pulls_bed: BedName = format!("{}_pulls", options.bed).parse().map_err(Failure::input)?;
+    let inputs = inputs(&trace.workload)?;
+    let scenarios = scenario::all(&inputs, options.coflows)?;
+    let (congestion_control, measured) = on_bed(&options.bed, WORKERS + 1, &inputs, |bed, tcp_bed| {
+        let measure = |scenario| scenario::measure(bed, tcp_bed, scenario, &inputs, progress);
+        let measured = scenarios.iter().map(measure).collect::<Result<Vec<_>, Failure>>()?;
+        Ok((tcp_bed.congestion_control().to_string(), measured))
+    })?;
+    let pulls = on_bed(&pulls_bed, PULLING_HOSTS, &inputs, |bed, tcp_bed| {
+        pulls::measure(bed, tcp_bed, &inputs, progress)
+    })?;
+    let mut out = head(trace, options, &inputs, &congestion_control);
+    out.push_str(&tables::summary(&measured, &pulls));
+    out.push_str(&tables::table2(&measured));
+    out.push_str(&tables::speedups(&measured));
+    out.push_str(&tables::queues(&measured));
+    out.push_str(&pulls::section(&pulls));
+    out.push_str(&tables::control(&measured));
+    Ok(markdown::collapse_blank_lines(out))
+}
+
+/// Runs work on a bed of one switch with `hosts` hosts, which use DCTCP with marks.
+fn on_bed<T>(
+    name: &BedName,
+    hosts: u32,
+    inputs: &Inputs<'_>,
+    work: impl FnOnce(&Bed, &TcpBed<'_>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let network = big_switch(hosts);
+    let tcp =
+        TcpOptions { congestion_control: Some(DCTCP.to_owned()), ecn_threshold: Some(inputs.threshold()) };
+    testbed::with_bed(name, &network, |bed| {
+        let tcp_bed = TcpBed::new(bed, &tcp).map_err(failure)?;
+        work(bed, &tcp_bed)
+    })
+}
+
+fn big_switch(hosts: u32) -> Topology {
+    TopologyTemplate::BigSwitch { hosts, rate: DEFAULT.rate() }.build().expect("the plan is valid")
+}
+
+fn failure(error: TcpBedError) -> Failure {
+    match error {
+        TcpBedError::Bed(error) => testbed::failure(&error),
+        other => Failure::runtime(other),
+    }
+}
+
+fn head(trace: &Trace, options: &Options, inputs: &Inputs<'_>, congestion_control: &str) -> String {
+    let trace_options = trace.options();
+    let mut command = format!("weir reproduce django-live {trace_options} --out docs/results/django-live.md");
+    if options.coflows != DEFAULT_COFLOWS {
+        command.push_str(&format!(" --coflows {}", options.coflows));
+    }
+    format!(
+        "# Django on real traffic\n\n\
+         {}\n\n\
+         The command needs root, and takes up to an hour. It sends traffic between network namespaces of one machine over one \
+         switch ([the testbed](../testbed.md)). All connections use {congestion_control}. Links carry {}, and \
+         the switch's ports to the hosts mark from {} packets on. Sizes are a tenth of those for the paper's 1 Gbit/s, as on \
+         [the simulated page](django.md), so transfers take equally long. Hosts emit single packets.\n\n",
+        live::measured_by(&command),
+        DEFAULT.rate(),
+        inputs.threshold(),
+    )
+}
