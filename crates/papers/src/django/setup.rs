@@ -87,7 +87,8 @@ impl Setup {
     }
 
     /// The trace, with port p on host p modulo `hosts`. The ports of a host are separate reducers. A reducer fetches the data of all
-    /// mappers on one host over one connection. Sizes are scaled so that the load of the ports is that of the trace if one coflow arrives per second.
+    /// mappers on one host over one connection. Sizes are scaled so that the load of the ports is that of the trace if one coflow
+    /// arrives per second.
     fn scaled_trace(&self, trace: &Workload) -> Workload {
         let span_secs = trace.coflows.iter().map(|coflow| coflow.arrival.get()).fold(0.0, f64::max);
         let gap_count = (trace.coflows.len().max(2) - 1) as f64;
