@@ -145,8 +145,8 @@ fn conditions(trace: &Trace, replays: &Replays<'_>) -> String {
     let flows = workload.flow_count();
     format!(
         "## Conditions\n\n\
-         - **Trace**: {} coflows, {flows} flows, {}; a flow has {} on average. Port p of the trace is host p modulo {}. A \
-         reducer fetches the data of all mappers on one host over one connection. At a load ratio of 1, one coflow arrives \
+         - **Trace**: {} coflows, {flows} flows, {}; a flow has {} on average. Port p of the trace is host p modulo {}, and \
+         the ports of a host are separate reducers. A reducer fetches the data of all mappers on one host over one connection. At a load ratio of 1, one coflow arrives \
          per second on average (6.4). Sizes are scaled so that the load of the ports is that of the trace.\n\
          - **Network**: one switch with a buffer of {} packets per port and links of {}, the rate at which costs were \
          measured. Sizes are a tenth of those for the paper's 1 Gbit/s, so transfers take equally long. Policies compute a \

@@ -19,7 +19,8 @@ pub(crate) fn push_flows(
     release: Time,
 ) {
     for &src in mappers {
-        flows.extend(reducers.iter().map(|&(dst, bytes)| FlowSpec { src, dst, bytes, data_delay: release }));
+        let flow = |&(dst, bytes)| FlowSpec { data_delay: release, ..FlowSpec::new(src, dst, bytes) };
+        flows.extend(reducers.iter().map(flow));
     }
 }
 

@@ -179,6 +179,7 @@ impl Matching {
         matched.questions.extend(known.map(|question| (question.coflow, *question)));
         self.messages.req_candidate += (matched.questions.len() - questions) as u64;
         self.tracker.record_vacant_uplink(host, link.send.get().min(report.vacant_uplink as f64));
+        let mut unclaimed_downlink = vacant_downlink;
         for change in &report.changes {
             let change = Change { flow: flow_key(change.coflow, host, change.flow), version: change.version };
             if self.tracker.sender(change.flow).is_some()
@@ -186,7 +187,7 @@ impl Matching {
             {
                 self.messages.count_change(change);
             }
-            self.tracker.forward(change, vacant_downlink);
+            self.tracker.forward(change, &mut unclaimed_downlink);
         }
         !report.questions.is_empty() || !report.changes.is_empty()
     }

@@ -21,6 +21,7 @@ pub(crate) enum ReducerPriority {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PendingFlow {
     pub flow: u32,
+    pub sender: u32,
     pub remaining_bytes: f64,
     /// The residual capacity of its sender's uplink.
     pub vacant: f64,

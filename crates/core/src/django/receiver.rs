@@ -278,7 +278,7 @@ impl Receiver {
         }));
     }
 
-    /// Algorithm 3, lines 7 to 12: opens a connection to the first candidate without one, and requests mappers again if the
+    /// Algorithm 3, lines 7 to 12: opens connections to the first candidates without one, and requests mappers again if the
     /// reducer may open more. The tracker sorts candidates in the order in which the algorithm chooses from them.
     pub fn on_candidates(
         &mut self,
@@ -294,17 +294,21 @@ impl Receiver {
             return;
         }
         reducer.requested_at = None;
-        if reducer.open_count() >= reducer.wanted {
-            return;
+        let missing = reducer.wanted.saturating_sub(reducer.open_count());
+        let mut opened = 0;
+        for &flow in candidates {
+            if opened == missing {
+                return;
+            }
+            let closed = reducer.flows.get_mut(&flow).filter(|state| !state.is_open());
+            let Some(state) = closed else { continue };
+            change(FlowKey { reducer: key, flow }, state, now, out);
+            opened += 1;
         }
-        let closed = |flow: &&u32| reducer.flows.get(flow).is_some_and(|state| !state.is_open());
-        let Some(&flow) = candidates.iter().find(closed) else {
+        if opened == 0 {
             // The connections that the reducer cannot open are free for other reducers.
-            reducer.wanted = reducer.open_count();
-            return;
-        };
-        let state = reducer.flows.get_mut(&flow).expect("the flow was found above");
-        change(FlowKey { reducer: key, flow }, state, now, out);
+            reducer.wanted = reducer.wanted.min(reducer.open_count());
+        }
         self.request_candidates(key, vacant_downlink, now, out);
     }
 

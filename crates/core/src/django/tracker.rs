@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::candidates::{PendingFlow, ReducerPriority, balanced_capacity, retain_candidates};
 use super::local_scheduler::Downlink;
-use super::micro_scheduler::by_opening;
+use super::micro_scheduler::sort_by_opening;
 use super::{CandidateRequest, Change, FlowKey, Params, ReducerKey, is_open};
 
 /// A host that sends.
@@ -138,20 +138,24 @@ impl Tracker {
     /// Records a change. Returns the sender of its flow, to which the caller sends the change; none if a newer change has
     /// arrived, and if the flow has completed.
     ///
-    /// An opened connection occupies the residual capacity of both of its ends until the sender measures its uplink again.
-    pub fn forward(&mut self, change: Change, vacant_downlink: f64) -> Option<u32> {
+    /// An opened connection occupies the residual capacity of both of its ends until they are measured again: that of the sender, and
+    /// `vacant_downlink`, which the changes of a receiver share.
+    pub fn forward(&mut self, change: Change, vacant_downlink: &mut f64) -> Option<u32> {
         let flow = self.flows.get_mut(&change.flow).filter(|flow| flow.version <= change.version)?;
         if flow.version < change.version {
             flow.version = change.version;
             if change.is_open() {
                 let host = &mut self.hosts[flow.sender as usize];
-                host.vacant = (host.vacant - vacant_downlink).max(0.0);
+                let rate = host.vacant.min(*vacant_downlink);
+                host.vacant -= rate;
+                *vacant_downlink -= rate;
             }
         }
         Some(flow.sender)
     }
 
-    /// Algorithm 4: the flows that a reducer may open, in the order in which Algorithm 3 chooses from them.
+    /// Algorithm 4: the flows that a reducer may open, in the order in which Algorithm 3 chooses from them. The paper's reducers request
+    /// a list for each connection, which would take a message to the tracker and back for each; here they may open several.
     ///
     /// O(n log n) for n flows of the reducer, and for a prioritized one the coflows of their senders.
     pub fn candidates(&self, request: &CandidateRequest) -> Vec<u32> {
@@ -175,11 +179,11 @@ impl Tracker {
                     || *prioritized.entry(sender).or_insert_with(|| self.prioritized_coflow(sender));
                 let is_matched = request.is_prioritized && prioritized_coflow() == Some(reducer.coflow);
                 let balanced = balanced_capacity(&self.params, vacant, capacity, is_matched);
-                PendingFlow { flow: key.flow, remaining_bytes, vacant, balanced }
+                PendingFlow { flow: key.flow, sender, remaining_bytes, vacant, balanced }
             })
             .collect();
         retain_candidates(&self.params, priority, self.max_candidates, &mut pending);
-        pending.sort_by(|a, b| by_opening(priority, a, b));
+        sort_by_opening(priority, request.vacant_downlink, &mut pending);
         pending.into_iter().map(|pending| pending.flow).collect()
     }
 

@@ -9,6 +9,7 @@ mod completion_queue;
 mod grid;
 mod layout;
 mod paths;
+mod reducers;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,6 +20,7 @@ use self::grid::{GridPosition, LiveFlowGrid};
 use self::layout::FlowKey;
 use self::paths::Paths;
 pub(crate) use self::paths::{OpenLinks, OpenPaths};
+use self::reducers::Reducers;
 use super::bit_set::BitSet;
 use super::trunks::Trunks;
 use super::workload::CoflowSpec;
@@ -248,6 +250,8 @@ pub struct Coflow {
     pub(super) flows: Vec<Flow>,
     grid: LiveFlowGrid,
     paths: Paths,
+    /// `None` if all flows have reducer 0.
+    reducers: Option<Box<Reducers>>,
     senders: Vec<LinkLoad>,
     receivers: Vec<LinkLoad>,
     trunks: Vec<LinkLoad>,
@@ -303,6 +307,7 @@ impl Coflow {
         let (grid, positions) = LiveFlowGrid::new(&keys, &receivers);
         let blocks = positions.iter().map(|position| position.block);
         let paths = routes.map_or_else(Paths::default, |routes| Paths::new(&keys, blocks, index, routes));
+        let reducers = Reducers::new(spec, &keys, &positions, receivers.len());
         let flows = build_flows(spec, &keys, positions, &senders, sharing, default_estimate);
         let loads = |links: Vec<u32>| -> Vec<LinkLoad> { links.into_iter().map(LinkLoad::idle).collect() };
         let mask = |links: &[u32]| BitSet::empty(links.last().map_or(0, |&last| last as usize + 1));
@@ -322,6 +327,7 @@ impl Coflow {
             flows,
             grid,
             paths,
+            reducers,
             sending_ports: mask(&senders),
             receiving_ports: mask(&receivers),
             live_trunks: mask(&trunks),
@@ -401,10 +407,45 @@ impl Coflow {
         &self.trunks
     }
 
-    /// Number of live flows to a receiving port. O(log ports of the coflow).
-    pub(crate) fn live_flow_count_to(&self, port: usize) -> usize {
-        let found = self.receivers.binary_search_by_key(&port, |load| load.link as usize);
-        found.map_or(0, |at| self.receivers[at].live_flow_count as usize)
+    /// The position of a receiving port in [`Coflow::receivers`]. O(log ports of the coflow).
+    fn position_of_receiver(&self, port: usize) -> Option<usize> {
+        self.receivers.binary_search_by_key(&port, |load| load.link as usize).ok()
+    }
+
+    /// The number of a flow's reducer among those of the coflow at the receiving port: [`super::FlowSpec::reducer`].
+    pub fn reducer(&self, flow: u32) -> u32 {
+        self.reducers.as_ref().map_or(0, |reducers| reducers.number(flow))
+    }
+
+    /// Whether flows have other reducers than 0. Otherwise, the flows to a port are one reducer.
+    #[inline]
+    pub(crate) fn has_separate_reducers(&self) -> bool {
+        self.reducers.is_some()
+    }
+
+    /// The flows of each reducer at a receiving port, by number; none if the coflow has no separate reducers. O(log ports of the
+    /// coflow), and the flows to the port.
+    pub(crate) fn separate_reducers_at(&self, port: usize) -> impl Iterator<Item = &[u32]> {
+        let found = self.reducers.as_ref().zip(self.position_of_receiver(port));
+        found.into_iter().flat_map(|(reducers, receiver)| reducers.at(receiver))
+    }
+
+    /// The flows of a reducer at a receiving port, in order; `None` if the coflow has no separate reducers. O(log flows of the
+    /// coflow).
+    pub(crate) fn flows_of_separate_reducer(&self, port: usize, number: u32) -> Option<&[u32]> {
+        let reducers = self.reducers.as_ref()?;
+        Some(self.position_of_receiver(port).map_or(&[], |receiver| reducers.flows_of(receiver, number)))
+    }
+
+    /// Number of live flows of a reducer at a receiving port. O(log ports of the coflow), and the flows of a separate reducer.
+    pub(crate) fn live_flow_count_of_reducer(&self, port: usize, number: u32) -> usize {
+        match self.flows_of_separate_reducer(port, number) {
+            Some(flows) => flows.iter().filter(|&&flow| self.flow_state(flow) == FlowState::Live).count(),
+            None => {
+                let receiver = self.position_of_receiver(port);
+                receiver.map_or(0, |at| self.receivers[at].live_flow_count as usize)
+            }
+        }
     }
 
     /// Sending ports with live flows.

@@ -73,6 +73,9 @@ pub struct FlowSpec {
     pub bytes: Bytes,
     /// Time from the release of the coflow until the data of the flow exists.
     pub data_delay: Time,
+    /// The reduce task of the flow, as a number among those of its coflow at the receiving port; 0 by default. Traces do not state it,
+    /// and only the policy `django` uses it.
+    pub reducer: u32,
 }
 
 /// A change at a fixed time.
@@ -162,9 +165,9 @@ impl CoflowSpec {
 }
 
 impl FlowSpec {
-    /// Creates a flow whose data exists at the release of its coflow.
+    /// Creates a flow of reducer 0 whose data exists at the release of its coflow.
     pub fn new(src: u32, dst: u32, bytes: Bytes) -> FlowSpec {
-        FlowSpec { src, dst, bytes, data_delay: Time::ZERO }
+        FlowSpec { src, dst, bytes, data_delay: Time::ZERO, reducer: 0 }
     }
 }
 
@@ -282,7 +285,8 @@ impl Workload {
     /// released when the first of them would be released. The data of the other flows exists when it would have
     /// existed without the merge; with parents, no data exists before the arrival of the last of these coflows.
     /// Coflows without a job are not changed. A stage has
-    /// the latest of the limits of its transfers, if each has one.
+    /// the latest of the limits of its transfers, if each has one. Reducers with the same number at a port become one: they are a
+    /// reduce task of the stage.
     pub fn merge_stages(&self) -> Workload {
         let mut merged_positions = Vec::with_capacity(self.coflows.len());
         let mut stages = BTreeMap::new();

@@ -3,11 +3,11 @@
 //! Source: Zheng et al., "Django: Bilateral coflow scheduling with predictive concurrent connections", JPDC '21,
 //! sections 3 and 4.
 //!
-//! - A *reducer* is the part of a coflow at a receiving host, and a *mapper* the part at a sending host. A flow
+//! - A *reducer* is a reduce task of a coflow at a receiving host, and a *mapper* the part of a coflow at a sending host. A flow
 //!   between the two sends while it has a *connection*.
 //! - Each host has m connections (`connections`) for all of its reducers. Its *prioritized* reducer is that of the
-//!   coflow with the fewest remaining bytes. The local scheduler (Algorithm 2) decides the number of connections of
-//!   each reducer.
+//!   coflow with the fewest remaining bytes; of several reducers of this coflow, the one with the fewest remaining
+//!   bytes. The local scheduler (Algorithm 2) decides the number of connections of each reducer.
 //! - A micro scheduler for each reducer (Algorithm 3) decides which connections to close and open.
 //! - The tracker (Algorithm 4, `tracker.rs`) decides which mappers to connect to.
 //! - Senders serve connections by strict priority, in the order of the coflows' remaining bytes: section 1 says that
@@ -40,8 +40,11 @@
 //! - A new connection counts at once with the residual capacity of its two ends, until the next schedule measures its
 //!   rate. Hosts decide one after the other, the hosts with the smallest coflow first. In a network, hosts would
 //!   decide concurrently and learn of each other's decisions later.
-//! - A reducer is the whole part of a coflow at a host: several reduce tasks of one coflow at the host share its
-//!   connections.
+//! - Several reduce tasks of one coflow at a host are separate reducers (Algorithm 2, line 1), if the workload states
+//!   the task of each flow ([`FlowSpec::reducer`](crate::model::FlowSpec::reducer)). Traces and the registrations of
+//!   live flows do not state it: there, all flows of a coflow to a host are one reducer.
+//! - Of reducers of one coflow with equal remaining bytes, the one with the lower number is first. Senders do not tell
+//!   the reducers of a coflow apart.
 //! - While the prioritized reducer stays the same, a schedule first opens one more connection of another reducer, and
 //!   then the missing ones of the prioritized reducer. The last free connection may therefore go to the other
 //!   reducer. This step runs at every schedule, and schedules follow at once while connections change.
@@ -56,20 +59,21 @@
 mod reducers;
 mod tracker;
 
-use self::reducers::{HostTurn, ReducerOrder};
+use self::reducers::{HostTurn, Reducer, ReducerOrder};
 use self::tracker::{Tracker, WaitingFlow};
 use super::{Event, Params, ParamsError, Policy, Reaction, Timing, TrunkSupport};
 use crate::allocation::{Allocation, Rule};
 use crate::django::local_scheduler::{Downlink, HostReducers, divide_connections};
 use crate::django::micro_scheduler::by_closing;
 use crate::django::{self, Settings};
-use crate::model::{BitSet, Fabric, SizesKnown, Slot, View};
+use crate::model::{BitSet, Fabric, FlowState, SizesKnown, Slot, View};
 use crate::solve::connections::{Connection, ConnectionSolver};
 
 /// A flow with a connection.
 #[derive(Debug, Clone, Copy)]
 struct OpenConnection {
-    slot: Slot,
+    reducer: Reducer,
+    /// Order of release of the coflow.
     seq: u64,
     flow: u32,
     src: u32,
@@ -81,13 +85,13 @@ struct OpenConnection {
 #[derive(Debug, Default)]
 struct ReceivingHost {
     open_connections: Vec<OpenConnection>,
-    /// The coflow (by order of release) that was prioritized in the last schedule.
-    prioritized_seq: Option<u64>,
+    /// The reducer that was prioritized in the last schedule: the order of release of its coflow, and its number.
+    prioritized: Option<(u64, u32)>,
 }
 
 impl ReceivingHost {
-    fn connections_of(&self, slot: Slot) -> usize {
-        self.open_connections.iter().filter(|open| open.slot == slot).count()
+    fn connections_of(&self, reducer: Reducer) -> usize {
+        self.open_connections.iter().filter(|open| open.reducer == reducer).count()
     }
 }
 
@@ -164,7 +168,7 @@ impl Django {
         for port in self.hosts_with_completions.iter() {
             // A connection closes when its flow completes, and when one of its links fails.
             self.hosts[port].open_connections.retain(|open| {
-                view.is_live(open.slot, open.seq, open.flow)
+                view.is_live(open.reducer.slot, open.seq, open.flow)
                     && fabric.send_capacities()[open.src as usize] > 0.0
                     && fabric.recv_capacities()[port] > 0.0
             });
@@ -176,7 +180,7 @@ impl Django {
                 self.tracker.subtract_rate(open.src, port, open.rate);
             }
             if !reducers.has_reducers(port) {
-                host.prioritized_seq = None;
+                host.prioritized = None;
             }
         }
         for (_, slot) in reducers.order() {
@@ -185,7 +189,7 @@ impl Django {
     }
 
     /// Opens one more connection, for the first reducer without priority that has at most `max_count` connections and a flow
-    /// to connect. Returns whether it did. O(coflows).
+    /// to connect. Returns whether it did. O(coflows), and the flows to the host of coflows with separate reducers.
     fn connect_unprioritized(
         &mut self,
         turn: HostTurn,
@@ -198,10 +202,10 @@ impl Django {
             return false;
         }
         let mut opened = 0;
-        reducers.visit_in_order(port, view, |slot| {
-            let open_count = self.hosts[port].connections_of(slot);
-            if slot != turn.first_reducer && open_count as f64 <= max_count {
-                opened = self.open_connections(port, slot, 1, false, view);
+        reducers.visit_in_order(port, view, |reducer| {
+            let open_count = self.hosts[port].connections_of(reducer);
+            if reducer != turn.first_reducer && open_count as f64 <= max_count {
+                opened = self.open_connections(port, reducer, 1, false, view);
             }
             opened > 0
         });
@@ -215,20 +219,29 @@ impl Django {
     fn close_connections(
         &mut self,
         turn: HostTurn,
-        before: Option<u64>,
+        before: Option<(u64, u32)>,
         max_count: usize,
         reducers: &ReducerOrder,
         view: &View<'_, SizesKnown>,
     ) -> usize {
+        if max_count == 0 {
+            return 0;
+        }
         let port = turn.port as usize;
         let host = &mut self.hosts[port];
+        let mut coflows: Vec<Slot> = host.open_connections.iter().map(|open| open.reducer.slot).collect();
+        coflows.sort_unstable();
+        coflows.dedup();
+        let order = reducers.sort_reducers(coflows.into_iter(), port, view);
+        let position = |open: &OpenConnection| order.iter().position(|&reducer| reducer == open.reducer);
+        let was_prioritized = |open: &OpenConnection| Some((open.seq, open.reducer.number)) == before;
         let mut closed = 0;
         while closed < max_count {
-            let candidates =
-                host.open_connections.iter().enumerate().filter(|(_, open)| open.slot != turn.first_reducer);
+            let candidates = host.open_connections.iter().enumerate();
+            let candidates = candidates.filter(|(_, open)| open.reducer != turn.first_reducer);
             let next = candidates.max_by(|(_, a), (_, b)| {
-                let prioritized = (Some(a.seq) == before).cmp(&(Some(b.seq) == before));
-                let order = || reducers.compare(a.slot, b.slot, port, view);
+                let prioritized = was_prioritized(a).cmp(&was_prioritized(b));
+                let order = || position(a).cmp(&position(b));
                 let fastest = || by_closing((a.rate, a.flow), (b.rate, b.flow)).reverse();
                 prioritized.then_with(order).then_with(fastest)
             });
@@ -243,41 +256,62 @@ impl Django {
 
     /// Algorithm 3, lines 5 to 12: opens up to `max_count` connections of a reducer and returns the number opened.
     ///
-    /// O(m) if all of its flows have a connection, otherwise O(m x the coflow's senders).
+    /// O(m) if all of its flows have a connection, otherwise O(m x the coflow's senders). In addition the flows of a separate
+    /// reducer.
     fn open_connections(
         &mut self,
         port: usize,
-        slot: Slot,
+        reducer: Reducer,
         max_count: usize,
         prioritized: bool,
         view: &View<'_, SizesKnown>,
     ) -> usize {
-        let coflow = view.coflow(slot);
-        if max_count == 0 || self.hosts[port].connections_of(slot) == coflow.live_flow_count_to(port) {
+        let coflow = view.coflow(reducer.slot);
+        let open_count = self.hosts[port].connections_of(reducer);
+        if max_count == 0 || open_count == coflow.live_flow_count_of_reducer(port, reducer.number) {
             return 0;
         }
+        self.find_pending_flows(port, reducer, view);
         let (open, pending) = (&mut self.hosts[port].open_connections, &mut self.pending_flows);
-        pending.clear();
-        self.receiver_buffer.insert(port);
-        coflow.visit_open_flows(&mut self.up_senders, &mut self.receiver_buffer, |flow, src, _| {
-            if !open.iter().any(|open| (open.slot, open.flow) == (slot, flow)) {
-                let left = view.remaining_bytes(slot, flow);
-                pending.push(WaitingFlow { flow, src: src as u32, remaining_bytes: left });
-            }
-            (false, false)
-        });
-        self.receiver_buffer.remove(port);
         let mut opened = 0;
         while opened < max_count
-            && let Some(at) = self.tracker.choose_mapper(pending, slot, port, prioritized)
+            && let Some(at) = self.tracker.choose_mapper(pending, reducer.slot, port, prioritized)
         {
             let WaitingFlow { flow, src, .. } = pending.swap_remove(at);
             let rate = self.tracker.reserve_expected_rate(src, port);
-            open.push(OpenConnection { slot, seq: coflow.seq, flow, src, rate });
+            open.push(OpenConnection { reducer, seq: coflow.seq, flow, src, rate });
             opened += 1;
         }
         self.connections_changed |= opened > 0;
         opened
+    }
+
+    /// Writes the live flows of a reducer whose links are up and that have no connection to `pending_flows`, in order.
+    fn find_pending_flows(&mut self, port: usize, reducer: Reducer, view: &View<'_, SizesKnown>) {
+        let Reducer { slot, number } = reducer;
+        let coflow = view.coflow(slot);
+        let (open, pending) = (&self.hosts[port].open_connections, &mut self.pending_flows);
+        pending.clear();
+        let mut add_if_pending = |flow: u32, src: u32| {
+            if !open.iter().any(|open| (open.reducer.slot, open.flow) == (slot, flow)) {
+                pending.push(WaitingFlow { flow, src, remaining_bytes: view.remaining_bytes(slot, flow) });
+            }
+        };
+        if let Some(flows) = coflow.flows_of_separate_reducer(port, number) {
+            for &flow in flows {
+                let (src, _) = coflow.flow_ports(flow);
+                if coflow.flow_state(flow) == FlowState::Live && self.up_senders.contains(src as usize) {
+                    add_if_pending(flow, src);
+                }
+            }
+            return;
+        }
+        self.receiver_buffer.insert(port);
+        coflow.visit_open_flows(&mut self.up_senders, &mut self.receiver_buffer, |flow, src, _| {
+            add_if_pending(flow, src as u32);
+            (false, false)
+        });
+        self.receiver_buffer.remove(port);
     }
 
     fn assign_rates(
@@ -297,8 +331,11 @@ impl Django {
     fn compute_rates(&mut self, fabric: &Fabric, reducers: &mut ReducerOrder, out: &mut Allocation) {
         self.solver_connections.clear();
         for (dst, host) in (0..).zip(&self.hosts) {
-            let to_connection =
-                |open: &OpenConnection| Connection { src: open.src, dst, rank: reducers.rank(open.slot) };
+            let to_connection = |open: &OpenConnection| Connection {
+                src: open.src,
+                dst,
+                rank: reducers.rank(open.reducer.slot),
+            };
             self.solver_connections.extend(host.open_connections.iter().map(to_connection));
         }
         self.solver.compute_rates(
@@ -311,8 +348,8 @@ impl Django {
         for (open, &rate) in all.zip(&self.rates) {
             open.rate = rate;
             if rate > 0.0 {
-                out.add_flow_rate(open.slot, open.flow, rate);
-                reducers.mark_changed(open.slot);
+                out.add_flow_rate(open.reducer.slot, open.flow, rate);
+                reducers.mark_changed(open.reducer.slot);
             }
         }
     }
@@ -332,6 +369,12 @@ impl ReceivingHostTurn<'_, '_> {
     fn host(&self) -> &ReceivingHost {
         &self.django.hosts[self.turn.port as usize]
     }
+
+    /// The first reducer: the order of release of its coflow, and its number.
+    fn first_reducer_key(&self) -> (u64, u32) {
+        let Reducer { slot, number } = self.turn.first_reducer;
+        (self.view.coflow(slot).seq, number)
+    }
 }
 
 impl HostReducers for ReceivingHostTurn<'_, '_> {
@@ -340,7 +383,7 @@ impl HostReducers for ReceivingHostTurn<'_, '_> {
     }
 
     fn is_prioritized_unchanged(&self) -> bool {
-        self.host().prioritized_seq == Some(self.view.coflow(self.turn.first_reducer).seq)
+        self.host().prioritized == Some(self.first_reducer_key())
     }
 
     fn downlink(&self) -> Downlink {
@@ -352,8 +395,8 @@ impl HostReducers for ReceivingHostTurn<'_, '_> {
     }
 
     fn preempt(&mut self, count: usize) -> usize {
-        let seq = self.view.coflow(self.turn.first_reducer).seq;
-        let before = self.django.hosts[self.turn.port as usize].prioritized_seq.replace(seq);
+        let first = self.first_reducer_key();
+        let before = self.django.hosts[self.turn.port as usize].prioritized.replace(first);
         self.django.close_connections(self.turn, before, count, self.reducers, self.view)
     }
 
@@ -395,7 +438,7 @@ impl Policy for Django {
             Event::CoflowCompleted(slot) => {
                 for load in view.coflow(slot).receivers() {
                     if let Some(host) = self.hosts.get_mut(load.link as usize) {
-                        host.open_connections.retain(|open| open.slot != slot);
+                        host.open_connections.retain(|open| open.reducer.slot != slot);
                     }
                 }
             }
@@ -405,7 +448,7 @@ impl Policy for Django {
 
     /// O(n log m + C log C + C P / 64 + P log P) for n connections, C coflows and P ports, and the ports of the
     /// coflows that sent bytes. In addition, for each host that opens connections, the senders of the coflows that
-    /// may get them; and the cost of the solver.
+    /// may get them; the cost of the solver; and the flows of coflows with separate reducers to each host that considers them.
     fn schedule(&mut self, view: &mut View<'_, SizesKnown>, out: &mut Allocation) {
         self.connections_changed = false;
         let mut reducers = std::mem::take(&mut self.reducers);

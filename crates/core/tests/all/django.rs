@@ -209,7 +209,7 @@ impl Network<'_> {
                 self.tracker = new_tracker(self.case);
                 active.for_each(|flow| self.tracker.add_flow(flow.spec.key, flow.spec.src as u32, flow.left));
                 for change in self.receivers.iter().flat_map(Receiver::changes) {
-                    self.tracker.forward(change, 0.0);
+                    self.tracker.forward(change, &mut 0.0);
                 }
             }
             Machine::Sender(host) => {
@@ -224,7 +224,7 @@ impl Network<'_> {
                     self.tracker.add_flow(flow.spec.key, flow.spec.src as u32, flow.left);
                 }
                 for change in receiver.changes() {
-                    self.tracker.forward(change, 0.0);
+                    self.tracker.forward(change, &mut 0.0);
                 }
                 // The next schedule sends these changes to the senders too.
                 self.receivers[host] = receiver;
@@ -300,7 +300,7 @@ impl Network<'_> {
                 self.send(Message::Candidates(host, reducer, number, flows));
             }
             Message::Request(_, Request::Change(change), vacant) => {
-                if let Some(sender) = self.tracker.forward(change, vacant) {
+                if let Some(sender) = self.tracker.forward(change, &mut vacant.clone()) {
                     self.send(Message::Change(sender as usize, change));
                 }
             }
@@ -472,7 +472,7 @@ fn a_restarted_receiver_closes_the_connections_of_its_predecessor() {
     tracker.add_flow(key, 0, 100.0);
     sender.add_flow(key);
     let old = Change { flow: key, version: 3 };
-    assert_eq!(tracker.forward(old, 1.0), Some(0));
+    assert_eq!(tracker.forward(old, &mut 1.0), Some(0));
     sender.apply(old);
     assert!(sender.is_open(key));
 
@@ -481,10 +481,10 @@ fn a_restarted_receiver_closes_the_connections_of_its_predecessor() {
     tracker.add_flow(key, 0, 100.0);
     let changes: Vec<Change> = receiver.changes().collect();
     assert_eq!(changes, [Change { flow: key, version: 1000 }]);
-    assert_eq!(tracker.forward(changes[0], 1.0), Some(0));
+    assert_eq!(tracker.forward(changes[0], &mut 1.0), Some(0));
     sender.apply(changes[0]);
     assert!(!sender.is_open(key));
-    assert_eq!(tracker.forward(old, 1.0), None, "a change of the predecessor that arrives late");
+    assert_eq!(tracker.forward(old, &mut 1.0), None, "a change of the predecessor that arrives late");
 }
 
 /// A tracker of three hosts with links of 10 and these residual capacities. Each host sends a flow of coflow 0, reducer 0.
@@ -522,7 +522,7 @@ fn algorithm_4_matches_vacant_bandwidth_for_reducers_without_priority() {
     // A quarter of 8 candidates: the sender with 4, and the next one with less. The one with more bytes is first.
     assert_eq!(tracker.candidates(&request(false, 4.0)), [2, 1]);
     let change = Change { flow: flow(0, 2), version: 1 };
-    assert_eq!(tracker.forward(change, 4.0), Some(2));
+    assert_eq!(tracker.forward(change, &mut 4.0), Some(2));
     assert_eq!(tracker.candidates(&request(false, 4.0)), [1], "the flow from host 2 has a connection");
     let tracker = tracker_with_vacancies(Params { theta: 0.5, ..params }, 8, [5.0, 4.0, 1.0]);
     assert_eq!(tracker.candidates(&request(false, 4.0)), [] as [u32; 0]);

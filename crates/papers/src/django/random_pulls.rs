@@ -6,6 +6,8 @@
 //! connection. When a pull completes, the reducer chooses the next sender at random. Senders and receivers share max-min, as TCP
 //! does.
 
+use std::collections::BTreeMap;
+
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use weir_core::allocation::{Allocation, Rule};
@@ -24,6 +26,10 @@ pub struct Reducer {
 
 /// The policy of one coflow whose reducers pull from senders in a random order.
 pub struct RandomPulls {
+    /// The number of connections of a host.
+    max_connections: usize,
+    seed: u64,
+    /// Empty before the first schedule.
     reducers: Vec<Reducer>,
     solver: ConnectionSolver,
     open_flows: Vec<u32>,
@@ -32,10 +38,12 @@ pub struct RandomPulls {
 }
 
 impl RandomPulls {
-    /// For the reducers of [`draw_reducers`].
-    pub fn new(flows_by_host: Vec<Vec<Vec<u32>>>, max_connections: usize, seed: u64) -> RandomPulls {
+    /// A host has `max_connections` connections. The seed draws the order of pulls.
+    pub fn new(max_connections: usize, seed: u64) -> RandomPulls {
         RandomPulls {
-            reducers: draw_reducers(flows_by_host, max_connections, seed),
+            max_connections,
+            seed,
+            reducers: Vec::new(),
             solver: ConnectionSolver::default(),
             open_flows: Vec::new(),
             connections: Vec::new(),
@@ -44,21 +52,40 @@ impl RandomPulls {
     }
 }
 
-/// Draws the order of pulls. `flows_by_host` has, for each host and each reducer of the host, the numbers of the reducer's flows in the
-/// coflow. A host has `max_connections` connections.
-pub fn draw_reducers(flows_by_host: Vec<Vec<Vec<u32>>>, max_connections: usize, seed: u64) -> Vec<Reducer> {
+/// A flow of the coflow.
+#[derive(Debug, Clone, Copy)]
+pub struct PulledFlow {
+    /// Its number in the coflow.
+    pub number: u32,
+    /// The receiving host.
+    pub host: u32,
+    /// Its reducer among those of the host.
+    pub reducer: u32,
+}
+
+/// Finds the reducers of the coflow, host by host, and draws the order in which each pulls. A host has `max_connections` connections. O(n
+/// log n) for n flows.
+pub fn draw_reducers(
+    flows: impl Iterator<Item = PulledFlow>,
+    max_connections: usize,
+    seed: u64,
+) -> Vec<Reducer> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     // The first stream of the seed draws the sizes.
     random.set_stream(1);
-    let mut reducers = Vec::new();
-    for host in flows_by_host {
-        let shares = divide_connections(max_connections, host.len());
-        for (mut flows, max_connections) in host.into_iter().zip(shares) {
+    let mut hosts: BTreeMap<u32, BTreeMap<u32, Vec<u32>>> = BTreeMap::new();
+    for PulledFlow { number, host, reducer } in flows {
+        hosts.entry(host).or_default().entry(reducer).or_default().push(number);
+    }
+    let mut drawn = Vec::new();
+    for reducers in hosts.into_values() {
+        let shares = divide_connections(max_connections, reducers.len());
+        for (mut flows, max_connections) in reducers.into_values().zip(shares) {
             shuffle(&mut flows, &mut random);
-            reducers.push(Reducer { max_connections, flows });
+            drawn.push(Reducer { max_connections, flows });
         }
     }
-    reducers
+    drawn
 }
 
 /// The number of connections of each of a host's reducers.
@@ -91,6 +118,14 @@ impl Policy for RandomPulls {
     fn schedule(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {
         let Some(&slot) = view.active_coflows().first() else { return };
         let coflow = view.coflow(slot);
+        if self.reducers.is_empty() {
+            let flow = |number| {
+                let (_, host) = coflow.flow_ports(number);
+                PulledFlow { number, host, reducer: coflow.reducer(number) }
+            };
+            let flows = (0..coflow.width() as u32).map(flow);
+            self.reducers = draw_reducers(flows, self.max_connections, self.seed);
+        }
         self.open_flows.clear();
         for Reducer { max_connections, flows } in &self.reducers {
             let live = flows.iter().copied().filter(|&flow| coflow.flow_state(flow) == FlowState::Live);
@@ -126,25 +161,25 @@ mod tests {
 
     /// Four senders (ports 0 to 3), and two reducers at port 4 that fetch one byte from each.
     fn workload() -> Workload {
-        let flow = |src| FlowSpec::new(src, 4, Bytes::new(1.0).unwrap());
-        let flows = (0..2).flat_map(|_| (0..4).map(flow)).collect();
+        let flow = |src, reducer| FlowSpec { reducer, ..FlowSpec::new(src, 4, Bytes::new(1.0).unwrap()) };
+        let flows = (0..2).flat_map(|reducer| (0..4).map(move |src| flow(src, reducer))).collect();
         let coflows = vec![CoflowSpec::new(1, Time::ZERO, flows)];
         Workload { ports: 5, coflows, events: Vec::new(), names: ServiceNames::default() }
     }
 
-    fn policy(max_connections: usize, seed: u64) -> RandomPulls {
-        RandomPulls::new(vec![vec![vec![0, 1, 2, 3], vec![4, 5, 6, 7]]], max_connections, seed)
-    }
-
-    /// The open flows of each reducer at every schedule.
+    /// The senders of the open flows of each reducer at every schedule.
     #[derive(Default)]
     struct OpenFlows(Vec<[Vec<u32>; 2]>);
 
     impl Observer for OpenFlows {
         fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
-            let flows = snapshot.allocation().flow_rates().iter().map(|own| own.flow);
-            let (first, second) = flows.partition(|&flow| flow < 4);
-            self.0.push([first, second]);
+            let mut senders = [Vec::new(), Vec::new()];
+            for rated in snapshot.allocation().flow_rates() {
+                let coflow = snapshot.coflow(rated.slot);
+                let (src, _) = coflow.flow_ports(rated.flow);
+                senders[coflow.reducer(rated.flow) as usize].push(src);
+            }
+            self.0.push(senders);
             true
         }
     }
@@ -152,7 +187,7 @@ mod tests {
     fn observe(max_connections: usize, seed: u64) -> (f64, Vec<[Vec<u32>; 2]>) {
         let options = ReplayOptions { port_rate: Rate::new(1.0).unwrap(), ..ReplayOptions::default() };
         let mut open = OpenFlows::default();
-        let policy = AnyPolicy::SizesUnknown(Box::new(policy(max_connections, seed)));
+        let policy = AnyPolicy::SizesUnknown(Box::new(RandomPulls::new(max_connections, seed)));
         let outcome = replay(&workload(), policy, &options, &mut open).unwrap();
         (outcome.ccts()[0], open.0)
     }

@@ -14,7 +14,7 @@ use weir_sim::{NetworkModel, NoObserver, ReplayOptions};
 use weir_trace::incast::IncastMeasurements;
 
 use super::random_pulls::RandomPulls;
-use super::setup::{ConnectionCost, DEFAULT, Setup, WorkloadSource, shuffle_flows};
+use super::setup::{ConnectionCost, DEFAULT, Setup, WorkloadSource};
 use weir_console::failure::Failure;
 use weir_console::progress::Progress;
 use weir_console::run::{self, ReplayTask};
@@ -233,7 +233,7 @@ fn replay(
             let WorkloadSource::Shuffle(seed) = setup.source else {
                 unreachable!("random pulls are those of the coflow of Fig. 2");
             };
-            let pulls = RandomPulls::new(shuffle_flows(setup.hosts), *connections, seed);
+            let pulls = RandomPulls::new(*connections, seed);
             let policy = AnyPolicy::SizesUnknown(Box::new(pulls));
             weir_sim::replay(&workload, policy, &options, &mut NoObserver)
                 .map_err(|error| Failure::from_replay_error("random pulls", &error))

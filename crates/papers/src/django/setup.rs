@@ -82,8 +82,9 @@ impl Setup {
         }
     }
 
-    /// The trace, with port p on host p modulo `hosts`. A reducer fetches the data of all mappers on one host over one
-    /// connection. Sizes are scaled so that the load of the ports is that of the trace if one coflow arrives per second.
+    /// The trace, with port p on host p modulo `hosts`. The ports of a host are separate reducers. A reducer fetches the data of all
+    /// mappers on one host over one connection. Sizes are scaled so that the load of the ports is that of the trace if one coflow
+    /// arrives per second.
     fn scaled_trace(&self, trace: &Workload) -> Workload {
         let span_secs = trace.coflows.iter().map(|coflow| coflow.arrival.get()).fold(0.0, f64::max);
         let gap_count = (trace.coflows.len().max(2) - 1) as f64;
@@ -97,9 +98,11 @@ impl Setup {
                 *bytes_by_pair.entry((flow.src % self.hosts, flow.dst)).or_default() +=
                     flow.bytes.get() * size_factor;
             }
-            let flows = bytes_by_pair
-                .into_iter()
-                .map(|((src, reducer), bytes)| flow(src, reducer % self.hosts, bytes));
+            let numbers = self.reducer_numbers(coflow.flows.iter().map(|flow| flow.dst));
+            let flows = bytes_by_pair.into_iter().map(|((src, port), bytes)| FlowSpec {
+                reducer: numbers[&port],
+                ..flow(src, port % self.hosts, bytes)
+            });
             let arrival = Time::new(coflow.arrival.get() * gap_count / span_secs / self.coflows_per_sec);
             coflows.push(CoflowSpec::new(
                 coflow.id,
@@ -108,6 +111,18 @@ impl Setup {
             ));
         }
         Workload { ports: self.hosts, coflows, events: Vec::new(), names: trace.names.clone() }
+    }
+
+    /// Numbers the receiving ports of a coflow on each host from 0, in the order of ports.
+    fn reducer_numbers(&self, ports: impl Iterator<Item = u32>) -> BTreeMap<u32, u32> {
+        let mut counts = vec![0; self.hosts as usize];
+        let mut numbers: BTreeMap<u32, u32> = ports.map(|port| (port, 0)).collect();
+        for (port, number) in &mut numbers {
+            let count = &mut counts[(port % self.hosts) as usize];
+            *number = *count;
+            *count += 1;
+        }
+        numbers
     }
 
     /// Coflows of four sizes with a reducer on each host. A coflow waits for the one `count` positions before it, so at most
@@ -137,18 +152,13 @@ impl Setup {
                 let factor = 0.5 + f64::from(random.next_u32()) / f64::from(u32::MAX);
                 let bytes =
                     MEAN_FLOW_BYTES * self.rate_scale * f64::from(TASKS_PER_SIDE / self.hosts) * factor;
-                flows.push(flow(src, reducer % self.hosts, bytes));
+                let number = reducer / self.hosts;
+                flows.push(FlowSpec { reducer: number, ..flow(src, reducer % self.hosts, bytes) });
             }
         }
         let coflows = vec![CoflowSpec::new(1, Time::ZERO, flows)];
         Workload { ports: self.hosts, coflows, events: Vec::new(), names: ServiceNames::default() }
     }
-}
-
-/// The numbers of the flows in the coflow of [`WorkloadSource::Shuffle`], by host and by reducer of the host.
-pub fn shuffle_flows(hosts: u32) -> Vec<Vec<Vec<u32>>> {
-    let flows = |reducer: u32| (reducer * hosts..(reducer + 1) * hosts).collect();
-    (0..hosts).map(|host| (host..TASKS_PER_SIDE).step_by(hosts as usize).map(flows).collect()).collect()
 }
 
 fn flow(src: u32, dst: u32, bytes: f64) -> FlowSpec {
@@ -168,37 +178,32 @@ mod tests {
     #[test]
     fn scaled_trace_keeps_the_load_of_ports_and_gets_one_coflow_a_second() {
         let coflow = |id, arrival, flows| CoflowSpec::new(id, Time::new(arrival).unwrap(), flows);
-        let flows = |bytes| vec![flow(0, 3, bytes), flow(4, 3, bytes), flow(5, 1, bytes)];
+        let flows = |bytes| vec![flow(0, 7, bytes), flow(4, 7, bytes), flow(5, 1, bytes), flow(5, 3, bytes)];
         let coflows =
             vec![coflow(1, 0.0, flows(1e6)), coflow(2, 5.0, flows(2e6)), coflow(3, 40.0, flows(1e6))];
         let trace = Workload { ports: 8, coflows, events: Vec::new(), names: ServiceNames::default() };
         let setup = Setup { hosts: 4, ..DEFAULT };
         let scaled = setup.workload(&trace);
-        // Ports 0 and 4 are on host 0, so they share one connection to the reducer.
-        assert_eq!(scaled.coflows[0].flows.len(), 2);
+        // Ports 0 and 4 are on host 0, so they share one connection to the reducer. Ports 3 and 7 are two reducers on host 3.
+        let flows = scaled.coflows[0].flows.iter().map(|flow| (flow.src, flow.dst, flow.reducer));
+        assert_eq!(flows.collect::<Vec<_>>(), [(0, 3, 1), (1, 1, 0), (1, 3, 0)]);
         assert_eq!(scaled.coflows[2].arrival.get(), 2.0);
         let [before, after] = [load(&trace, 40.0, Rate::GBIT.get()), load(&scaled, 2.0, setup.rate().get())];
         assert!((before / after - 1.0).abs() < 1e-12, "{before} {after}");
     }
 
     #[test]
-    fn shuffle_flows_end_at_their_host_and_each_reducer_has_one_from_each_host() {
+    fn each_reducer_of_the_shuffle_receives_one_flow_from_each_host() {
         let setup = Setup { source: WorkloadSource::Shuffle(1), ..DEFAULT };
         let trace =
             Workload { ports: 1, coflows: Vec::new(), events: Vec::new(), names: ServiceNames::default() };
         let workload = setup.workload(&trace);
-        let flows = &workload.coflows[0].flows;
-        let by_host = shuffle_flows(setup.hosts);
-        let mut count = 0;
-        for (host, reducers) in (0..).zip(&by_host) {
-            assert_eq!(reducers.len(), 4);
-            for reducer in reducers {
-                assert!(reducer.iter().all(|&number| flows[number as usize].dst == host));
-                let senders = reducer.iter().map(|&number| flows[number as usize].src);
-                assert!(senders.eq(0..setup.hosts));
-                count += reducer.len();
-            }
+        let mut senders: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
+        for flow in &workload.coflows[0].flows {
+            senders.entry((flow.dst, flow.reducer)).or_default().push(flow.src);
         }
-        assert_eq!(count, flows.len());
+        let reducers = (0..setup.hosts).flat_map(|host| (0..4).map(move |number| (host, number)));
+        assert!(senders.keys().copied().eq(reducers));
+        assert!(senders.values().all(|senders| senders.iter().copied().eq(0..setup.hosts)));
     }
 }

@@ -365,6 +365,25 @@ pub fn any_workload(kinds: WorkloadFeatures) -> BoxedStrategy<Workload> {
     drafts.prop_map(|(ports, coflows, events)| build_workload(ports, &coflows, &events)).boxed()
 }
 
+/// Gives each flow a reducer below 3. In about half of the coflows, all flows have reducer 0.
+pub fn with_any_reducers(workloads: BoxedStrategy<Workload>) -> BoxedStrategy<Workload> {
+    (workloads, any_reducers()).prop_map(|(workload, reducers)| with_reducers(workload, &reducers)).boxed()
+}
+
+/// Reducers of the flows of each coflow, for [`with_reducers`].
+pub fn any_reducers() -> impl Strategy<Value = Vec<Vec<u32>>> {
+    let of_coflow = prop_oneof![Just(vec![0; 6]), prop::collection::vec(0..3u32, 6)];
+    prop::collection::vec(of_coflow, 8)
+}
+
+/// A workload of [`any_workload`] with these reducers, by coflow and flow.
+pub fn with_reducers(mut workload: Workload, reducers: &[Vec<u32>]) -> Workload {
+    for (coflow, reducers) in workload.coflows.iter_mut().zip(reducers) {
+        coflow.flows.iter_mut().zip(reducers).for_each(|(flow, &reducer)| flow.reducer = reducer);
+    }
+    workload
+}
+
 fn build_workload(ports: u32, drafts: &[CoflowTemplate], events: &[(f64, EventTemplate)]) -> Workload {
     let mut all = workload(ports, Vec::new());
     for (index, (arrival, weight, flows, deadline, parent)) in drafts.iter().enumerate() {
@@ -380,10 +399,8 @@ fn build_workload(ports: u32, drafts: &[CoflowTemplate], events: &[(f64, EventTe
         c.flows = flows
             .iter()
             .map(|&(src, dst, size, empty, release)| FlowSpec {
-                src,
-                dst,
-                bytes: bytes(if empty { 0.0 } else { size }),
                 data_delay: time(release),
+                ..FlowSpec::new(src, dst, bytes(if empty { 0.0 } else { size }))
             })
             .collect();
         all.coflows.push(c);

@@ -55,6 +55,7 @@ struct Flow {
     is_local: bool,
     /// Whether it stays inside a region in which a port is down.
     is_blocked: bool,
+    reducer: u32,
     size: f64,
     sent_bytes: f64,
     rate: f64,
@@ -250,6 +251,7 @@ impl ReferenceSimulator<'_> {
                 trunks: paths[i].iter().map(|&trunk| 2 * ports + trunk as usize).collect(),
                 is_local: network.regions.is_some() && paths[i].is_empty(),
                 is_blocked: false,
+                reducer: spec.flows[i].reducer,
                 size: spec.flows[i].bytes.get(),
                 sent_bytes: 0.0,
                 rate: 0.0,

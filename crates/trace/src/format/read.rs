@@ -275,7 +275,7 @@ impl<'a> Reader<'a> {
         let dst = parse_port(line, "destination", fields.required("destination", &expected)?, self.ports)?;
         let bytes = parse_size(line, "size", fields.required("size", "a size such as 48MB")?)?;
         let release = parse_release(fields)?;
-        self.reserve_flows(line, 1)?.push(FlowSpec { src, dst, bytes, data_delay: release });
+        self.reserve_flows(line, 1)?.push(FlowSpec { data_delay: release, ..FlowSpec::new(src, dst, bytes) });
         Ok(())
     }
 

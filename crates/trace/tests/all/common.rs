@@ -77,16 +77,16 @@ fn any_flows(ports: u32) -> impl Strategy<Value = Vec<FlowSpec>> {
     let release = || prop_oneof![3 => Just(Time::ZERO), 1 => any_time()];
     let flow = move || {
         (0..ports, 0..ports, any_bytes(), release()).prop_map(|(src, dst, bytes, release)| FlowSpec {
-            src,
-            dst,
-            bytes,
             data_delay: release,
+            ..FlowSpec::new(src, dst, bytes)
         })
     };
     let shuffle = (vec(0..ports, 1..5), vec((0..ports, any_bytes()), 1..5), release());
     let shuffle = shuffle.prop_map(|(mappers, reducers, release)| {
         let pairs = mappers.iter().flat_map(|&src| reducers.iter().map(move |&r| (src, r)));
-        pairs.map(|(src, (dst, bytes))| FlowSpec { src, dst, bytes, data_delay: release }).collect()
+        pairs
+            .map(|(src, (dst, bytes))| FlowSpec { data_delay: release, ..FlowSpec::new(src, dst, bytes) })
+            .collect()
     });
     prop_oneof![vec(flow(), 1..6), shuffle]
 }

@@ -2,7 +2,38 @@
 
 use std::cmp::Ordering;
 
-use crate::model::{BitSet, SizesKnown, Slot, View};
+use crate::model::{BitSet, FlowState, SizesKnown, Slot, View};
+
+/// A reducer of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reducer {
+    /// Its coflow.
+    pub slot: Slot,
+    /// Its number among the reducers of the coflow at the host.
+    pub number: u32,
+}
+
+/// A reducer of a host, and what decides its position among the reducers of the host.
+#[derive(Debug, Clone, Copy)]
+struct RankedReducer {
+    /// Remaining bytes of its coflow.
+    coflow_bytes: f64,
+    /// Remaining bytes of the reducer.
+    remaining_bytes: f64,
+    /// Rank of its coflow.
+    rank: u32,
+    reducer: Reducer,
+}
+
+impl RankedReducer {
+    /// Algorithm 2, line 1: by the remaining bytes of the coflows, then of the reducers; then by the release of the coflows, and by
+    /// the numbers of the reducers.
+    fn compare(&self, other: &RankedReducer) -> Ordering {
+        let coflows = self.coflow_bytes.total_cmp(&other.coflow_bytes);
+        let reducers = coflows.then(self.remaining_bytes.total_cmp(&other.remaining_bytes));
+        reducers.then((self.rank, self.reducer.number).cmp(&(other.rank, other.reducer.number)))
+    }
+}
 
 /// A host with reducers.
 #[derive(Debug, Clone, Copy)]
@@ -12,8 +43,7 @@ pub(super) struct HostTurn {
     /// Remaining bytes of that reducer.
     remaining_bytes: f64,
     pub port: u32,
-    /// Coflow of the first reducer.
-    pub first_reducer: Slot,
+    pub first_reducer: Reducer,
 }
 
 /// The order of all reducers. Only the first reducer of each host is computed in advance.
@@ -27,8 +57,8 @@ pub(super) struct ReducerOrder {
     order: Vec<(f64, u64, Slot)>,
     /// By slot: position in `order`.
     ranks: Vec<u32>,
-    /// By host: coflow of the first reducer.
-    first_reducers: Vec<Option<Slot>>,
+    /// By host: the first reducer.
+    first_reducers: Vec<Option<RankedReducer>>,
     hosts_without_first: BitSet,
     host_turns: Vec<HostTurn>,
 }
@@ -59,7 +89,7 @@ impl ReducerOrder {
     }
 
     /// Recomputes the order. O(C log C + C P / 64 + P log P) for C coflows and P ports, and the ports of the coflows
-    /// that changed.
+    /// that changed; and the flows to each host of the coflow of its first reducer, if this coflow has separate reducers.
     pub(super) fn update(&mut self, view: &View<'_, SizesKnown>) {
         self.remaining_bytes.resize(view.slots(), 0.0);
         self.order.clear();
@@ -81,7 +111,7 @@ impl ReducerOrder {
             self.ranks[slot as usize] = rank;
         }
         self.find_first_reducers(view);
-        self.sort_hosts(view);
+        self.sort_hosts();
     }
 
     /// Algorithm 2, line 1: finds the first reducer of every host.
@@ -98,9 +128,11 @@ impl ReducerOrder {
             for &(_, _, slot) in equals {
                 for port in missing.intersection(view.coflow(slot).receiving_ports()) {
                     let first = &mut firsts[port];
-                    if first.is_none_or(|other| self.compare(slot, other, port, view).is_lt()) {
-                        *first = Some(slot);
-                    }
+                    self.visit_reducers(slot, port, view, |reducer| {
+                        if first.is_none_or(|other| reducer.compare(&other).is_lt()) {
+                            *first = Some(reducer);
+                        }
+                    });
                 }
             }
             equals
@@ -113,17 +145,11 @@ impl ReducerOrder {
         (self.first_reducers, self.hosts_without_first) = (firsts, missing);
     }
 
-    fn sort_hosts(&mut self, view: &View<'_, SizesKnown>) {
+    fn sort_hosts(&mut self) {
         self.host_turns.clear();
         for (port, first) in (0..).zip(&self.first_reducers) {
-            let Some(first) = *first else { continue };
-            let left = view.remaining_loads(first).at_receiver(port as usize);
-            self.host_turns.push(HostTurn {
-                rank: self.ranks[first as usize],
-                remaining_bytes: left,
-                port,
-                first_reducer: first,
-            });
+            let Some(RankedReducer { remaining_bytes, rank, reducer, .. }) = *first else { continue };
+            self.host_turns.push(HostTurn { rank, remaining_bytes, port, first_reducer: reducer });
         }
         self.host_turns.sort_unstable_by(|a, b| {
             a.rank
@@ -138,34 +164,67 @@ impl ReducerOrder {
         self.order.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq())
     }
 
-    /// Orders two reducers of a host: by the remaining bytes of their coflows, then of the reducers, then by the
-    /// release of the coflows.
-    pub(super) fn compare(&self, a: Slot, b: Slot, port: usize, view: &View<'_, SizesKnown>) -> Ordering {
-        let left = |slot: Slot| view.remaining_loads(slot).at_receiver(port);
-        let coflows = self.remaining_bytes[a as usize].total_cmp(&self.remaining_bytes[b as usize]);
-        let equal = || left(a).total_cmp(&left(b)).then(self.rank(a).cmp(&self.rank(b)));
-        coflows.then_with(equal)
+    /// Calls `visit` with the reducers of a coflow with live flows to a host, by number. O(log ports of the coflow), and the flows to
+    /// the host if the coflow has separate reducers.
+    fn visit_reducers(
+        &self,
+        slot: Slot,
+        port: usize,
+        view: &View<'_, SizesKnown>,
+        mut visit: impl FnMut(RankedReducer),
+    ) {
+        let coflow = view.coflow(slot);
+        let (coflow_bytes, rank) = (self.remaining_bytes[slot as usize], self.rank(slot));
+        let ranked = |number, remaining_bytes| {
+            let reducer = Reducer { slot, number };
+            RankedReducer { coflow_bytes, remaining_bytes, rank, reducer }
+        };
+        if !coflow.has_separate_reducers() {
+            visit(ranked(0, view.remaining_loads(slot).at_receiver(port)));
+            return;
+        }
+        for flows in coflow.separate_reducers_at(port) {
+            let live = || flows.iter().filter(|&&flow| coflow.flow_state(flow) == FlowState::Live);
+            if let Some(&first) = live().next() {
+                let left = live().map(|&flow| coflow.remaining_bytes(flow, view.now())).sum();
+                visit(ranked(coflow.reducer(first), left));
+            }
+        }
     }
 
-    /// Calls `found` with the reducers of a host in order, until it returns true. O(coflows).
+    /// The reducers of these coflows at a host, in order. The coflows have live flows to the host.
+    pub(super) fn sort_reducers(
+        &self,
+        coflows: impl Iterator<Item = Slot>,
+        port: usize,
+        view: &View<'_, SizesKnown>,
+    ) -> Vec<Reducer> {
+        let mut ranked = Vec::new();
+        coflows.for_each(|slot| self.visit_reducers(slot, port, view, |reducer| ranked.push(reducer)));
+        ranked.sort_unstable_by(RankedReducer::compare);
+        ranked.into_iter().map(|ranked| ranked.reducer).collect()
+    }
+
+    /// Calls `found` with the reducers of a host in order, until it returns true. O(coflows), and the flows to the host of
+    /// coflows with separate reducers.
     pub(super) fn visit_in_order(
         &self,
         port: usize,
         view: &View<'_, SizesKnown>,
-        mut found: impl FnMut(Slot) -> bool,
+        mut found: impl FnMut(Reducer) -> bool,
     ) {
         let is_here = |slot: Slot| view.coflow(slot).receiving_ports().contains(port);
         for equals in self.equal_remaining_groups() {
-            if let &[(_, _, slot)] = equals {
-                if is_here(slot) && found(slot) {
+            if let &[(_, _, slot)] = equals
+                && !view.coflow(slot).has_separate_reducers()
+            {
+                if is_here(slot) && found(Reducer { slot, number: 0 }) {
                     return;
                 }
                 continue;
             }
             let here = equals.iter().map(|&(_, _, slot)| slot).filter(|&slot| is_here(slot));
-            let mut here: Vec<Slot> = here.collect();
-            here.sort_by(|&a, &b| self.compare(a, b, port, view));
-            if here.into_iter().any(&mut found) {
+            if self.sort_reducers(here, port, view).into_iter().any(&mut found) {
                 return;
             }
         }

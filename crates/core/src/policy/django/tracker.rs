@@ -140,7 +140,7 @@ impl Tracker {
             let (vacant, capacity) = (residuals[src as usize], capacities[src as usize]);
             let is_matched = mappers[src as usize] == Some(slot);
             let balanced = balanced_capacity(params, vacant, capacity, is_matched);
-            PendingFlow { flow, remaining_bytes, vacant, balanced }
+            PendingFlow { flow, sender: src, remaining_bytes, vacant, balanced }
         }));
         retain_candidates(params, priority, self.max_candidates, &mut self.candidates);
         let chosen = self.candidates.iter().min_by(|a, b| by_opening(priority, a, b))?;

@@ -17,9 +17,9 @@ use weir_testbed::tcp_bed::TcpBed;
 
 use super::PULLING_HOSTS;
 use super::ports::{PortUse, Ports};
-use crate::django::random_pulls::{self, RandomPulls, Reducer};
+use crate::django::random_pulls::{self, PulledFlow, RandomPulls, Reducer};
 use crate::django::replays::Inputs;
-use crate::django::setup::{DEFAULT, Setup, WorkloadSource, shuffle_flows};
+use crate::django::setup::{DEFAULT, Setup, WorkloadSource};
 use crate::live::coflows::payload_fraction;
 use crate::live::coflows::transfer::{Flow, transfer};
 use crate::markdown::{format_cell, format_percent, table};
@@ -103,7 +103,7 @@ fn simulate(workload: &Workload, connections: usize, seed: u64) -> Result<f64, F
     let rate =
         Rate::new(DEFAULT.rate().get() * payload_fraction()).expect("a rate times a fraction is a rate");
     let options = ReplayOptions { port_rate: rate, ..ReplayOptions::default() };
-    let policy = RandomPulls::new(shuffle_flows(PULLING_HOSTS), connections, seed);
+    let policy = RandomPulls::new(connections, seed);
     let policy = AnyPolicy::SizesUnknown(Box::new(policy));
     let outcome = weir_sim::replay(&workload, policy, &options, &mut NoObserver)
         .map_err(|error| Failure::from_replay_error("random pulls", &error))?;
@@ -115,7 +115,9 @@ fn simulate(workload: &Workload, connections: usize, seed: u64) -> Result<f64, F
 fn pull_all(bed: &Bed, workload: &Workload, connections: usize, seed: u64) -> Result<f64, Failure> {
     let plan = bed.plan();
     let flows = &workload.coflows[0].flows;
-    let reducers = random_pulls::draw_reducers(shuffle_flows(PULLING_HOSTS), connections, seed);
+    let numbered =
+        (0..).zip(flows).map(|(number, flow)| PulledFlow { number, host: flow.dst, reducer: flow.reducer });
+    let reducers = random_pulls::draw_reducers(numbered, connections, seed);
     let runtime = Builder::new_multi_thread().enable_all().build().map_err(Failure::runtime)?;
     let pull = |number: u32| {
         let flow = flows[number as usize];

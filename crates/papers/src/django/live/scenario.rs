@@ -96,12 +96,14 @@ pub fn all(inputs: &Inputs<'_>, coflows: usize) -> Result<Vec<Scenario>, Failure
     .collect()
 }
 
-/// The coflows that sockets can carry: whole bytes, and no flow from a host to itself. Of coflows without parents, the first `coflows`.
+/// The coflows that sockets can carry: whole bytes, no flow from a host to itself, and one reducer of a coflow at a host, since
+/// registrations do not tell them apart. Of coflows without parents, the first `coflows`.
 fn live_workload(mut workload: Workload, coflows: usize) -> Workload {
     for coflow in &mut workload.coflows {
         coflow.flows.retain(|flow| flow.src != flow.dst);
         for flow in &mut coflow.flows {
             flow.bytes = Bytes::new(flow.bytes.get().round().max(1.0)).expect("a rounded size is a size");
+            flow.reducer = 0;
         }
     }
     if workload.coflows.iter().all(|coflow| coflow.parents.is_empty()) {

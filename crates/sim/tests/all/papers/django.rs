@@ -7,8 +7,8 @@ use weir_core::model::{FlowState, PortSide, Workload, WorkloadChange};
 use weir_sim::{Observer, Snapshot};
 
 use crate::common::{
-    WorkloadFeatures, any_workload, cases, check_ccts, coflow, mean, replay_ccts, replay_with, timed_event,
-    workload,
+    CapacityChecker, WorkloadFeatures, any_workload, cases, check_ccts, coflow, mean, replay_ccts,
+    replay_with, timed_event, with_any_reducers, with_reducers, workload,
 };
 
 /// Fig. 1 (a): coflows of 1 and 2 bytes from two senders to one receiver.
@@ -127,6 +127,100 @@ fn first_sender(w: &Workload, policy: &str) -> u32 {
     first.0.expect("receiver 2 has a connection")
 }
 
+/// The times at which the connections of receiver 3 change, and the coflow and flow of each open connection then. Schedules that follow
+/// at once are a nanosecond later, so times are rounded to microseconds.
+type Connections = Vec<(f64, Vec<(usize, usize)>)>;
+
+fn connections(w: &Workload, policy: &str) -> Connections {
+    let mut checker = CapacityChecker::default();
+    replay_with(w, policy, 1.0, 0.0, &mut checker).unwrap();
+    assert_eq!(checker.violation, None);
+    let mut connections = Connections::new();
+    for (time, rates) in checker.schedules {
+        let sending = rates.iter().filter(|&&(.., rate)| rate > 0.0).map(|&(coflow, flow, _)| (coflow, flow));
+        let mut open: Vec<_> =
+            sending.filter(|&(coflow, flow)| w.coflows[coflow].flows[flow].dst == 3).collect();
+        open.sort_unstable();
+        if !open.is_empty() && connections.last().is_none_or(|(_, last)| *last != open) {
+            connections.push(((time * 1e6).round() / 1e6, open));
+        }
+    }
+    connections
+}
+
+/// As [`connections`], of a workload with one coflow at receiver 3.
+fn connected_flows(w: &Workload, policy: &str) -> Vec<(f64, Vec<usize>)> {
+    let flows = |open: Vec<(usize, usize)>| open.into_iter().map(|(_, flow)| flow).collect();
+    connections(w, policy).into_iter().map(|(time, open)| (time, flows(open))).collect()
+}
+
+/// Sets the sending rates of ports from the start on.
+fn slow_senders(w: &mut Workload, ports: &[u32], factor: f64) {
+    w.events.extend(
+        ports
+            .iter()
+            .map(|&port| timed_event(0.0, WorkloadChange::PortRate { port, side: PortSide::Send, factor })),
+    );
+}
+
+#[test]
+fn algorithm_2_line_1_reducer_with_fewest_remaining_bytes_of_a_coflow_is_first() {
+    let flows = [(0, 3, 4.0), (1, 3, 4.0), (2, 3, 3.0)];
+    let w = workload(4, vec![coflow(1, 0.0, &flows)]);
+    // As one reducer: the flow with the most remaining bytes first (Algorithm 3, line 10; here also between equal senders).
+    let as_one = connected_flows(&w, "django:connections=2");
+    assert_eq!(as_one, [(0.0, vec![0]), (4.0, vec![1]), (8.0, vec![2])]);
+    // Of two reducers, the one with 3 bytes is before the one with 8.
+    let as_two = connected_flows(&with_reducers(w, &[vec![0, 0, 1]]), "django:connections=2");
+    assert_eq!(as_two, [(0.0, vec![2]), (3.0, vec![0]), (7.0, vec![1])]);
+}
+
+#[test]
+fn algorithm_2_line_1_coflow_size_is_the_first_keyword_and_reducer_size_the_second() {
+    let first = coflow(1, 0.0, &[(0, 3, 3.0), (1, 3, 2.0)]);
+    // The smallest reducer at the host is that of a larger coflow.
+    let second = coflow(2, 0.0, &[(2, 3, 1.0), (2, 4, 5.0)]);
+    let w = with_reducers(workload(5, vec![first, second]), &[vec![0, 1], vec![0, 0]]);
+    let opened = connections(&w, "django:connections=1");
+    assert_eq!(opened, [(0.0, vec![(0, 1)]), (2.0, vec![(0, 0)]), (5.0, vec![(1, 0)])]);
+}
+
+#[test]
+fn algorithm_2_line_1_equal_reducers_of_a_coflow_follow_their_numbers() {
+    let w = workload(4, vec![coflow(1, 0.0, &[(0, 3, 2.0), (1, 3, 2.0)])]);
+    let w = with_reducers(w, &[vec![7, 3]]);
+    let opened = connected_flows(&w, "django:connections=1");
+    assert_eq!(opened, [(0.0, vec![1]), (2.0, vec![0])]);
+}
+
+#[test]
+fn algorithm_2_lines_4_to_6_give_connections_to_another_reducer_of_the_prioritized_coflow() {
+    let mut w = workload(4, vec![coflow(1, 0.0, &[(0, 3, 4.25), (1, 3, 4.0), (2, 3, 1.0)])]);
+    slow_senders(&mut w, &[0, 1, 2], 0.25);
+    // As one reducer, the coflow has floor(beta m) = 2 connections.
+    let as_one = connected_flows(&w, "django:connections=4");
+    assert_eq!(as_one, [(0.0, vec![0, 1]), (16.0, vec![0, 2]), (17.0, vec![2])]);
+    // As two: the first reducer has one flow. The other one gets a connection in the next schedule (0 connections are at most
+    // eta rem = 1.5), and in the one after it (1 is at most eta rem = 1).
+    let as_two = connected_flows(&with_reducers(w, &[vec![0, 0, 1]]), "django:connections=4");
+    let at_start = [(0.0, vec![2]), (0.0, vec![0, 2]), (0.0, vec![0, 1, 2])];
+    assert_eq!(as_two[..3], at_start);
+    assert_eq!(as_two[3..], [(4.0, vec![0, 1]), (16.0, vec![0])]);
+}
+
+#[test]
+fn algorithm_2_line_10_reducer_preempts_another_one_of_its_coflow() {
+    let reducers = coflow(1, 0.0, &[(0, 3, 4.0), (1, 3, 4.5)]);
+    // Hosts decide again when this coflow arrives. Then, 3 and 1.5 bytes remain.
+    let other = coflow(2, 4.0, &[(2, 4, 1.0)]);
+    let mut w = with_reducers(workload(5, vec![reducers, other]), &[vec![0, 1], vec![0]]);
+    slow_senders(&mut w, &[0], 0.25);
+    let opened = connected_flows(&w, "django:connections=2");
+    // The connection of the previously prioritized reducer closes, and the other one then uses the whole link.
+    let expected = [(0.0, vec![0]), (0.0, vec![0, 1]), (4.0, vec![1]), (5.5, vec![0])];
+    assert_eq!(opened, expected);
+}
+
 /// Invariants of Django at every schedule.
 struct ConnectionChecker {
     connections: usize,
@@ -168,7 +262,10 @@ proptest! {
 
     #[test]
     fn theorem_4_2_no_deadlock_and_at_most_m_connections(
-        w in any_workload(WorkloadFeatures { port_changes: false, ..WorkloadFeatures::ALL.with_distinct_values() }),
+        w in with_any_reducers(any_workload(WorkloadFeatures {
+            port_changes: false,
+            ..WorkloadFeatures::ALL.with_distinct_values()
+        })),
         connections in 1usize..6,
         interval in prop::sample::select(vec![0.0, 0.7]),
     ) {

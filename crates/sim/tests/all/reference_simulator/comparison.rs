@@ -5,7 +5,7 @@ use super::network::TestNetwork;
 use super::regions::any_regions;
 use super::{Policy, Variant};
 use crate::cables::any_failures;
-use crate::common::{WorkloadFeatures, any_workload, cases};
+use crate::common::{WorkloadFeatures, any_reducers, any_workload, cases, with_reducers};
 use crate::trunks::any_workload_with_trunks;
 use proptest::prelude::*;
 use weir_core::model::Workload;
@@ -55,6 +55,29 @@ fn over_trunks_with_incast() -> Case {
 
 fn while_cables_fail_with_incast() -> Case {
     add_incast(while_cables_fail())
+}
+
+/// Adds reducers, for the policy that tells the reducers of a coflow at a port apart.
+fn add_reducers(cases: Case) -> Case {
+    (cases, any_reducers())
+        .prop_map(|((workload, network), reducers)| (with_reducers(workload, &reducers), network))
+        .boxed()
+}
+
+fn on_one_switch_with_reducers() -> Case {
+    add_reducers(on_one_switch())
+}
+
+fn over_trunks_with_reducers() -> Case {
+    add_reducers(over_trunks())
+}
+
+fn while_cables_fail_with_reducers() -> Case {
+    add_reducers(while_cables_fail())
+}
+
+fn with_incast_and_reducers() -> Case {
+    add_reducers(with_incast())
 }
 
 /// A policy without parameters.
@@ -110,7 +133,9 @@ comparisons! {
         with_incast 60, over_trunks_with_incast 20, while_cables_fail_with_incast 20;
     django(django::any_variants()):
         on_one_switch 60, over_trunks 60, while_cables_fail 20,
-        with_incast 20, over_trunks_with_incast 20, while_cables_fail_with_incast 60;
+        with_incast 20, over_trunks_with_incast 20, while_cables_fail_with_incast 60,
+        on_one_switch_with_reducers 300, over_trunks_with_reducers 60, while_cables_fail_with_reducers 20,
+        with_incast_and_reducers 20;
     gittins(gittins::any_variants()):
         on_one_switch 100, over_trunks 100, while_cables_fail 100,
         with_incast 20, over_trunks_with_incast 20, while_cables_fail_with_incast 20;

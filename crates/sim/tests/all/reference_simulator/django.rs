@@ -5,6 +5,9 @@ use super::connections::{Connection, steady_rates};
 use super::{FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, Variant};
 use proptest::prelude::*;
 
+/// A reducer of a host: its coflow, and its number there.
+type Reducer = (usize, u32);
+
 /// The parameters of the paper, apart from the number of connections of a host.
 const ALPHA: f64 = 0.1;
 const BETA: f64 = 0.7;
@@ -17,8 +20,8 @@ const THETA: f64 = 0.0;
 pub(super) struct DjangoState {
     /// Connections in the order in which they were opened.
     connections: Vec<Vec<Connection>>,
-    /// The coflow of the prioritized reducer at the last schedule.
-    prioritized: Vec<Option<usize>>,
+    /// The prioritized reducer at the last schedule.
+    prioritized: Vec<Option<Reducer>>,
     residuals: Vec<f64>,
     /// Whether the last schedule opened or closed a connection.
     pub(super) has_changed: bool,
@@ -51,9 +54,43 @@ impl ReferenceSimulator<'_> {
         order
     }
 
-    /// The coflows with a reducer at a receiver (`link`), in their order.
-    fn reducers(&self, order: &[usize], link: usize) -> Vec<usize> {
-        order.iter().copied().filter(|&c| self.coflows[c].live_count_over(link) > 0).collect()
+    /// The first coflow with a mapper at a sender (`link`).
+    fn prioritized_mapper(&self, order: &[usize], link: usize) -> Option<usize> {
+        order.iter().copied().find(|&c| self.coflows[c].live_count_over(link) > 0)
+    }
+
+    fn remaining_bytes_of_reducer(&self, (c, number): Reducer, link: usize) -> f64 {
+        let flows = self.coflows[c].live_flows().filter(|f| (f.dst, f.reducer) == (link, number));
+        flows.map(|f| f.size - f.sent_bytes).sum()
+    }
+
+    /// Algorithm 2, line 1: the reducers at a receiver (`link`), by the remaining bytes of their coflows, then by their own. Ties go
+    /// to the first coflow, then to the lowest number.
+    fn reducers(&self, order: &[usize], link: usize) -> Vec<Reducer> {
+        let mut reducers: Vec<Reducer> = Vec::new();
+        for &c in order {
+            let mut numbers: Vec<u32> =
+                self.coflows[c].live_flows().filter(|f| f.dst == link).map(|f| f.reducer).collect();
+            numbers.sort();
+            numbers.dedup();
+            reducers.extend(numbers.iter().map(|&number| (c, number)));
+        }
+        let left = |reducer: Reducer| self.remaining_bytes_of_reducer(reducer, link);
+        reducers.sort_by(|&a, &b| {
+            let by_coflow = self.remaining_bytes(a.0).total_cmp(&self.remaining_bytes(b.0));
+            by_coflow.then(left(a).total_cmp(&left(b)))
+        });
+        reducers
+    }
+
+    /// The reducer of a connection.
+    fn reducer_of(&self, open: &Connection) -> Reducer {
+        (open.coflow, self.coflows[open.coflow].flows[open.flow].reducer)
+    }
+
+    /// The number of connections of a reducer at a port.
+    fn connection_count(&self, django: &DjangoState, port: usize, reducer: Reducer) -> usize {
+        django.connections[port].iter().filter(|open| self.reducer_of(open) == reducer).count()
     }
 
     pub(super) fn schedule_django(&mut self, by_coordinator: bool, max_connections: usize) {
@@ -71,8 +108,8 @@ impl ReferenceSimulator<'_> {
         for &port in &hosts {
             match self.reducers(&order, ports + port).first() {
                 Some(&first) if self.links[ports + port] > 0.0 => {
-                    let rank = order.iter().position(|&c| c == first).unwrap();
-                    turns.push((rank, self.coflows[first].remaining_over(ports + port), port, first));
+                    let rank = order.iter().position(|&c| c == first.0).unwrap();
+                    turns.push((rank, self.remaining_bytes_of_reducer(first, ports + port), port, first));
                 }
                 _ => django.prioritized[port] = None,
             }
@@ -117,17 +154,17 @@ impl ReferenceSimulator<'_> {
         max_connections: usize,
         order: &[usize],
         port: usize,
-        first: usize,
+        first: Reducer,
     ) {
         let link = self.workload.ports as usize + port;
         let reserved = ((BETA * max_connections as f64).floor() as usize).max(1);
         let mut free = max_connections - django.connections[port].len();
         if django.prioritized[port] == Some(first) {
             if free > 0 && self.has_residual(django, link, ALPHA) && self.has_residual(django, link, THETA) {
-                for c in self.reducers(order, link).into_iter().skip(1) {
-                    let count = django.connections[port].iter().filter(|open| open.coflow == c).count();
+                for reducer in self.reducers(order, link).into_iter().skip(1) {
+                    let count = self.connection_count(django, port, reducer);
                     if count as f64 <= ETA * free as f64
-                        && self.open_connection(django, max_connections, order, c, link, false)
+                        && self.open_connection(django, max_connections, order, reducer, link, false)
                     {
                         free -= 1;
                         break;
@@ -140,10 +177,7 @@ impl ReferenceSimulator<'_> {
                 free += 1;
             }
         }
-        let count = |django: &DjangoState| {
-            django.connections[port].iter().filter(|open| open.coflow == first).count()
-        };
-        while count(django) < reserved
+        while self.connection_count(django, port, first) < reserved
             && free > 0
             && self.open_connection(django, max_connections, order, first, link, true)
         {
@@ -157,23 +191,28 @@ impl ReferenceSimulator<'_> {
         &mut self,
         django: &mut DjangoState,
         order: &[usize],
-        before: Option<usize>,
-        first: usize,
+        before: Option<Reducer>,
+        first: Reducer,
         link: usize,
     ) -> bool {
-        let connections = &mut django.connections[link - self.workload.ports as usize];
-        let rank = |c: usize| order.iter().position(|&other| other == c).unwrap();
-        let key = |open: &Connection| (Some(open.coflow) != before, std::cmp::Reverse(rank(open.coflow)));
+        let connections = &django.connections[link - self.workload.ports as usize];
+        let reducers = self.reducers(order, link);
+        let rank = |reducer: Reducer| reducers.iter().position(|&other| other == reducer).unwrap();
+        let key = |open: &Connection| {
+            let reducer = self.reducer_of(open);
+            (Some(reducer) != before, std::cmp::Reverse(rank(reducer)))
+        };
         let mut candidates: Vec<usize> =
-            (0..connections.len()).filter(|&at| connections[at].coflow != first).collect();
-        let has_ties = &mut self.has_ties;
+            (0..connections.len()).filter(|&at| self.reducer_of(&connections[at]) != first).collect();
+        let mut has_ties = false;
         candidates.sort_by(|&a, &b| {
             let (a, b) = (&connections[a], &connections[b]);
             let by_reducer = key(a).cmp(&key(b));
-            by_reducer.then_with(|| descending(a.rate, b.rate, has_ties)).then(a.flow.cmp(&b.flow))
+            by_reducer.then_with(|| descending(a.rate, b.rate, &mut has_ties)).then(a.flow.cmp(&b.flow))
         });
+        self.has_ties |= has_ties;
         let Some(&at) = candidates.first() else { return false };
-        let closed = connections.remove(at);
+        let closed = django.connections[link - self.workload.ports as usize].remove(at);
         for link in [closed.src, closed.dst] {
             django.residuals[link] = (django.residuals[link] + closed.rate).min(self.links[link]);
         }
@@ -187,7 +226,7 @@ impl ReferenceSimulator<'_> {
         django: &mut DjangoState,
         max_connections: usize,
         order: &[usize],
-        c: usize,
+        (c, number): Reducer,
         link: usize,
         prioritized: bool,
     ) -> bool {
@@ -200,7 +239,7 @@ impl ReferenceSimulator<'_> {
             .filter(|&f| {
                 let is_open = connections.iter().any(|open| (open.coflow, open.flow) == (c, f));
                 flows[f].phase == FlowPhase::Live
-                    && flows[f].dst == link
+                    && (flows[f].dst, flows[f].reducer) == (link, number)
                     && self.links[flows[f].src] > 0.0
                     && !is_open
             })
@@ -215,7 +254,7 @@ impl ReferenceSimulator<'_> {
             // Algorithm 4: the senders with the most bandwidth, where senders that prioritize the coflow have a bonus.
             let balanced = |f: usize| {
                 let src = flows[f].src;
-                let is_matched = self.reducers(order, src).first() == Some(&c);
+                let is_matched = self.prioritized_mapper(order, src) == Some(c);
                 vacant(f) + if is_matched { LAMBDA * self.links[src] } else { 0.0 }
             };
             pending.sort_by(|&a, &b| descending(balanced(a), balanced(b), &mut has_ties));
