@@ -448,6 +448,71 @@ fn receiver_with_open_connections(max_connections: usize) -> Receiver {
     receiver
 }
 
+/// Algorithm 3, lines 5 to 12, with one list of candidates for several connections.
+#[test]
+fn one_list_of_candidates_opens_all_missing_connections() {
+    // floor(0.7 x 4) = 2 connections for the prioritized reducer.
+    let mut receiver = Receiver::new(Params::default(), 4, 1.0, TIMEOUT);
+    (0..4).for_each(|at| receiver.add_flow(flow(0, at), 100.0));
+    let opened = |out: &[Request]| -> Vec<u32> {
+        let changes = out.iter().filter_map(|request| match request {
+            Request::Change(change) if change.is_open() => Some(change.flow.flow),
+            _ => None,
+        });
+        changes.collect()
+    };
+    let mut out = Vec::new();
+    receiver.schedule(1.0, 0.0, &mut out);
+    let [Request::Candidates(CandidateRequest { reducer, number, is_prioritized: true, .. })] = out[..]
+    else {
+        panic!("{out:?}");
+    };
+    out.clear();
+    receiver.on_candidates(reducer, number, &[3, 1, 0, 2], 1.0, 0.0, &mut out);
+    assert_eq!(opened(&out), [3, 1]);
+    assert_eq!(out.len(), 2, "no other request: {out:?}");
+
+    // A shorter list is followed by another request, and an empty one ends the search.
+    receiver.set_limits(Params { beta: 1.0, ..Params::default() }, 4);
+    out.clear();
+    receiver.schedule(0.0, 1.0, &mut out);
+    let requests = |out: &[Request]| -> Vec<u32> {
+        let numbers = out.iter().filter_map(|request| match request {
+            Request::Candidates(request) => Some(request.number),
+            Request::Change(_) => None,
+        });
+        numbers.collect()
+    };
+    let [second] = requests(&out)[..] else { panic!("{out:?}") };
+    out.clear();
+    receiver.on_candidates(reducer, second, &[3, 2], 1.0, 1.0, &mut out);
+    assert_eq!(opened(&out), [2]);
+    let [third] = requests(&out)[..] else { panic!("{out:?}") };
+    out.clear();
+    receiver.on_candidates(reducer, third, &[], 1.0, 1.0, &mut out);
+    assert!(out.is_empty(), "{out:?}");
+    assert_eq!(receiver.open_count(), 3);
+}
+
+/// An opened connection takes the residual capacity of both ends.
+#[test]
+fn opened_connections_of_a_report_share_the_residual_capacity_of_the_downlink() {
+    let mut tracker = tracker_with_vacancies(Params::default(), 8, [5.0, 4.0, 1.0]);
+    let mut vacant_downlink = 6.0;
+    let mut open = |number| {
+        tracker.forward(Change { flow: flow(0, number), version: 1 }, &mut vacant_downlink);
+        vacant_downlink
+    };
+    assert_eq!([open(0), open(1), open(2)], [1.0, 0.0, 0.0]);
+    // Host 1 has 3 left, host 2 has its 1, and host 0 nothing.
+    let others = |number| FlowKey { reducer: ReducerKey { coflow: 1, reducer: 0 }, flow: number };
+    (0..3).for_each(|host| tracker.add_flow(others(host), host, 1.0));
+    let reducer = ReducerKey { coflow: 1, reducer: 0 };
+    let request =
+        CandidateRequest { reducer, number: 1, is_prioritized: true, downlink: 10.0, vacant_downlink: 0.0 };
+    assert_eq!(tracker.candidates(&request), [1, 2, 0]);
+}
+
 #[test]
 fn fewer_connections_close_those_of_the_last_reducers_first() {
     let mut receiver = receiver_with_open_connections(8);
