@@ -15,13 +15,14 @@ use weir_console::interrupt;
 use weir_console::progress::Progress;
 use weir_console::testbed;
 use weir_core::model::{Topology, TopologyTemplate};
+use weir_core::units::Rate;
 use weir_testbed::congestion::DCTCP;
 use weir_testbed::tcp_bed::{TcpBed, TcpBedError, TcpOptions};
 use weir_testbed::{Bed, BedName};
 
 use super::inputs;
 use super::replays::Inputs;
-use super::setup::DEFAULT;
+use super::setup::{DEFAULT, Setup};
 use crate::{Trace, live, markdown};
 
 /// The number of coflows of the trace by default.
@@ -30,8 +31,11 @@ pub const DEFAULT_COFLOWS: usize = 100;
 /// The number of hosts with data: those of the paper's testbed (5.1, 6.3). One more host has the tracker.
 const WORKERS: u32 = 7;
 
-/// The number of hosts of Fig. 2.
-const PULLING_HOSTS: u32 = 16;
+/// The network of Fig. 2. Its links have half of the rate: few processors forward the packets of all hosts.
+const PULLS: Setup = Setup { hosts: 16, rate_scale: 0.5 * DEFAULT.rate_scale, ..DEFAULT };
+
+/// The network of all other figures.
+const COFLOWS: Setup = Setup { hosts: WORKERS, ..DEFAULT };
 
 /// Options of the page.
 pub struct Options {
@@ -51,12 +55,13 @@ pub fn page(trace: &Trace, options: &Options, progress: &Progress) -> Result<Str
     let pulls_bed: BedName = format!("{}_pulls", options.bed).parse().map_err(Failure::input)?;
     let inputs = inputs(&trace.workload)?;
     let scenarios = scenario::all(&inputs, options.coflows)?;
-    let (congestion_control, measured) = on_bed(&options.bed, WORKERS + 1, &inputs, |bed, tcp_bed| {
-        let measure = |scenario| scenario::measure(bed, tcp_bed, scenario, &inputs, progress);
-        let measured = scenarios.iter().map(measure).collect::<Result<Vec<_>, Failure>>()?;
-        Ok((tcp_bed.congestion_control().to_string(), measured))
-    })?;
-    let pulls = on_bed(&pulls_bed, PULLING_HOSTS, &inputs, |bed, tcp_bed| {
+    let (congestion_control, measured) =
+        on_bed(&options.bed, big_switch(WORKERS + 1, COFLOWS.rate()), &inputs, |bed, tcp_bed| {
+            let measure = |scenario| scenario::measure(bed, tcp_bed, scenario, &inputs, progress);
+            let measured = scenarios.iter().map(measure).collect::<Result<Vec<_>, Failure>>()?;
+            Ok((tcp_bed.congestion_control().to_string(), measured))
+        })?;
+    let pulls = on_bed(&pulls_bed, big_switch(PULLS.hosts, PULLS.rate()), &inputs, |bed, tcp_bed| {
         pulls::measure(bed, tcp_bed, &inputs, progress)
     })?;
     let mut out = head(trace, options, &inputs, &congestion_control);
@@ -69,14 +74,13 @@ pub fn page(trace: &Trace, options: &Options, progress: &Progress) -> Result<Str
     Ok(markdown::collapse_blank_lines(out))
 }
 
-/// Runs work on a bed of one switch with `hosts` hosts, which use DCTCP with marks.
+/// Runs work on a bed of one switch, whose hosts use DCTCP with marks.
 fn on_bed<T>(
     name: &BedName,
-    hosts: u32,
+    network: Topology,
     inputs: &Inputs<'_>,
     work: impl FnOnce(&Bed, &TcpBed<'_>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let network = big_switch(hosts);
     let tcp =
         TcpOptions { congestion_control: Some(DCTCP.to_owned()), ecn_threshold: Some(inputs.threshold()) };
     testbed::with_bed(name, &network, |bed| {
@@ -85,8 +89,8 @@ fn on_bed<T>(
     })
 }
 
-fn big_switch(hosts: u32) -> Topology {
-    TopologyTemplate::BigSwitch { hosts, rate: DEFAULT.rate() }.build().expect("the plan is valid")
+fn big_switch(hosts: u32, rate: Rate) -> Topology {
+    TopologyTemplate::BigSwitch { hosts, rate }.build().expect("the plan is valid")
 }
 
 fn failure(error: TcpBedError) -> Failure {
@@ -107,8 +111,8 @@ fn head(trace: &Trace, options: &Options, inputs: &Inputs<'_>, congestion_contro
          {}\n\n\
          The command needs root, and takes up to an hour. It sends traffic between network namespaces of one machine over one \
          switch ([the testbed](../testbed.md)). All connections use {congestion_control}. Links carry {}, and \
-         the switch's ports to the hosts mark from {} packets on. Sizes are a tenth of those for the paper's 1 Gbit/s, as on \
-         [the simulated page](django.md), so transfers take equally long. Hosts emit single packets.\n\n",
+         the switch's ports to the hosts mark from {} packets on. Sizes of transfers are in proportion to the rate of links, as on \
+         [the simulated page](django.md), so transfers take as long as over the paper's 1 Gbit/s. Hosts emit single packets.\n\n",
         live::measured_by(&command),
         DEFAULT.rate(),
         inputs.threshold(),

@@ -252,6 +252,13 @@ fn ecn_marks_reduce_loss() {
         namespace::run_inside(&bed.plan().nodes[1].namespace, read).unwrap()
     };
     let before = read_ecn_setting();
+    let read_routes = || {
+        let output =
+            Command::new("ip").args(["-n", &bed.plan().nodes[1].namespace, "route", "show"]).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    let routes = read_routes();
+    assert!(routes.contains("congctl cubic"), "{routes}");
     let starts = ConnectionStarts::Together;
     let incast =
         IncastParameters { buffer_packets: 100, connections: 8, bytes_per_connection: 1_000_000, starts };
@@ -262,6 +269,7 @@ fn ecn_marks_reduce_loss() {
         )?;
         assert_eq!(incast_bed.congestion_control().name(), "reno");
         assert!(marks.is_none() || read_ecn_setting().trim() == "1");
+        assert!(read_routes().contains("congctl reno"), "{}", read_routes());
         Ok::<f64, IncastError>(incast_bed.run(&incast, &|| true)?.loss)
     };
     let loss_without_ecn = measure_loss(None).unwrap();
@@ -280,6 +288,7 @@ fn ecn_marks_reduce_loss() {
         "{loss_without_ecn} without, {loss_with_ecn} with"
     );
     assert_eq!(read_ecn_setting(), before);
+    assert_eq!(read_routes(), routes);
 
     let unknown = TcpOptions { congestion_control: Some("nothing".to_owned()), ecn_threshold: None };
     let error = IncastBed::new(&bed, &unknown).err().expect("refused").to_string();

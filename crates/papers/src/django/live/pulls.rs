@@ -9,17 +9,17 @@ use weir_console::failure::Failure;
 use weir_console::progress::Progress;
 use weir_core::model::Workload;
 use weir_core::policy::AnyPolicy;
-use weir_core::units::Rate;
+use weir_core::units::{Bytes, Rate};
 use weir_sim::outcome::mean;
 use weir_sim::{NoObserver, ReplayOptions};
 use weir_testbed::Bed;
 use weir_testbed::tcp_bed::TcpBed;
 
-use super::PULLING_HOSTS;
+use super::PULLS;
 use super::ports::{PortUse, Ports};
 use crate::django::random_pulls::{self, PulledFlow, RandomPulls, Reducer};
 use crate::django::replays::Inputs;
-use crate::django::setup::{DEFAULT, Setup, WorkloadSource};
+use crate::django::setup::{Setup, WorkloadSource};
 use crate::live::coflows::payload_fraction;
 use crate::live::coflows::transfer::{Flow, transfer};
 use crate::markdown::{format_cell, format_percent, table};
@@ -56,14 +56,14 @@ pub fn measure(
     let bar = progress.add_step_bar("Fig. 2, in real time", CONNECTIONS.len() * DRAWS as usize);
     let measure_draw = |connections: usize, seed: u64| {
         Failure::check_interrupt()?;
-        let setup = Setup { source: WorkloadSource::Shuffle(seed), hosts: PULLING_HOSTS, ..DEFAULT };
+        let setup = Setup { source: WorkloadSource::Shuffle(seed), ..PULLS };
         let workload = setup.workload(inputs.trace);
         let simulated = simulate(&workload, connections, seed)?;
-        let ports = Ports::start(tcp_bed, PULLING_HOSTS as usize, setup.buffer_packets)?;
+        let ports = Ports::start(tcp_bed, PULLS.hosts as usize, setup.buffer_packets)?;
         let measured = pull_all(bed, &workload, connections, seed)?;
         bar.inc(1);
         let bytes: f64 = remote_flows(&workload).map(|(_, bytes)| bytes as f64).sum();
-        let goodput = 8.0 * bytes / f64::from(PULLING_HOSTS) / measured;
+        let goodput = 8.0 * bytes / f64::from(PULLS.hosts) / measured;
         Ok((simulated, measured, goodput, ports.finish()?))
     };
     let mut all = Vec::new();
@@ -99,9 +99,8 @@ fn remote_flows(workload: &Workload) -> impl Iterator<Item = (u32, u64)> {
 fn simulate(workload: &Workload, connections: usize, seed: u64) -> Result<f64, Failure> {
     let mut workload = workload.clone();
     let local = workload.coflows[0].flows.iter_mut().filter(|flow| flow.src == flow.dst);
-    local.for_each(|flow| flow.bytes = weir_core::units::Bytes::ZERO);
-    let rate =
-        Rate::new(DEFAULT.rate().get() * payload_fraction()).expect("a rate times a fraction is a rate");
+    local.for_each(|flow| flow.bytes = Bytes::ZERO);
+    let rate = Rate::new(PULLS.rate().get() * payload_fraction()).expect("a rate times a fraction is a rate");
     let options = ReplayOptions { port_rate: rate, ..ReplayOptions::default() };
     let policy = RandomPulls::new(connections, seed);
     let policy = AnyPolicy::SizesUnknown(Box::new(policy));
@@ -200,11 +199,13 @@ pub fn section(all: &[Pulls]) -> String {
     ];
     format!(
         "## Fig. 2: number of connections of a host\n\n\
-         One coflow of 64 mappers and 64 reducers on {PULLING_HOSTS} hosts, without Django. Each host divides its connections \
+         One coflow of 64 mappers and 64 reducers on {} hosts with links of {}, without Django. Each host divides its connections \
          between its four reducers, and each reducer pulls from hosts in a random order, over a new connection each. Means over {DRAWS} \
          draws of sizes and orders; the maximum queue is that of all runs. Goodput is that of each host's link. The buffer holds {} \
          packets. Simulated: max-min, and connections cost nothing.\n{}",
-        DEFAULT.buffer_packets,
+        PULLS.hosts,
+        PULLS.rate(),
+        PULLS.buffer_packets,
         table(&head, 0, &all.iter().map(row).collect::<Vec<_>>()),
     )
 }

@@ -13,10 +13,10 @@ use weir_sim::{NetworkModel, ReplayOptions};
 use weir_testbed::Bed;
 use weir_testbed::tcp_bed::TcpBed;
 
-use super::WORKERS;
 use super::ports::{PortUse, Ports};
+use super::{COFLOWS, WORKERS};
 use crate::django::replays::{AALO, DCTCP, Inputs};
-use crate::django::setup::{DEFAULT, Setup, WorkloadSource};
+use crate::django::setup::{Setup, WorkloadSource};
 use crate::live::coflows::control_plane::ControlUse;
 use crate::live::coflows::workload::Scale;
 use crate::live::coflows::{LiveRun, PLAIN_TCP, SenderKind, max_duration, payload_fraction};
@@ -68,7 +68,7 @@ pub struct Comparison {
 
 /// The scenarios of Table 2 and Fig. 5, and two points each of Fig. 6 to 8. `coflows` is the number of coflows of the trace.
 pub fn all(inputs: &Inputs<'_>, coflows: usize) -> Result<Vec<Scenario>, Failure> {
-    let base = Setup { hosts: WORKERS, ..DEFAULT };
+    let base = COFLOWS;
     let reducers = |count| Setup { source: WorkloadSource::Reducers(count), ..base };
     let load = |coflows_per_sec| Setup { coflows_per_sec, ..base };
     let buffer = |buffer_packets| Setup { buffer_packets, ..base };
