@@ -17,7 +17,9 @@ use std::time::Duration;
 
 pub use conflict::{ALL_INTERFACES, Conflict, ConflictReason};
 pub use encoding::MessageError;
-pub use matching::{Answer, ConnectionChange, MatchedFlow, MatchingOrder, MatchingReport, Question};
+pub use matching::{
+    Answer, ConnectionChange, FlowSegments, MatchedFlow, MatchingOrder, MatchingReport, Question,
+};
 pub use order::{
     BandwidthLimit, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
     Queues, RateBounds, Report, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement,
