@@ -3,6 +3,7 @@
 //! Zheng et al., "Django: Bilateral coflow scheduling with predictive concurrent connections", JPDC '21, sections 4 and 5.1.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand_chacha::ChaCha8Rng;
@@ -10,14 +11,15 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use weir_agent::lease::{FlowLimit, LeaseState, RefusalReason};
 use weir_agent::matching::Matching;
 use weir_coordinator::control_plane::{
-    ControlPlane, FlowKey, FlowProgress, LivePolicy, Order, OrderedRate, Registration, Report, SenderState,
-    Settings,
+    ConnectionPredictor, ControlPlane, FlowKey, FlowProgress, LivePolicy, Order, OrderedRate, Registration,
+    Report, SenderState, Settings,
 };
+use weir_core::django::{BufferPredictor, CountSettings};
 use weir_core::model::ServiceNames;
 use weir_core::policy::{build, django_settings};
 use weir_core::solve::connections::{Connection, ConnectionSolver};
 use weir_core::units::Rate;
-use weir_proto::{ConnectionChange, MatchingOrder, MatchingReport, Question};
+use weir_proto::{ConnectionChange, FlowSegments, MatchingOrder, MatchingReport, Question};
 
 use crate::campaign::seeds;
 use crate::small_cluster::{HOSTS, INTERVAL, LINK_RATE, equal_links, registration};
@@ -221,6 +223,79 @@ fn another_policy_ends_the_part_of_all_hosts() {
     let mut without_size = generation(2, &[(0, 1, 1.0)]);
     without_size.flows[0].bytes = None;
     assert!(bed.plane.register("b", without_size, bed.now).is_err(), "Django needs sizes");
+}
+
+/// Loses the packets for which a buffer has no room, and marks none.
+#[derive(Debug)]
+struct Room;
+
+impl BufferPredictor for Room {
+    fn predict_buffer(&self, loss: f64, connections: u32) -> u32 {
+        ((1.0 - loss) * f64::from(connections)).round() as u32
+    }
+}
+
+/// A plane whose hosts begin with [`CONNECTIONS`], and change that with windows of ten intervals.
+fn predicting_plane() -> ControlPlane {
+    let settings = CountSettings {
+        window: 9.5 * INTERVAL,
+        min_segments: 100,
+        min_loss: 0.001,
+        growth_windows: 3,
+        marking_threshold: 0,
+        max_connections: 5,
+    };
+    matching_plane(1).with_connection_predictor(ConnectionPredictor { buffers: Arc::new(Room), settings })
+}
+
+/// What a host sends in an interval with these losses, in percent.
+fn sending(flows: &[(u32, u32)]) -> (Vec<FlowProgress>, Option<MatchingReport>) {
+    let to_segments = |&(flow, retransmitted)| FlowSegments { coflow: 7, flow, segments: 100, retransmitted };
+    let segments = flows.iter().map(to_segments).collect();
+    (Vec::new(), idle().1.map(|matching| MatchingReport { segments, ..matching }))
+}
+
+/// Three flows each to hosts 2 and 3; those to host 2 lose packets.
+#[test]
+fn number_of_connections_of_each_host_follows_the_loss_of_the_flows_to_it() {
+    let mut bed = Bed { plane: predicting_plane(), now: 0.0 };
+    bed.step([idle(), idle(), idle(), idle()]);
+    let flows = [(0, 2, 1e9), (1, 2, 1e9), (0, 3, 1e9), (1, 3, 1e9), (0, 2, 1e9), (0, 3, 1e9)];
+    bed.plane.register("a", generation(7, &flows), bed.now).unwrap();
+    let ready = |flows: &[u32]| {
+        let progress = |&flow| gated(key("a", 7, flow), 0, SenderState::Ready);
+        (flows.iter().map(progress).collect(), idle().1)
+    };
+    bed.step([ready(&[0, 2, 4, 5]), ready(&[1, 3]), idle(), idle()]);
+    let open = |flows: [u32; 3]| {
+        let change = |flow| ConnectionChange { coflow: 7, flow, version: 1 };
+        deciding(Vec::new(), flows.map(change).to_vec())
+    };
+    bed.step([idle(), idle(), open([0, 1, 4]), open([2, 3, 5])]);
+    let mut orders = [Vec::new(), Vec::new()];
+    while bed.now < 55.0 * INTERVAL {
+        // Host 1 has no say in the flow from host 0 to host 3.
+        let reports = [sending(&[(0, 34), (2, 0), (4, 34), (5, 0)]), sending(&[(1, 34), (2, 100), (3, 0)])];
+        let [first, second] = reports;
+        for (host, order) in bed.step([first, second, idle(), idle()]) {
+            if let Some(part) = order.matching.filter(|_| host >= 2) {
+                orders[host as usize - 2].push(part.max_connections);
+            }
+        }
+    }
+    // A loss of a third of three connections: room for two. Then the flow that the receiver does not close has the same loss.
+    for numbers in &mut orders {
+        numbers.dedup();
+    }
+    assert_eq!(orders, [vec![2], vec![4]]);
+    let counts: Vec<_> = bed.plane.host_statuses().iter().map(|host| host.connections).collect();
+    assert_eq!(counts, [Some(3), Some(3), Some(2), Some(4)]);
+    // Another policy, and back.
+    bed.plane.set_policy(build("saath").unwrap(), bed.now).unwrap();
+    assert!(bed.plane.host_statuses().iter().all(|host| host.connections.is_none()));
+    bed.plane.set_policy(LivePolicy::matching(django_settings("django").unwrap().unwrap()), bed.now).unwrap();
+    let orders = bed.step([idle(), idle(), idle(), idle()]);
+    assert_eq!(orders[&2].matching.as_ref().unwrap().max_connections, 11);
 }
 
 /// A host of a simulated cluster.
