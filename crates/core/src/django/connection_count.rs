@@ -3,7 +3,7 @@
 //! Section 3 predicts the number "at each interval", for each host. These rules are not in the paper:
 //!
 //! - *Windows.* The loss is that of all packets to the host in a window. A window with few packets has no effect.
-//! - *Loss.* The predictor knows the buffer q from the loss and the number of connections that had it, and Theorem 4.1 gives the number:
+//! - *Loss.* The predictor infers the buffer q from the loss and the number of open connections, and Theorem 4.1 gives the number:
 //!   q - k, if the switch marks packets from a queue of k packets on.
 //! - *Hysteresis.* A window can be one of short flows that start together. The number changes only if two windows with loss in a row
 //!   predict about the same.
@@ -95,7 +95,7 @@ impl ConnectionCount {
         self.window.retransmitted = self.window.retransmitted.saturating_add(retransmitted);
     }
 
-    /// Adds a sample of the number of open connections to the host. `is_full` is whether they are all that it may open.
+    /// Adds a sample of the number of open connections to the host. `is_full` is whether it may open no more.
     pub fn record_connections(&mut self, connections: u32, is_full: bool) {
         if connections > 0 {
             self.window.samples += 1;
@@ -104,7 +104,7 @@ impl ConnectionCount {
         }
     }
 
-    /// Ends the window if it is over at the time `now` in seconds. Returns whether the number has changed.
+    /// Ends the window if its length has passed at the time `now` in seconds. Returns whether the number has changed.
     pub fn update(
         &mut self,
         settings: &CountSettings,
