@@ -81,7 +81,7 @@ pub struct HostStatus {
     /// The limit that its interfaces have, by the last report.
     pub applied_bandwidth_fraction: Option<f64>,
     /// The number of connections that a host may have, if it follows the loss.
-    pub connections: Option<u32>,
+    pub max_connections: Option<u32>,
 }
 
 impl ControlPlane {
@@ -199,7 +199,7 @@ impl ControlPlane {
     /// State of all hosts and then of all switches, by number.
     pub fn host_statuses(&self) -> Vec<HostStatus> {
         let counts = self.connection_counts();
-        let connections = |number: usize| counts.as_ref()?.get(number).copied();
+        let max_connections = |number: usize| counts.as_ref()?.get(number).copied();
         let to_status = |(number, host): (usize, &super::Host)| HostStatus {
             seconds_since_report: host.last_report_at.map(|reported_at| self.now - reported_at),
             present: host.present,
@@ -208,7 +208,7 @@ impl ControlPlane {
             conflicts: host.conflicts.clone(),
             bandwidth_fraction: host.bandwidth.limit().map(BandwidthLimit::fraction),
             applied_bandwidth_fraction: host.bandwidth.reported.map(BandwidthLimit::fraction),
-            connections: connections(number),
+            max_connections: max_connections(number),
         };
         self.hosts.iter().enumerate().map(to_status).collect()
     }

@@ -75,7 +75,7 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
     };
     let count_present = |states: &[HostStatus]| states.iter().filter(|state| state.present).count();
     let names = api.registry.hosts().iter().map(|host| host.name.clone());
-    let connections = names.zip(hosts).filter_map(|(name, state)| Some((name, state.connections?)));
+    let connections = names.zip(hosts).filter_map(|(name, state)| Some((name, state.max_connections?)));
     let values = MetricValues {
         hosts: (hosts.len(), count_present(hosts)),
         switches: (switches.len(), count_present(switches)),

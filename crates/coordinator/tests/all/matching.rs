@@ -288,11 +288,11 @@ fn number_of_connections_of_each_host_follows_the_loss_of_the_flows_to_it() {
         numbers.dedup();
     }
     assert_eq!(orders, [vec![2], vec![4]]);
-    let counts: Vec<_> = bed.plane.host_statuses().iter().map(|host| host.connections).collect();
+    let counts: Vec<_> = bed.plane.host_statuses().iter().map(|host| host.max_connections).collect();
     assert_eq!(counts, [Some(3), Some(3), Some(2), Some(4)]);
     // Another policy, and back.
     bed.plane.set_policy(build("saath").unwrap(), bed.now).unwrap();
-    assert!(bed.plane.host_statuses().iter().all(|host| host.connections.is_none()));
+    assert!(bed.plane.host_statuses().iter().all(|host| host.max_connections.is_none()));
     bed.plane.set_policy(LivePolicy::matching(django_settings("django").unwrap().unwrap()), bed.now).unwrap();
     let orders = bed.step([idle(), idle(), idle(), idle()]);
     assert_eq!(orders[&2].matching.as_ref().unwrap().max_connections, 11);

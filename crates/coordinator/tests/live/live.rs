@@ -143,7 +143,7 @@ impl Coordinator {
 
     /// The number of connections that a host may have, if it follows the loss.
     pub fn connections(&self, host: u32) -> Option<u32> {
-        self.runtime.block_on(self.handle.host_statuses()).unwrap()[host as usize].connections
+        self.runtime.block_on(self.handle.host_statuses()).unwrap()[host as usize].max_connections
     }
 
     /// Number of flows in reports whose coflow is not registered.
