@@ -3,6 +3,8 @@
 //! Zheng et al., "Django: Bilateral coflow scheduling with predictive concurrent connections", JPDC '21, sections 4 and 5.1.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +12,12 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use weir_agent::lease::{FlowLimit, LeaseState, RefusalReason};
 use weir_agent::matching::Matching;
+use weir_coordinator::config;
 use weir_coordinator::control_plane::{
     ConnectionPredictor, ControlPlane, FlowKey, FlowProgress, LivePolicy, Order, OrderedRate, Registration,
     Report, SenderState, Settings,
 };
-use weir_core::django::{BufferPredictor, CountSettings};
+use weir_core::django::{BufferPredictor, ConnectionCount, CountSettings};
 use weir_core::model::ServiceNames;
 use weir_core::policy::{build, django_settings};
 use weir_core::solve::connections::{Connection, ConnectionSolver};
@@ -296,6 +299,67 @@ fn number_of_connections_of_each_host_follows_the_loss_of_the_flows_to_it() {
     bed.plane.set_policy(LivePolicy::matching(django_settings("django").unwrap().unwrap()), bed.now).unwrap();
     let orders = bed.step([idle(), idle(), idle(), idle()]);
     assert_eq!(orders[&2].matching.as_ref().unwrap().max_connections, 11);
+}
+
+/// The median loss of each measured number of connections at each buffer.
+fn measured_losses(folder: &Path) -> BTreeMap<u32, BTreeMap<u32, f64>> {
+    let text = fs::read_to_string(folder.join("steady-dctcp.csv")).unwrap();
+    let mut runs: BTreeMap<u32, BTreeMap<u32, Vec<f64>>> = BTreeMap::new();
+    for line in text.lines().skip(1) {
+        let cells: Vec<&str> = line.split(',').collect();
+        let (buffer, connections) = (cells[0].parse().unwrap(), cells[1].parse().unwrap());
+        runs.entry(buffer).or_default().entry(connections).or_default().push(cells[6].parse().unwrap());
+    }
+    let median = |mut losses: Vec<f64>| {
+        losses.sort_by(f64::total_cmp);
+        losses[losses.len() / 2]
+    };
+    let medians = |runs: BTreeMap<u32, Vec<f64>>| runs.into_iter().map(|(n, all)| (n, median(all))).collect();
+    runs.into_iter().map(|(buffer, runs)| (buffer, medians(runs))).collect()
+}
+
+/// The loss between measured numbers of connections.
+fn interpolate(losses: &BTreeMap<u32, f64>, connections: u32) -> f64 {
+    let (&below, &low) = losses.range(..=connections).next_back().expect("one connection is measured");
+    match losses.range(connections..).next() {
+        Some((&above, &high)) if above > below => {
+            low + (high - low) * f64::from(connections - below) / f64::from(above - below)
+        }
+        _ => low,
+    }
+}
+
+/// The loop of the measured losses, the shipped model and the number of connections.
+#[test]
+fn number_of_connections_by_the_shipped_model_is_about_that_of_the_theorem() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/incast");
+    let text = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"django\"\n[django]\nmodel = \"steady-model.toml\"\n\
+                [listen]\nagents = \"127.0.0.1:0\"\napi = \"127.0.0.1:0\"\n[host]\na = \"1Gbit\"\n";
+    let predictor = config::parse(text, "serve.toml", &folder).unwrap().connection_model.unwrap().predictor;
+    let settled = |losses: &BTreeMap<u32, f64>, first: u32| {
+        let (mut count, mut numbers) = (ConnectionCount::new(first, 0.0), Vec::new());
+        for window in 1..=1600 {
+            let loss = interpolate(losses, count.get());
+            count.record_segments(10_000, (10_000.0 * loss) as u64);
+            count.record_connections(count.get(), true);
+            count.update(&predictor.settings, &*predictor.buffers, f64::from(window));
+            numbers.push(count.get());
+        }
+        let last = &numbers[1000..];
+        f64::from(last.iter().sum::<u32>()) / last.len() as f64
+    };
+    for (buffer, losses) in measured_losses(&folder) {
+        let CountSettings { marking_threshold, max_connections, .. } = predictor.settings;
+        let expected = f64::from((buffer - marking_threshold).min(max_connections));
+        for first in [1, 11, 200] {
+            let number = settled(&losses, first);
+            eprintln!("{buffer} packets, from {first} connections: {number:.1}");
+            assert!(
+                (number - expected).abs() <= 0.2 * expected,
+                "{buffer}, {first}: {number}, not {expected}"
+            );
+        }
+    }
 }
 
 /// A host of a simulated cluster.
