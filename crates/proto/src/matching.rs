@@ -5,7 +5,7 @@
 //! ([`crate::OrderedRate`]).
 
 use crate::encoding::{check_equal_lengths, check_max_length, sum};
-use crate::{MAX_FLOWS_PER_HOST, MAX_REPORTED_FLOWS, MessageError, wire};
+use crate::{MAX_FLOWS_PER_HOST, MAX_REPORTED_FLOWS, MAX_REPORTED_SEGMENTS, MessageError, wire};
 
 /// The questions and decisions of a host as a receiver, and the unused bandwidth of its links.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,7 +18,8 @@ pub struct MatchingReport {
     pub questions: Vec<Question>,
     /// The connections that open or close (REPLY_CHOSEN, SEND_PAUSE). Sorted by coflow and flow, each once.
     pub changes: Vec<ConnectionChange>,
-    /// What the flows from the host have sent since its last report. Sorted by coflow and flow, each once.
+    /// What flows from the host have sent since its last report, at most [`MAX_REPORTED_SEGMENTS`] of them. Sorted by coflow and flow, each
+    /// once.
     pub segments: Vec<FlowSegments>,
 }
 
@@ -174,7 +175,7 @@ fn decode_segments(
     segments: Vec<u32>,
     retransmitted: Vec<u32>,
 ) -> Result<Vec<FlowSegments>, MessageError> {
-    check_max_length("sending flows", coflows.len(), MAX_REPORTED_FLOWS)?;
+    check_max_length("sending flows", coflows.len(), MAX_REPORTED_SEGMENTS)?;
     check_equal_lengths("sending flows", flows.len(), coflows.len())?;
     check_equal_lengths("packets of flows", segments.len(), coflows.len())?;
     check_equal_lengths("retransmitted packets", retransmitted.len(), coflows.len())?;

@@ -10,10 +10,10 @@ use prost::Message;
 use weir_proto::{
     Answer, ApplicationTraffic, BandwidthLimit, Conflict, ConflictReason, ConnectionChange, Demand, FlowKey,
     FlowProgress, FlowSegments, Limit, MAX_CONFLICTS, MAX_ID_LENGTH, MAX_OBSERVED, MAX_REPORT_BYTES,
-    MAX_REPORTED_FLOWS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS, Mark, MatchedFlow, MatchingOrder, MatchingReport,
-    MessageError, ObservedConnections, Order, OrderedRate, Question, Queues, RateBounds, RefusedOrders,
-    Report, RestoredObjects, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare,
-    UnscheduledReason, wire,
+    MAX_REPORTED_FLOWS, MAX_REPORTED_SEGMENTS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS, Mark, MatchedFlow,
+    MatchingOrder, MatchingReport, MessageError, ObservedConnections, Order, OrderedRate, Question, Queues,
+    RateBounds, RefusedOrders, Report, RestoredObjects, SenderState, UdpControl, UdpFlow, UdpLimit,
+    UdpMeasurement, UnclassifiedShare, UnscheduledReason, wire,
 };
 
 fn any_flow_key() -> impl Strategy<Value = FlowKey> {
@@ -769,7 +769,7 @@ fn largest_report_fits_max_report() {
             changes: (0..MAX_REPORTED_FLOWS as u64)
                 .map(|at| ConnectionChange { coflow: max - at, flow: u32::MAX, version: u32::MAX })
                 .collect(),
-            segments: (0..MAX_REPORTED_FLOWS as u64)
+            segments: (0..MAX_REPORTED_SEGMENTS as u64)
                 .map(|at| FlowSegments {
                     coflow: max - at,
                     flow: u32::MAX,

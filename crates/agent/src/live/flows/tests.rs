@@ -142,3 +142,17 @@ fn packets_of_a_flow_count_once_also_after_its_end() {
     }
     assert_eq!(bed.flows.take_segments(), [sent(1)]);
 }
+
+#[test]
+fn packets_of_more_flows_than_a_report_has_are_in_the_next_one() {
+    let mut flows = Flows::new(None);
+    let count = MAX_REPORTED_SEGMENTS as u32 + 3;
+    flows.unreported_segments = (0..count).map(|flow| ((1, flow), [5, 1])).collect();
+    let mut reported = Vec::new();
+    for expected in [MAX_REPORTED_SEGMENTS, 3, 0] {
+        let taken = flows.take_segments();
+        assert_eq!(taken.len(), expected);
+        reported.extend(taken.into_iter().map(|segments| segments.flow));
+    }
+    assert_eq!(reported, (0..count).collect::<Vec<_>>());
+}
