@@ -503,8 +503,8 @@ impl Flows {
         flows.filter(move |(key, _)| is_unlimited(key)).map(|(key, flow)| (key, flow.sent_bytes))
     }
 
-    /// Takes the data packets since the last call, of at most [`MAX_REPORTED_SEGMENTS`] flows. The next call has those of others. Flows whose
-    /// generation is unknown keep theirs.
+    /// Takes the data packets since the last call, of at most [`MAX_REPORTED_SEGMENTS`] flows. The next call has those of others. Flows
+    /// whose generation is unknown keep theirs.
     pub fn take_segments(&mut self) -> Vec<FlowSegments> {
         let mut taken = std::mem::take(&mut self.unreported_segments);
         for (key, flow) in self.open_flows.iter_mut().filter(|(key, _)| key.generation != 0) {
