@@ -481,7 +481,7 @@ impl AgentState {
         conflicts.extend(self.ordered_traffic.reported_conflicts().iter().cloned());
         conflicts.truncate(MAX_CONFLICTS);
         let flows = self.flows.take_changes(&self.lease, elapsed);
-        let report = Report {
+        let mut report = Report {
             applied,
             flows,
             observed,
@@ -495,7 +495,13 @@ impl AgentState {
         };
         let max_interval = max_report_interval(self.lease.lease(), interval);
         let is_due = self.history.is_due(&report, max_interval, elapsed);
-        (is_due || self.matching.has_news()).then_some(report)
+        if !is_due && !self.matching.has_news() {
+            return None;
+        }
+        if let Some(matching) = &mut report.matching {
+            matching.segments = self.flows.take_segments();
+        }
+        Some(report)
     }
 }
 

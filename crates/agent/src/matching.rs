@@ -290,7 +290,7 @@ impl Matching {
             || self.receiver.is_some() && self.vacant().into_iter().zip(self.reported).any(differs)
     }
 
-    /// The part of a report; none if the host takes no part.
+    /// The part of a report, without what flows have sent; none if the host takes no part.
     pub fn report(&self) -> Option<MatchingReport> {
         self.receiver.as_ref()?;
         let [vacant_uplink, vacant_downlink] = self.vacant().map(|vacant| vacant as u64);
@@ -304,6 +304,7 @@ impl Matching {
             vacant_downlink,
             questions: self.questions.values().copied().take(MAX_REPORTED_FLOWS).collect(),
             changes: self.changes.iter().map(to_change).take(MAX_REPORTED_FLOWS).collect(),
+            segments: Vec::new(),
         })
     }
 

@@ -164,6 +164,7 @@ const HOSTS: &[&str] = &[
     "recv_bytes_per_second",
     "bandwidth_fraction",
     "applied_bandwidth_fraction",
+    "max_connections",
     "conflicts",
 ];
 const SWITCHES: &[&str] =

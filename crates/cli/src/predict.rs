@@ -5,7 +5,8 @@ use weir_console::output::{self, OutputFile};
 use weir_console::record::Record;
 use weir_console::table::{Alignment, Table, format_count, format_number, format_percent};
 use weir_predict::{
-    BufferAccuracy, ConnectionLimit, Model, Prediction, TrainingSettings, data, file, max_connections,
+    BufferAccuracy, ConnectionLimit, FeatureScale, Model, Prediction, TrainingSettings, data, file,
+    max_connections,
 };
 
 use crate::args;
@@ -32,11 +33,20 @@ fn train(args: &args::PredictTrain) -> Result<(), Failure> {
         file.finish()?;
     }
     let accuracies = model.accuracies(&records);
-    let table = || accuracy_table(&model, &accuracies);
+    let table = || accuracy_table(&model, &accuracies, records.left_out());
     Ok(output::print(render::list(args.format, table, || accuracy_records(&model, &accuracies)))?)
 }
 
-fn accuracy_table(model: &Model, accuracies: &[BufferAccuracy]) -> String {
+/// The numbers of connections of the training records: `200 connections`, `1 to 100 connections`.
+fn trained_connections(model: &Model) -> String {
+    let range = model.predictor().connection_scale().map(FeatureScale::range);
+    match (model.training().conditions.connections, range) {
+        (None, Some((few, many))) => format!("{few} to {many} connections"),
+        (count, _) => format_count(count.unwrap_or(1), "connection"),
+    }
+}
+
+fn accuracy_table(model: &Model, accuracies: &[BufferAccuracy], left_out: usize) -> String {
     let training = model.training();
     let heads = ["buffer packets", "mean loss", "trained", "held out", "right", "accuracy"];
     let mut table = Table::new(&heads.map(|head| (head, Alignment::Right)));
@@ -70,10 +80,14 @@ fn accuracy_table(model: &Model, accuracies: &[BufferAccuracy]) -> String {
         training.correct_predictions.to_string(),
         format_percent(training.accuracy()),
     ]);
+    let left_out = match left_out {
+        0 => String::new(),
+        count => format!("Left out: {} without loss.\n", format_count(count, "run")),
+    };
     format!(
-        "{}: {} of {} bytes each. Seed {}, C = {}, gamma = {}:\n\n{table}",
+        "{}: {} of {} bytes each. Seed {}, C = {}, gamma = {}:\n{left_out}\n{table}",
         training.data,
-        format_count(training.conditions.connections, "connection"),
+        trained_connections(model),
         training.conditions.bytes_per_connection,
         training.seed,
         training.settings.c(),
@@ -107,11 +121,39 @@ fn accuracy_records(model: &Model, accuracies: &[BufferAccuracy]) -> Vec<Record>
 fn connections(args: &args::PredictConnections) -> Result<(), Failure> {
     let sink = render::open(&args.output, &args.model)?;
     let model = file::read(&args.model)?;
-    let answer = model.predictor().predict(args.loss);
+    let connections = measured_connections(args, &model)?;
+    let answer = model.predictor().predict(args.loss, connections);
     let limit = max_connections(answer.buffer, args.threshold);
     let record = || answer_record(args, &model, answer, limit);
     let table = || answer_table(args, &model, answer, limit);
     sink.write_text(render::object(args.output.format, table, record, || vec![record()]))
+}
+
+/// The number of connections that had the loss.
+///
+/// # Errors
+/// If it is a feature of the model and not given, or given and not a feature.
+fn measured_connections(args: &args::PredictConnections, model: &Model) -> Result<u32, Failure> {
+    let file = args.model.display();
+    match (args.connections, model.training().conditions.connections) {
+        (Some(given), None) => Ok(given),
+        (None, Some(trained)) => Ok(trained),
+        (None, None) => Err(Failure::input(format_args!(
+            "{file}: the model was trained on {}, and --connections is missing; help: state the number that had this loss",
+            trained_connections(model),
+        ))),
+        (Some(given), Some(_)) => Err(Failure::input(format_args!(
+            "--connections {given}: the model {file} was trained on {} only; help: omit --connections",
+            trained_connections(model),
+        ))),
+    }
+}
+
+/// Whether the loss, and the number of connections if it is a feature, are in the range of the training records.
+fn is_within_training(args: &args::PredictConnections, model: &Model) -> bool {
+    let counts = model.predictor().connection_scale().zip(args.connections);
+    model.predictor().loss_scale().contains(args.loss.get())
+        && counts.is_none_or(|(scale, count)| scale.contains(f64::from(count)))
 }
 
 fn answer_table(
@@ -140,18 +182,26 @@ fn answer_table(
     ]);
     let mut out = format!(
         "{table}\nTrained on {} of {} bytes each ({}); right about {} of {} records held out ({}).\n",
-        format_count(training.conditions.connections, "connection"),
+        trained_connections(model),
         training.conditions.bytes_per_connection,
         training.data,
         training.correct_predictions,
         training.test_records,
         format_percent(training.accuracy()),
     );
-    if !model.predictor().scale().contains(args.loss) {
-        let (low, high) = model.predictor().scale().range();
+    if !model.predictor().loss_scale().contains(args.loss.get()) {
+        let (low, high) = model.predictor().loss_scale().range();
         let (low, high) = (format_number(low), format_number(high));
         out += &format!(
             "The loss is outside the trained range, {low} to {high}; the prediction uses the nearest end of the range.\n"
+        );
+    }
+    if let Some((scale, count)) = model.predictor().connection_scale().zip(args.connections)
+        && !scale.contains(f64::from(count))
+    {
+        let (few, many) = scale.range();
+        out += &format!(
+            "The number of connections is outside the trained range, {few} to {many}; the prediction uses the nearest end of the range.\n"
         );
     }
     if limit.is_clamped {
@@ -173,7 +223,7 @@ fn answer_record(
 ) -> Record {
     let mut r = Record::default();
     r.add("loss", args.loss.get());
-    r.add("within_training", model.predictor().scale().contains(args.loss));
+    r.add("within_training", is_within_training(args, model));
     r.add("buffer_packets", answer.buffer);
     r.add("votes", answer.votes);
     r.add("threshold_packets", args.threshold);

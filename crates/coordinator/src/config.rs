@@ -5,6 +5,7 @@
 
 mod addresses;
 mod bandwidths;
+mod django;
 mod hosts;
 mod limits;
 mod network;
@@ -34,6 +35,7 @@ use crate::service_queues::ServiceQueues;
 use crate::tls::ServerTls;
 use network::{NetworkTables, NetworkValues};
 
+pub use django::ConnectionModel;
 pub use limits::Limits;
 pub use overlay::{MAX_LINK_SAMPLES, Overlay, Relay, RelayAddress};
 pub use queues::{QueueAssignment, Saba};
@@ -84,6 +86,8 @@ pub struct Config {
     pub weights: BTreeMap<String, f64>,
     /// The policy.
     pub policy: ValidatedPolicy,
+    /// The model by which the number of connections of hosts follows the loss under `django`, if it does.
+    pub connection_model: Option<ConnectionModel>,
     /// Parameters of the control plane.
     pub settings: Settings,
     /// The traffic that shares a queue of a link.
@@ -221,7 +225,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
     let audit = audit.map(|value| fields.read_string(&value, "the path of the audit log")).transpose()?;
     let settings = settings::read_settings(&mut fields)?;
     let overlay = fields.optional("overlay");
-    let policy_value = fields.optional("policy");
+    let (policy_value, django) = (fields.optional("policy"), fields.optional("django"));
     let (listen, tls, limits) =
         (fields.required("listen", EXPECTED_LISTEN)?, fields.optional("tls"), fields.optional("limits"));
     let (queues, saba) = (fields.optional("queues"), fields.optional("saba"));
@@ -241,6 +245,8 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
     let throttling = settings::read_throttling(&fields, throttling, &addresses, settings.interval)?;
     let policy =
         policy::read_policy(&fields, policy_value, folder, &names, !hosts.is_empty(), settings.interval)?;
+    let connection_model =
+        django.map(|value| django::read_connection_model(&fields, &value, folder, &policy)).transpose()?;
     let budget = settings::read_budget(&fields, unclassified, queues)?;
     let settings = Settings { budget, ..settings };
     if let Some(value) = allocator.filter(|_| has_allocator) {
@@ -273,6 +279,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
         names,
         weights,
         policy,
+        connection_model,
         settings,
         queues,
         allocator: has_allocator,

@@ -49,6 +49,7 @@ use crate::values::WEIGHT_RANGE;
 
 mod allocator;
 mod bandwidth;
+mod connection_counts;
 mod contention;
 mod division_size;
 mod flow_demands;
@@ -72,6 +73,7 @@ use link_rates::LinkRates;
 
 pub use allocator::{FlowPeer, WeightedFlow};
 pub use bandwidth::LimitTaken;
+pub use connection_counts::ConnectionPredictor;
 pub use division_size::DivisionSize;
 pub use history::Decision;
 pub use matching::{LivePolicy, MatchingMessages};
@@ -474,6 +476,8 @@ pub struct ControlPlane {
     ordered_udp_limits: u64,
     /// Matches senders and receivers; `None` if the engine decides.
     matching: Option<matching::Matching>,
+    /// Decides the number of connections of hosts under `django`, if it follows the loss.
+    connection_predictor: Option<ConnectionPredictor>,
     /// Allocator for observed connections; `None` without central allocation.
     allocator: Option<allocator::Allocator>,
     /// Decisions of the last minutes that are no longer in force.
@@ -522,6 +526,7 @@ impl ControlPlane {
             udp_measurements: None,
             ordered_udp_limits: 0,
             matching: None,
+            connection_predictor: None,
             allocator: None,
             history: history::History::default(),
             now: 0.0,

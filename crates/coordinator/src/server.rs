@@ -76,6 +76,9 @@ impl Coordinator {
         } else if config.can_limit_services() {
             control_plane = control_plane.with_maxima(config.addresses.clone());
         }
+        if let Some(model) = &config.connection_model {
+            control_plane = control_plane.with_connection_predictor(model.predictor.clone());
+        }
         if config.has_throttling {
             control_plane = control_plane.with_throttling(config.ipv4_addresses().collect());
         }

@@ -7,6 +7,7 @@
 //! - The [`Tracker`] proposes mappers (Algorithm 4), and forwards messages to senders: hosts have no channel to each other.
 //! - A [`Sender`] on each host knows which flows may send. An [`Uplink`] divides its link between them: the coflow with the fewest
 //!   remaining bytes has priority.
+//! - A [`ConnectionCount`] follows the loss of the connections to a host, and sets their number (section 4.1).
 //!
 //! | Message of Table 1 | from, to | here |
 //! |---|---|---|
@@ -29,12 +30,14 @@
 //!   flows again and sends [`Receiver::changes`], which close the connections of its predecessor.
 
 pub(crate) mod candidates;
+mod connection_count;
 pub(crate) mod local_scheduler;
 pub(crate) mod micro_scheduler;
 mod receiver;
 mod sender;
 mod tracker;
 
+pub use connection_count::{BufferPredictor, ConnectionCount, CountSettings};
 pub use receiver::Receiver;
 pub use sender::{Sender, Uplink};
 pub use tracker::Tracker;
@@ -127,7 +130,7 @@ pub struct Settings {
 
 impl Params {
     /// The number of connections for the prioritized reducer of a host: the floor of beta m, at least 1.
-    pub(crate) fn reserved_connections(&self, max_connections: usize) -> usize {
+    pub fn reserved_connections(&self, max_connections: usize) -> usize {
         ((self.beta * max_connections as f64) as usize).max(1)
     }
 }

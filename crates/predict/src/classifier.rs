@@ -51,11 +51,14 @@ impl Default for TrainingSettings {
     }
 }
 
+/// The scaled loss and number of connections, each from -1 to 1. The second is 0 if the loss is the only feature.
+pub type ScaledFeatures = [f64; 2];
+
 /// A support vector.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SupportVector {
-    /// Its scaled feature.
-    pub x: f64,
+    /// Its features.
+    pub x: ScaledFeatures,
     /// Its coefficient, from -C to C: positive for records of the smaller class.
     pub coefficient: f64,
 }
@@ -68,29 +71,40 @@ pub struct BinaryClassifier {
 }
 
 impl BinaryClassifier {
-    /// Trains a machine on the scaled features of two non-empty classes. The last digits of the result depend on the order
-    /// of the features.
-    pub(crate) fn train(smaller: &[f64], larger: &[f64], settings: &TrainingSettings) -> BinaryClassifier {
+    /// Trains a machine on the records of two non-empty classes. The last digits of the result depend on the order of the
+    /// records.
+    pub(crate) fn train(
+        smaller: &[ScaledFeatures],
+        larger: &[ScaledFeatures],
+        settings: &TrainingSettings,
+    ) -> BinaryClassifier {
         // Otherwise the library prints progress to the standard error.
         libsvm_rs::set_quiet(true);
         let labeled_features = || smaller.iter().map(|x| (1.0, *x)).chain(larger.iter().map(|x| (-1.0, *x)));
+        let nodes = |x: ScaledFeatures| (1..).zip(x).map(|(index, value)| SvmNode { index, value }).collect();
         let problem = SvmProblem {
             labels: labeled_features().map(|(label, _)| label).collect(),
-            instances: labeled_features().map(|(_, value)| vec![SvmNode { index: 1, value }]).collect(),
+            instances: labeled_features().map(|(_, x)| nodes(x)).collect(),
         };
         // The defaults are C-SVC and a Gaussian kernel.
         let parameter = SvmParameter { c: settings.c, gamma: settings.gamma, ..SvmParameter::default() };
         let model = svm_train(&problem, &parameter);
         let vectors = model.sv.iter().zip(&model.sv_coef[0]);
-        let vectors =
-            vectors.map(|(node, coefficient)| SupportVector { x: node[0].value, coefficient: *coefficient });
+        let vectors = vectors.map(|(nodes, coefficient)| SupportVector {
+            x: [nodes[0].value, nodes[1].value],
+            coefficient: *coefficient,
+        });
         BinaryClassifier { vectors: vectors.collect(), rho: model.rho[0] }
     }
 
     /// The decision function: above 0 for the smaller class, else the larger class. The absolute value grows with the
     /// distance from the boundary.
-    pub fn decision_value(&self, x: f64, gamma: f64) -> f64 {
-        let kernel = |v: &SupportVector| v.coefficient * libm::exp(-gamma * (x - v.x) * (x - v.x));
+    pub fn decision_value(&self, x: ScaledFeatures, gamma: f64) -> f64 {
+        let squared_distance = |v: &SupportVector| {
+            let [loss, connections] = [x[0] - v.x[0], x[1] - v.x[1]];
+            loss * loss + connections * connections
+        };
+        let kernel = |v: &SupportVector| v.coefficient * libm::exp(-gamma * squared_distance(v));
         self.vectors.iter().map(kernel).sum::<f64>() - self.rho
     }
 

@@ -2,9 +2,12 @@
 //!
 //! The file is the output of `weir testbed incast --format csv`, one run a line (Algorithm 1, lines 1 to 4). The reader uses
 //! the columns `buffer_packets`, `connections`, `bytes`, `loss` and, if present, `congestion` and `marks_packets`, in any
-//! order, and ignores others. All runs must have the same number of connections, size, congestion control and marking
-//! threshold, since the loss depends on them as well as on the buffer.
+//! order, and ignores others. All runs must have the same size, congestion control and marking threshold, since the loss
+//! depends on them as well as on the buffer. If the number of connections differs between runs, it is a second feature. Runs
+//! without loss are then left out: connections that fit into one buffer fit into all larger ones, so such a run is one of any
+//! of them.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::io::Read;
 use std::path::Path;
@@ -77,15 +80,25 @@ impl FromStr for Loss {
 pub struct Record {
     /// The buffer, in packets: the class.
     pub buffer: u32,
-    /// The loss: the feature.
+    /// The loss: a feature.
     pub loss: Loss,
+    /// The number of concurrent connections: a feature if it differs between runs.
+    pub connections: u32,
+}
+
+impl Record {
+    /// Orders records by buffer, then by loss and connections.
+    pub(crate) fn compare(&self, other: &Record) -> Ordering {
+        let by_loss = || self.loss.0.total_cmp(&other.loss.0);
+        self.buffer.cmp(&other.buffer).then_with(by_loss).then(self.connections.cmp(&other.connections))
+    }
 }
 
 /// The parameters that all runs share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conditions {
-    /// Number of concurrent connections.
-    pub connections: u32,
+    /// Number of concurrent connections; none if it differs between runs.
+    pub connections: Option<u32>,
     /// Bytes that each connection sent.
     pub bytes_per_connection: u32,
     /// The congestion control, by its name in the kernel; none if the file does not state it.
@@ -98,8 +111,9 @@ pub struct Conditions {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Records {
     conditions: Conditions,
-    /// Sorted by buffer, then by loss.
+    /// Sorted by buffer, then by loss and connections.
     records: Vec<Record>,
+    left_out: usize,
 }
 
 impl Records {
@@ -108,7 +122,12 @@ impl Records {
         &self.conditions
     }
 
-    /// The runs, sorted by buffer, then by loss.
+    /// The number of runs that are left out, since they have no loss and the number of connections differs between runs.
+    pub fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// The runs, sorted by buffer, then by loss and connections.
     pub fn as_slice(&self) -> &[Record] {
         &self.records
     }
@@ -172,8 +191,9 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Records, TraceError> {
             ));
         }
         let run = Row { source, byte_offset, line: &line };
+        let connections = run.parse_integer(columns.connections, "connections", u32::MAX)?;
         let run_conditions = Conditions {
-            connections: run.parse_integer(columns.connections, "connections", u32::MAX)?,
+            connections: Some(connections),
             bytes_per_connection: run.parse_integer(columns.bytes, "bytes", u32::MAX)?,
             congestion_control: columns
                 .congestion
@@ -186,7 +206,6 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Records, TraceError> {
         let first = conditions.get_or_insert_with(|| run_conditions.clone());
         let format_marks =
             |marks: Option<u32>| marks.map_or_else(|| "nothing".to_owned(), |marks| marks.to_string());
-        run.check_same(columns.connections, "connections", &run_conditions.connections, &first.connections)?;
         run.check_same(
             columns.bytes,
             "bytes",
@@ -208,22 +227,24 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Records, TraceError> {
         }
         let buffer = run.parse_integer(columns.buffer, "buffer_packets", MAX_BUFFER)?;
         let loss = run.cell(columns.loss).parse().map_err(|_| run.cell_error(columns.loss, "loss", LOSS))?;
-        records.push(Record { buffer, loss });
+        records.push(Record { buffer, loss, connections });
     }
-    records.sort_by(|a: &Record, b| a.buffer.cmp(&b.buffer).then(a.loss.0.total_cmp(&b.loss.0)));
-    let Some(conditions) = conditions else {
+    let Some(mut conditions) = conditions else {
         return Err(source.error(text.len(), "file", "no records", "a line for each run"));
     };
-    let records = Records { conditions, records };
+    let (read_count, mut lines) = (records.len(), "all lines");
+    if records.iter().any(|record| Some(record.connections) != conditions.connections) {
+        lines = "the lines with loss";
+        records.retain(|record| record.loss.0 > 0.0);
+        let are_equal = records.windows(2).all(|pair| pair[0].connections == pair[1].connections);
+        conditions.connections = records.first().filter(|_| are_equal).map(|record| record.connections);
+    }
+    records.sort_by(Record::compare);
+    let records = Records { conditions, left_out: read_count - records.len(), records };
     let classes = records.classes().len();
     if !(2..=MAX_CLASSES).contains(&classes) {
         let expected = format!("2 to {MAX_CLASSES} different buffers");
-        return Err(source.error(
-            text.len(),
-            "buffer_packets",
-            &format!("{classes} in all lines"),
-            &expected,
-        ));
+        return Err(source.error(text.len(), "buffer_packets", &format!("{classes} in {lines}"), &expected));
     }
     Ok(records)
 }

@@ -10,9 +10,9 @@ use weir_trace::toml_fields::{self, TableFields, Value};
 use weir_trace::{TraceError, to_toml_string};
 
 use crate::classifier::{BinaryClassifier, MAX_PARAMETER, SupportVector, TrainingSettings};
-use crate::data::{Conditions, Loss, MAX_BUFFER, MAX_CLASSES, MAX_RECORDS};
+use crate::data::{Conditions, MAX_BUFFER, MAX_CLASSES, MAX_RECORDS};
 use crate::model::{Model, Training, test_record_count};
-use crate::predictor::{LossScale, Predictor, class_pairs};
+use crate::predictor::{FeatureScale, Predictor, class_pairs};
 
 /// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 4 << 20;
@@ -23,8 +23,8 @@ pub const VERSION: u32 = 1;
 /// The key that contains the version.
 const MAGIC: &str = "weir-predictor";
 
-/// The only feature.
-const FEATURE: &str = "loss";
+/// The features: the first one, or both.
+const FEATURES: [&str; 2] = ["loss", "connections"];
 
 /// The maximum of `rho`: the maximum number of vectors, each with the maximum coefficient.
 const MAX_RHO: f64 = MAX_RECORDS as f64 * MAX_PARAMETER;
@@ -37,7 +37,14 @@ const TABLES: &str = "a list of tables";
 /// If `out` fails.
 pub fn write<W: Write>(model: &Model, mut out: W) -> io::Result<()> {
     let (predictor, training) = (&model.predictor, &model.training);
-    let (low, high) = predictor.scale.range();
+    let has_connections = predictor.connection_scale.is_some();
+    let features = &FEATURES[..1 + usize::from(has_connections)];
+    let scale = match (predictor.loss_scale.range(), predictor.connection_scale.map(|scale| scale.range())) {
+        ((low, high), None) => format!("# Losses that are scaled to -1 and 1.\nscale = [{low:?}, {high:?}]"),
+        ((low, high), Some((few, many))) => format!(
+            "# Losses and numbers of connections that are scaled to -1 and 1.\nscale = [[{low:?}, {high:?}], [{few:?}, {many:?}]]"
+        ),
+    };
     let Conditions {
         connections,
         bytes_per_connection: bytes,
@@ -48,20 +55,19 @@ pub fn write<W: Write>(model: &Model, mut out: W) -> io::Result<()> {
         .as_ref()
         .map_or_else(String::new, |name| format!("congestion = {}\n", to_toml_string(name)));
     let marks = marks.map_or_else(String::new, |marks| format!("marks = {marks}\n"));
+    let connections = connections.map_or_else(String::new, |count| format!("connections = {count}\n"));
     let (c, gamma) = (training.settings.c(), training.settings.gamma());
     writeln!(
         out,
         "# Made by `weir predict train {} --seed {} --c {c} --gamma {gamma}`.\n\
          {MAGIC} = {VERSION}\n\
-         features = [\"{FEATURE}\"]\n\
-         # Losses that are scaled to -1 and 1.\n\
-         scale = [{low:?}, {high:?}]\n\
+         features = {features:?}\n\
+         {scale}\n\
          # Buffers in packets.\n\
          classes = {:?}\n\
          \n[training]\n\
          data = {}\n\
-         connections = {connections}\n\
-         bytes = {bytes}\n\
+         {connections}bytes = {bytes}\n\
          {congestion}{marks}seed = {}\n\
          c = {c:?}\n\
          gamma = {gamma:?}\n\
@@ -79,12 +85,16 @@ pub fn write<W: Write>(model: &Model, mut out: W) -> io::Result<()> {
     )?;
     for (smaller, larger, machine) in predictor.classifiers() {
         writeln!(out, "\n[[machine]]\nsmaller = {smaller}\nlarger = {larger}\nrho = {:?}", machine.rho)?;
+        let scaled = if has_connections { "losses and numbers of connections" } else { "losses" };
         writeln!(
             out,
-            "# Scaled losses, and their multipliers: above 0 for the smaller buffer.\nvectors = ["
+            "# Scaled {scaled}, and their multipliers: above 0 for the smaller buffer.\nvectors = ["
         )?;
-        for SupportVector { x, coefficient } in &machine.vectors {
-            writeln!(out, "  [{x:?}, {coefficient:?}],")?;
+        for SupportVector { x: [loss, connections], coefficient } in &machine.vectors {
+            match has_connections {
+                true => writeln!(out, "  [{loss:?}, {connections:?}, {coefficient:?}],")?,
+                false => writeln!(out, "  [{loss:?}, {coefficient:?}],")?,
+            }
         }
         writeln!(out, "]")?;
     }
@@ -109,11 +119,11 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Model, TraceError> {
 
 /// The model described by the keys of a file.
 fn from_fields(mut fields: TableFields<'_>) -> Result<Model, TraceError> {
-    check_features(&mut fields)?;
-    let scale = read_scale(&mut fields)?;
+    let has_connections = read_features(&mut fields)?;
+    let (loss_scale, connection_scale) = read_scales(&mut fields, has_connections)?;
     let classes = read_classes(&mut fields)?;
     let value = fields.required("training", "a table")?;
-    let training = read_training(fields.read_table(&value, "training ".to_owned())?)?;
+    let training = read_training(fields.read_table(&value, "training ".to_owned())?, has_connections)?;
     let machines_value = fields.required("machine", TABLES)?;
     let tables = fields.read_list(&machines_value, TABLES)?;
     fields.finish()?;
@@ -125,35 +135,65 @@ fn from_fields(mut fields: TableFields<'_>) -> Result<Model, TraceError> {
     let mut classifiers = Vec::with_capacity(count);
     for ((number, table), (a, b)) in (1..).zip(tables).zip(class_pairs(classes.len())) {
         let table = fields.read_table(&table, format!("machine {number} "))?;
-        classifiers.push(read_classifier(table, [classes[a], classes[b]], training.settings.c())?);
+        let pair = [classes[a], classes[b]];
+        classifiers.push(read_classifier(table, pair, training.settings.c(), has_connections)?);
     }
-    let predictor = Predictor { classes, scale, gamma: training.settings.gamma(), classifiers };
+    let gamma = training.settings.gamma();
+    let predictor = Predictor { classes, loss_scale, connection_scale, gamma, classifiers };
     Ok(Model { predictor, training })
 }
 
-fn check_features(fields: &mut TableFields<'_>) -> Result<(), TraceError> {
-    let expected = format!("[\"{FEATURE}\"]: this version knows no other features");
+/// Whether the number of connections is a feature.
+fn read_features(fields: &mut TableFields<'_>) -> Result<bool, TraceError> {
+    let expected = format!("{:?} or {FEATURES:?}: this version knows no other features", &FEATURES[..1]);
     let value = fields.required("features", &expected)?;
-    match fields.read_list(&value, &expected)?.as_slice() {
-        [one] if fields.read_string(one, &expected)? == FEATURE => Ok(()),
-        _ => Err(fields.value_error(&value, &expected)),
+    let listed = fields.read_list(&value, &expected)?;
+    let names: Vec<&str> =
+        listed.iter().map(|name| fields.read_string(name, &expected)).collect::<Result<_, _>>()?;
+    let has_connections = names == FEATURES;
+    if has_connections || names == FEATURES[..1] {
+        Ok(has_connections)
+    } else {
+        Err(fields.value_error(&value, &expected))
     }
 }
 
-fn read_scale(fields: &mut TableFields<'_>) -> Result<LossScale, TraceError> {
-    const ENDS: &str = "the lowest and the highest loss, from 0 to 1";
-    let value = fields.required("scale", ENDS)?;
-    let [low, high] = read_pair(fields, &value, ENDS)?;
-    let ends = Loss::new(low).ok().zip(Loss::new(high).ok());
-    ends.and_then(|(low, high)| LossScale::new(low, high)).ok_or_else(|| fields.value_error(&value, ENDS))
+/// The scale of losses, and that of numbers of connections if they are a feature.
+fn read_scales(
+    fields: &mut TableFields<'_>,
+    has_connections: bool,
+) -> Result<(FeatureScale, Option<FeatureScale>), TraceError> {
+    const LOSSES: &str = "the lowest and the highest loss, from 0 to 1";
+    const PAIRS: &str = "a pair of losses and one of numbers of connections";
+    const CONNECTIONS: &str = "the lowest and the highest number of connections, from 1 to 4294967295";
+    let value = fields.required("scale", if has_connections { PAIRS } else { LOSSES })?;
+    let read_scale = |value: &Value<'_>, [min, max]: [f64; 2], expected: &str| {
+        let [low, high] = read_numbers(fields, value, expected)?;
+        let scale = FeatureScale::new(low, high).filter(|_| min <= low && high <= max);
+        scale.ok_or_else(|| fields.value_error(value, expected))
+    };
+    if !has_connections {
+        return Ok((read_scale(&value, [0.0, 1.0], LOSSES)?, None));
+    }
+    match fields.read_list(&value, PAIRS)?.as_slice() {
+        [losses, connections] => {
+            let connections = read_scale(connections, [1.0, f64::from(u32::MAX)], CONNECTIONS)?;
+            Ok((read_scale(losses, [0.0, 1.0], LOSSES)?, Some(connections)))
+        }
+        _ => Err(fields.value_error(&value, PAIRS)),
+    }
 }
 
-/// A list of two numbers.
-fn read_pair(fields: &TableFields<'_>, value: &Value<'_>, expected: &str) -> Result<[f64; 2], TraceError> {
-    match fields.read_list(value, expected)?.as_slice() {
-        [a, b] => Ok([fields.read_number(a)?, fields.read_number(b)?]),
-        _ => Err(fields.value_error(value, expected)),
-    }
+/// A list of numbers of this length.
+fn read_numbers<const N: usize>(
+    fields: &TableFields<'_>,
+    value: &Value<'_>,
+    expected: &str,
+) -> Result<[f64; N], TraceError> {
+    let listed = fields.read_list(value, expected)?;
+    let numbers: Vec<f64> =
+        listed.iter().map(|number| fields.read_number(number)).collect::<Result<_, _>>()?;
+    numbers.try_into().map_err(|_| fields.value_error(value, expected))
 }
 
 fn read_classes(fields: &mut TableFields<'_>) -> Result<Vec<u32>, TraceError> {
@@ -174,7 +214,8 @@ fn read_classes(fields: &mut TableFields<'_>) -> Result<Vec<u32>, TraceError> {
     Ok(classes)
 }
 
-fn read_training(mut fields: TableFields<'_>) -> Result<Training, TraceError> {
+/// `has_connections` is whether the number of connections is a feature, and not a condition.
+fn read_training(mut fields: TableFields<'_>, has_connections: bool) -> Result<Training, TraceError> {
     const NAME: &str = "a name without control characters";
     let value = fields.required("data", NAME)?;
     let data = fields.read_string(&value, NAME)?.to_owned();
@@ -182,7 +223,10 @@ fn read_training(mut fields: TableFields<'_>) -> Result<Training, TraceError> {
         return Err(fields.value_error(&value, NAME));
     }
     let conditions = Conditions {
-        connections: read_integer(&mut fields, "connections", 1, u32::MAX)?,
+        connections: match has_connections {
+            true => None,
+            false => Some(read_integer(&mut fields, "connections", 1, u32::MAX)?),
+        },
         bytes_per_connection: read_integer(&mut fields, "bytes", 1, u32::MAX)?,
         congestion_control: read_congestion_control(&mut fields)?,
         marking_threshold_packets: if fields.has_key("marks") {
@@ -251,6 +295,7 @@ fn read_classifier(
     mut fields: TableFields<'_>,
     classes: [u32; 2],
     c: f64,
+    has_connections: bool,
 ) -> Result<BinaryClassifier, TraceError> {
     for (key, class) in [("smaller", classes[0]), ("larger", classes[1])] {
         let expected = format!("{class}: machines are for the pairs of classes, in order");
@@ -265,8 +310,11 @@ fn read_classifier(
     if !(-MAX_RHO..=MAX_RHO).contains(&rho) {
         return Err(fields.value_error(&value, &expected));
     }
-    let expected =
-        format!("1 to {MAX_RECORDS} pairs of a scaled loss from -1 to 1 and a multiplier from -C to C");
+    let expected = match has_connections {
+        true => "lists of a scaled loss, a scaled number of connections, both from -1 to 1,",
+        false => "pairs of a scaled loss from -1 to 1",
+    };
+    let expected = format!("1 to {MAX_RECORDS} {expected} and a multiplier from -C to C");
     let value = fields.required("vectors", &expected)?;
     let listed = fields.read_list(&value, &expected)?;
     fields.finish()?;
@@ -275,8 +323,14 @@ fn read_classifier(
     }
     let mut vectors = Vec::with_capacity(listed.len());
     for value in &listed {
-        let [x, coefficient] = read_pair(&fields, value, &expected)?;
-        if !((-1.0..=1.0).contains(&x) && (-c..=c).contains(&coefficient)) {
+        let (x, coefficient) = if has_connections {
+            let [loss, connections, coefficient] = read_numbers(&fields, value, &expected)?;
+            ([loss, connections], coefficient)
+        } else {
+            let [loss, coefficient] = read_numbers(&fields, value, &expected)?;
+            ([loss, 0.0], coefficient)
+        };
+        if !(x.iter().all(|x| (-1.0..=1.0).contains(x)) && (-c..=c).contains(&coefficient)) {
             return Err(fields.value_error(value, &expected));
         }
         vectors.push(SupportVector { x, coefficient });

@@ -5,7 +5,8 @@
 //! incast. The predictor uses three steps:
 //!
 //! 1. [`data`]: losses are measured at known buffers.
-//! 2. [`Predictor`]: a classifier learns to predict the buffer from the loss (Algorithm 1: C-SVC, one against one).
+//! 2. [`Predictor`]: a classifier learns to predict the buffer from the loss (Algorithm 1: C-SVC, one against one), or from the
+//!    loss and the number of connections, if that differs between measurements.
 //! 3. [`max_connections`]: DCTCP's theorem gives the number of connections that fit into a buffer.
 //!
 //! [`mod@file`] stores a trained [`Model`] with its origin.
@@ -15,7 +16,9 @@
 //! - *Kernel and parameters*: the paper uses LibSVM, so LibSVM's defaults apply: a Gaussian kernel, C = 1, gamma = 1.
 //! - *Scaling*: Algorithm 1 scales all records before it splits them. Here only the training records determine the losses
 //!   that are scaled to -1 and 1, so that test records do not influence the predictor that they test.
-//! - *Losses outside the training range* are set to its nearest end. Far from all records a Gaussian kernel carries no
+//! - *Several numbers of connections*: the loss of a live host is that of the connections that it has at the time, so their
+//!   number is a second feature. The paper trains for one number.
+//! - *Features outside the training range* are set to its nearest end. Far from all records a Gaussian kernel carries no
 //!   information, while a loss above all others still indicates the smallest buffer.
 //! - *Votes*: of classes with equal votes, the smallest buffer wins, which opens fewer connections.
 
@@ -27,11 +30,11 @@ mod model;
 mod predictor;
 
 pub use classifier::{
-    BinaryClassifier, MAX_PARAMETER, SupportVector, TrainingSettingError, TrainingSettings,
+    BinaryClassifier, MAX_PARAMETER, ScaledFeatures, SupportVector, TrainingSettingError, TrainingSettings,
 };
 pub use data::{Loss, LossError, Record, Records};
 pub use model::{BufferAccuracy, Model, Training};
-pub use predictor::{LossScale, Prediction, Predictor, TrainError};
+pub use predictor::{FeatureScale, Prediction, Predictor, TrainError};
 
 /// The number of connections that fit into a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -58,7 +58,7 @@ impl Model {
     /// effect.
     ///
     /// # Errors
-    /// As for [`Predictor::train`].
+    /// As for [`Predictor::train`]; [`TrainError::EqualConnections`] if the training records lack a feature.
     pub fn train(
         records: &Records,
         data: &str,
@@ -68,6 +68,9 @@ impl Model {
         let order = records.shuffled(&records.classes(), seed);
         let (train, test) = order.split_at(order.len() - test_record_count(order.len()));
         let predictor = Predictor::train(train, &settings)?;
+        if records.conditions().connections.is_none() && predictor.connection_scale().is_none() {
+            return Err(TrainError::EqualConnections);
+        }
         let training = Training {
             data: data.replace(char::is_control, "?"),
             conditions: records.conditions().clone(),

@@ -1,34 +1,39 @@
-//! Predicts a buffer from a loss by votes of machines for all pairs of classes.
+//! Predicts a buffer from a loss, or from a loss and the number of connections, by votes of machines for all pairs of classes.
 
-use crate::classifier::{BinaryClassifier, TrainingSettings};
+use crate::classifier::{BinaryClassifier, ScaledFeatures, TrainingSettings};
 use crate::data::{Loss, Record};
 
-/// The linear scaling of losses to -1 to 1.
+/// The linear scaling of a feature to -1 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LossScale {
+pub struct FeatureScale {
     low: f64,
     high: f64,
 }
 
-impl LossScale {
-    /// A scale from the lowest to the highest loss; none if `low` is not below `high`.
-    pub fn new(low: Loss, high: Loss) -> Option<LossScale> {
-        (low < high).then_some(LossScale { low: low.get(), high: high.get() })
+impl FeatureScale {
+    /// A scale from the lowest to the highest value; none if `low` is not below `high`, or one is not finite.
+    pub fn new(low: f64, high: f64) -> Option<FeatureScale> {
+        (low < high && low.is_finite() && high.is_finite()).then_some(FeatureScale { low, high })
     }
 
-    /// The lowest and the highest loss.
+    /// The scale from the lowest to the highest of some values; none if fewer than two differ.
+    fn from_values(values: impl Iterator<Item = f64> + Clone) -> Option<FeatureScale> {
+        FeatureScale::new(values.clone().reduce(f64::min)?, values.reduce(f64::max)?)
+    }
+
+    /// The lowest and the highest value.
     pub fn range(&self) -> (f64, f64) {
         (self.low, self.high)
     }
 
-    /// The scaled loss, from -1 to 1; losses outside the range are set to its ends.
-    pub fn scale_loss(&self, loss: Loss) -> f64 {
-        (2.0 * (loss.get() - self.low) / (self.high - self.low) - 1.0).clamp(-1.0, 1.0)
+    /// The scaled value, from -1 to 1; values outside the range are set to its ends.
+    pub fn scale(&self, value: f64) -> f64 {
+        (2.0 * (value - self.low) / (self.high - self.low) - 1.0).clamp(-1.0, 1.0)
     }
 
-    /// Whether a loss is in the range.
-    pub fn contains(&self, loss: Loss) -> bool {
-        (self.low..=self.high).contains(&loss.get())
+    /// Whether a value is in the range.
+    pub fn contains(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
     }
 }
 
@@ -41,6 +46,9 @@ pub enum TrainError {
     /// All losses are equal.
     #[error("all records have the same loss; expected losses that differ with the buffer")]
     EqualLosses,
+    /// The number of connections differs between all records, but not between the training records.
+    #[error("all training records have the same number of connections; help: measure more runs")]
+    EqualConnections,
 }
 
 /// A prediction.
@@ -52,11 +60,13 @@ pub struct Prediction {
     pub votes: usize,
 }
 
-/// A predictor of the buffer from the loss: |Q| (|Q| - 1) / 2 machines, one for each pair of classes.
+/// A predictor of the buffer: |Q| (|Q| - 1) / 2 machines, one for each pair of classes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predictor {
     pub(crate) classes: Vec<u32>,
-    pub(crate) scale: LossScale,
+    pub(crate) loss_scale: FeatureScale,
+    /// `None` if the loss is the only feature.
+    pub(crate) connection_scale: Option<FeatureScale>,
     pub(crate) gamma: f64,
     /// In the order of [`class_pairs`].
     pub(crate) classifiers: Vec<BinaryClassifier>,
@@ -68,38 +78,46 @@ pub(crate) fn class_pairs(classes: usize) -> impl Iterator<Item = (usize, usize)
 }
 
 impl Predictor {
-    /// Trains on records in any order. At least O(n^2) for the n records of a pair of classes.
+    /// Trains on records in any order. At least O(n^2) for the n records of a pair of classes. The number of connections is a
+    /// feature if it differs between records.
     ///
     /// # Errors
     /// [`TrainError::TooFewClasses`] for fewer than two buffers; [`TrainError::EqualLosses`] if all losses are equal.
     pub fn train(records: &[Record], settings: &TrainingSettings) -> Result<Predictor, TrainError> {
         let mut records = records.to_vec();
-        records.sort_by(|a, b| a.buffer.cmp(&b.buffer).then(a.loss.get().total_cmp(&b.loss.get())));
+        records.sort_by(Record::compare);
         let by_class: Vec<&[Record]> = records.chunk_by(|a, b| a.buffer == b.buffer).collect();
         if by_class.len() < 2 {
             return Err(TrainError::TooFewClasses(by_class.len()));
         }
-        let losses = || by_class.iter().flat_map(|class| class.iter().map(|record| record.loss));
-        let lowest = losses().reduce(|a, b| if b < a { b } else { a });
-        let highest = losses().reduce(|a, b| if b > a { b } else { a });
-        let ends = lowest.zip(highest).expect("`chunk_by` yields no empty class, and there are two or more");
-        let scale = LossScale::new(ends.0, ends.1).ok_or(TrainError::EqualLosses)?;
-        let scaled: Vec<Vec<f64>> = by_class
-            .iter()
-            .map(|class| class.iter().map(|record| scale.scale_loss(record.loss)).collect())
-            .collect();
-        let train = |(a, b): (usize, usize)| BinaryClassifier::train(&scaled[a], &scaled[b], settings);
-        Ok(Predictor {
+        let loss_scale = FeatureScale::from_values(records.iter().map(|record| record.loss.get()));
+        let loss_scale = loss_scale.ok_or(TrainError::EqualLosses)?;
+        let connection_scale =
+            FeatureScale::from_values(records.iter().map(|record| f64::from(record.connections)));
+        let mut predictor = Predictor {
             classes: by_class.iter().map(|class| class[0].buffer).collect(),
-            scale,
+            loss_scale,
+            connection_scale,
             gamma: settings.gamma(),
-            classifiers: class_pairs(scaled.len()).map(train).collect(),
-        })
+            classifiers: Vec::new(),
+        };
+        let scale = |record: &Record| predictor.scale_features(record.loss, record.connections);
+        let scaled: Vec<Vec<ScaledFeatures>> =
+            by_class.iter().map(|class| class.iter().map(scale).collect()).collect();
+        let train = |(a, b): (usize, usize)| BinaryClassifier::train(&scaled[a], &scaled[b], settings);
+        predictor.classifiers = class_pairs(scaled.len()).map(train).collect();
+        Ok(predictor)
     }
 
-    /// The most probable buffer at this loss, by votes. Ties go to the smallest buffer.
-    pub fn predict(&self, loss: Loss) -> Prediction {
-        let x = self.scale.scale_loss(loss);
+    fn scale_features(&self, loss: Loss, connections: u32) -> ScaledFeatures {
+        let scale_connections = |scale: FeatureScale| scale.scale(f64::from(connections));
+        [self.loss_scale.scale(loss.get()), self.connection_scale.map_or(0.0, scale_connections)]
+    }
+
+    /// The most probable buffer if this number of connections has this loss, by votes. Ties go to the smallest buffer. The number
+    /// has no effect without [`Predictor::connection_scale`].
+    pub fn predict(&self, loss: Loss, connections: u32) -> Prediction {
+        let x = self.scale_features(loss, connections);
         let mut votes = vec![0; self.classes.len()];
         for ((smaller, larger), machine) in class_pairs(self.classes.len()).zip(&self.classifiers) {
             votes[if machine.decision_value(x, self.gamma) > 0.0 { smaller } else { larger }] += 1;
@@ -109,7 +127,8 @@ impl Predictor {
 
     /// The number of records whose buffer is predicted correctly.
     pub fn count_correct(&self, records: &[Record]) -> usize {
-        records.iter().filter(|record| self.predict(record.loss).buffer == record.buffer).count()
+        let predict = |record: &Record| self.predict(record.loss, record.connections).buffer;
+        records.iter().filter(|record| predict(record) == record.buffer).count()
     }
 
     /// The buffers, in ascending order.
@@ -118,8 +137,13 @@ impl Predictor {
     }
 
     /// The scaling of the training losses.
-    pub fn scale(&self) -> &LossScale {
-        &self.scale
+    pub fn loss_scale(&self) -> &FeatureScale {
+        &self.loss_scale
+    }
+
+    /// The scaling of the numbers of connections of the training records; `None` if the loss is the only feature.
+    pub fn connection_scale(&self) -> Option<&FeatureScale> {
+        self.connection_scale.as_ref()
     }
 
     /// The kernel's gamma.

@@ -17,7 +17,9 @@ use std::time::Duration;
 
 pub use conflict::{ALL_INTERFACES, Conflict, ConflictReason};
 pub use encoding::MessageError;
-pub use matching::{Answer, ConnectionChange, MatchedFlow, MatchingOrder, MatchingReport, Question};
+pub use matching::{
+    Answer, ConnectionChange, FlowSegments, MatchedFlow, MatchingOrder, MatchingReport, Question,
+};
 pub use order::{
     BandwidthLimit, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
     Queues, RateBounds, Report, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement,
@@ -49,6 +51,9 @@ pub const MAX_FLOWS_PER_HOST: usize = 1 << 20;
 
 /// The maximum number of flows in a report. The next report contains further flows.
 pub const MAX_REPORTED_FLOWS: usize = 1 << 14;
+
+/// The maximum number of flows whose sent packets a report has. The next report contains further flows.
+pub const MAX_REPORTED_SEGMENTS: usize = 1 << 11;
 
 /// The maximum number of pairs of an application and a peer that a host observes, and of such pairs in a report or with a limit.
 pub const MAX_OBSERVED: usize = 1 << 12;

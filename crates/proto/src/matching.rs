@@ -5,7 +5,7 @@
 //! ([`crate::OrderedRate`]).
 
 use crate::encoding::{check_equal_lengths, check_max_length, sum};
-use crate::{MAX_FLOWS_PER_HOST, MAX_REPORTED_FLOWS, MessageError, wire};
+use crate::{MAX_FLOWS_PER_HOST, MAX_REPORTED_FLOWS, MAX_REPORTED_SEGMENTS, MessageError, wire};
 
 /// The questions and decisions of a host as a receiver, and the unused bandwidth of its links.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,6 +18,22 @@ pub struct MatchingReport {
     pub questions: Vec<Question>,
     /// The connections that open or close (REPLY_CHOSEN, SEND_PAUSE). Sorted by coflow and flow, each once.
     pub changes: Vec<ConnectionChange>,
+    /// What flows from the host have sent since its last report, at most [`MAX_REPORTED_SEGMENTS`] of them. Sorted by coflow and flow, each
+    /// once.
+    pub segments: Vec<FlowSegments>,
+}
+
+/// The data packets of a flow since the last report of its sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FlowSegments {
+    /// The coflow.
+    pub coflow: u64,
+    /// The position of the flow in the registration of its coflow.
+    pub flow: u32,
+    /// The number of data packets sent.
+    pub segments: u32,
+    /// How many of them had been sent before; at most `segments`.
+    pub retransmitted: u32,
 }
 
 /// A reducer asks which flows may open a connection.
@@ -88,7 +104,7 @@ pub struct Answer {
 
 impl From<&MatchingReport> for wire::MatchingReport {
     fn from(report: &MatchingReport) -> wire::MatchingReport {
-        let MatchingReport { vacant_uplink, vacant_downlink, questions, changes } = report;
+        let MatchingReport { vacant_uplink, vacant_downlink, questions, changes, segments } = report;
         let prioritized = questions.iter().position(|question| question.is_prioritized);
         wire::MatchingReport {
             vacant_uplink: *vacant_uplink,
@@ -99,6 +115,10 @@ impl From<&MatchingReport> for wire::MatchingReport {
             changed_coflows: changes.iter().map(|change| change.coflow).collect(),
             changed_flows: changes.iter().map(|change| change.flow).collect(),
             versions: changes.iter().map(|change| change.version).collect(),
+            sending_coflows: segments.iter().map(|flow| flow.coflow).collect(),
+            sending_flows: segments.iter().map(|flow| flow.flow).collect(),
+            segments: segments.iter().map(|flow| flow.segments).collect(),
+            retransmitted: segments.iter().map(|flow| flow.retransmitted).collect(),
         }
     }
 }
@@ -139,8 +159,37 @@ impl TryFrom<wire::MatchingReport> for MatchingReport {
             vacant_downlink: report.vacant_downlink,
             questions: questions.collect(),
             changes,
+            segments: decode_segments(
+                report.sending_coflows,
+                report.sending_flows,
+                report.segments,
+                report.retransmitted,
+            )?,
         })
     }
+}
+
+fn decode_segments(
+    coflows: Vec<u64>,
+    flows: Vec<u32>,
+    segments: Vec<u32>,
+    retransmitted: Vec<u32>,
+) -> Result<Vec<FlowSegments>, MessageError> {
+    check_max_length("sending flows", coflows.len(), MAX_REPORTED_SEGMENTS)?;
+    check_equal_lengths("sending flows", flows.len(), coflows.len())?;
+    check_equal_lengths("packets of flows", segments.len(), coflows.len())?;
+    check_equal_lengths("retransmitted packets", retransmitted.len(), coflows.len())?;
+    let columns = coflows.into_iter().zip(flows).zip(segments.into_iter().zip(retransmitted));
+    let to_segments =
+        |((coflow, flow), (segments, retransmitted))| FlowSegments { coflow, flow, segments, retransmitted };
+    let sending: Vec<FlowSegments> = columns.map(to_segments).collect();
+    let keys: Vec<(u64, u32)> = sending.iter().map(|flow| (flow.coflow, flow.flow)).collect();
+    check_sorted("sending flows", &keys)?;
+    if sending.iter().any(|flow| flow.retransmitted > flow.segments) {
+        let expected = "at most the number of packets of the flow";
+        return Err(MessageError::Invalid { field: "number of retransmitted packets", expected });
+    }
+    Ok(sending)
 }
 
 impl From<&MatchingOrder> for wire::MatchingOrder {

@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::socket_cookie;
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, FlowProgress, SenderState, UnscheduledReason};
+use weir_proto::{
+    FlowKey, FlowProgress, FlowSegments, MAX_REPORTED_SEGMENTS, SenderState, UnscheduledReason,
+};
 
 use super::end_events::EndEvents;
 use super::gates::{Gates, PausedBy, Unscheduled};
@@ -87,6 +89,9 @@ pub struct Flows {
     pub gates: Gates,
     /// The reported state of open and ended flows.
     pub report_delta: ReportDelta,
+    /// The data packets of ended flows that no report has, and how many of them had been sent before; by generation and flow. Also those of
+    /// open flows for which the last report had no room.
+    unreported_segments: BTreeMap<(u64, u32), [u32; 2]>,
     next_socket_id: u64,
     /// The records by which the kernel ends rates, if it can.
     leases: Option<SocketLeases>,
@@ -417,6 +422,9 @@ impl Flows {
         if flow.can_be_paused_by(PausedBy::Program) {
             self.gates.remove(flow.program_id, &key.coflow, key.flow);
         }
+        if self.unreported_segments.len() < MAX_SOCKETS {
+            add_segments(&mut self.unreported_segments, &key, &mut flow);
+        }
         self.report_delta.end_flow(key, flow.sent_bytes, state);
         socket::close(flow.socket);
     }
@@ -495,6 +503,25 @@ impl Flows {
         flows.filter(move |(key, _)| is_unlimited(key)).map(|(key, flow)| (key, flow.sent_bytes))
     }
 
+    /// Takes the data packets since the last call, of at most [`MAX_REPORTED_SEGMENTS`] flows. The next call has those of others. Flows
+    /// whose generation is unknown keep theirs.
+    pub fn take_segments(&mut self) -> Vec<FlowSegments> {
+        let mut taken = std::mem::take(&mut self.unreported_segments);
+        for (key, flow) in self.open_flows.iter_mut().filter(|(key, _)| key.generation != 0) {
+            add_segments(&mut taken, key, flow);
+        }
+        if let Some(&next) = taken.keys().nth(MAX_REPORTED_SEGMENTS) {
+            self.unreported_segments = taken.split_off(&next);
+        }
+        let to_segments = |((coflow, flow), [segments, retransmitted]): (_, [u32; 2])| FlowSegments {
+            coflow,
+            flow,
+            segments,
+            retransmitted,
+        };
+        taken.into_iter().map(to_segments).collect()
+    }
+
     /// Sets what other coflows leave of the uplink, for the flows without an ordered rate. The next [`Flows::apply_limits`] applies it.
     pub fn set_residual_rates(&mut self, rates: &BTreeMap<FlowKey, u64>) {
         for (key, flow) in &mut self.open_flows {
@@ -515,6 +542,15 @@ impl Flows {
     pub fn take_changes(&mut self, lease: &LeaseState, now: Duration) -> Vec<FlowProgress> {
         let flows = self.open_flows.iter().map(|(key, flow)| (key, flow.open_flow()));
         self.report_delta.take_changes(flows, |key| lease.names_flow(key), now)
+    }
+}
+
+/// Adds the new packets of a flow.
+fn add_segments(all: &mut BTreeMap<(u64, u32), [u32; 2]>, key: &FlowKey, flow: &mut Flow) {
+    let [segments, retransmitted] = flow.take_segments();
+    if segments > 0 && key.generation != 0 {
+        let sum = all.entry((key.generation, key.flow)).or_default();
+        *sum = [sum[0].saturating_add(segments), sum[1].saturating_add(retransmitted)];
     }
 }
 

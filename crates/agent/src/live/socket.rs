@@ -39,6 +39,9 @@ pub struct ConnectionInfo {
     pub sent_bytes: u64,
     /// The number of packets that wait for an acknowledgement; 0 for a closed connection.
     pub unacked_packets: u32,
+    /// Data packets sent, and how many of them had been sent before (also a SYN). Both wrap around.
+    pub segments: u32,
+    pub retransmitted: u32,
     /// Written bytes that have not been sent.
     pub unsent_bytes: u32,
     /// Whether both ends may still write.
@@ -108,6 +111,8 @@ pub fn read_info(socket: &impl AsFd) -> io::Result<ConnectionInfo> {
         received_bytes: u64_at(128),
         sent_bytes: u64_at(200).saturating_sub(u64_at(208)),
         unacked_packets: u32_at(24),
+        segments: u32_at(156),
+        retransmitted: u32_at(100),
         unsent_bytes: u32_at(144),
         is_open: state == ESTABLISHED,
         is_shut_down: [FIN_WAIT1, FIN_WAIT2, LAST_ACK, CLOSING].contains(&state),

@@ -19,8 +19,9 @@ pub enum Predict {
 /// Arguments of `weir predict train`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The measurements are the output of `weir testbed incast --format csv`, with one number of connections, one size, and two buffers or
-more. Three quarters of the records train the model, the rest test it. The same measurements and seed give the same model."
+    after_help = "The measurements are the output of `weir testbed incast --format csv`, with one size, and two buffers or more. With several numbers
+of connections, the number is a second feature, and runs without loss are left out. Three quarters of the records train the model,
+the rest test it. The same measurements and seed give the same model."
 )]
 pub struct PredictTrain {
     /// The measurements, in CSV; `-` is the standard input
@@ -62,6 +63,10 @@ pub struct PredictConnections {
     /// The fraction of packets that the switch lost, from 0 to 1
     #[arg(long, value_name = "FRACTION", help_heading = INPUT_HEADING)]
     pub loss: Loss,
+
+    /// The number of connections that had this loss; for models that were trained on several numbers
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = INPUT_HEADING)]
+    pub connections: Option<u32>,
 
     /// The queue length, in packets, from which the switch marks packets (ECN); for DCTCP 20 at 1 Gbit, 65 at 10 Gbit
     #[arg(long, value_name = "PACKETS", help_heading = INPUT_HEADING)]

@@ -44,6 +44,9 @@ fn reading_command(file: &str, trace: &str) -> Option<String> {
         ("wide-area", "private-cloud-delays.csv" | "table-1-delays.csv") => return None,
         ("wide-area", _) => format!("sim {trace} --fabric {name} --policy fair --quiet"),
         ("incast", "model.toml") => format!("predict connections {name} --loss 0.46 --threshold 20"),
+        ("incast", "steady-model.toml") => {
+            format!("predict connections {name} --loss 0.1 --connections 64 --threshold 20")
+        }
         // `tree.toml` refers to this file.
         ("", "tree-sensitivity.toml") => return None,
         ("", "jobs.toml" | "services.toml") => format!("sim {name} --policy saath --quiet"),

@@ -125,6 +125,10 @@ fn invalid_predict_options_are_exit_2() {
         ),
         ("predict connections model.toml --loss 0.1", "--threshold"),
         (
+            "predict connections model.toml --loss 0.1 --threshold 20 --connections 9",
+            "--connections 9: the model model.toml was trained on 200 connections only; help: omit --connections",
+        ),
+        (
             "predict connections model.toml --loss 0.1 --threshold 1 --out model.toml",
             "than that of the input",
         ),
@@ -137,11 +141,43 @@ fn invalid_predict_options_are_exit_2() {
 }
 
 #[test]
-fn example_incast_model_matches_its_command() {
+fn predict_connections_requires_the_number_of_connections_of_models_with_several() {
+    let dir = TestDir::new();
+    let mut text = String::from("buffer_packets,connections,bytes,run,loss\n");
+    for (buffer, connections) in [(50, 60), (50, 120), (100, 120), (100, 240)] {
+        for run in 1..=4 {
+            let loss = 1.0 - f64::from(buffer - run) / f64::from(connections);
+            text.push_str(&format!("{buffer},{connections},64000,{run},{loss}\n"));
+        }
+    }
+    text.push_str("100,60,64000,1,0\n");
+    dir.write("runs.csv", &text);
+    let text = dir.stdout_of("predict train runs.csv --gamma 4 --c 100 --out model.toml");
+    assert!(text.starts_with("runs.csv: 60 to 240 connections of 64000 bytes each."), "{text}");
+    assert!(text.contains("\nLeft out: 1 run without loss.\n"), "{text}");
+    let options = "predict connections model.toml --loss 0.6 --threshold 20";
+    let error = dir.stderr_of(options, 2);
+    assert!(error.contains("trained on 60 to 240 connections, and --connections is missing"), "{error}");
+    for (connections, buffer) in [(120, 50), (240, 100)] {
+        let answer = dir.json_of(&format!("{options} --connections {connections} --format json"));
+        assert_eq!((&answer["buffer_packets"], &answer["within_training"]), (&buffer.into(), &true.into()));
+    }
+    let text = dir.stdout_of(&format!("{options} --connections 2"));
+    assert!(text.contains("number of connections is outside the trained range, 60 to 240;"), "{text}");
+}
+
+#[test]
+fn example_incast_models_match_their_commands() {
+    for (data, model) in [("classes.csv", "model.toml"), ("steady-dctcp.csv", "steady-model.toml")] {
+        check_example_model(data, model);
+    }
+}
+
+fn check_example_model(data: &str, model: &str) {
     let dir = TestDir::new();
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/incast");
-    fs::copy(format!("{folder}/classes.csv"), dir.path("classes.csv")).unwrap();
-    let shipped = fs::read_to_string(format!("{folder}/model.toml")).unwrap();
+    fs::copy(format!("{folder}/{data}"), dir.path(data)).unwrap();
+    let shipped = fs::read_to_string(format!("{folder}/{model}")).unwrap();
     let command = shipped.lines().next().unwrap().split('`').nth(1).unwrap();
     dir.stdout_of(&format!("{} --out model.toml", command.strip_prefix("weir ").unwrap()));
     // Compare up to the machines: their last digits depend on the platform.

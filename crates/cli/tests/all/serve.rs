@@ -311,6 +311,30 @@ fn serve_check_accepts_the_example_and_names_wrong_keys() {
 }
 
 #[test]
+fn hosts_show_their_number_of_connections_under_django_with_a_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("serve.toml");
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/incast/steady-model.toml");
+    fs::copy(model, folder.path().join("steady-model.toml")).unwrap();
+    let text = CONFIG.replace("netshare", "django:connections=7");
+    fs::write(&config, format!("{text}[django]\nmodel = \"steady-model.toml\"\n")).unwrap();
+    let coordinator_process = CoordinatorProcess::start(&config);
+    let shown = || {
+        let (_, hosts) = coordinator_process.ctl(&["hosts", "--format", "json"]);
+        let hosts: Value = serde_json::from_str(&hosts).unwrap();
+        let metrics = coordinator_process.get("/metrics");
+        let metric = metrics.lines().find(|line| line.starts_with("weir_matching_connections{host=\"b\"}"));
+        (hosts[1]["max_connections"].as_u64(), metric.map(str::to_owned))
+    };
+    let metric = |count| Some(format!("weir_matching_connections{{host=\"b\"}} {count}"));
+    assert_eq!(shown(), (Some(7), metric(7)));
+    assert_eq!(coordinator_process.ctl(&["policy", "set", "fair"]).0, Some(0));
+    assert_eq!(shown(), (None, None));
+    assert_eq!(coordinator_process.ctl(&["policy", "set", "django"]).0, Some(0));
+    assert_eq!(shown(), (Some(11), metric(11)));
+}
+
+#[test]
 fn wrong_ports_and_missing_certificates_are_explained() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("serve.toml");

@@ -6,7 +6,7 @@ use weir_core::saba::Fraction;
 use weir_core::saba::controller::{ControllerSettings, PortLimits};
 use weir_core::units::Time;
 
-use super::{Config, Host, Limits, QueueAssignment, Saba, Switch, TlsFiles};
+use super::{Config, ConnectionModel, Host, Limits, QueueAssignment, Saba, Switch, TlsFiles};
 use crate::control_plane::{Link, Settings};
 use crate::policy::PolicySpec;
 use crate::quota::ServiceQuota;
@@ -40,6 +40,10 @@ impl Config {
             _ if self.hosts.is_empty() => {}
             PolicySpec::Policy(spec) => writeln!(f, "policy    {spec}")?,
             PolicySpec::Tree(_) => writeln!(f, "policy    a tree")?,
+        }
+        if let Some(ConnectionModel { path, predictor }) = &self.connection_model {
+            let (path, max) = (path.display(), predictor.settings.max_connections);
+            writeln!(f, "          connections of hosts by the loss and {path}, at most {max}")?;
         }
         if let Some(topology) = &self.topology {
             let between_switches = topology.links().iter().filter(|link| !topology.is_host_link(**link));

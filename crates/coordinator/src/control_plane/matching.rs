@@ -24,6 +24,7 @@ use weir_proto::{
     Answer, MAX_FLOWS_PER_HOST, MAX_REPORTED_FLOWS, MatchedFlow, MatchingOrder, MatchingReport, Question,
 };
 
+use super::connection_counts::{ConnectionCounts, ConnectionPredictor};
 use super::{ControlPlane, Flow, Link};
 
 /// The remaining bytes of a coflow are ordered again if they differ by this fraction: they only decide the order of coflows.
@@ -94,6 +95,8 @@ impl MatchingMessages {
 pub(super) struct Matching {
     settings: django::Settings,
     tracker: Tracker,
+    /// The numbers of connections that follow the loss; none if all hosts have that of the settings.
+    counts: Option<ConnectionCounts>,
     hosts: Vec<MatchedHost>,
     messages: MatchingMessages,
 }
@@ -104,6 +107,8 @@ struct MatchedHost {
     /// The time of the last report with its part.
     reported_at: f64,
     vacant_downlink: f64,
+    /// The number of connections in the last order.
+    ordered_connections: u32,
     questions: BTreeMap<u64, Question>,
     flows: OrderedState<(u64, u32), (u64, u32)>,
     coflows: OrderedState<u64, u64>,
@@ -157,20 +162,37 @@ fn flow_key(coflow: u64, host: u32, flow: u32) -> django::FlowKey {
 }
 
 impl Matching {
-    /// For hosts whose uplinks have these capacities, in bytes of packets per second.
-    pub(super) fn new(settings: django::Settings, uplinks: &[f64], now: f64) -> Matching {
+    /// For hosts whose uplinks have these capacities, in bytes of packets per second. With a predictor, numbers of connections follow the
+    /// loss.
+    pub(super) fn new(
+        settings: django::Settings,
+        predictor: Option<ConnectionPredictor>,
+        uplinks: &[f64],
+        now: f64,
+    ) -> Matching {
         let host = || MatchedHost { reported_at: now, ..MatchedHost::default() };
+        let django::Settings { params, connections } = settings;
+        let to_counts = |predictor| ConnectionCounts::new(predictor, params, connections, uplinks.len(), now);
         Matching {
             settings,
+            counts: predictor.map(to_counts),
             tracker: Tracker::new(settings.params, settings.connections, uplinks),
             hosts: std::iter::repeat_with(host).take(uplinks.len()).collect(),
             messages: MatchingMessages::default(),
         }
     }
 
+    /// The number of connections that a host may have.
+    fn connections(&self, host: u32) -> u32 {
+        self.counts.as_ref().map_or(self.settings.connections as u32, |counts| counts.get(host))
+    }
+
     /// Applies the report of a host with this link. Returns whether a sender or the host waits for an order.
     pub(super) fn report(&mut self, host: u32, link: Link, report: &MatchingReport, now: f64) -> bool {
         let Some(matched) = self.hosts.get_mut(host as usize) else { return false };
+        if let Some(counts) = &mut self.counts {
+            counts.record_segments(host, &report.segments);
+        }
         let vacant_downlink = link.recv.get().min(report.vacant_downlink as f64);
         (matched.reported_at, matched.vacant_downlink) = (now, vacant_downlink);
         let known =
@@ -200,6 +222,7 @@ impl Matching {
         is_full: bool,
         receives_orders: bool,
     ) -> Option<MatchingOrder> {
+        let max_connections = self.hosts.get(host as usize).map(|_| self.connections(host))?;
         let matched = self.hosts.get_mut(host as usize).filter(|_| receives_orders)?;
         let flows = matched.flows.take_changes(is_full, |known, value| known == value);
         let is_close = |known: u64, bytes: u64| {
@@ -214,6 +237,9 @@ impl Matching {
         let questions = std::iter::from_fn(|| matched.questions.pop_first()).take(MAX_REPORTED_FLOWS);
         let questions: Vec<Question> = questions.map(|(_, question)| question).collect();
         let vacant_downlink = matched.vacant_downlink;
+        let has_new_count =
+            std::mem::replace(&mut matched.ordered_connections, max_connections) != max_connections;
+        self.tracker.set_max_candidates(max_connections as usize);
         let answers: Vec<Answer> = questions
             .into_iter()
             .map(|Question { coflow, number, is_prioritized }| {
@@ -222,12 +248,12 @@ impl Matching {
                 Answer { coflow, number, candidates: self.tracker.candidates(&request) }
             })
             .collect();
-        if !is_full && flows.is_empty() && coflows.is_empty() && answers.is_empty() {
+        if !is_full && !has_new_count && flows.is_empty() && coflows.is_empty() && answers.is_empty() {
             return None;
         }
         let Params { alpha, beta, eta, .. } = self.settings.params;
         Some(MatchingOrder {
-            max_connections: self.settings.connections as u32,
+            max_connections,
             alpha,
             beta,
             eta,
@@ -243,11 +269,26 @@ impl ControlPlane {
     pub(super) fn start_matching(&mut self, settings: Option<django::Settings>) {
         let uplinks: Vec<f64> = self.links.hosts.iter().map(|link| link.send.get()).collect();
         let has_changed = self.matching.is_some() || settings.is_some();
-        self.matching = settings.map(|settings| Matching::new(settings, &uplinks, self.now));
+        let predictor = &self.connection_predictor;
+        self.matching =
+            settings.map(|settings| Matching::new(settings, predictor.clone(), &uplinks, self.now));
         // A full order begins a host's part, and ends it.
         self.hosts.iter_mut().for_each(|host| host.needs_full_order |= has_changed);
         let flows = self.coflows.values_mut().flat_map(|coflow| &mut coflow.flows);
         flows.for_each(|flow| flow.is_open = settings.is_none());
+    }
+
+    /// Lets the number of connections of each host follow the loss of the flows to it, whenever the policy is `django`.
+    pub fn with_connection_predictor(mut self, predictor: ConnectionPredictor) -> ControlPlane {
+        self.connection_predictor = Some(predictor);
+        let settings = self.matching.as_ref().map(|matching| matching.settings);
+        self.start_matching(settings);
+        self
+    }
+
+    /// The number of connections that each host may have, by host number, if the numbers follow the loss.
+    pub fn connection_counts(&self) -> Option<Vec<u32>> {
+        Some(self.matching.as_ref()?.counts.as_ref()?.all())
     }
 
     /// The messages of Django so far; none if another policy decides.
@@ -263,6 +304,9 @@ impl ControlPlane {
         for host in &mut matching.hosts {
             host.flows.current.clear();
             host.coflows.current.clear();
+        }
+        if let Some(counts) = &mut matching.counts {
+            counts.clear_flows();
         }
         let mut toggled = Vec::new();
         let mut active = BTreeSet::new();
@@ -294,6 +338,9 @@ impl ControlPlane {
                 coflow_bytes = coflow_bytes.saturating_add(remaining_bytes);
                 coflow_hosts.extend([src, dst]);
                 let is_open = !is_matched || matching.tracker.is_open(key);
+                if let Some(counts) = matching.counts.as_mut().filter(|_| !flow.is_udp) {
+                    counts.add_flow((generation, index), src, dst, is_open && has_data);
+                }
                 if std::mem::replace(&mut flow.is_open, is_open) != is_open {
                     toggled.push((slot, flow.engine_index, flow.sends(now)));
                 }
@@ -303,6 +350,9 @@ impl ControlPlane {
             }
         }
         matching.tracker.retain(|flow| active.contains(&flow));
+        if let Some(counts) = &mut matching.counts {
+            counts.update(now);
+        }
         self.matching = Some(matching);
         for (slot, index, sends) in toggled {
             self.set_flow_sends(slot, index, sends);

@@ -80,6 +80,8 @@ pub struct HostStatus {
     pub bandwidth_fraction: Option<f64>,
     /// The limit that its interfaces have, by the last report.
     pub applied_bandwidth_fraction: Option<f64>,
+    /// The number of connections that a host may have, if it follows the loss.
+    pub max_connections: Option<u32>,
 }
 
 impl ControlPlane {
@@ -196,7 +198,9 @@ impl ControlPlane {
 
     /// State of all hosts and then of all switches, by number.
     pub fn host_statuses(&self) -> Vec<HostStatus> {
-        let to_status = |host: &super::Host| HostStatus {
+        let counts = self.connection_counts();
+        let max_connections = |number: usize| counts.as_ref()?.get(number).copied();
+        let to_status = |(number, host): (usize, &super::Host)| HostStatus {
             seconds_since_report: host.last_report_at.map(|reported_at| self.now - reported_at),
             present: host.present,
             ordered_seq: host.ordered_seq,
@@ -204,8 +208,9 @@ impl ControlPlane {
             conflicts: host.conflicts.clone(),
             bandwidth_fraction: host.bandwidth.limit().map(BandwidthLimit::fraction),
             applied_bandwidth_fraction: host.bandwidth.reported.map(BandwidthLimit::fraction),
+            max_connections: max_connections(number),
         };
-        self.hosts.iter().map(to_status).collect()
+        self.hosts.iter().enumerate().map(to_status).collect()
     }
 }
 

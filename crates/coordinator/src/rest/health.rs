@@ -74,6 +74,8 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
         all.filter(|conflict| conflict.reason() == reason).count()
     };
     let count_present = |states: &[HostStatus]| states.iter().filter(|state| state.present).count();
+    let names = api.registry.hosts().iter().map(|host| host.name.clone());
+    let connections = names.zip(hosts).filter_map(|(name, state)| Some((name, state.max_connections?)));
     let values = MetricValues {
         hosts: (hosts.len(), count_present(hosts)),
         switches: (switches.len(), count_present(switches)),
@@ -81,6 +83,7 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
         store: api.registry.store_status(),
         audit_entries: [api.registry.audit().written(), api.registry.audit().lost()],
         connections_over_limit: api.ports.admission.over_limit(),
+        connections: connections.collect(),
         conflicts: ConflictReason::ALL.map(|reason| (reason.name(), count_conflicts(&states, reason))),
         overview,
     };
@@ -113,6 +116,8 @@ struct MetricValues {
     connections_over_limit: u64,
     /// Number of written and of lost entries of the audit log.
     audit_entries: [u64; 2],
+    /// The number of connections of each host, by its name, if it follows the loss.
+    connections: Vec<(String, u32)>,
     /// Number of interfaces with a conflict, by reason.
     conflicts: [(&'static str, usize); ConflictReason::ALL.len()],
 }
@@ -228,6 +233,14 @@ impl MetricValues {
                 encoder.encode_descriptor("weir_matching_messages", help, None, MetricType::Counter)?;
             for (message, count) in messages.by_name() {
                 ConstCounter::new(count).encode(all.encode_family(&[("message", message)])?)?;
+            }
+        }
+        if !self.connections.is_empty() {
+            let help = "Connections that a host may have, by the loss of the flows to it";
+            let mut all =
+                encoder.encode_descriptor("weir_matching_connections", help, None, MetricType::Gauge)?;
+            for (host, count) in &self.connections {
+                ConstGauge::new(i64::from(*count)).encode(all.encode_family(&[("host", host.as_str())])?)?;
             }
         }
         let help = "Interfaces of hosts and switches that differ from their orders";

@@ -57,6 +57,9 @@ pub struct HostState {
     /// The limit of all its interfaces, by the agent's last report; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     applied_bandwidth_fraction: Option<f64>,
+    /// The number of connections that it may have, if it follows the loss under the policy `django`; otherwise absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_connections: Option<u32>,
 }
 
 /// State of a switch.
@@ -134,6 +137,7 @@ pub async fn hosts(State(api): State<Api>, client: Client) -> Result<Json<Vec<Ho
         conflicts: state.conflicts.iter().map(Conflict::to_string).collect(),
         bandwidth_fraction: state.bandwidth_fraction,
         applied_bandwidth_fraction: state.applied_bandwidth_fraction,
+        max_connections: state.max_connections,
     });
     Ok(Json(hosts.collect()))
 }

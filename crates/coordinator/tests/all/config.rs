@@ -261,6 +261,52 @@ fn configuration_errors_name_line_field_value_and_expectation() {
     check_error_cases("serve", &SMALL.replace("policy =", "@\npolicy ="), parse);
 }
 
+#[test]
+fn model_of_django_is_read_from_the_folder_of_the_configuration() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/incast");
+    let parse = |policy: &str, table: &str| {
+        let text = format!("{}\n[django]\n{table}\n", SMALL.replace("saath:d=4", policy));
+        config::parse(&text, "serve.toml", folder.as_ref()).map_err(|error| error.to_string())
+    };
+    let config = parse("django:connections=4", "model = \"steady-model.toml\"").unwrap();
+    let settings = config.connection_model.as_ref().unwrap().predictor.settings;
+    assert_eq!((settings.marking_threshold, settings.max_connections), (20, 200));
+    let line = format!("connections of hosts by the loss and {folder}/steady-model.toml, at most 200\n");
+    assert!(config.to_string().contains(&line), "{config}");
+    let good = "model = \"steady-model.toml\"";
+    for (policy, table, expected) in [
+        (
+            "saath:d=4",
+            good,
+            "serve.toml:3: field `policy`: `saath:d=4`: expected `django` with its parameters",
+        ),
+        (
+            "django",
+            "",
+            "field `django model`: `nothing`: expected the file of a model of `weir predict train`",
+        ),
+        (
+            "django",
+            "model = \"none.toml\"",
+            "field `django model`: `\"none.toml\"`: expected a file that can be read",
+        ),
+        ("django", "model = \"steady-dctcp.csv\"", "steady-dctcp.csv: this is a file of incast measurements"),
+        (
+            "django",
+            "model = \"model.toml\"",
+            "field `django model`: `\"model.toml\"`: expected a model that was trained on several numbers of connections; help:",
+        ),
+        (
+            "django",
+            "model = \"steady-model.toml\"\nmarks = 20",
+            "field `django key`: `marks`: expected one of model",
+        ),
+    ] {
+        let error = parse(policy, table).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 /// Two regions with two relays in the first one, and no hosts.
 const OVERLAY: &str = r#"weir-serve = 1
 store = "weir.redb"

@@ -3,21 +3,26 @@
 //! Zheng et al., "Django: Bilateral coflow scheduling with predictive concurrent connections", JPDC '21, sections 4 and 5.1.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use weir_agent::lease::{FlowLimit, LeaseState, RefusalReason};
 use weir_agent::matching::Matching;
+use weir_coordinator::config;
 use weir_coordinator::control_plane::{
-    ControlPlane, FlowKey, FlowProgress, LivePolicy, Order, OrderedRate, Registration, Report, SenderState,
-    Settings,
+    ConnectionPredictor, ControlPlane, FlowKey, FlowProgress, LivePolicy, Order, OrderedRate, Registration,
+    Report, SenderState, Settings,
 };
+use weir_core::django::{BufferPredictor, ConnectionCount, CountSettings};
 use weir_core::model::ServiceNames;
 use weir_core::policy::{build, django_settings};
 use weir_core::solve::connections::{Connection, ConnectionSolver};
 use weir_core::units::Rate;
-use weir_proto::{ConnectionChange, MatchingOrder, MatchingReport, Question};
+use weir_proto::{ConnectionChange, FlowSegments, MatchingOrder, MatchingReport, Question};
 
 use crate::campaign::seeds;
 use crate::small_cluster::{HOSTS, INTERVAL, LINK_RATE, equal_links, registration};
@@ -221,6 +226,140 @@ fn another_policy_ends_the_part_of_all_hosts() {
     let mut without_size = generation(2, &[(0, 1, 1.0)]);
     without_size.flows[0].bytes = None;
     assert!(bed.plane.register("b", without_size, bed.now).is_err(), "Django needs sizes");
+}
+
+/// Loses the packets for which a buffer has no room, and marks none.
+#[derive(Debug)]
+struct Room;
+
+impl BufferPredictor for Room {
+    fn predict_buffer(&self, loss: f64, connections: u32) -> u32 {
+        ((1.0 - loss) * f64::from(connections)).round() as u32
+    }
+}
+
+/// A plane whose hosts begin with [`CONNECTIONS`], and change that with windows of ten intervals.
+fn predicting_plane() -> ControlPlane {
+    let settings = CountSettings {
+        window: 9.5 * INTERVAL,
+        min_segments: 100,
+        min_loss: 0.001,
+        growth_windows: 3,
+        marking_threshold: 0,
+        max_connections: 5,
+    };
+    matching_plane(1).with_connection_predictor(ConnectionPredictor { buffers: Arc::new(Room), settings })
+}
+
+/// What a host sends in an interval with these losses, in percent.
+fn sending(flows: &[(u32, u32)]) -> (Vec<FlowProgress>, Option<MatchingReport>) {
+    let to_segments = |&(flow, retransmitted)| FlowSegments { coflow: 7, flow, segments: 100, retransmitted };
+    let segments = flows.iter().map(to_segments).collect();
+    (Vec::new(), idle().1.map(|matching| MatchingReport { segments, ..matching }))
+}
+
+/// Three flows each to hosts 2 and 3; those to host 2 lose packets.
+#[test]
+fn number_of_connections_of_each_host_follows_the_loss_of_the_flows_to_it() {
+    let mut bed = Bed { plane: predicting_plane(), now: 0.0 };
+    bed.step([idle(), idle(), idle(), idle()]);
+    let flows = [(0, 2, 1e9), (1, 2, 1e9), (0, 3, 1e9), (1, 3, 1e9), (0, 2, 1e9), (0, 3, 1e9)];
+    bed.plane.register("a", generation(7, &flows), bed.now).unwrap();
+    let ready = |flows: &[u32]| {
+        let progress = |&flow| gated(key("a", 7, flow), 0, SenderState::Ready);
+        (flows.iter().map(progress).collect(), idle().1)
+    };
+    bed.step([ready(&[0, 2, 4, 5]), ready(&[1, 3]), idle(), idle()]);
+    let open = |flows: [u32; 3]| {
+        let change = |flow| ConnectionChange { coflow: 7, flow, version: 1 };
+        deciding(Vec::new(), flows.map(change).to_vec())
+    };
+    bed.step([idle(), idle(), open([0, 1, 4]), open([2, 3, 5])]);
+    let mut orders = [Vec::new(), Vec::new()];
+    while bed.now < 55.0 * INTERVAL {
+        // Host 1 has no say in the flow from host 0 to host 3.
+        let reports = [sending(&[(0, 34), (2, 0), (4, 34), (5, 0)]), sending(&[(1, 34), (2, 100), (3, 0)])];
+        let [first, second] = reports;
+        for (host, order) in bed.step([first, second, idle(), idle()]) {
+            if let Some(part) = order.matching.filter(|_| host >= 2) {
+                orders[host as usize - 2].push(part.max_connections);
+            }
+        }
+    }
+    // A loss of a third of three connections: room for two. Then the flow that the receiver does not close has the same loss.
+    for numbers in &mut orders {
+        numbers.dedup();
+    }
+    assert_eq!(orders, [vec![2], vec![4]]);
+    let counts: Vec<_> = bed.plane.host_statuses().iter().map(|host| host.max_connections).collect();
+    assert_eq!(counts, [Some(3), Some(3), Some(2), Some(4)]);
+    // Another policy, and back.
+    bed.plane.set_policy(build("saath").unwrap(), bed.now).unwrap();
+    assert!(bed.plane.host_statuses().iter().all(|host| host.max_connections.is_none()));
+    bed.plane.set_policy(LivePolicy::matching(django_settings("django").unwrap().unwrap()), bed.now).unwrap();
+    let orders = bed.step([idle(), idle(), idle(), idle()]);
+    assert_eq!(orders[&2].matching.as_ref().unwrap().max_connections, 11);
+}
+
+/// The median loss of each measured number of connections at each buffer.
+fn measured_losses(folder: &Path) -> BTreeMap<u32, BTreeMap<u32, f64>> {
+    let text = fs::read_to_string(folder.join("steady-dctcp.csv")).unwrap();
+    let mut runs: BTreeMap<u32, BTreeMap<u32, Vec<f64>>> = BTreeMap::new();
+    for line in text.lines().skip(1) {
+        let cells: Vec<&str> = line.split(',').collect();
+        let (buffer, connections) = (cells[0].parse().unwrap(), cells[1].parse().unwrap());
+        runs.entry(buffer).or_default().entry(connections).or_default().push(cells[6].parse().unwrap());
+    }
+    let median = |mut losses: Vec<f64>| {
+        losses.sort_by(f64::total_cmp);
+        losses[losses.len() / 2]
+    };
+    let medians = |runs: BTreeMap<u32, Vec<f64>>| runs.into_iter().map(|(n, all)| (n, median(all))).collect();
+    runs.into_iter().map(|(buffer, runs)| (buffer, medians(runs))).collect()
+}
+
+/// The loss between measured numbers of connections.
+fn interpolate(losses: &BTreeMap<u32, f64>, connections: u32) -> f64 {
+    let (&below, &low) = losses.range(..=connections).next_back().expect("one connection is measured");
+    match losses.range(connections..).next() {
+        Some((&above, &high)) if above > below => {
+            low + (high - low) * f64::from(connections - below) / f64::from(above - below)
+        }
+        _ => low,
+    }
+}
+
+/// The loop of the measured losses, the shipped model and the number of connections.
+#[test]
+fn number_of_connections_by_the_shipped_model_is_about_that_of_the_theorem() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/incast");
+    let text = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"django\"\n[django]\nmodel = \"steady-model.toml\"\n\
+                [listen]\nagents = \"127.0.0.1:0\"\napi = \"127.0.0.1:0\"\n[host]\na = \"1Gbit\"\n";
+    let predictor = config::parse(text, "serve.toml", &folder).unwrap().connection_model.unwrap().predictor;
+    let settled = |losses: &BTreeMap<u32, f64>, first: u32| {
+        let (mut count, mut numbers) = (ConnectionCount::new(first, 0.0), Vec::new());
+        for window in 1..=1600 {
+            let loss = interpolate(losses, count.get());
+            count.record_segments(10_000, (10_000.0 * loss) as u64);
+            count.record_connections(count.get(), true);
+            count.update(&predictor.settings, &*predictor.buffers, f64::from(window));
+            numbers.push(count.get());
+        }
+        let last = &numbers[1000..];
+        f64::from(last.iter().sum::<u32>()) / last.len() as f64
+    };
+    for (buffer, losses) in measured_losses(&folder) {
+        let CountSettings { marking_threshold, max_connections, .. } = predictor.settings;
+        let expected = f64::from((buffer - marking_threshold).min(max_connections));
+        for first in [1, 11, 200] {
+            let number = settled(&losses, first);
+            eprintln!("{buffer} packets, from {first} connections: {number:.1}");
+            assert!(
+                (number - expected).abs() <= 0.2 * expected,
+                "{buffer}, {first}: {number}, not {expected}"
+            );
+        }
+    }
 }
 
 /// A host of a simulated cluster.

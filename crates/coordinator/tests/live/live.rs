@@ -75,6 +75,17 @@ impl Coordinator {
         link_rate: f64,
         policy: LivePolicy,
     ) -> (Coordinator, SocketAddr) {
+        Coordinator::start_with_plane(address, epoch, link_rate, policy, |plane| plane)
+    }
+
+    /// `complete` adds to the control plane what only some tests need.
+    pub fn start_with_plane(
+        address: SocketAddr,
+        epoch: u64,
+        link_rate: f64,
+        policy: LivePolicy,
+        complete: impl FnOnce(ControlPlane) -> ControlPlane,
+    ) -> (Coordinator, SocketAddr) {
         let rate = Rate::new(link_rate).unwrap();
         let links = [Link { send: rate, recv: rate }; 4];
         let settings = Settings { lease: 1.5, ..Settings::default() };
@@ -86,7 +97,7 @@ impl Coordinator {
             epoch,
         )
         .unwrap();
-        let (handle, _) = start(plane).unwrap();
+        let (handle, _) = start(complete(plane)).unwrap();
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let bound = runtime.block_on(async {
             let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -128,6 +139,11 @@ impl Coordinator {
 
     pub fn present_host_count(&self) -> usize {
         self.runtime.block_on(self.handle.overview()).unwrap().connected_agents
+    }
+
+    /// The number of connections that a host may have, if it follows the loss.
+    pub fn connections(&self, host: u32) -> Option<u32> {
+        self.runtime.block_on(self.handle.host_statuses()).unwrap()[host as usize].max_connections
     }
 
     /// Number of flows in reports whose coflow is not registered.

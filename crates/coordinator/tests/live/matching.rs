@@ -1,16 +1,18 @@
 //! Real flows under `policy = "django"`: receivers decide which of them send.
 
 use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::process::Command;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_client::{Agent, FlowReceiver, FlowSender, Route};
-use weir_coordinator::control_plane::LivePolicy;
+use weir_coordinator::control_plane::{ConnectionPredictor, LivePolicy};
+use weir_core::django::{BufferPredictor, CountSettings};
 use weir_core::policy::{build, django_settings};
 
 use crate::live::{Coordinator, RunningAgent, lock_tests};
@@ -37,7 +39,16 @@ fn shuffle(
     agents: &BTreeMap<u32, Agent>,
     flows: &[(u32, Vec<u8>)],
 ) -> (Vec<Vec<u8>>, usize) {
-    let receiver = FlowReceiver::bind((address, 0)).unwrap();
+    shuffle_to(FlowReceiver::bind((address, 0)).unwrap(), coflow, agents, flows)
+}
+
+/// As [`shuffle`], to a receiver that listens already.
+fn shuffle_to(
+    receiver: FlowReceiver,
+    coflow: &str,
+    agents: &BTreeMap<u32, Agent>,
+    flows: &[(u32, Vec<u8>)],
+) -> (Vec<Vec<u8>>, usize) {
     let received: Vec<AtomicU64> = flows.iter().map(|_| AtomicU64::new(0)).collect();
     let timeout = Duration::from_secs(60);
     let mut most = 0;
@@ -179,4 +190,149 @@ fn smaller_coflow_gets_the_uplink() {
         with < 0.7 * without
     };
     assert!((0..3).any(is_faster), "the smaller coflow has no priority");
+}
+
+/// Network namespaces of senders, a switch and receivers. The switch has a port of 40 Mbit/s to each receiver, whose queue holds 8 packets
+/// for 10.9.2.2, and 1000 for 10.9.2.3.
+struct SwitchedNetwork {
+    /// Of the senders, the switch and the receivers.
+    names: [String; 3],
+}
+
+impl SwitchedNetwork {
+    /// None without the rights for namespaces, or without `ip` and `tc`.
+    fn create() -> Option<SwitchedNetwork> {
+        let names = ["a", "s", "b"].map(|name| format!("weir-test-{}-{name}", std::process::id()));
+        let network = SwitchedNetwork { names };
+        let [senders, switch, receivers] = &network.names;
+        let run = |line: &str| {
+            let mut words = line.split(' ');
+            let program = words.next().expect("a line has a program");
+            Command::new(program).args(words).status().is_ok_and(|status| status.success())
+        };
+        let [a, s, b] = [senders, switch, receivers].map(|name| format!("ip -n {name}"));
+        let tc = format!("ip netns exec {switch} tc");
+        let lines = [
+            format!("ip netns add {senders}"),
+            format!("ip netns add {switch}"),
+            format!("ip netns add {receivers}"),
+            format!("{a} link add a0 type veth peer name s0 netns {switch}"),
+            format!("{b} link add b0 type veth peer name s1 netns {switch}"),
+            format!("{a} address add 10.9.1.1/24 dev a0"),
+            format!("{s} address add 10.9.1.2/24 dev s0"),
+            format!("{s} address add 10.9.2.1/24 dev s1"),
+            format!("{b} address add 10.9.2.2/24 dev b0"),
+            format!("{b} address add 10.9.2.3/24 dev b0"),
+            // The queues count packets, not those of segmentation offload.
+            format!("{a} link set a0 gso_max_segs 1 up"),
+            format!("{a} link set lo up"),
+            format!("{s} link set s0 up"),
+            format!("{s} link set s1 up"),
+            format!("{b} link set b0 up"),
+            format!("{a} route add default via 10.9.1.2"),
+            format!("{b} route add default via 10.9.2.1"),
+            format!("{tc} qdisc add dev s1 root handle 1: htb default 1"),
+            format!("{tc} class add dev s1 parent 1: classid 1:1 htb rate 10gbit quantum 60000"),
+            format!("{tc} class add dev s1 parent 1: classid 1:2 htb rate 40mbit quantum 6000"),
+            format!("{tc} class add dev s1 parent 1: classid 1:3 htb rate 40mbit quantum 6000"),
+            format!("{tc} qdisc add dev s1 parent 1:2 pfifo limit 8"),
+            format!("{tc} qdisc add dev s1 parent 1:3 pfifo limit 1000"),
+            format!("{tc} filter add dev s1 parent 1: protocol ip u32 match ip dst 10.9.2.2 flowid 1:2"),
+            format!("{tc} filter add dev s1 parent 1: protocol ip u32 match ip dst 10.9.2.3 flowid 1:3"),
+        ];
+        if !lines.iter().all(|line| run(line)) {
+            return None;
+        }
+        network.enter(1);
+        fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+        network.enter(0);
+        // All windows together fit into the long queue.
+        fs::write("/proc/sys/net/ipv4/tcp_wmem", "4096 65536 65536").unwrap();
+        Some(network)
+    }
+
+    /// Moves the calling thread, and those that it starts, to a namespace.
+    fn enter(&self, namespace: usize) {
+        let file = File::open(format!("/run/netns/{}", self.names[namespace])).unwrap();
+        nix::sched::setns(file, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+    }
+
+    /// A receiver at an address of the receivers. The calling thread is at the senders again.
+    fn receiver(&self, address: &str) -> FlowReceiver {
+        self.enter(2);
+        let receiver = FlowReceiver::bind((address, 0)).unwrap();
+        self.enter(0);
+        receiver
+    }
+}
+
+impl Drop for SwitchedNetwork {
+    fn drop(&mut self) {
+        for name in &self.names {
+            // Those that do not exist have nothing to delete.
+            let _ = Command::new("ip").args(["netns", "delete", name]).status();
+        }
+    }
+}
+
+/// Every loss is that of a buffer of 22 packets.
+#[derive(Debug)]
+struct ShortBuffer;
+
+impl BufferPredictor for ShortBuffer {
+    fn predict_buffer(&self, loss: f64, connections: u32) -> u32 {
+        eprintln!("{connections} connections lose {:.1} % of the packets", 100.0 * loss);
+        22
+    }
+}
+
+#[test]
+fn host_behind_a_short_queue_gets_fewer_connections() {
+    let _turn = lock_tests();
+    let Some(network) = SwitchedNetwork::create() else {
+        eprintln!("skips: network namespaces need root, ip and tc");
+        return;
+    };
+    let settings = CountSettings {
+        window: 0.3,
+        min_segments: 100,
+        min_loss: 0.001,
+        growth_windows: 2,
+        marking_threshold: 20,
+        max_connections: 20,
+    };
+    let predictor = ConnectionPredictor { buffers: Arc::new(ShortBuffer), settings };
+    let policy = LivePolicy::matching(django_settings("django:connections=6").unwrap().unwrap());
+    let address = "127.0.0.1:0".parse().unwrap();
+    let (coordinator, address) = Coordinator::start_with_plane(address, 1, LINK_RATE, policy, |plane| {
+        plane.with_connection_predictor(predictor)
+    });
+    let running: Vec<RunningAgent> =
+        (0..4).map(|host| RunningAgent::start_with_link(address, host, LINK_RATE)).collect();
+    wait_for("the hosts", || coordinator.present_host_count() == 4);
+    let connect = |host: u32| Agent::connect(running[host as usize].local_socket()).unwrap();
+    let flows: Vec<(u32, Vec<u8>)> = (0..8).map(|flow| (flow % 2, data(flow, 2_000_000))).collect();
+    let shuffles = [(2, "short", network.receiver("10.9.2.2")), (3, "long", network.receiver("10.9.2.3"))];
+    let mut fewest = u32::MAX;
+    thread::scope(|scope| {
+        let mut running = Vec::new();
+        for (host, coflow, receiver) in shuffles {
+            let spec: Vec<_> = flows.iter().map(|(src, sent)| (*src, host, sent.len() as f64)).collect();
+            coordinator.register(coflow, &spec);
+            let agents = BTreeMap::from([(0, connect(0)), (1, connect(1))]);
+            let flows = &flows;
+            running.push(scope.spawn(move || shuffle_to(receiver, coflow, &agents, flows).0));
+        }
+        while running.iter().any(|shuffle| !shuffle.is_finished()) {
+            fewest = fewest.min(coordinator.connections(2).unwrap());
+            thread::sleep(Duration::from_millis(20));
+        }
+        for received in running.into_iter().map(|shuffle| shuffle.join().unwrap()) {
+            assert!(received.iter().zip(&flows).all(|(bytes, (_, sent))| bytes == sent));
+        }
+    });
+    let most = coordinator.connections(3).unwrap();
+    eprintln!("at least {fewest} connections behind the short queue, {most} behind the long one");
+    assert_eq!(fewest, 2);
+    assert!(most > 6, "{most} connections");
 }

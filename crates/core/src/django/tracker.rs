@@ -48,6 +48,11 @@ impl Tracker {
         Tracker { params, max_candidates, hosts, flows: BTreeMap::new(), remaining_bytes: BTreeMap::new() }
     }
 
+    /// Sets the maximum number of candidates of a prioritized reducer.
+    pub fn set_max_candidates(&mut self, max_candidates: usize) {
+        self.max_candidates = max_candidates;
+    }
+
     /// Adds a flow from a host, without a connection. A flow that is already known is replaced: its receiver has restarted.
     pub fn add_flow(&mut self, flow: FlowKey, sender: u32, bytes: f64) {
         self.remove_flow(flow);

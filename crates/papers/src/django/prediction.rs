@@ -138,7 +138,7 @@ pub fn fig4(records: &Records, progress: &Progress) -> Result<(String, Claim, Ve
          {SPLITS} random divisions, with the 95 % confidence interval of the mean. A row with n classes has the n smallest \
          buffers. The paper does not state its buffers.\n\
          {}",
-        conditions.connections,
+        records.as_slice()[0].connections,
         conditions.bytes_per_connection,
         records.as_slice().len(),
         classes.len(),
@@ -179,7 +179,7 @@ pub fn predictions(records: &Records, threshold: u32) -> Result<Vec<Prediction>,
         let losses: Vec<f64> = class.iter().map(|record| record.loss.get()).collect();
         let loss =
             Loss::new(percentile(&losses, 50.0)).expect("the median of losses is one of them or between two");
-        let predicted = model.predictor().predict(loss).buffer;
+        let predicted = model.predictor().predict(loss, class[0].connections).buffer;
         let connections = max_connections(predicted, threshold).connections as usize;
         Prediction { buffer: class[0].buffer, loss, predicted, connections }
     };

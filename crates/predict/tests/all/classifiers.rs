@@ -3,7 +3,7 @@
 use weir_predict::{BinaryClassifier, Loss, Predictor, Record, TrainError, TrainingSettings};
 
 fn record(buffer: u32, loss: f64) -> Record {
-    Record { buffer, loss: Loss::new(loss).unwrap() }
+    Record { buffer, loss: Loss::new(loss).unwrap(), connections: 200 }
 }
 
 fn records(all: &[(u32, f64)]) -> Vec<Record> {
@@ -17,7 +17,7 @@ fn only_classifier(predictor: &Predictor) -> &BinaryClassifier {
 }
 
 fn predicted_buffer(predictor: &Predictor, loss: f64) -> u32 {
-    predictor.predict(Loss::new(loss).unwrap()).buffer
+    predictor.predict(Loss::new(loss).unwrap(), 200).buffer
 }
 
 #[test]
@@ -30,12 +30,12 @@ fn machine_of_two_records_matches_hand_computation() {
         let machine = only_classifier(&predictor);
         for x in [-1.0f64, -0.4, 0.0, 0.7, 1.0] {
             let by_hand = alpha * ((-(x - 1.0) * (x - 1.0)).exp() - (-(x + 1.0) * (x + 1.0)).exp());
-            let found = machine.decision_value(x, 1.0);
+            let found = machine.decision_value([x, 0.0], 1.0);
             assert!((found - by_hand).abs() < 1e-5, "C = {c}, {x}: {found}, by hand {by_hand}");
         }
         // The decision boundary is halfway; on it the vote goes to the larger class.
         assert_eq!([0.21, 0.19].map(|loss| predicted_buffer(&predictor, loss)), [50, 100]);
-        assert_eq!(predictor.scale().range(), (0.1, 0.3));
+        assert_eq!(predictor.loss_scale().range(), (0.1, 0.3));
     }
 }
 
@@ -105,7 +105,7 @@ fn machine_of_four_records_matches_an_exhaustive_search() {
             let predictor = Predictor::train(&all, &TrainingSettings::new(c, gamma).unwrap()).unwrap();
             let at = [-1.0, -0.6, -0.1, 0.3, 0.8, 1.0];
             for (x, best) in at.into_iter().zip(solve_by_grid_search(smaller, larger, c, gamma, &at)) {
-                let found = only_classifier(&predictor).decision_value(x, gamma);
+                let found = only_classifier(&predictor).decision_value([x, 0.0], gamma);
                 // LibSVM stops when no pair of multipliers violates the optimality conditions by more than
                 // 0.001.
                 let case = format!("{smaller:?} {larger:?} C = {c} gamma = {gamma} at {x}");
@@ -128,7 +128,7 @@ fn predictor_separates_separable_classes() {
     assert_eq!(predictor.classifiers().count(), 10);
     assert_eq!(predictor.count_correct(&all), all.len());
     for class in predictor.classes() {
-        let answer = predictor.predict(Loss::new(0.6 - 0.1 * f64::from(*class) / 50.0 + 0.005).unwrap());
+        let answer = predictor.predict(Loss::new(0.6 - 0.1 * f64::from(*class) / 50.0 + 0.005).unwrap(), 200);
         assert_eq!((answer.buffer, answer.votes), (*class, 4));
     }
     // Beyond the range of its records, the prediction is the nearest class.

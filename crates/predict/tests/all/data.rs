@@ -23,7 +23,7 @@ fn predictor_data_columns_are_found_by_name_in_any_order() {
         read("loss,bytes,other,connections,buffer_packets\r\n5e-1,64000,x,200,50\r\n.125,64000,,200,100\r\n")
             .unwrap();
     assert_eq!(one, other);
-    assert_eq!((one.conditions().connections, one.conditions().bytes_per_connection), (200, 64_000));
+    assert_eq!((one.conditions().connections, one.conditions().bytes_per_connection), (Some(200), 64_000));
     assert_eq!(one.classes(), [50, 100]);
     assert_eq!(one.as_slice().iter().map(|record| record.loss.get()).collect::<Vec<_>>(), [0.5, 0.125]);
 }
@@ -61,7 +61,7 @@ fn predictor_data_errors_name_the_line() {
         assert_eq!(error(&format!("{good}{buffer},200,64000,1,0.1\n")), expected);
     }
     let cases = [
-        ("100,100,64000,1,0.1\n", "d.csv:3: field `connections`: `100`: expected 200, as in the first line"),
+        ("100,0,64000,1,0.1\n", "d.csv:3: field `connections`: `0`: expected a whole number from 1"),
         ("100,200,1000,1,0.1\n", "d.csv:3: field `bytes`: `1000`: expected 64000, as in the first line"),
         ("100,200,0,1,0.1\n", "d.csv:3: field `bytes`: `0`: expected a whole number from 1"),
         ("100,200,64000,1\n", "d.csv:3: field `line`"),
@@ -92,6 +92,23 @@ fn predictor_data_errors_name_the_line() {
             .to_string()
             .starts_with("/none/d.csv: cannot be read")
     );
+}
+
+#[test]
+fn predictor_data_leaves_out_runs_without_loss_of_several_numbers_of_connections() {
+    let lines = "50,10,1,1,0\n50,20,1,1,0.3\n50,40,1,1,0.5\n100,20,1,1,0.0\n100,40,1,1,0.2\n";
+    let records = read(&format!("{HEAD}{lines}")).unwrap();
+    assert_eq!((records.conditions().connections, records.left_out()), (None, 2));
+    let known: Vec<_> = records.as_slice().iter().map(|record| (record.buffer, record.connections)).collect();
+    assert_eq!(known, [(50, 20), (50, 40), (100, 40)]);
+    // Of one number of connections, runs without loss are those of the largest buffers.
+    let one = read(&format!("{HEAD}50,20,1,1,0.3\n100,20,1,1,0\n")).unwrap();
+    assert_eq!((one.conditions().connections, one.left_out()), (Some(20), 0));
+    let few = error("50,20,1,1,0.3\n50,40,1,1,0.5\n100,20,1,1,0\n");
+    assert!(few.contains("`1 in the lines with loss`: expected 2 to 16 different buffers"), "{few}");
+    // All runs with loss have the same number.
+    let same = read(&format!("{HEAD}50,10,1,1,0\n50,40,1,1,0.5\n100,40,1,1,0.2\n")).unwrap();
+    assert_eq!((same.conditions().connections, same.left_out()), (Some(40), 1));
 }
 
 #[test]

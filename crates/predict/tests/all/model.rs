@@ -72,21 +72,101 @@ fn predictor_accuracy_is_measured_on_held_out_records() {
 }
 
 #[test]
-fn shipped_predictor_has_its_stated_accuracy() {
+fn shipped_predictors_have_their_stated_accuracy() {
+    check_shipped("classes.csv", "model.toml");
+    check_shipped("steady-dctcp.csv", "steady-model.toml");
+}
+
+fn check_shipped(measurements: &str, model: &str) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/incast");
-    let records = data::read(format!("{folder}/classes.csv").as_ref()).unwrap();
-    let model = file::read(format!("{folder}/model.toml").as_ref()).unwrap();
+    let records = data::read(format!("{folder}/{measurements}").as_ref()).unwrap();
+    let model = file::read(format!("{folder}/{model}").as_ref()).unwrap();
     let training = model.training();
-    assert_eq!((training.data.as_str(), &training.conditions), ("classes.csv", records.conditions()));
+    assert_eq!((training.data.as_str(), &training.conditions), (measurements, records.conditions()));
     assert_eq!(training.training_records + training.test_records, records.as_slice().len());
     let order = records.shuffled(&records.classes(), training.seed);
     let (train, test) = order.split_at(training.training_records);
     assert_eq!(model.predictor().count_correct(test), training.correct_predictions);
     // The platform's exponential may differ in the last digit, so the bytes of the file may differ.
-    let again = Model::train(&records, "classes.csv", training.seed, training.settings).unwrap();
+    let again = Model::train(&records, measurements, training.seed, training.settings).unwrap();
     for record in train.iter().chain(test) {
-        assert_eq!(again.predictor().predict(record.loss), model.predictor().predict(record.loss));
+        let predict = |model: &Model| model.predictor().predict(record.loss, record.connections);
+        assert_eq!(predict(&again), predict(&model));
     }
+}
+
+/// Losses of three buffers, each with `runs` runs of 30 to 200 connections: the part of the packets for which the buffer has no room.
+fn runs_of_several_counts(runs: u32) -> Vec<String> {
+    let line = |buffer: u32, run: u32| {
+        let connections = 30 + run * 170 / runs;
+        let loss = (1.0 - f64::from(buffer) / f64::from(2 * connections)).max(0.0);
+        format!("{buffer},{connections},64000,{run},{loss}\n")
+    };
+    [50, 100, 150].into_iter().flat_map(|buffer| (1..=runs).map(move |run| line(buffer, run))).collect()
+}
+
+#[test]
+fn predictor_of_several_counts_uses_both_features() {
+    let records = parse_records(&runs_of_several_counts(60));
+    assert!(records.left_out() > 0);
+    let settings = TrainingSettings::new(100.0, 4.0).unwrap();
+    let model = Model::train(&records, "d.csv", 1, settings).unwrap();
+    let training = model.training();
+    assert_eq!(training.conditions.connections, None);
+    assert_eq!(training.training_records + training.test_records, 180 - records.left_out());
+    assert!(training.accuracy() > 0.9, "{}", training.accuracy());
+    // The same loss is that of a smaller buffer if fewer connections have it.
+    let half = Loss::new(0.5).unwrap();
+    let buffers = [50, 100, 150].map(|connections| model.predictor().predict(half, connections).buffer);
+    assert_eq!(buffers, [50, 100, 150]);
+    // Beyond the training range, the nearest end counts.
+    let at = |connections| model.predictor().predict(half, connections);
+    assert_eq!((at(1), at(60_000)), (at(31), at(200)));
+    let text = write_to_string(&model);
+    assert_eq!(read(&text).unwrap(), model);
+}
+
+#[test]
+fn predictor_file_errors_of_two_features_name_the_line() {
+    let records = parse_records(&runs_of_several_counts(30));
+    let good = write_to_string(&Model::train(&records, "d.csv", 1, TrainingSettings::default()).unwrap());
+    let vector = good.lines().find(|line| line.starts_with("  [")).unwrap();
+    let cases = [
+        (
+            "[\"loss\", \"connections\"]",
+            "[\"connections\", \"loss\"]",
+            "expected [\"loss\"] or [\"loss\", \"connections\"]",
+        ),
+        ("[\"loss\", \"connections\"]", "[\"loss\"]", "field `scale`"),
+        (
+            "scale = [[",
+            "scale = [[0.0, 2.0], [1.0, 9.0]] # ",
+            "`[0.0, 2.0]`: expected the lowest and the highest loss",
+        ),
+        (
+            "scale = [[",
+            "scale = [[0.1, 0.9], [0.5, 9.0]] # ",
+            "`[0.5, 9.0]`: expected the lowest and the highest number",
+        ),
+        ("scale = [[", "scale = [[0.1, 0.9], [9.0, 9.0]] # ", "`[9.0, 9.0]`"),
+        (
+            "scale = [[",
+            "scale = [[0.1, 0.9]] # ",
+            "expected a pair of losses and one of numbers of connections",
+        ),
+        (
+            "[training]",
+            "[training]\nconnections = 200",
+            "field `training key`: `connections`: expected one of",
+        ),
+        (
+            vector,
+            "[0.5, 0.5],",
+            "field `machine 1 vectors`: `[0.5, 0.5]`: expected 1 to 2000 lists of a scaled loss",
+        ),
+        (vector, "[0.5, 1.5, 0.5],", "field `machine 1 vectors`: `[0.5, 1.5, 0.5]`"),
+    ];
+    check_edits(&good, &cases, |text| read(text).unwrap_err());
 }
 
 #[test]
@@ -192,7 +272,7 @@ proptest! {
         }
         match read(&bad) {
             Ok(model) => {
-                let answer = model.predictor().predict(Loss::new(loss).unwrap());
+                let answer = model.predictor().predict(Loss::new(loss).unwrap(), 200);
                 prop_assert!(model.predictor().classes().contains(&answer.buffer));
             }
             Err(error) => prop_assert!(error.starts_with("m.toml:"), "{}", error),

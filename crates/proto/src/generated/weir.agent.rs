@@ -193,6 +193,18 @@ pub struct MatchingReport {
     /// The version of each of these connections, above 0: odd if it may send (REPLY_CHOSEN), even if it may not (SEND_PAUSE).
     #[prost(uint32, repeated, tag = "8")]
     pub versions: ::prost::alloc::vec::Vec<u32>,
+    /// The coflows of the flows from this host that have sent packets since its last report, rising; one entry for each flow.
+    #[prost(uint64, repeated, tag = "9")]
+    pub sending_coflows: ::prost::alloc::vec::Vec<u64>,
+    /// The indices of these flows in their registrations.
+    #[prost(uint32, repeated, tag = "10")]
+    pub sending_flows: ::prost::alloc::vec::Vec<u32>,
+    /// The data packets that each of these flows has sent since the last report.
+    #[prost(uint32, repeated, tag = "11")]
+    pub segments: ::prost::alloc::vec::Vec<u32>,
+    /// How many of these packets had been sent before: at most all of them.
+    #[prost(uint32, repeated, tag = "12")]
+    pub retransmitted: ::prost::alloc::vec::Vec<u32>,
 }
 /// The number of kernel objects that the agent restored after another process removed or changed them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

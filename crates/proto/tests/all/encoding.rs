@@ -9,11 +9,11 @@ use proptest::prelude::*;
 use prost::Message;
 use weir_proto::{
     Answer, ApplicationTraffic, BandwidthLimit, Conflict, ConflictReason, ConnectionChange, Demand, FlowKey,
-    FlowProgress, Limit, MAX_CONFLICTS, MAX_ID_LENGTH, MAX_OBSERVED, MAX_REPORT_BYTES, MAX_REPORTED_FLOWS,
-    MAX_TRAFFIC_RULES, MAX_UDP_FLOWS, Mark, MatchedFlow, MatchingOrder, MatchingReport, MessageError,
-    ObservedConnections, Order, OrderedRate, Question, Queues, RateBounds, RefusedOrders, Report,
-    RestoredObjects, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare,
-    UnscheduledReason, wire,
+    FlowProgress, FlowSegments, Limit, MAX_CONFLICTS, MAX_ID_LENGTH, MAX_OBSERVED, MAX_REPORT_BYTES,
+    MAX_REPORTED_FLOWS, MAX_REPORTED_SEGMENTS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS, Mark, MatchedFlow,
+    MatchingOrder, MatchingReport, MessageError, ObservedConnections, Order, OrderedRate, Question, Queues,
+    RateBounds, RefusedOrders, Report, RestoredObjects, SenderState, UdpControl, UdpFlow, UdpLimit,
+    UdpMeasurement, UnclassifiedShare, UnscheduledReason, wire,
 };
 
 fn any_flow_key() -> impl Strategy<Value = FlowKey> {
@@ -152,7 +152,15 @@ fn any_matching_report() -> impl Strategy<Value = MatchingReport> {
     let questions = (btree_map(any::<u64>(), any::<u32>(), 0..5), any::<prop::sample::Index>());
     let changes = btree_map((0..4u64, 0..4u32), 1..=u32::MAX / 2, 0..9);
     let to_change = |((coflow, flow), version)| ConnectionChange { coflow, flow, version };
-    (any::<(u64, u64)>(), questions, changes).prop_map(move |((uplink, downlink), asked, changes)| {
+    let sending = btree_map((0..4u64, 0..4u32), any::<(u32, u32)>(), 0..9);
+    let to_segments = |((coflow, flow), (a, b)): (_, (u32, u32))| FlowSegments {
+        coflow,
+        flow,
+        segments: a.max(b),
+        retransmitted: a.min(b),
+    };
+    let parts = (any::<(u64, u64)>(), questions, changes, sending);
+    parts.prop_map(move |((uplink, downlink), asked, changes, sending)| {
         let (questions, prioritized) = asked;
         // The last position stands for no reducer with priority.
         let prioritized = prioritized.index(questions.len() + 1);
@@ -165,6 +173,7 @@ fn any_matching_report() -> impl Strategy<Value = MatchingReport> {
             vacant_downlink: downlink,
             questions: questions.into_iter().enumerate().map(to_question).collect(),
             changes: changes.into_iter().map(to_change).collect(),
+            segments: sending.into_iter().map(to_segments).collect(),
         }
     })
 }
@@ -184,8 +193,26 @@ fn malformed_matching_is_refused() {
     );
     assert!(matches!(decode(&report(vec![change(1, 0)])), Err(MessageError::Invalid { .. })));
     assert!(matches!(decode(&report(vec![change(1, u32::MAX)])), Err(MessageError::Invalid { .. })));
-    let good = wire::MatchingReport::from(&report(vec![change(1, 1)]));
+    let sent = |flow, segments, retransmitted| FlowSegments { coflow: 1, flow, segments, retransmitted };
+    let sending = |segments| MatchingReport { segments, ..MatchingReport::default() };
+    assert_eq!(
+        decode(&sending(vec![sent(2, 1, 1), sent(1, 1, 1)])),
+        Err(MessageError::Unsorted("sending flows"))
+    );
+    assert!(matches!(decode(&sending(vec![sent(2, 1, 2)])), Err(MessageError::Invalid { .. })));
+    let good = wire::MatchingReport {
+        sending_coflows: vec![1],
+        sending_flows: vec![1],
+        segments: vec![2],
+        retransmitted: vec![1],
+        ..wire::MatchingReport::from(&report(vec![change(1, 1)]))
+    };
+    assert!(MatchingReport::try_from(good.clone()).is_ok());
     for bad in [
+        wire::MatchingReport { sending_coflows: vec![1, 2], ..good.clone() },
+        wire::MatchingReport { sending_flows: Vec::new(), ..good.clone() },
+        wire::MatchingReport { segments: vec![2, 2], ..good.clone() },
+        wire::MatchingReport { retransmitted: Vec::new(), ..good.clone() },
         wire::MatchingReport { versions: vec![1, 2], ..good.clone() },
         wire::MatchingReport { changed_flows: Vec::new(), ..good.clone() },
         wire::MatchingReport { asking_coflows: vec![1], ..good.clone() },
@@ -741,6 +768,14 @@ fn largest_report_fits_max_report() {
                 .collect(),
             changes: (0..MAX_REPORTED_FLOWS as u64)
                 .map(|at| ConnectionChange { coflow: max - at, flow: u32::MAX, version: u32::MAX })
+                .collect(),
+            segments: (0..MAX_REPORTED_SEGMENTS as u64)
+                .map(|at| FlowSegments {
+                    coflow: max - at,
+                    flow: u32::MAX,
+                    segments: u32::MAX,
+                    retransmitted: u32::MAX,
+                })
                 .collect(),
         }),
     };

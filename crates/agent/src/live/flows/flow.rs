@@ -49,6 +49,7 @@ pub struct Flow {
     /// What pauses the flow; none if only a low rate can.
     pub gate: Option<Gate>,
     held: HeldBytes,
+    segments: SegmentCounter,
     pub first_wait: FirstWait,
     /// The bytes that the flow had sent over earlier sockets.
     pub earlier_bytes: u64,
@@ -78,6 +79,23 @@ pub enum ProgramState {
     Done,
     /// It has exited.
     Exited,
+}
+
+/// The data packets of a socket since the last report.
+#[derive(Debug, Clone, Copy, Default)]
+struct SegmentCounter {
+    /// The kernel's counts of sent and retransmitted packets at the last measurement.
+    last: [u32; 2],
+    unreported: [u32; 2],
+}
+
+impl SegmentCounter {
+    fn measure(&mut self, counts: [u32; 2]) {
+        for ((last, unreported), count) in self.last.iter_mut().zip(&mut self.unreported).zip(counts) {
+            *unreported = unreported.saturating_add(count.wrapping_sub(*last));
+            *last = count;
+        }
+    }
 }
 
 /// The bytes that the kernel counts as sent although pauses held them back.
@@ -123,7 +141,10 @@ impl Flow {
         first_wait: FirstWait,
         earlier_bytes: u64,
     ) -> Flow {
-        let was_drained = socket::read_info(&socket).is_ok_and(|info| info.is_drained());
+        let info = socket::read_info(&socket).ok();
+        let was_drained = info.is_some_and(|info| info.is_drained());
+        // The socket may have sent packets before it was handed over.
+        let last = info.map_or([0; 2], |info| [info.segments, info.retransmitted]);
         Flow {
             socket_id,
             program_id,
@@ -135,6 +156,7 @@ impl Flow {
             rate: None,
             gate: None,
             held: HeldBytes::default(),
+            segments: SegmentCounter { last, ..SegmentCounter::default() },
             first_wait,
             earlier_bytes,
             sent_bytes: earlier_bytes,
@@ -352,6 +374,13 @@ impl Flow {
         }
     }
 
+    /// Takes the numbers of data packets that were sent since the last call, and of those that had been sent before.
+    pub fn take_segments(&mut self) -> [u32; 2] {
+        let [segments, retransmitted] = std::mem::take(&mut self.segments.unreported);
+        // The kernel also counts retransmissions that it could not send.
+        [segments, retransmitted.min(segments)]
+    }
+
     /// Reads the bytes sent. Returns the last state of a flow that has ended: completed or lost.
     pub fn measure(&mut self, leases: Option<&SocketLeases>) -> Option<SenderState> {
         if let Some(leases) = leases.filter(|_| self.can_be_paused_by(PausedBy::Kernel)) {
@@ -365,6 +394,7 @@ impl Flow {
         };
         let Ok(mut info) = socket::read_info(&self.socket) else { return Some(SenderState::Lost) };
         info.sent_bytes = info.sent_bytes.saturating_sub(self.held.total);
+        self.segments.measure([info.segments, info.retransmitted]);
         // If another process has raised the rate, such as the watchdog of an earlier agent, the next call of `set_rate` sets it again. A
         // program may set a lower rate.
         if self.rate.is_some() && pacing_rate.is_some_and(|rate| info.max_pacing_rate > rate) {

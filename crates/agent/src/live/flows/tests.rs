@@ -1,5 +1,6 @@
 //! Tests what the senders of gated flows may do, with the sockets of loopback connections.
 
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 
 use weir_proto::{Order, OrderedRate};
@@ -122,4 +123,36 @@ fn own_rate_of_a_socket_is_not_that_of_a_limit() {
     assert_eq!(own_rate(Some(SocketRates { applied, own: 5_000_000 })), 5_000_000);
     assert_eq!(own_rate(Some(SocketRates { applied: applied + 1, own: 5_000_000 })), u64::MAX);
     assert_eq!(own_rate(None), u64::MAX);
+}
+
+#[test]
+fn packets_of_a_flow_count_once_also_after_its_end() {
+    let mut bed = Bed::start(0, &[(0, OrderedRate::Unlimited)]);
+    bed.flows.measure();
+    assert_eq!(bed.flows.take_segments(), []);
+    let sent = |segments| FlowSegments { coflow: 1, flow: 0, segments, retransmitted: 0 };
+    bed.stream.write_all(&[0; 1000]).unwrap();
+    bed.flows.measure();
+    assert_eq!(bed.flows.take_segments(), [sent(1)]);
+    assert_eq!(bed.flows.take_segments(), []);
+    bed.stream.write_all(&[0; 1000]).unwrap();
+    bed.flows.mark_done(&"c".into(), 0, 1).unwrap();
+    while bed.flows.open_sockets() > 0 {
+        bed.flows.measure();
+    }
+    assert_eq!(bed.flows.take_segments(), [sent(1)]);
+}
+
+#[test]
+fn packets_of_more_flows_than_a_report_has_are_in_the_next_one() {
+    let mut flows = Flows::new(None);
+    let count = MAX_REPORTED_SEGMENTS as u32 + 3;
+    flows.unreported_segments = (0..count).map(|flow| ((1, flow), [5, 1])).collect();
+    let mut reported = Vec::new();
+    for expected in [MAX_REPORTED_SEGMENTS, 3, 0] {
+        let taken = flows.take_segments();
+        assert_eq!(taken.len(), expected);
+        reported.extend(taken.into_iter().map(|segments| segments.flow));
+    }
+    assert_eq!(reported, (0..count).collect::<Vec<_>>());
 }

@@ -58,6 +58,7 @@ impl ControlPlane {
         policy: LivePolicy,
         links: NetworkLinks,
     ) -> Result<ControlPlane, Failure> {
+        let is_matching = policy.matching.is_some();
         let plane =
             control_plane::ControlPlane::new(links, policy, ServiceNames::default(), Settings::default(), 1)
                 .map_err(Failure::input)?;
@@ -74,13 +75,17 @@ impl ControlPlane {
         let socket = |host: u32| directory.path().join(format!("agent{host}"));
         let start = |host: u32| {
             let node = &plan.nodes[host as usize];
-            let command = cluster::agent_command(
+            let mut command = cluster::agent_command(
                 Some(node),
                 &address.to_string(),
                 host,
                 scale.link_rate(),
                 &socket(host),
             )?;
+            // Django measures what the links leave.
+            if is_matching {
+                command.args(["--interface", &node.ports[0].interface]);
+            }
             Process::start(&format!("agent of {}", node.name), command)
         };
         let processes = (0..scale.hosts).map(start).collect::<Result<Vec<_>, Failure>>()?;
