@@ -291,7 +291,7 @@ fn ecn_marks_reduce_loss() {
     assert_eq!(read_routes(), routes);
 
     let unknown = TcpOptions { congestion_control: Some("nothing".to_owned()), ecn_threshold: None };
-    let error = IncastBed::new(&bed, &unknown).err().expect("refused").to_string();
+    let error = IncastBed::new(&bed, &unknown).expect_err("refused").to_string();
     assert!(
         error.starts_with("congestion control `nothing` cannot be used: ")
             && error.contains("that this kernel has ("),

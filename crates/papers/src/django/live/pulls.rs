@@ -144,7 +144,9 @@ fn pull_all(bed: &Bed, workload: &Workload, connections: usize, seed: u64) -> Re
                 }
                 match open.join_next().await {
                     None => return Ok::<(), std::io::Error>(()),
-                    Some(joined) => drop(joined.expect("`transfer` does not panic")?),
+                    Some(joined) => {
+                        joined.expect("`transfer` does not panic")?;
+                    }
                 }
             }
         }

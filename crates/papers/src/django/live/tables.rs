@@ -37,10 +37,10 @@ pub fn summary(all: &[Comparison], pulls: &[Pulls]) -> String {
         format!("from {} connections on", pulls.connections)
     });
     format!(
-        "## What differs\n\n\
-         - **From the paper**: Django's speedup of the mean over DCTCP is {} (published: {PUBLISHED_SPEEDUP}, section 6.3; simulated: {}), \
+        "## Summary\n\n\
+         - **Differs from the paper**: Django's speedup of the mean over DCTCP is {} (published: {PUBLISHED_SPEEDUP}, section 6.3; simulated: {}), \
          and over Aalo+ {} (simulated: {}). Of P95: {} over DCTCP, {} over Aalo+.\n\
-         - **From the simulator**: measured means divided by simulated ones are {} under Django, {} under Aalo+, and {} under \
+         - **Differs from the simulator**: measured means divided by simulated ones are {} under Django, {} under Aalo+, and {} under \
          DCTCP.\n\
          - **Fig. 2**: {} connections are the best of those measured (published: 11). The switch drops more than 0.1 % \
          {lossy}.\n\n",
