@@ -498,8 +498,9 @@ impl AgentState {
         if !is_due && !self.matching.has_news() {
             return None;
         }
-        if let Some(matching) = &mut report.matching {
-            matching.segments = self.flows.take_segments();
+        match &mut report.matching {
+            Some(matching) => matching.segments = self.flows.take_segments(),
+            None => self.flows.discard_segments(),
         }
         Some(report)
     }

@@ -173,6 +173,9 @@ impl<'a> TcpBed<'a> {
         let mut command = Command::new("tc");
         command.args(["-n", namespace, "-s", "-j", "qdisc", "show", "dev", interface]);
         let output = command.output().map_err(|error| to_error(&error))?;
+        if !output.status.success() {
+            return Err(to_error(&String::from_utf8_lossy(&output.stderr).trim()));
+        }
         let queues: Vec<QueueCounters> =
             serde_json::from_slice(&output.stdout).map_err(|error| to_error(&error))?;
         let queue = queues.into_iter().find(|queue| queue.parent == batch::LINK_CLASS_ID);

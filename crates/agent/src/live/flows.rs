@@ -92,6 +92,8 @@ pub struct Flows {
     /// The data packets of ended flows that no report has, and how many of them had been sent before; by generation and flow. Also those of
     /// open flows for which the last report had no room.
     unreported_segments: BTreeMap<(u64, u32), [u32; 2]>,
+    /// The flow with which the next report begins if it has no room for all.
+    next_segments: (u64, u32),
     next_socket_id: u64,
     /// The records by which the kernel ends rates, if it can.
     leases: Option<SocketLeases>,
@@ -503,15 +505,21 @@ impl Flows {
         flows.filter(move |(key, _)| is_unlimited(key)).map(|(key, flow)| (key, flow.sent_bytes))
     }
 
-    /// Takes the data packets since the last call, of at most [`MAX_REPORTED_SEGMENTS`] flows. The next call has those of others. Flows
-    /// whose generation is unknown keep theirs.
+    /// Takes the data packets since the last call, of at most [`MAX_REPORTED_SEGMENTS`] flows. The next call begins with the others. Flows
+    /// whose generation is unknown keep theirs. The result is sorted.
     pub fn take_segments(&mut self) -> Vec<FlowSegments> {
         let mut taken = std::mem::take(&mut self.unreported_segments);
         for (key, flow) in self.open_flows.iter_mut().filter(|(key, _)| key.generation != 0) {
             add_segments(&mut taken, key, flow);
         }
-        if let Some(&next) = taken.keys().nth(MAX_REPORTED_SEGMENTS) {
-            self.unreported_segments = taken.split_off(&next);
+        if taken.len() > MAX_REPORTED_SEGMENTS {
+            let from = self.next_segments;
+            let mut in_turn = taken.range(from..).chain(taken.range(..from)).map(|(&key, _)| key);
+            let reported: BTreeSet<(u64, u32)> = in_turn.by_ref().take(MAX_REPORTED_SEGMENTS).collect();
+            self.next_segments = in_turn.next().unwrap_or_default();
+            self.unreported_segments = taken.clone();
+            self.unreported_segments.retain(|key, _| !reported.contains(key));
+            taken.retain(|key, _| reported.contains(key));
         }
         let to_segments = |((coflow, flow), [segments, retransmitted]): (_, [u32; 2])| FlowSegments {
             coflow,
@@ -520,6 +528,14 @@ impl Flows {
             retransmitted,
         };
         taken.into_iter().map(to_segments).collect()
+    }
+
+    /// Forgets the data packets so far: no report needs them.
+    pub fn discard_segments(&mut self) {
+        self.unreported_segments.clear();
+        for flow in self.open_flows.values_mut() {
+            flow.take_segments();
+        }
     }
 
     /// Sets what other coflows leave of the uplink, for the flows without an ordered rate. The next [`Flows::apply_limits`] applies it.

@@ -28,6 +28,8 @@ pub(super) struct ConnectionCounts {
     ends: BTreeMap<(u64, u32), (u32, u32)>,
     /// The open connections to each host.
     open_connections: Vec<u32>,
+    /// The time of the last update.
+    updated_at: f64,
 }
 
 impl ConnectionCounts {
@@ -49,6 +51,7 @@ impl ConnectionCounts {
             by_host: vec![ConnectionCount::new(first, now); hosts],
             ends: BTreeMap::new(),
             open_connections: vec![0; hosts],
+            updated_at: now,
         }
     }
 
@@ -88,10 +91,11 @@ impl ConnectionCounts {
 
     /// Lets the number of each host follow the loss, after [`ConnectionCounts::add_flow`] of all flows.
     pub fn update(&mut self, now: f64) {
+        let seconds = now - std::mem::replace(&mut self.updated_at, now);
         for (count, &open) in self.by_host.iter_mut().zip(&self.open_connections) {
             // Algorithm 2 gives a host with one reducer no more connections.
             let is_full = open as usize >= self.params.reserved_connections(count.get() as usize);
-            count.record_connections(open, is_full);
+            count.record_connections(open, is_full, seconds);
             count.update(&self.predictor.settings, &*self.predictor.buffers, now);
         }
     }

@@ -211,6 +211,7 @@ impl Matching {
             }
             self.tracker.forward(change, &mut unclaimed_downlink);
         }
+        matched.vacant_downlink = unclaimed_downlink;
         !report.questions.is_empty() || !report.changes.is_empty()
     }
 

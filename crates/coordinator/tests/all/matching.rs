@@ -341,7 +341,7 @@ fn number_of_connections_by_the_shipped_model_is_about_that_of_the_theorem() {
         for window in 1..=1600 {
             let loss = interpolate(losses, count.get());
             count.record_segments(10_000, (10_000.0 * loss) as u64);
-            count.record_connections(count.get(), true);
+            count.record_connections(count.get(), true, 1.0);
             count.update(&predictor.settings, &*predictor.buffers, f64::from(window));
             numbers.push(count.get());
         }

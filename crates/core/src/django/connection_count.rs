@@ -2,7 +2,8 @@
 //!
 //! Section 3 predicts the number "at each interval", for each host. These rules are not in the paper:
 //!
-//! - *Windows.* The loss is that of all packets to the host in a window. A window with few packets has no effect.
+//! - *Windows.* The loss is that of all packets to the host in a window. A window with few packets, or without an open connection, has no
+//!   effect.
 //! - *Loss.* The predictor infers the buffer q from the loss and the number of open connections, and Theorem 4.1 gives the number:
 //!   q - k, if the switch marks packets from a queue of k packets on.
 //! - *Hysteresis.* A window can be one of short flows that start together. The number changes only if two windows with loss in a row
@@ -14,6 +15,9 @@ use std::fmt::Debug;
 
 /// Numbers of connections are about the same if they differ by this fraction, or by 1.
 const TOLERANCE: f64 = 0.125;
+
+/// Two windows are in a row if the later one ends at most this number of windows after the other.
+const MAX_GAP: f64 = 3.0;
 
 /// Infers the buffer of a switch's port from the loss at it.
 pub trait BufferPredictor: Debug + Send + Sync {
@@ -43,8 +47,8 @@ pub struct CountSettings {
 pub struct ConnectionCount {
     count: u32,
     window: Window,
-    /// The number that the last window with an effect predicts, if it had loss.
-    predicted: Option<u32>,
+    /// The number that the last window with an effect predicts, and the end of that window, if it had loss.
+    predicted: Option<(u32, f64)>,
     /// The windows without loss in which the host used its connections, since the last loss or change.
     lossless_windows: u32,
 }
@@ -55,10 +59,10 @@ struct Window {
     start: f64,
     segments: u64,
     retransmitted: u64,
-    /// The number of samples with an open connection, the sum of their numbers of connections, and how many of them use all connections.
-    samples: u64,
-    connections: u64,
-    full_samples: u64,
+    /// The time with an open connection in seconds, the integral of the number of connections, and the time in which all are used.
+    seconds: f64,
+    connection_secs: f64,
+    full_secs: f64,
 }
 
 impl Window {
@@ -66,14 +70,14 @@ impl Window {
         (self.retransmitted as f64 / self.segments as f64).min(1.0)
     }
 
-    /// The mean number of open connections, at least 1.
+    /// The mean number of open connections while there were any, at least 1. The window had an open connection.
     fn mean_connections(&self) -> u32 {
-        (self.connections as f64 / self.samples.max(1) as f64).round().max(1.0) as u32
+        (self.connection_secs / self.seconds).round().max(1.0) as u32
     }
 
     /// Whether the host used its connections for at least half of the time in which it received.
     fn is_full(&self) -> bool {
-        self.samples > 0 && 2 * self.full_samples >= self.samples
+        2.0 * self.full_secs >= self.seconds
     }
 }
 
@@ -95,12 +99,12 @@ impl ConnectionCount {
         self.window.retransmitted = self.window.retransmitted.saturating_add(retransmitted);
     }
 
-    /// Adds a sample of the number of open connections to the host. `is_full` is whether it may open no more.
-    pub fn record_connections(&mut self, connections: u32, is_full: bool) {
+    /// Adds the number of open connections to the host during some seconds. `is_full` is whether it may open no more.
+    pub fn record_connections(&mut self, connections: u32, is_full: bool, seconds: f64) {
         if connections > 0 {
-            self.window.samples += 1;
-            self.window.connections += u64::from(connections);
-            self.window.full_samples += u64::from(is_full);
+            self.window.seconds += seconds;
+            self.window.connection_secs += f64::from(connections) * seconds;
+            self.window.full_secs += if is_full { seconds } else { 0.0 };
         }
     }
 
@@ -115,7 +119,8 @@ impl ConnectionCount {
             return false;
         }
         let window = std::mem::replace(&mut self.window, Window { start: now, ..Window::default() });
-        if window.segments < settings.min_segments.max(1) {
+        // Without an open connection, lost packets of paused flows may be sent again.
+        if window.segments < settings.min_segments.max(1) || window.seconds <= 0.0 {
             return false;
         }
         let before = self.count;
@@ -124,7 +129,11 @@ impl ConnectionCount {
             let connections = window.mean_connections();
             let buffer = predictor.predict_buffer(window.loss(), connections);
             let number = buffer.saturating_sub(settings.marking_threshold);
-            if let Some(last) = self.predicted.replace(number).filter(|last| are_close(*last, number)) {
+            let last = self.predicted.replace((number, now));
+            if let Some((last, ended)) = last
+                && are_close(last, number)
+                && now - ended <= MAX_GAP * settings.window
+            {
                 self.count = last.min(number);
             }
         } else {
@@ -182,7 +191,7 @@ mod tests {
     /// A window with this loss, in which the host uses all its connections.
     fn add_window(count: &mut ConnectionCount, loss: f64, now: &mut f64) -> bool {
         count.record_segments(10_000, (10_000.0 * loss) as u64);
-        count.record_connections(count.get(), true);
+        count.record_connections(count.get(), true, SETTINGS.window);
         *now += SETTINGS.window;
         count.update(&SETTINGS, &Inverse, *now)
     }
@@ -215,9 +224,8 @@ mod tests {
         assert_eq!(count.get(), 6);
         for _ in 0..20 {
             count.record_segments(10_000, 10);
-            count.record_connections(6, true);
-            count.record_connections(5, false);
-            count.record_connections(5, false);
+            count.record_connections(6, true, 0.4);
+            count.record_connections(5, false, 0.6);
             now += 1.0;
             assert!(!count.update(&SETTINGS, &Inverse, now), "the host does not use its connections");
         }
@@ -233,12 +241,27 @@ mod tests {
     }
 
     #[test]
+    fn windows_far_apart_and_windows_without_a_connection_have_no_effect() {
+        let (mut count, mut now) = (ConnectionCount::new(100, 0.0), 0.0);
+        for _ in 0..5 {
+            assert!(!add_window(&mut count, 0.5, &mut now));
+            now += MAX_GAP;
+        }
+        for _ in 0..5 {
+            count.record_segments(10_000, 5_000);
+            now += SETTINGS.window;
+            assert!(!count.update(&SETTINGS, &Inverse, now));
+        }
+        assert_eq!(count.get(), 100);
+    }
+
+    #[test]
     fn loss_is_that_of_the_connections_that_were_open() {
         let mut count = ConnectionCount::new(100, 0.0);
         for now in [1.0, 2.0] {
             count.record_segments(1000, 500);
             for connections in [0, 0, 30, 50, 0] {
-                count.record_connections(connections, false);
+                count.record_connections(connections, false, 0.2);
             }
             count.update(&SETTINGS, &Inverse, now);
         }
@@ -282,7 +305,7 @@ mod tests {
             for (at, (segments, retransmitted, connections, buffer)) in (1..).zip(windows) {
                 let before = count.get();
                 count.record_segments(segments, retransmitted);
-                count.record_connections(connections, true);
+                count.record_connections(connections, true, settings.window);
                 let has_changed = count.update(&settings, &Constant(buffer), f64::from(at));
                 prop_assert_eq!(has_changed, count.get() != before);
                 prop_assert!(!has_changed || (1..=max).contains(&count.get()));

@@ -2,40 +2,52 @@
 
 use std::cmp::Ordering;
 
-use super::candidates::{PendingFlow, ReducerPriority, by_remaining_bytes};
+use super::Params;
+use super::candidates::{PendingFlow, ReducerPriority, by_remaining_bytes, retain_candidates};
+use super::local_scheduler::Downlink;
 
 /// Line 2: orders two connections of a reducer, each with its rate and its flow. The fastest closes first.
 pub(crate) fn by_closing(a: (f64, u32), b: (f64, u32)) -> Ordering {
     b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
 }
 
-/// Lines 5 to 12, for several connections in a row: sorts candidates in the order in which a reducer opens them. A new connection takes the
-/// residual capacity of both of its ends, so the next choice sees less; `vacant_downlink` is that of the reducer's host. O(n log n), and
-/// O(n) more for each connection before the downlink has no residual capacity.
-pub(crate) fn sort_by_opening(
-    priority: ReducerPriority,
-    mut vacant_downlink: f64,
-    pending: &mut [PendingFlow],
-) {
-    let mut waiting = pending;
-    while vacant_downlink > 0.0
-        && let Some(next) = (0..waiting.len()).min_by(|&a, &b| by_opening(priority, &waiting[a], &waiting[b]))
-    {
-        waiting.swap(0, next);
-        let Some((chosen, others)) = waiting.split_first_mut() else { return };
-        let rate = chosen.vacant.min(vacant_downlink);
-        if rate <= 0.0 {
-            waiting = others;
-            break;
-        }
-        vacant_downlink -= rate;
-        for other in others.iter_mut().filter(|other| other.sender == chosen.sender) {
+/// Lines 5 to 12, for several connections in a row: the flows to which a reducer opens connections, in this order, at most `max_count`. A
+/// new connection takes the residual capacity of both of its ends, so Algorithm 4 sees less for the next one. `downlink` is that of the
+/// reducer's host. O(n log n) for n waiting flows, and O(n) more for each sender.
+pub(crate) fn choose_in_turn(
+    params: &Params,
+    is_prioritized: bool,
+    mut downlink: Downlink,
+    max_count: usize,
+    mut pending: Vec<PendingFlow>,
+) -> Vec<u32> {
+    let priority_at = |downlink| match is_prioritized {
+        true => ReducerPriority::Prioritized,
+        false => ReducerPriority::Other(downlink),
+    };
+    let (mut chosen, mut candidates) = (Vec::new(), Vec::new());
+    // Each turn uses up a sender or the downlink.
+    while downlink.vacant > 0.0 && chosen.len() < max_count {
+        let priority = priority_at(downlink);
+        candidates.clone_from(&pending);
+        retain_candidates(params, priority, max_count, &mut candidates);
+        let next = candidates.iter().min_by(|a, b| by_opening(priority, a, b));
+        let Some(&next) = next.filter(|next| next.vacant > 0.0) else { break };
+        let rate = next.vacant.min(downlink.vacant);
+        downlink.vacant -= rate;
+        pending.retain(|other| other.flow != next.flow);
+        for other in pending.iter_mut().filter(|other| other.sender == next.sender) {
             other.vacant -= rate;
             other.balanced -= rate;
         }
-        waiting = others;
+        chosen.push(next.flow);
     }
-    waiting.sort_by(|a, b| by_opening(priority, a, b));
+    let priority = priority_at(downlink);
+    retain_candidates(params, priority, max_count, &mut pending);
+    pending.sort_by(|a, b| by_opening(priority, a, b));
+    pending.truncate(max_count - chosen.len());
+    chosen.extend(pending.iter().map(|pending| pending.flow));
+    chosen
 }
 
 /// Lines 7 to 10: orders two candidates of a reducer. The first one gets a connection: for a prioritized reducer that with the
@@ -58,9 +70,8 @@ mod tests {
         PendingFlow { flow, sender, remaining_bytes, vacant, balanced: vacant }
     }
 
-    fn order(priority: ReducerPriority, vacant_downlink: f64, mut flows: Vec<PendingFlow>) -> Vec<u32> {
-        sort_by_opening(priority, vacant_downlink, &mut flows);
-        flows.into_iter().map(|pending| pending.flow).collect()
+    fn order(is_prioritized: bool, vacant: f64, flows: Vec<PendingFlow>) -> Vec<u32> {
+        choose_in_turn(&Params::default(), is_prioritized, Downlink { capacity: 10.0, vacant }, 8, flows)
     }
 
     #[test]
@@ -74,17 +85,19 @@ mod tests {
                 pending(3, 2, 1.0, 4.0),
             ]
         };
-        assert_eq!(order(ReducerPriority::Prioritized, 100.0, flows()), [0, 2, 3, 1]);
+        assert_eq!(order(true, 100.0, flows()), [0, 2, 3, 1]);
         // The downlink carries 3 more: sender 0 has 5 left, as sender 1 has, and its flow has more bytes.
-        assert_eq!(order(ReducerPriority::Prioritized, 3.0, flows()), [0, 1, 2, 3]);
-        // A full downlink.
-        assert_eq!(order(ReducerPriority::Prioritized, 0.0, flows()), [0, 1, 2, 3]);
+        assert_eq!(order(true, 3.0, flows()), [0, 1, 2, 3]);
+        assert_eq!(order(true, 0.0, flows()), [0, 1, 2, 3], "a full downlink");
     }
 
     #[test]
-    fn other_reducers_open_the_largest_flows_first() {
+    fn candidates_of_the_next_connection_are_those_after_the_last_one() {
+        // Two of eight candidates, a quarter: both flows of sender 0. It has no capacity after the first one, and then it is nearest to the
+        // 2 that the downlink has left.
         let flows = vec![pending(0, 0, 1.0, 8.0), pending(1, 0, 8.0, 8.0), pending(2, 1, 3.0, 5.0)];
-        let downlink = crate::django::local_scheduler::Downlink { capacity: 10.0, vacant: 10.0 };
-        assert_eq!(order(ReducerPriority::Other(downlink), 10.0, flows), [1, 2, 0]);
+        assert_eq!(order(false, 10.0, flows.clone()), [1, 0]);
+        // Then sender 1, with 5 of the 6; and the flow that is left.
+        assert_eq!(order(false, 14.0, flows), [1, 2, 0]);
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::candidates::{PendingFlow, ReducerPriority, balanced_capacity, retain_candidates};
+use super::candidates::{PendingFlow, balanced_capacity};
 use super::local_scheduler::Downlink;
-use super::micro_scheduler::sort_by_opening;
+use super::micro_scheduler::choose_in_turn;
 use super::{CandidateRequest, Change, FlowKey, Params, ReducerKey, is_open};
 
 /// A host that sends.
@@ -162,22 +162,15 @@ impl Tracker {
     /// Algorithm 4: the flows that a reducer may open, in the order in which Algorithm 3 chooses from them. The paper's reducers request
     /// a list for each connection, which would take a message to the tracker and back for each; here they may open several.
     ///
-    /// O(n log n) for n flows of the reducer, and for a prioritized one the coflows of their senders.
+    /// O(n log n) for n flows of the reducer, O(n) for each of their senders, and for a prioritized one the coflows of its senders.
     pub fn candidates(&self, request: &CandidateRequest) -> Vec<u32> {
-        let priority = match request.is_prioritized {
-            true => ReducerPriority::Prioritized,
-            false => ReducerPriority::Other(Downlink {
-                capacity: request.downlink,
-                vacant: request.vacant_downlink,
-            }),
-        };
         let reducer = request.reducer;
         let range = FlowKey { reducer, flow: 0 }..=FlowKey { reducer, flow: u32::MAX };
         let pending =
             self.flows.range(range).filter(|(_, tracked)| tracked.has_data && !is_open(tracked.version));
         // Several flows of a reducer can have the same sender.
         let mut prioritized: BTreeMap<u32, Option<u64>> = BTreeMap::new();
-        let mut pending: Vec<PendingFlow> = pending
+        let pending: Vec<PendingFlow> = pending
             .map(|(key, &TrackedFlow { sender, remaining_bytes, .. })| {
                 let SendingHost { vacant, capacity, .. } = self.hosts[sender as usize];
                 let mut prioritized_coflow =
@@ -187,9 +180,8 @@ impl Tracker {
                 PendingFlow { flow: key.flow, sender, remaining_bytes, vacant, balanced }
             })
             .collect();
-        retain_candidates(&self.params, priority, self.max_candidates, &mut pending);
-        sort_by_opening(priority, request.vacant_downlink, &mut pending);
-        pending.into_iter().map(|pending| pending.flow).collect()
+        let downlink = Downlink { capacity: request.downlink, vacant: request.vacant_downlink };
+        choose_in_turn(&self.params, request.is_prioritized, downlink, self.max_candidates, pending)
     }
 
     /// Line 6: the coflow with the fewest remaining bytes among those that a host sends. O(coflows of the host).

@@ -592,3 +592,29 @@ fn algorithm_4_matches_vacant_bandwidth_for_reducers_without_priority() {
     let tracker = tracker_with_vacancies(Params { theta: 0.5, ..params }, 8, [5.0, 4.0, 1.0]);
     assert_eq!(tracker.candidates(&request(false, 4.0)), [] as [u32; 0]);
 }
+
+proptest! {
+    /// One list for several connections opens the same ones as a list for each, as in the paper.
+    #[test]
+    fn candidates_are_those_of_a_request_for_each_connection(
+        vacancies in prop::array::uniform3(0..=10u8),
+        flows in prop::collection::vec((0..3u32, 1..=5u8), 1..12),
+        max_candidates in 1..=12usize,
+        vacant in 0..=20u8,
+    ) {
+        let mut tracker = Tracker::new(Params::default(), max_candidates, &[10.0; 3]);
+        for (number, &(sender, bytes)) in (0..).zip(&flows) {
+            tracker.add_flow(flow(0, number), sender, f64::from(bytes));
+        }
+        for (host, vacant) in (0..).zip(vacancies) {
+            tracker.record_vacant_uplink(host, f64::from(vacant));
+        }
+        let mut vacant = f64::from(vacant);
+        let list = tracker.candidates(&request(true, vacant));
+        prop_assert_eq!(list.len(), flows.len().min(max_candidates));
+        for number in list {
+            prop_assert_eq!(tracker.candidates(&request(true, vacant))[0], number);
+            tracker.forward(Change { flow: flow(0, number), version: 1 }, &mut vacant);
+        }
+    }
+}

@@ -333,7 +333,6 @@ pub fn assumptions(replays: &Replays<'_>) -> String {
         setup_row("512 kB per connection, starting together", cost(ConnectionCost::Marked)),
         setup_row("the same without marks", cost(ConnectionCost::Plain)),
         setup_row("64 kB per connection, starting together", cost(ConnectionCost::SmallTransfers)),
-        setup_row("links of 1 Gbit/s: a stall costs ten times as much", Setup { rate_scale: 1.0, ..DEFAULT }),
         django_row("the paper's best number of connections", PUBLISHED_BEST, ""),
         django_row("theta = 0.5", replays.inputs.connections(&DEFAULT), ":theta=0.5"),
     ];

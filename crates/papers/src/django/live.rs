@@ -64,8 +64,9 @@ pub fn page(trace: &Trace, options: &Options, progress: &Progress) -> Result<Str
     let pulls = on_bed(&pulls_bed, big_switch(PULLS.hosts, PULLS.rate()), &inputs, |bed, tcp_bed| {
         pulls::measure(bed, tcp_bed, &inputs, progress)
     })?;
-    let mut out = head(trace, options, &inputs, &congestion_control);
+    let mut out = head(trace, options);
     out.push_str(&tables::summary(&measured, &pulls));
+    out.push_str(&conditions(&inputs, &congestion_control));
     out.push_str(&tables::table2(&measured));
     out.push_str(&tables::speedups(&measured));
     out.push_str(&tables::queues(&measured));
@@ -100,7 +101,7 @@ fn failure(error: TcpBedError) -> Failure {
     }
 }
 
-fn head(trace: &Trace, options: &Options, inputs: &Inputs<'_>, congestion_control: &str) -> String {
+fn head(trace: &Trace, options: &Options) -> String {
     let trace_options = trace.options();
     let mut command = format!("weir reproduce django-live {trace_options} --out docs/results/django-live.md");
     if options.coflows != DEFAULT_COFLOWS {
@@ -109,12 +110,29 @@ fn head(trace: &Trace, options: &Options, inputs: &Inputs<'_>, congestion_contro
     format!(
         "# Django on real traffic\n\n\
          {}\n\n\
-         The command needs root, and takes up to an hour. It sends traffic between network namespaces of one machine over one \
-         switch ([the testbed](../testbed.md)). All connections use {congestion_control}. Links carry {}, and \
-         the switch's ports to the hosts mark from {} packets on. Sizes of transfers are in proportion to the rate of links, as on \
-         [the simulated page](django.md), so transfers take as long as over the paper's 1 Gbit/s. Hosts emit single packets.\n\n",
+         The command needs root, and takes up to an hour.\n\n",
         live::measured_by(&command),
-        DEFAULT.rate(),
+    )
+}
+
+/// The section about what is the same in all experiments.
+fn conditions(inputs: &Inputs<'_>, congestion_control: &str) -> String {
+    format!(
+        "## Conditions\n\n\
+         - **Network**: network namespaces of one machine under one switch ([the testbed](../testbed.md)). Links carry {}, and those of \
+         Fig. 2 {}. The switch's ports to the hosts mark from {} packets on. All connections use {congestion_control}, and hosts emit single \
+         packets.\n\
+         - **Coflows**: those of [the simulated page](django.md), with seven hosts: port p of the trace is host p modulo 7. Sizes are \
+         in proportion to the rate of links, so transfers take as long as over the paper's 1 Gbit/s. Flows from a host to itself are left out, \
+         and all flows of a coflow to a host are one reducer, also in the simulator.\n\
+         - **Hosts**: senders use the library (`FlowSender`), with an agent at each of the seven hosts. An eighth host has the coordinator, as \
+         a library in the measuring process, with the default settings. Reports and orders use the same links. Under DCTCP, senders have no \
+         agent. Agents measure their links under Django only.\n\
+         - **CCTs**: from the release of a coflow to its last byte, with the time to connect.\n\
+         - **Simulator**: links carry the payload of their rate, {}. Connections cost what steady ones cost.\n\n",
+        COFLOWS.rate(),
+        PULLS.rate(),
         inputs.threshold(),
+        markdown::format_percent(live::coflows::payload_fraction()),
     )
 }

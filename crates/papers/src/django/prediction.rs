@@ -219,7 +219,9 @@ pub fn theorem(replays: &Replays<'_>, predictions: &[Prediction], claims: &mut V
     format!(
         "### Theorem 4.1\n\n\
          The predictor receives the median loss at each buffer and predicts q; the number of connections is q - k. The best \
-         number has the lowest mean CCT among this number and {candidates}.\n\
+         number has the lowest mean CCT among this number and {candidates}. The losses are those of connections that start \
+         together, and the CCTs have the costs of steady ones. These costs are low, so many numbers are about as good, and this test of \
+         the theorem is weak.\n\
          {}",
         table(&head, 0, &rows)
     )

@@ -103,6 +103,13 @@ impl Inputs<'_> {
         }
     }
 
+    /// The most that connections of the default setup reduce the goodput of a port, as a fraction.
+    pub fn max_reduction(&self) -> f64 {
+        let goodput = self.goodput(&DEFAULT).expect("connections of the default setup have a cost");
+        let all = (1..=self.max_connections() as usize).map(|count| 1.0 - goodput.utilization(count));
+        all.fold(0.0, f64::max)
+    }
+
     /// The maximum measured number of connections.
     pub fn max_connections(&self) -> u32 {
         *self

@@ -71,9 +71,13 @@ impl Releases {
     /// Records that a flow of a coflow has completed.
     fn complete_flow(&mut self, workload: &Workload, number: usize, time: Instant) {
         self.incomplete_flows[number] -= 1;
-        if self.incomplete_flows[number] > 0 {
-            return;
+        if self.incomplete_flows[number] == 0 {
+            self.complete_coflow(workload, number, time);
         }
+    }
+
+    /// Releases the coflows whose last parent was this one.
+    fn complete_coflow(&mut self, workload: &Workload, number: usize, time: Instant) {
         let is_child = |&child: &usize| workload.coflows[child].parents.contains(&number);
         for child in (0..workload.coflows.len()).filter(is_child) {
             self.incomplete_parents[child] -= 1;
@@ -113,6 +117,9 @@ pub async fn run(
                 let (time, number) = releases.ready.pop_first().expect("this branch waits only if there is a release");
                 released_at[number] = time;
                 let coflow = &workload.coflows[number];
+                if coflow.flows.is_empty() {
+                    releases.complete_coflow(workload, number, time);
+                }
                 if let Some(control_plane) = control_plane {
                     control_plane.register(coflow).await?;
                 }
