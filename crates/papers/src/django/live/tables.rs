@@ -49,9 +49,8 @@ pub fn summary(all: &[Comparison], pulls: &[Pulls]) -> String {
         "## Summary\n\n\
          What differs from the paper and from the simulator:\n\n\
          - **Speedup of Django, seven servers**: of the mean over DCTCP {}, of P95 {}. Over Aalo+, of the mean {}, of P95 {}.\n\
-         - **Measured means divided by simulated ones**: {} under Django, {} under Aalo+, and {} under DCTCP. In the simulator, messages \
-         take no time. Here a flow under Django starts after three messages through the coordinator, and this cost counts most in \
-         small coflows.\n\
+         - **Measured means divided by simulated ones**: {} under Django, {} under Aalo+, and {} under DCTCP. The simulator has no \
+         packets, time-outs, processors or messages. Which of them makes the difference was not measured.\n\
          - **Fig. 2**: the numbers of connections within 1 % of the lowest CCT are {} (published: 11). Those with more than 0.1 % loss: \
          {lossy}.\n\n",
         sources(1),
