@@ -1,8 +1,8 @@
 //! The measured cost of many connections to one receiver (incast; Django, JPDC '21, sections 2.3 and 4.1).
 //!
 //! In a run, a number of connections send the same number of bytes each to one receiver, at once. Of steady connections, the
-//! time is that of their bytes at the measured goodput. The switch port to the receiver buffers a number of packets. Runs with the same buffer and the same number of connections are of one
-//! *kind*, and count by their median.
+//! time is that of their bytes at the measured goodput. The switch port to the receiver buffers a number of packets. Runs with
+//! the same buffer and the same number of connections are of one *kind*, and count by their median.
 //!
 //! - *Reference.* All times are relative to the fastest kind with the fewest connections. The reference contains the
 //!   start-up time of a run, and the burst that the link's shaper admits.

@@ -115,7 +115,7 @@ fn head(trace: &Trace, options: &Options) -> String {
     )
 }
 
-/// The section about what is the same in all experiments.
+/// The section about the conditions of all experiments.
 fn conditions(inputs: &Inputs<'_>, congestion_control: &str) -> String {
     format!(
         "## Conditions\n\n\
