@@ -229,9 +229,18 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Records, TraceError> {
         let loss = run.cell(columns.loss).parse().map_err(|_| run.cell_error(columns.loss, "loss", LOSS))?;
         records.push(Record { buffer, loss, connections });
     }
-    let Some(mut conditions) = conditions else {
+    let Some(conditions) = conditions else {
         return Err(source.error(text.len(), "file", "no records", "a line for each run"));
     };
+    to_records(source, conditions, records)
+}
+
+/// Sorts the records. With several numbers of connections, leaves those without loss out. `conditions` are those of the first record.
+fn to_records(
+    source: SourceText<'_>,
+    mut conditions: Conditions,
+    mut records: Vec<Record>,
+) -> Result<Records, TraceError> {
     let (read_count, mut lines) = (records.len(), "all lines");
     if records.iter().any(|record| Some(record.connections) != conditions.connections) {
         lines = "the lines with loss";
@@ -243,8 +252,9 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Records, TraceError> {
     let records = Records { conditions, left_out: read_count - records.len(), records };
     let classes = records.classes().len();
     if !(2..=MAX_CLASSES).contains(&classes) {
-        let expected = format!("2 to {MAX_CLASSES} different buffers");
-        return Err(source.error(text.len(), "buffer_packets", &format!("{classes} in {lines}"), &expected));
+        let (found, expected) =
+            (format!("{classes} in {lines}"), format!("2 to {MAX_CLASSES} different buffers"));
+        return Err(source.error(source.text.len(), "buffer_packets", &found, &expected));
     }
     Ok(records)
 }

@@ -517,9 +517,8 @@ impl Flows {
             let mut in_turn = taken.range(from..).chain(taken.range(..from)).map(|(&key, _)| key);
             let reported: BTreeSet<(u64, u32)> = in_turn.by_ref().take(MAX_REPORTED_SEGMENTS).collect();
             self.next_segments = in_turn.next().unwrap_or_default();
-            self.unreported_segments = taken.clone();
-            self.unreported_segments.retain(|key, _| !reported.contains(key));
-            taken.retain(|key, _| reported.contains(key));
+            (taken, self.unreported_segments) =
+                taken.into_iter().partition(|(key, _)| reported.contains(key));
         }
         let to_segments = |((coflow, flow), [segments, retransmitted]): (_, [u32; 2])| FlowSegments {
             coflow,

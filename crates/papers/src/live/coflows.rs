@@ -197,12 +197,19 @@ fn measure(
         limit: max_duration(makespan),
     };
     let runs = (0..RUNS).map(|_| live_run.run(progress)).collect::<Result<Vec<_>, _>>()?;
-    let median = |coflow: usize| {
-        percentile(&runs.iter().map(|run| run.transfers.ccts[coflow]).collect::<Vec<_>>(), 50.0)
-    };
-    let unscheduled: usize = runs.iter().map(|run| run.transfers.unscheduled_flows).sum();
-    let medians = (0..workload.coflows.len()).map(median).collect();
-    Ok((medians, unscheduled as f64 / (RUNS * workload.flow_count()) as f64))
+    Ok(medians(workload, runs.iter().map(|run| &run.transfers)))
+}
+
+/// The median CCT of each coflow over at least one run, in seconds, and the fraction of flows that were not scheduled.
+pub fn medians<'a>(
+    workload: &Workload,
+    runs: impl Iterator<Item = &'a transfer::Run> + Clone,
+) -> (Vec<f64>, f64) {
+    let median =
+        |coflow: usize| percentile(&runs.clone().map(|run| run.ccts[coflow]).collect::<Vec<_>>(), 50.0);
+    let unscheduled: usize = runs.clone().map(|run| run.unscheduled_flows).sum();
+    let flows = runs.clone().count() * workload.flow_count();
+    ((0..workload.coflows.len()).map(median).collect(), unscheduled as f64 / flows as f64)
 }
 
 /// The maximum duration of a run whose simulation takes `makespan` seconds.

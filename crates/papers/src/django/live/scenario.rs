@@ -19,7 +19,7 @@ use crate::django::replays::{AALO, DCTCP, Inputs};
 use crate::django::setup::{Setup, WorkloadSource};
 use crate::live::coflows::control_plane::ControlUse;
 use crate::live::coflows::workload::Scale;
-use crate::live::coflows::{LiveRun, PLAIN_TCP, SenderKind, max_duration, payload_fraction};
+use crate::live::coflows::{LiveRun, PLAIN_TCP, SenderKind, max_duration, medians, payload_fraction};
 
 /// The number of runs of the first scenario under each policy. The CCT of a coflow is the median. The others run once.
 pub const FIRST_RUNS: usize = 3;
@@ -190,18 +190,12 @@ fn measure_runs(
         let outcome = live_run.run(progress)?;
         runs.push((outcome, ports.finish()?));
     }
-    let median = |coflow: usize| {
-        let ccts: Vec<f64> = runs.iter().map(|(run, _)| run.transfers.ccts[coflow]).collect();
-        percentile(&ccts, 50.0)
-    };
-    let measured = (0..scenario.workload.coflows.len()).map(median).collect();
-    let flows = (scenario.runs * scenario.workload.flow_count()) as f64;
-    let unscheduled: usize = runs.iter().map(|(run, _)| run.transfers.unscheduled_flows).sum();
+    let (measured, unscheduled) = medians(&scenario.workload, runs.iter().map(|(run, _)| &run.transfers));
     let (last, ports) = runs.pop().expect("a scenario has at least one run");
     Ok(Measurement {
         simulated,
         measured,
-        unscheduled: unscheduled as f64 / flows,
+        unscheduled,
         ports,
         seconds: last.transfers.seconds,
         control: last.control,

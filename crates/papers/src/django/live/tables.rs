@@ -168,10 +168,13 @@ pub fn control(all: &[Comparison]) -> String {
         let policies = [("Django", &comparison.django), ("Aalo+", &comparison.aalo)];
         for (name, measurement) in policies {
             let Some(control) = &measurement.control else { continue };
-            let messages = control.matching_messages.map(|messages| messages.by_name());
-            let counts = messages.map_or([const { String::new() }; 5].map(|_| "-".to_owned()), |messages| {
-                messages.map(|(_, count)| format_cell(count as f64 / comparison.flows as f64))
-            });
+            let counts = match control.matching_messages {
+                Some(messages) => messages
+                    .by_name()
+                    .map(|(_, count)| format_cell(count as f64 / comparison.flows as f64))
+                    .to_vec(),
+                None => vec!["-".to_owned(); 5],
+            };
             let schedule_ms = 1e3 * control.schedules_secs / control.schedules.max(1) as f64;
             let agent_share = control.agents_secs / measurement.seconds / f64::from(super::WORKERS);
             let names = [comparison.name.clone(), name.to_owned()];
