@@ -25,7 +25,6 @@ mod setup;
 mod timings;
 
 use weir_console::chart::Scale;
-use weir_core::model::Workload;
 use weir_trace::incast::IncastMeasurements;
 
 use crate::claim::{Claim, claims_table, count_same, find};
@@ -53,13 +52,7 @@ pub const DEFAULT_SEEDS: u64 = 10;
 /// # Errors
 /// If all coflows of the trace arrive at 0 s, a replay fails, or a signal stops the work.
 pub fn page(trace: &Trace, seeds: u64, timing: bool, run_context: &RunContext<'_>) -> Result<Page, Failure> {
-    if !trace.workload.coflows.iter().any(|coflow| coflow.arrival.get() > 0.0) {
-        let name = &trace.name;
-        return Err(Failure::input(format_args!(
-            "{name}: all coflows arrive at 0 s; expected later arrivals"
-        )));
-    }
-    let replays = Replays::new(inputs(&trace.workload)?);
+    let replays = Replays::new(inputs(trace)?);
     let records = prediction::records()?;
     let (fig4, few_records, accuracies) = prediction::fig4(&records, run_context.progress)?;
     let predictions = prediction::predictions(&records, replays.inputs.threshold())?;
@@ -85,9 +78,16 @@ pub fn page(trace: &Trace, seeds: u64, timing: bool, run_context: &RunContext<'_
     Ok(write())
 }
 
-fn inputs(trace: &Workload) -> Result<Inputs<'_>, Failure> {
+/// The inputs of replays. Fails if all coflows of the trace arrive at 0 s: times between coflows are scaled.
+fn inputs(trace: &Trace) -> Result<Inputs<'_>, Failure> {
+    if !trace.workload.coflows.iter().any(|coflow| coflow.arrival.get() > 0.0) {
+        let name = &trace.name;
+        return Err(Failure::input(format_args!(
+            "{name}: all coflows arrive at 0 s; expected later arrivals"
+        )));
+    }
     Ok(Inputs {
-        trace,
+        trace: &trace.workload,
         plain: read_measurements(PLAIN_CSV, "examples/incast/cost-512kB.csv")?,
         marked: read_measurements(MARKED_CSV, "examples/incast/cost-512kB-marks.csv")?,
         small: read_measurements(SMALL_CSV, "examples/incast/cost-64kB-marks.csv")?,

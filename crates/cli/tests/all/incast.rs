@@ -154,6 +154,8 @@ fn django_page_differs_between_runs_in_timings_only() {
     let (figures, _) = timed.split_once("## Timings\n").expect("the page has a section of timings");
     assert_eq!(figures.trim_end(), untimed.trim_end(), "other sections contain timings");
     dir.write("still.txt", "2 1\n1 0 1 0 1 1:8.0\n");
-    let error = dir.stderr_of("reproduce django --trace still.txt", 2);
-    assert!(error.contains("all coflows arrive at 0 s; expected later arrivals"), "{error}");
+    for page in ["django", "django-live"] {
+        let error = dir.stderr_of(&format!("reproduce {page} --trace still.txt"), 2);
+        assert!(error.contains("all coflows arrive at 0 s; expected later arrivals"), "{page}: {error}");
+    }
 }

@@ -49,11 +49,12 @@ pub struct Options {
 /// The page: measured CCTs of Django, Aalo+ and DCTCP next to simulated and published ones.
 ///
 /// # Errors
-/// If the testbed cannot be created, the trace has no flow between hosts, a transfer fails, or a signal stops the work.
+/// If the testbed cannot be created, all coflows of the trace arrive at 0 s, the trace has no flow between hosts, a transfer fails, or a
+/// signal stops the work.
 pub fn page(trace: &Trace, options: &Options, progress: &Progress) -> Result<String, Failure> {
     interrupt::record_signals();
     let pulls_bed: BedName = format!("{}_pulls", options.bed).parse().map_err(Failure::input)?;
-    let inputs = inputs(&trace.workload)?;
+    let inputs = inputs(trace)?;
     let scenarios = scenario::all(&inputs, options.coflows)?;
     let (congestion_control, measured) =
         on_bed(&options.bed, big_switch(WORKERS + 1, COFLOWS.rate()), &inputs, |bed, tcp_bed| {
