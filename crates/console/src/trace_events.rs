@@ -14,7 +14,7 @@ use std::io::{self, Write};
 
 use serde_json::json;
 use weir_core::allocation::Rule;
-use weir_core::model::{Coflow, FlowState, Slot, Workload};
+use weir_core::model::{Coflow, FlowState, LinkKind, Slot, Workload};
 use weir_sim::{CoflowOutcome, Observer, Snapshot};
 use weir_trace::trace_events::{EventWriter, Track};
 
@@ -107,11 +107,11 @@ impl<'a, W: Write> TraceEvents<'a, W> {
 
     fn name_links(&mut self, snapshot: &Snapshot<'_>) {
         let ports = snapshot.fabric().ports();
-        let port = |number: usize| snapshot.workload_port(number as u32) as usize;
-        let name_of = |link: usize| match link {
-            _ if link < ports => (self.link_name)(port(link)),
-            _ if link < 2 * ports => (self.link_name)(ports + port(link - ports)),
-            _ => (self.link_name)(link),
+        let port = |number: u32| snapshot.workload_port(number) as usize;
+        let name_of = |link: usize| match snapshot.link_kind(link) {
+            LinkKind::Sender(number) => (self.link_name)(port(number)),
+            LinkKind::Receiver(number) => (self.link_name)(ports + port(number)),
+            LinkKind::Trunk(trunk) => (self.link_name)(2 * ports + trunk as usize),
         };
         let track = |link| LinkTrack {
             name: name_of(link),

@@ -296,9 +296,8 @@ impl Allocation {
         self.flow_rates.extend_from_slice(&other.flow_rates);
     }
 
-    /// Calls `add` with a coflow of `slots`, a link and the rate of some of its flows there, until all rates are counted. Links are in
-    /// the numbering of [`Fabric::link_capacities`](crate::model::Fabric::link_capacities). All flows with own rates have to belong to
-    /// `slots`. O(links of the coflows + flows with own rates).
+    /// Calls `add` with a coflow of `slots`, a link and the rate of some of its flows there, until all rates are counted. All flows with
+    /// own rates have to belong to `slots`. O(links of the coflows + flows with own rates).
     pub(crate) fn visit_link_rates(
         &self,
         slots: &[Slot],
@@ -306,25 +305,24 @@ impl Allocation {
         now: f64,
         mut add: impl FnMut(Slot, usize, f64),
     ) {
-        let ports = network.fabric().ports();
         for &slot in slots {
             let coflow = network.coflow(slot);
             match self.common(slot) {
                 CommonRate::None => {}
                 CommonRate::Equal(rate) => {
-                    for (link, load) in coflow.link_loads(ports) {
-                        add(slot, link, rate * f64::from(load.live_flow_count));
+                    for load in coflow.links() {
+                        add(slot, load.link as usize, rate * f64::from(load.live_flow_count));
                     }
                 }
                 CommonRate::CompleteTogether(seconds) => {
-                    for (link, bytes) in coflow.remaining_loads(now).by_fabric_link(ports) {
+                    for (link, bytes) in coflow.remaining_loads(now).by_link() {
                         add(slot, link, bytes / seconds);
                     }
                 }
             }
         }
         for rated in &self.flow_rates {
-            for link in network.coflow(rated.slot).flow_links(rated.flow, ports) {
+            for link in network.coflow(rated.slot).flow_links(rated.flow) {
                 add(rated.slot, link, rated.rate);
             }
         }

@@ -10,8 +10,8 @@ use crate::capacity_limit::{CapacityLimiter, DemandLimit, GoodputLimit, TrunkLim
 use crate::host_service::HostService;
 use crate::model::topology::CableChange;
 use crate::model::{
-    CoflowSpec, CommonRateKind, CompletedFlow, Fabric, FlowState, Goodput, LinkId, Network, PortSide,
-    ServiceNames, SizesEstimated, SizesKnown, SizesUnknown, Slot, Trunks, View,
+    CoflowSpec, CommonRateKind, CompletedFlow, Fabric, FlowState, Goodput, LinkId, LinkKind, Network,
+    PortSide, ServiceNames, SizesEstimated, SizesKnown, SizesUnknown, Slot, Trunks, View,
 };
 use crate::policy::{AnyPolicy, DecidedBy, Event, Policy, PolicyError, Timing, TrunkSupport};
 use crate::tree::{PolicyTree, TreeError};
@@ -230,8 +230,7 @@ impl Engine {
     fn starting_state(&self, slot: Slot, flow: u32, bytes: f64) -> FlowState {
         let (src, dst) = self.network.coflow(slot).flow_ports(flow);
         let fabric = self.network.fabric();
-        let is_up =
-            || fabric.send_capacities()[src as usize] > 0.0 && fabric.recv_capacities()[dst as usize] > 0.0;
+        let is_up = || fabric.send_capacity(src) > 0.0 && fabric.recv_capacity(dst) > 0.0;
         match self.takes_no_time(slot, flow, bytes) {
             true if bytes == 0.0 || is_up() => FlowState::Completed,
             true => FlowState::Waiting,
@@ -357,13 +356,41 @@ impl Engine {
         self.trunks().map_or_else(String::new, |trunks| trunks.link_name(trunk))
     }
 
-    /// The trunks that a flow with a rate crosses, also if the policy decides over ports only.
-    pub fn flow_trunks(&self, slot: Slot, flow: u32) -> &[u32] {
-        let limits = self.capacity_limiters.iter().map(CapacityLimiter::limit);
-        match limits.clone().find(|limit| limit.trunks().is_some()) {
-            Some(limit) => limit.flow_trunks(slot, flow),
-            None => self.network.coflow(slot).flow_trunks(flow),
+    /// The capacities of all links, also if the policy decides over ports only, in bytes per second. Trunks are the last links.
+    pub fn link_capacities(&self) -> impl Iterator<Item = f64> {
+        let fabric = self.network.fabric();
+        fabric.capacities()[..fabric.trunk_links().start].iter().chain(self.trunk_capacities()).copied()
+    }
+
+    /// What a link is, by position in [`Engine::link_capacities`].
+    pub fn link_kind(&self, link: usize) -> LinkKind {
+        let fabric = self.network.fabric();
+        match link.checked_sub(fabric.trunk_links().start) {
+            Some(trunk) => LinkKind::Trunk(trunk as u32),
+            None => fabric.kind(link),
         }
+    }
+
+    /// The trunks that a flow with a rate crosses, also if the policy decides over ports only; by position in
+    /// [`Engine::trunk_capacities`].
+    pub fn flow_trunks(&self, slot: Slot, flow: u32) -> impl Iterator<Item = u32> + Clone {
+        let limit =
+            self.capacity_limiters.iter().map(CapacityLimiter::limit).find(|limit| limit.trunks().is_some());
+        let (trunks, first) = match limit {
+            Some(limit) => (limit.flow_trunks(slot, flow), 0),
+            None => {
+                let first = self.network.fabric().trunk_links().start as u32;
+                (self.network.coflow(slot).flow_trunks(flow), first)
+            }
+        };
+        trunks.iter().map(move |trunk| trunk - first)
+    }
+
+    /// The links that a flow with a rate crosses, by position in [`Engine::link_capacities`].
+    pub fn flow_links(&self, slot: Slot, flow: u32) -> impl Iterator<Item = usize> + Clone {
+        let first = self.network.fabric().trunk_links().start;
+        let ports = self.network.coflow(slot).flow_links(flow).take(2);
+        ports.chain(self.flow_trunks(slot, flow).map(move |trunk| first + trunk as usize))
     }
 
     /// Changes cables of the topology, each by one of its links.

@@ -86,7 +86,7 @@ impl HostService {
         keep_rates(allocation, is_limited, network, now);
         let residuals = &mut self.residuals;
         residuals.clear();
-        residuals.extend(network.fabric().link_capacities());
+        residuals.extend_from_slice(network.fabric().capacities());
         let subtract = |_, link: usize, rate: f64| residuals[link] = (residuals[link] - rate).max(0.0);
         allocation.visit_link_rates(network.active_coflows(), network, now, subtract);
         let tolerance = network.fabric().rounding_tolerance();
@@ -96,7 +96,6 @@ impl HostService {
 
     /// Gives live flows of fresh coflows without rates max-min fair rates over links with the residual capacities.
     fn share_as_tcp(&mut self, network: &mut Network, out: &mut Allocation) {
-        let ports = network.fabric().ports();
         let is_open = |link: usize| self.residuals[link] > 0.0;
         let mut scheduled: Vec<(Slot, u32)> =
             out.flow_rates().iter().map(|own| (own.slot, own.flow)).collect();
@@ -115,11 +114,11 @@ impl HostService {
                     if coflow.live_count() > 0 { Rule::Transport } else { Rule::WaitingForData },
                 );
             }
-            if !has_open_links(coflow, ports, is_open) {
+            if !has_open_links(coflow, is_open) {
                 continue;
             }
             for flow in coflow.live_flows() {
-                let flow_links = coflow.flow_links(flow, ports);
+                let flow_links = coflow.flow_links(flow);
                 if flow_links.clone().all(is_open) && own.binary_search(&(slot, flow)).is_err() {
                     links.extend(flow_links.map(|link| link as u32));
                     starts.push(links.len());
@@ -140,11 +139,10 @@ impl HostService {
 }
 
 /// Whether a live flow may cross only links that are open. O(ports of the coflow).
-fn has_open_links(coflow: &Coflow, ports: usize, is_open: impl Fn(usize) -> bool) -> bool {
-    let has_open = |loads: &[LinkLoad], first: usize| {
-        loads.iter().any(|load| load.live_flow_count > 0 && is_open(first + load.link as usize))
-    };
-    has_open(coflow.senders(), 0) && has_open(coflow.receivers(), ports)
+fn has_open_links(coflow: &Coflow, is_open: impl Fn(usize) -> bool) -> bool {
+    let has_open =
+        |loads: &[LinkLoad]| loads.iter().any(|load| load.live_flow_count > 0 && is_open(load.link as usize));
+    has_open(coflow.senders()) && has_open(coflow.receivers())
 }
 
 /// Lets all flows of an allocation keep the rates that they have had until now.

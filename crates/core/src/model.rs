@@ -18,10 +18,10 @@ pub mod wide_area;
 pub mod workload;
 
 pub use bit_set::BitSet;
-pub(crate) use coflow::{BlockFlows, OpenLinks, OpenPaths};
+pub(crate) use coflow::{BlockFlows, OpenPaths};
 pub use coflow::{Coflow, CommonRateKind, FlowState, LinkLoad};
 pub use coflow_key::CoflowKey;
-pub use fabric::Fabric;
+pub use fabric::{Fabric, LinkKind};
 pub use incast::{Goodput, Incast, IncastError, IncastRun};
 pub use link_budget::LinkBudget;
 pub use link_history::LinkHistory;

@@ -60,7 +60,7 @@ pub(crate) mod spec;
 pub(crate) mod weights;
 
 use crate::allocation::Allocation;
-use crate::model::{BitSet, CommonRateKind, Fabric, Network, ServiceNames, Slot};
+use crate::model::{BitSet, CommonRateKind, Fabric, LinkLoad, Network, ServiceNames, Slot};
 use crate::policy::{self, AnyPolicy, DecidedBy, Event, ParamsError, PolicyError, Reaction, Timing};
 
 use division::divide_by_weight;
@@ -291,8 +291,8 @@ impl PolicyTree {
     /// Computes the slices of all leaves before their first turns.
     fn prepare_turns(&mut self, network: &mut Network, now: f64) {
         self.scratch.capacities.clear();
-        self.scratch.capacities.extend(network.fabric().link_capacities());
-        network.fabric().find_contended_links(&mut self.scratch.divided_sides);
+        self.scratch.capacities.extend_from_slice(network.fabric().capacities());
+        self.scratch.divided_sides.copy_from(network.fabric().contended_links());
         for leaf in &mut self.leaves {
             leaf.find_active_sides(network);
             if leaf.holds_decision(self.decided_by) {
@@ -594,7 +594,7 @@ impl PolicyTree {
                 continue;
             }
             self.scratch.previous_offer.clear();
-            self.scratch.previous_offer.extend(self.leaves[leaf].scope.fabric.link_capacities());
+            self.scratch.previous_offer.extend_from_slice(self.leaves[leaf].scope.fabric.capacities());
             self.run_turn(leaf, network, now);
             if self.leaves[leaf].is_denied(&self.scratch.offered, network, dust) {
                 // The leaf lacks bandwidth that it did not use before. Its earlier decision holds.
@@ -617,17 +617,17 @@ impl PolicyTree {
     fn can_use_more(&self, at: usize, network: &Network, dust: f64) -> bool {
         let leaf = &self.leaves[at];
         let offer = |side: usize| self.unused_capacity[side] + leaf.used_capacity[side];
-        let ports = network.fabric().ports();
         let is_shared =
             |side: usize| leaf.active_sides.contains(side) && self.scratch.divided_sides.contains(side);
-        let open = |side: usize| self.unused_capacity[side] > dust;
-        let capacities_before = leaf.scope.fabric.link_capacities();
-        let more =
-            capacities_before.enumerate().any(|(side, had)| is_shared(side) && offer(side) > had + dust);
+        let has_open = |sides: &[LinkLoad]| {
+            let mut live = sides.iter().filter(|load| load.live_flow_count > 0);
+            live.any(|load| self.unused_capacity[load.link as usize] > dust)
+        };
+        let mut before = leaf.scope.fabric.capacities().iter().enumerate();
+        let more = before.any(|(side, had)| is_shared(side) && offer(side) > had + dust);
         more && leaf.scope.active_coflows.iter().any(|&slot| {
             let coflow = network.coflow(slot);
-            coflow.sending_ports().iter().any(open)
-                && coflow.receiving_ports().iter().any(|port| open(ports + port))
+            has_open(coflow.senders()) && has_open(coflow.receivers())
         })
     }
 

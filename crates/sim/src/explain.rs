@@ -50,7 +50,7 @@ pub use timeline::{TimelineEntry, build_timeline};
 use std::mem::discriminant;
 
 use weir_core::allocation::{OrderCriterion, Rule};
-use weir_core::model::{Coflow, FlowState, Slot, WorkloadChange};
+use weir_core::model::{Coflow, FlowState, LinkKind, Slot, WorkloadChange};
 use weir_core::ordered_f64::OrderedF64;
 use weir_core::units::Time;
 
@@ -411,11 +411,10 @@ impl Explainer {
 
     /// Whether a flow with data crosses a link.
     fn has_live_flows(&self, snapshot: &Snapshot<'_>, slot: Slot, link: usize) -> bool {
-        let (coflow, ports) = (snapshot.coflow(slot), snapshot.fabric().ports());
-        match link.checked_sub(2 * ports) {
-            None if link < ports => coflow.sending_ports().contains(link),
-            None => coflow.receiving_ports().contains(link - ports),
-            Some(_) => self
+        let coflow = snapshot.coflow(slot);
+        match snapshot.link_kind(link) {
+            LinkKind::Sender(_) | LinkKind::Receiver(_) => coflow.live_links().contains(link),
+            LinkKind::Trunk(_) => self
                 .flow_links
                 .iter()
                 .zip(&self.flow_numbers)

@@ -37,7 +37,6 @@ mod trunk_usage;
 pub use error::ReplayError;
 use link_use::LinkUseRecorder;
 pub use options::{NetworkModel, ReplayOptions};
-use snapshot::all_capacities;
 pub use snapshot::{NoObserver, Observer, Snapshot};
 use trunk_usage::TrunkUsage;
 
@@ -219,11 +218,11 @@ impl<'a> Replay<'a> {
         let mut engine = Engine::new(links, policy, &workload.names)?;
         engine.set_interval(options.interval.get());
         let timing = engine.timing();
-        let nominal_rates: Vec<f64> = all_capacities(&engine).collect();
+        let nominal_rates: Vec<f64> = engine.link_capacities().collect();
         if let Some(bandwidth) = &bandwidth {
             engine.set_trunk_capacities(bandwidth.rates(), 0.0);
         }
-        let recorded = all_capacities(&engine).take(nominal_rates.len() - limits).collect();
+        let recorded = engine.link_capacities().take(nominal_rates.len() - limits).collect();
         // The replay does not end before the last arrival.
         let arrivals = workload.coflows.iter().map(|coflow| coflow.arrival.get());
         let last_arrival = arrivals.fold(0.0, f64::max);
@@ -549,7 +548,7 @@ impl Replay<'_> {
         ReplayError::Policy { error, subjects }
     }
 
-    /// The name of a link by its position in [`all_capacities`].
+    /// The name of a link.
     fn link_name(&self, link: usize) -> String {
         let ports = self.engine.network().fabric().ports();
         let port = |number: usize| self.port_numbering.port_with_number(number as u32);
@@ -690,7 +689,7 @@ impl Replay<'_> {
         let Some(trunks) = self.engine.trunks().filter(has_paths) else { return };
         // The other trunks stand for limits of flows.
         let links = trunks.links() as u32;
-        let path = self.engine.flow_trunks(slot, flow).iter().copied().filter(|&trunk| trunk < links);
+        let path = self.engine.flow_trunks(slot, flow).filter(|&trunk| trunk < links);
         let coflow = self.engine.network().coflow(slot);
         let paths = &mut self.progress[index].flow_paths;
         paths.resize_with(coflow.width(), Box::default);

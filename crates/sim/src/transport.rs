@@ -75,7 +75,7 @@ pub(crate) fn build_transport(
     let fabric = network.fabric();
     match (queues.intra_queue, queues.receiver_mode) {
         (IntraQueueSharing::MaxMin, _) => Box::new(MaxMin::new(fabric, goodput)),
-        (IntraQueueSharing::Fifo, ReceiverMode::Transport) if fabric.trunk_capacities().is_empty() => {
+        (IntraQueueSharing::Fifo, ReceiverMode::Transport) if fabric.trunk_links().is_empty() => {
             Box::new(SenderQueues::new(queues, fabric, goodput))
         }
         (IntraQueueSharing::Fifo, ReceiverMode::Transport) => {

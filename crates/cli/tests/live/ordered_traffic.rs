@@ -20,7 +20,6 @@ use crate::restoration::received_tos;
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-
 const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\nqueues = \"services\"\n\
                       [listen]\nagents = \"127.0.0.1:7700\"\napi = \"127.0.0.1:7701\"\n\
                       [host]\na = \"40Mbit\"\nb = \"40Mbit\"\n[service.web]\nweight = 3\n[service.batch]\n";

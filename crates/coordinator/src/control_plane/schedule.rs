@@ -301,10 +301,7 @@ impl ControlPlane {
 
     /// The links that a flow crosses, as positions in [`NetworkLinks::capacities`].
     pub(super) fn flow_links(&self, slot: Slot, flow: &Flow) -> impl Iterator<Item = usize> {
-        let (src, dst, hosts) = (flow.transfer.src, flow.transfer.dst, self.links.hosts.len());
-        let trunks = self.engine.flow_trunks(slot, flow.engine_index).iter();
-        let trunks = trunks.map(move |&trunk| 2 * hosts + trunk as usize);
-        [src as usize, hosts + dst as usize].into_iter().chain(trunks)
+        self.engine.flow_links(slot, flow.engine_index)
     }
 }
 

@@ -32,7 +32,7 @@ impl ControlPlane {
         let served: Vec<(Slot, &Flow, f64)> = live
             .filter_map(|(slot, flow)| Some((slot, flow, *head_rates.get(&(flow.transfer.src, slot))?)))
             .collect();
-        let links = |slot, flow: &Flow| network.coflow(slot).flow_links(flow.engine_index, fabric.ports());
+        let links = |slot, flow: &Flow| network.coflow(slot).flow_links(flow.engine_index);
         let (mut links_after_sender, mut ends) = (Vec::new(), vec![0]);
         for (slot, flow, _) in &served {
             links_after_sender.extend(links(*slot, flow).skip(1).map(|link| link as u32));
@@ -44,7 +44,7 @@ impl ControlPlane {
             cap: rate.min(max_rate(*slot, flow.engine_index)),
         };
         let flows: Vec<CappedFlow<'_>> = served.iter().zip(ends.windows(2)).map(capped).collect();
-        let mut residuals: Vec<f64> = fabric.link_capacities().collect();
+        let mut residuals = fabric.capacities().to_vec();
         let carried_rates = max_min_capped(&residuals, &flows);
         let mut rates = BTreeMap::new();
         for ((slot, flow, _), rate) in served.into_iter().zip(carried_rates) {
@@ -80,13 +80,15 @@ impl ControlPlane {
         let mut heads: Vec<Vec<Option<(Slot, u32)>>> = vec![vec![None; classes]; self.links.hosts.len()];
         for &slot in network.active_coflows() {
             let class = self.engine.allocation().class(slot).min(classes - 1);
-            for load in network.coflow(slot).senders().iter().filter(|load| load.live_flow_count > 0) {
-                heads[load.link as usize][class].get_or_insert((slot, load.live_flow_count));
+            let coflow = network.coflow(slot);
+            let senders = coflow.sending_ports().iter().zip(coflow.senders());
+            for (&port, load) in senders.filter(|(_, load)| load.live_flow_count > 0) {
+                heads[port as usize][class].get_or_insert((slot, load.live_flow_count));
             }
         }
         let mut rates = BTreeMap::new();
-        for (src, heads) in heads.iter().enumerate() {
-            let capacity = network.fabric().send_capacities()[src];
+        for (src, heads) in (0..).zip(&heads) {
+            let capacity = network.fabric().send_capacity(src);
             let queue_share = |class: usize| match &queues.inter_queue {
                 InterQueueSharing::Weighted(weights) => weights[class],
                 InterQueueSharing::StrictPriority(_) => f64::from(heads[..class].iter().all(Option::is_none)),
@@ -94,7 +96,7 @@ impl ControlPlane {
             let nonempty = || heads.iter().enumerate().filter_map(|(class, head)| Some((class, (*head)?)));
             let total: f64 = nonempty().map(|(class, _)| queue_share(class)).sum();
             for (class, (slot, live)) in nonempty() {
-                rates.insert((src as u32, slot), capacity * queue_share(class) / total / f64::from(live));
+                rates.insert((src, slot), capacity * queue_share(class) / total / f64::from(live));
             }
         }
         rates

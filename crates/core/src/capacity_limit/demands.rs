@@ -78,13 +78,13 @@ impl DemandLimit {
         let fabric = network.fabric();
         let residuals = &mut self.link_residuals;
         residuals.clear();
-        residuals.extend(fabric.link_capacities());
+        residuals.extend_from_slice(fabric.capacities());
         let subtract = |_, link: usize, rate: f64| residuals[link] -= rate;
         decided.visit_link_rates(network.active_coflows(), network, now, subtract);
         for (&(slot, flow), limited) in &self.limited {
             let excess = limited.excess();
             if excess > 0.0 {
-                let links = network.coflow(slot).flow_links(flow, fabric.ports());
+                let links = network.coflow(slot).flow_links(flow);
                 links.for_each(|link| residuals[link] += excess);
             }
         }
@@ -129,8 +129,7 @@ impl DemandLimit {
     /// Divides the residual capacity between the flows of several coflows. O(n log n) for n flows over links with residual capacity.
     fn share_max_min(&mut self, coflows: &[Slot], network: &Network) {
         let fabric = network.fabric();
-        let residuals: Vec<f64> =
-            (0..self.link_residuals.len()).map(|link| self.residual.link_residual(link)).collect();
+        let residuals = self.residual.residuals().to_vec();
         let (mut flows, mut links, mut ends) = (Vec::new(), Vec::new(), vec![0]);
         for &slot in coflows {
             let coflow = network.coflow(slot);
@@ -139,7 +138,7 @@ impl DemandLimit {
                 let max_rate = self.residual.flow_residual(coflow, flow).min(room);
                 if max_rate > fabric.rounding_tolerance() {
                     flows.push(FlowRate { slot, flow, rate: max_rate });
-                    links.extend(coflow.flow_links(flow, fabric.ports()).map(|link| link as u32));
+                    links.extend(coflow.flow_links(flow).map(|link| link as u32));
                     ends.push(links.len());
                 }
             }

@@ -10,10 +10,10 @@ use super::{CapacityLimit, SortedDecision, common_rate, rates};
 use crate::allocation::{Allocation, CommonRate};
 use crate::model::{Goodput, Network};
 
-/// The receiving ports of the fabric.
+/// The receiving sides of ports.
 pub(crate) struct GoodputLimit {
     goodput: Arc<Goodput>,
-    /// By receiver: how many connections send, and at which rate together.
+    /// By link, for receivers: how many connections send, and at which rate together.
     connections: Vec<usize>,
     given: Vec<f64>,
     /// What is carried of that.
@@ -27,11 +27,11 @@ impl GoodputLimit {
 
     /// Counts connections and their rates.
     fn count(&mut self, decided: &Allocation, network: &Network, now: f64) {
-        let ports = network.fabric().ports();
+        let links = network.fabric().links();
         self.connections.clear();
-        self.connections.resize(ports, 0);
+        self.connections.resize(links, 0);
         self.given.clear();
-        self.given.resize(ports, 0.0);
+        self.given.resize(links, 0.0);
         for &slot in network.active_coflows() {
             let (coflow, common) = (network.coflow(slot), decided.common(slot));
             match common {
@@ -45,7 +45,7 @@ impl GoodputLimit {
                 CommonRate::CompleteTogether(_) => {
                     for flow in coflow.live_flows() {
                         let rate = common_rate(coflow, common, flow, now);
-                        let dst = coflow.flow_ports(flow).1 as usize;
+                        let (_, dst) = coflow.flow_port_links(flow);
                         self.connections[dst] += usize::from(rate > 0.0);
                         self.given[dst] += rate;
                     }
@@ -55,7 +55,7 @@ impl GoodputLimit {
         for own in decided.flow_rates() {
             let coflow = network.coflow(own.slot);
             let alone = common_rate(coflow, decided.common(own.slot), own.flow, now) == 0.0;
-            let dst = coflow.flow_ports(own.flow).1 as usize;
+            let (_, dst) = coflow.flow_port_links(own.flow);
             self.connections[dst] += usize::from(alone);
             self.given[dst] += own.rate;
         }
@@ -66,7 +66,7 @@ impl CapacityLimit for GoodputLimit {
     /// O(ports of all coflows + flows with a rate of their own or with one that ends them together).
     fn exceeds_capacity(&mut self, decided: &Allocation, network: &Network, now: f64) -> bool {
         self.count(decided, network, now);
-        let carries = network.fabric().recv_capacities().iter().zip(&self.connections);
+        let carries = network.fabric().capacities().iter().zip(&self.connections);
         let part = |((&capacity, &connections), &given): ((&f64, &usize), &f64)| {
             let part = self.goodput.utilization(connections);
             // A port that carries all of its rate is given no more than that, but for rounding.
@@ -87,7 +87,7 @@ impl CapacityLimit for GoodputLimit {
     ) {
         for &slot in network.active_coflows() {
             let (coflow, (common, own)) = (network.coflow(slot), decided.of(slot));
-            let part = |flow: u32| self.parts[coflow.flow_ports(flow).1 as usize];
+            let part = |flow: u32| self.parts[coflow.flow_port_links(flow).1];
             let whole = coflow
                 .receivers()
                 .iter()

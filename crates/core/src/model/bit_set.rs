@@ -1,13 +1,13 @@
-//! Bit sets of ports or coflow slots.
+//! Bit sets of links or coflow slots.
 //!
 //! Schedules mostly test whether one set contains another, and whether two sets intersect. Words of 64 bits need a
 //! few instructions for either test.
 
 use smallvec::SmallVec;
 
-/// A set of small numbers. Sets up to 256 need no heap memory.
+/// A set of small numbers. Sets up to 384 need no heap memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BitSet(SmallVec<[u64; 4]>);
+pub struct BitSet(SmallVec<[u64; 6]>);
 
 impl BitSet {
     /// The empty set over `0..len`.
@@ -103,16 +103,12 @@ impl BitSet {
         self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
     }
 
-    /// Whether the two sets intersect in `within`.
-    #[inline]
-    pub(crate) fn intersects_in(&self, other: &BitSet, within: &BitSet) -> bool {
-        self.0.iter().zip(&other.0).zip(&within.0).any(|((a, b), c)| a & b & c != 0)
-    }
-
     /// Whether `other` contains every bit of `self`.
     #[inline]
     pub fn is_subset(&self, other: &BitSet) -> bool {
-        self.0.iter().enumerate().all(|(i, a)| a & !other.word(i) == 0)
+        let common = self.0.len().min(other.0.len());
+        let (own, rest) = self.0.split_at(common);
+        own.iter().zip(&other.0).all(|(a, b)| a & !b == 0) && rest.iter().all(|a| *a == 0)
     }
 
     /// Number of bits in both sets.

@@ -8,6 +8,7 @@
 mod completion_queue;
 mod grid;
 mod layout;
+mod live_links;
 mod paths;
 mod reducers;
 
@@ -18,10 +19,12 @@ use self::completion_queue::CompletionQueue;
 pub(crate) use self::grid::BlockFlows;
 use self::grid::{GridPosition, LiveFlowGrid};
 use self::layout::FlowKey;
-use self::paths::Paths;
-pub(crate) use self::paths::{OpenLinks, OpenPaths};
+use self::live_links::{LiveLinks, Role};
+pub(crate) use self::paths::OpenPaths;
+use self::paths::{FlowTrunks, Paths};
 use self::reducers::Reducers;
 use super::bit_set::BitSet;
+use super::fabric::{Fabric, LinkKind};
 use super::trunks::Trunks;
 use super::workload::CoflowSpec;
 use crate::ordered_f64::OrderedF64;
@@ -76,6 +79,7 @@ pub(super) struct Flow {
     pub base: f64,
     /// [`CommonRateKind::EstimatedRates`]: bytes sent, without the base times the level if the flow is live.
     pub sent_before_level: f64,
+    /// Position of its sending link in [`Coflow::links`].
     sender_index: u32,
     grid_position: GridPosition,
     /// Position in the specification.
@@ -164,6 +168,15 @@ fn distinct(numbers: impl Iterator<Item = u32>) -> Vec<u32> {
     numbers
 }
 
+/// The ports of these links.
+fn ports_of<'a>(links: impl Iterator<Item = &'a u32>, fabric: &Fabric) -> Vec<u32> {
+    let ports = links.map(|&link| match fabric.kind(link as usize) {
+        LinkKind::Sender(port) | LinkKind::Receiver(port) => port,
+        LinkKind::Trunk(_) => unreachable!("a flow ends at ports"),
+    });
+    ports.collect()
+}
+
 /// The lowest remaining share that bytes sent at own rates are divided by ([`CommonRateKind::EstimatedRates`]).
 const LOW_SHARE: f64 = 1e-3;
 
@@ -185,10 +198,10 @@ fn valid_estimate(estimate: f64, sent: f64) -> f64 {
 /// No position.
 pub(super) const NO_INDEX: u32 = u32::MAX;
 
-/// The load of a coflow on one link: a side of a port, or a trunk.
+/// The load of a coflow on one link.
 #[derive(Debug, Clone)]
 pub struct LinkLoad {
-    /// Number of the port or of the trunk.
+    /// The link, by its number in [`Fabric`].
     pub link: u32,
     /// Number of live flows over the link.
     pub live_flow_count: u32,
@@ -203,19 +216,19 @@ impl LinkLoad {
 
     /// Adds a live flow.
     #[inline]
-    fn add_flow(&mut self, live_links: &mut BitSet) {
+    fn add_flow(&mut self, role: Role, live_links: &mut LiveLinks) {
         if self.live_flow_count == 0 {
-            live_links.insert(self.link as usize);
+            live_links.insert(self.link, role);
         }
         self.live_flow_count += 1;
     }
 
     /// Removes a live flow with this base.
     #[inline]
-    fn remove_flow(&mut self, base: f64, live_links: &mut BitSet) {
+    fn remove_flow(&mut self, base: f64, role: Role, live_links: &mut LiveLinks) {
         self.live_flow_count -= 1;
         if self.live_flow_count == 0 {
-            live_links.remove(self.link as usize);
+            live_links.remove(self.link, role);
             self.base_sum = 0.0;
         } else {
             self.base_sum -= base;
@@ -252,12 +265,12 @@ pub struct Coflow {
     paths: Paths,
     /// `None` if all flows have reducer 0.
     reducers: Option<Box<Reducers>>,
-    senders: Vec<LinkLoad>,
-    receivers: Vec<LinkLoad>,
-    trunks: Vec<LinkLoad>,
-    sending_ports: BitSet,
-    receiving_ports: BitSet,
-    live_trunks: BitSet,
+    /// The sending sides of ports, then the receiving sides, then trunks; each in the order of links.
+    links: Vec<LinkLoad>,
+    /// The ports of the first links.
+    ports: Vec<u32>,
+    sender_count: usize,
+    live_links: LiveLinks,
     live_count: usize,
     completed_count: usize,
     pub(super) common_rate_kind: CommonRateKind,
@@ -297,21 +310,25 @@ impl Coflow {
         index: usize,
         seq: u64,
         now: f64,
-        routes: Option<&mut Trunks>,
+        (fabric, routes): (&Fabric, Option<&mut Trunks>),
         sharing: CommonRateKind,
         default_estimate: f64,
     ) -> Coflow {
-        let keys = layout::order_flows(spec);
+        let keys = layout::order_flows(spec, fabric);
         let (senders, receivers) =
             (distinct(keys.iter().map(|key| key.src)), distinct(keys.iter().map(|key| key.dst)));
         let (grid, positions) = LiveFlowGrid::new(&keys, &receivers);
-        let blocks = positions.iter().map(|position| position.block);
-        let paths = routes.map_or_else(Paths::default, |routes| Paths::new(&keys, blocks, index, routes));
+        let flow_trunks = routes.map(|routes| FlowTrunks::new(spec, &keys, index, fabric, routes));
+        let paths = flow_trunks.map_or_else(Paths::default, |trunks| {
+            Paths::new(&keys, &positions, &trunks, senders.len() + receivers.len())
+        });
         let reducers = Reducers::new(spec, &keys, &positions, receivers.len());
         let flows = build_flows(spec, &keys, positions, &senders, sharing, default_estimate);
-        let loads = |links: Vec<u32>| -> Vec<LinkLoad> { links.into_iter().map(LinkLoad::idle).collect() };
-        let mask = |links: &[u32]| BitSet::empty(links.last().map_or(0, |&last| last as usize + 1));
+        let sender_count = senders.len();
         let trunks = paths.distinct_trunks();
+        let live_links = LiveLinks::new(&senders, &receivers, &trunks);
+        let ports = ports_of(senders.iter().chain(&receivers), fabric);
+        let links = senders.into_iter().chain(receivers).chain(trunks).map(LinkLoad::idle);
         Coflow {
             id: spec.id,
             workload_index: index,
@@ -328,12 +345,10 @@ impl Coflow {
             grid,
             paths,
             reducers,
-            sending_ports: mask(&senders),
-            receiving_ports: mask(&receivers),
-            live_trunks: mask(&trunks),
-            senders: loads(senders),
-            receivers: loads(receivers),
-            trunks: loads(trunks),
+            links: links.collect(),
+            ports,
+            sender_count,
+            live_links,
             live_count: 0,
             completed_count: 0,
             common_rate_kind: sharing,
@@ -392,24 +407,40 @@ impl Coflow {
         self.live_count + self.completed_count < self.flows.len()
     }
 
-    /// The load at each sending port, in order of ports.
+    /// The load of each link: senders, receivers, then trunks.
+    #[inline]
+    pub fn links(&self) -> &[LinkLoad] {
+        &self.links
+    }
+
+    /// The load of the sending side of each port, in order of ports.
     pub fn senders(&self) -> &[LinkLoad] {
-        &self.senders
+        &self.links[..self.sender_count]
     }
 
-    /// The load at each receiving port, in order of ports.
+    /// The load of the receiving side of each port, in order of ports.
     pub fn receivers(&self) -> &[LinkLoad] {
-        &self.receivers
+        &self.links[self.sender_count..self.ports.len()]
     }
 
-    /// The load of each trunk, in order of trunks.
-    pub fn trunks(&self) -> &[LinkLoad] {
-        &self.trunks
+    /// The sending ports, in the order of [`Coflow::senders`].
+    pub fn sending_ports(&self) -> &[u32] {
+        &self.ports[..self.sender_count]
+    }
+
+    /// The receiving ports, in the order of [`Coflow::receivers`].
+    pub fn receiving_ports(&self) -> &[u32] {
+        &self.ports[self.sender_count..]
     }
 
     /// The position of a receiving port in [`Coflow::receivers`]. O(log ports of the coflow).
-    fn position_of_receiver(&self, port: usize) -> Option<usize> {
-        self.receivers.binary_search_by_key(&port, |load| load.link as usize).ok()
+    pub fn position_of_receiver(&self, port: u32) -> Option<usize> {
+        self.receiving_ports().binary_search(&port).ok()
+    }
+
+    /// The position of a sending port in [`Coflow::senders`]. O(log ports of the coflow).
+    pub fn position_of_sender(&self, port: u32) -> Option<usize> {
+        self.sending_ports().binary_search(&port).ok()
     }
 
     /// The number of a flow's reducer among those of the coflow at the receiving port: [`super::FlowSpec::reducer`].
@@ -425,61 +456,50 @@ impl Coflow {
 
     /// The flows of each reducer at a receiving port, by number; none if the coflow has no separate reducers. O(log ports of the
     /// coflow), and the flows to the port.
-    pub(crate) fn separate_reducers_at(&self, port: usize) -> impl Iterator<Item = &[u32]> {
+    pub(crate) fn separate_reducers_at(&self, port: u32) -> impl Iterator<Item = &[u32]> {
         let found = self.reducers.as_ref().zip(self.position_of_receiver(port));
         found.into_iter().flat_map(|(reducers, receiver)| reducers.at(receiver))
     }
 
     /// The flows of a reducer at a receiving port, in order; `None` if the coflow has no separate reducers. O(log flows of the
     /// coflow).
-    pub(crate) fn flows_of_separate_reducer(&self, port: usize, number: u32) -> Option<&[u32]> {
+    pub(crate) fn flows_of_separate_reducer(&self, port: u32, number: u32) -> Option<&[u32]> {
         let reducers = self.reducers.as_ref()?;
         Some(self.position_of_receiver(port).map_or(&[], |receiver| reducers.flows_of(receiver, number)))
     }
 
     /// Number of live flows of a reducer at a receiving port. O(log ports of the coflow), and the flows of a separate reducer.
-    pub(crate) fn live_flow_count_of_reducer(&self, port: usize, number: u32) -> usize {
+    pub(crate) fn live_flow_count_of_reducer(&self, port: u32, number: u32) -> usize {
         match self.flows_of_separate_reducer(port, number) {
             Some(flows) => flows.iter().filter(|&&flow| self.flow_state(flow) == FlowState::Live).count(),
             None => {
                 let receiver = self.position_of_receiver(port);
-                receiver.map_or(0, |at| self.receivers[at].live_flow_count as usize)
+                receiver.map_or(0, |at| self.receivers()[at].live_flow_count as usize)
             }
         }
     }
 
-    /// Sending ports with live flows.
-    pub fn sending_ports(&self) -> &BitSet {
-        &self.sending_ports
+    /// Links with live flows.
+    #[inline]
+    pub fn live_links(&self) -> &BitSet {
+        self.live_links.set()
     }
 
-    /// Receiving ports with live flows.
-    pub fn receiving_ports(&self) -> &BitSet {
-        &self.receiving_ports
+    /// The links that a flow crosses: of its ports, then trunks.
+    #[inline]
+    pub fn flow_links(&self, flow: u32) -> impl Iterator<Item = usize> + Clone {
+        let (src, dst) = self.flow_port_links(flow);
+        [src, dst].into_iter().chain(self.flow_trunks(flow).iter().map(|&trunk| trunk as usize))
     }
 
-    /// Trunks with live flows.
-    pub fn live_trunks(&self) -> &BitSet {
-        &self.live_trunks
+    /// The links of a flow's sending and receiving port.
+    #[inline]
+    pub fn flow_port_links(&self, flow: u32) -> (usize, usize) {
+        let (sender, receiver) = self.port_indices(flow);
+        (self.links[sender].link as usize, self.links[receiver].link as usize)
     }
 
-    /// The loads of all links, in the numbering of [`super::Fabric::link_capacities`]. `ports` is the number of ports.
-    pub fn link_loads(&self, ports: usize) -> impl Iterator<Item = (usize, &LinkLoad)> {
-        let kinds = [(&self.senders, 0), (&self.receivers, ports), (&self.trunks, 2 * ports)];
-        kinds
-            .into_iter()
-            .flat_map(|(loads, first)| loads.iter().map(move |load| (first + load.link as usize, load)))
-    }
-
-    /// The links that a flow crosses, in the numbering of [`super::Fabric::link_capacities`]. `ports` is the number of
-    /// ports.
-    pub fn flow_links(&self, flow: u32, ports: usize) -> impl Iterator<Item = usize> + Clone {
-        let (src, dst) = self.flow_ports(flow);
-        let trunks = self.flow_trunks(flow).iter().map(move |&trunk| 2 * ports + trunk as usize);
-        [src as usize, ports + dst as usize].into_iter().chain(trunks)
-    }
-
-    /// The trunks that a flow crosses.
+    /// The links of the trunks that a flow crosses.
     #[inline]
     pub fn flow_trunks(&self, flow: u32) -> &[u32] {
         self.paths.trunks(flow)
@@ -493,8 +513,8 @@ impl Coflow {
     /// The sending and the receiving port of a flow.
     #[inline]
     pub fn flow_ports(&self, flow: u32) -> (u32, u32) {
-        let f = &self.flows[flow as usize];
-        (self.senders[f.sender_index as usize].link, self.receivers[f.grid_position.receiver as usize].link)
+        let (sender, receiver) = self.port_indices(flow);
+        (self.ports[sender], self.ports[receiver])
     }
 
     /// The position of a flow's receiving port in [`Coflow::receivers`].
@@ -551,17 +571,24 @@ impl Coflow {
         self.last_report.1
     }
 
-    /// Calls `visit` with each live flow between open ports, and its two ports, in the order of flows.
+    /// Calls `visit` with each live flow between open ports, and the links of its ports, in the order of flows.
     ///
-    /// `visit` returns whether the sending and the receiving port close. The iteration skips closed ports.
+    /// `visit` returns whether the sending and the receiving link close. The iteration skips closed links.
     #[inline]
-    pub fn visit_open_flows(
-        &self,
-        open_send: &mut BitSet,
-        open_recv: &mut BitSet,
-        visit: impl FnMut(u32, usize, usize) -> (bool, bool),
-    ) {
-        self.grid.visit_open_flows(&self.sending_ports, &self.receiving_ports, open_send, open_recv, visit);
+    pub fn visit_open_flows(&self, open: &mut BitSet, visit: impl FnMut(u32, usize, usize) -> (bool, bool)) {
+        self.grid.visit_open_flows(&self.live_links, open, visit);
+    }
+
+    /// Whether every link of live flows is open.
+    #[inline]
+    pub(crate) fn has_open_links(&self, open: &BitSet) -> bool {
+        self.live_links.are_open(open)
+    }
+
+    /// Whether live flows have an open sender, and live flows have an open receiver.
+    #[inline]
+    pub(crate) fn has_open_ends(&self, open: &BitSet) -> bool {
+        self.live_links.have_open_ends(open.words())
     }
 
     /// Whether no flow crosses a trunk.
@@ -572,20 +599,20 @@ impl Coflow {
 
     /// Finds the paths with live flows over open trunks, and their senders. Not on one switch. O(runs of paths over the same first
     /// trunk, and paths over open first trunks).
-    pub(crate) fn find_open_paths(&self, open: OpenLinks<'_>, found: &mut OpenPaths) {
+    pub(crate) fn find_open_paths(&self, open: &BitSet, found: &mut OpenPaths) {
         self.paths.find_open(open, found);
     }
 
-    /// Writes the live flows from a sending port to open receivers to `found`, in order. Flows over a path that is not among the open
+    /// Writes the live flows from a sending link to open receivers to `found`, in order. Flows over a path that is not among the open
     /// `paths` may be missing. O(words of 64 receivers, and open paths of the sender).
     pub(crate) fn find_flows(
         &self,
-        port: usize,
+        sender: usize,
         paths: &OpenPaths,
-        receivers: &BitSet,
+        open: &BitSet,
         found: &mut Vec<BlockFlows>,
     ) {
-        self.grid.find_flows(port, &self.paths, paths, receivers, found);
+        self.grid.find_flows(sender, &self.paths, paths, open, found);
     }
 
     /// The flows of a block, in order.
@@ -601,21 +628,14 @@ impl Coflow {
     }
 
     /// Removes the path of a flow from the open paths if a trunk has closed.
-    pub(crate) fn close_path(&self, flow: u32, open_trunks: &BitSet, paths: &mut OpenPaths) {
-        self.paths.close_path(flow, open_trunks, paths);
+    pub(crate) fn close_path(&self, flow: u32, open: &BitSet, paths: &mut OpenPaths) {
+        self.paths.close_path(flow, open, paths);
     }
 
-    /// Calls `visit` with the live flows, and their receiving ports, from the `index`-th sender of
-    /// [`Coflow::senders`] to ports of `open`.
+    /// Calls `visit` with the live flows, and their receiving links, from the `index`-th sender of [`Coflow::senders`].
     #[inline]
-    pub fn visit_flows_of_sender(&self, index: usize, open: &BitSet, visit: impl FnMut(u32, u32)) {
-        self.grid.visit_flows_of_sender(index, open, visit);
-    }
-
-    /// Number of live flows from the `index`-th sender of [`Coflow::senders`] to ports of `open`.
-    #[inline]
-    pub fn count_flows_of_sender(&self, index: usize, open: &BitSet) -> u32 {
-        self.grid.count_flows_of_sender(index, open)
+    pub fn visit_flows_of_sender(&self, index: usize, visit: impl FnMut(u32, u32)) {
+        self.grid.visit_flows_of_sender(index, visit);
     }
 
     /// The live flows, in order.
@@ -759,14 +779,21 @@ impl Coflow {
         self.add_to_base_sums(flow, -part);
     }
 
+    /// The positions of a flow's sending and receiving side in [`Coflow::links`].
+    #[inline]
+    fn port_indices(&self, flow: u32) -> (usize, usize) {
+        let f = &self.flows[flow as usize];
+        (f.sender_index as usize, self.sender_count + f.grid_position.receiver as usize)
+    }
+
     /// Adds to the sums of bases at the links of a live flow.
     #[inline]
     fn add_to_base_sums(&mut self, flow: u32, part: f64) {
-        let Flow { sender_index, grid_position, .. } = self.flows[flow as usize];
-        self.senders[sender_index as usize].base_sum += part;
-        self.receivers[grid_position.receiver as usize].base_sum += part;
+        let (sender, receiver) = self.port_indices(flow);
+        self.links[sender].base_sum += part;
+        self.links[receiver].base_sum += part;
         for &trunk in self.paths.trunk_indices(flow) {
-            self.trunks[trunk as usize].base_sum += part;
+            self.links[trunk as usize].base_sum += part;
         }
     }
 
@@ -848,7 +875,7 @@ impl Coflow {
 
     /// Sum of the bases of the live flows. Not with equal rates. O(senders).
     fn live_base_sum(&self) -> f64 {
-        self.senders.iter().map(|load| load.base_sum.max(0.0)).sum()
+        self.senders().iter().map(|load| load.base_sum.max(0.0)).sum()
     }
 
     /// The total of the live flows' common rates, in bytes per second. O(1) with equal rates, otherwise O(senders).
@@ -942,8 +969,7 @@ impl Coflow {
     }
 
     fn clear_base_sums(&mut self) {
-        let loads = self.senders.iter_mut().chain(&mut self.receivers).chain(&mut self.trunks);
-        loads.for_each(|load| load.base_sum = 0.0);
+        self.links.iter_mut().for_each(|load| load.base_sum = 0.0);
     }
 
     /// Limits the estimate of a waiting flow by those of live flows. The coflow's rates apply to the flow from now on, and a flow with
@@ -1083,20 +1109,20 @@ impl Coflow {
     }
 
     fn mark_live(&mut self, flow: u32) {
-        let Flow { sender_index, grid_position, .. } = self.flows[flow as usize];
+        let (sender, receiver) = self.port_indices(flow);
         self.live_count += 1;
-        let receiver = &mut self.receivers[grid_position.receiver as usize];
-        self.grid.insert(grid_position, receiver.link);
-        receiver.add_flow(&mut self.receiving_ports);
-        self.senders[sender_index as usize].add_flow(&mut self.sending_ports);
+        self.grid.insert(self.flows[flow as usize].grid_position, self.links[receiver].link);
+        self.links[receiver].add_flow(Role::Receiver, &mut self.live_links);
+        self.links[sender].add_flow(Role::Sender, &mut self.live_links);
         self.paths.add_live_flow(flow);
         for &trunk in self.paths.trunk_indices(flow) {
-            self.trunks[trunk as usize].add_flow(&mut self.live_trunks);
+            self.links[trunk as usize].add_flow(Role::Trunk, &mut self.live_links);
         }
     }
 
     fn mark_not_live(&mut self, flow: u32) {
-        let Flow { sender_index, grid_position, base, base_changed, .. } = self.flows[flow as usize];
+        let Flow { grid_position, base, base_changed, .. } = self.flows[flow as usize];
+        let (sender, receiver) = self.port_indices(flow);
         self.live_count -= 1;
         if self.common_rate_kind == CommonRateKind::EqualRates {
             self.base_sum -= base;
@@ -1105,13 +1131,12 @@ impl Coflow {
             }
         }
         // With equal rates, the sums of bases by link are not in use.
-        let receiver = &mut self.receivers[grid_position.receiver as usize];
-        self.grid.remove(grid_position, receiver.link);
-        receiver.remove_flow(base, &mut self.receiving_ports);
-        self.senders[sender_index as usize].remove_flow(base, &mut self.sending_ports);
+        self.grid.remove(grid_position, self.links[receiver].link);
+        self.links[receiver].remove_flow(base, Role::Receiver, &mut self.live_links);
+        self.links[sender].remove_flow(base, Role::Sender, &mut self.live_links);
         self.paths.remove_live_flow(flow);
         for &trunk in self.paths.trunk_indices(flow) {
-            self.trunks[trunk as usize].remove_flow(base, &mut self.live_trunks);
+            self.links[trunk as usize].remove_flow(base, Role::Trunk, &mut self.live_links);
         }
     }
 

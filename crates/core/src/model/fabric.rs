@@ -1,4 +1,6 @@
-//! The capacities of all links: the sending and the receiving side of each port, and trunks between switches.
+//! All links in one numbering: the sending and the receiving side of each port, and trunks between switches.
+
+use std::ops::Range;
 
 use super::bit_set::BitSet;
 use super::trunks::Trunks;
@@ -9,33 +11,50 @@ use crate::units::Rate;
 const DEFAULT_ESTIMATE_SECONDS: f64 = 1e4;
 const MAX_DEFAULT_ESTIMATE: f64 = 1e14;
 
-/// What the capacity of a side of a port consists of.
+/// What a link is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkKind {
+    /// The sending side of a port.
+    Sender(u32),
+    /// The receiving side of a port.
+    Receiver(u32),
+    /// A trunk, by its number in [`Trunks`].
+    Trunk(u32),
+}
+
+/// A side of a port.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct PortCapacity {
+struct Side {
+    link: u32,
     /// The rate of the cable, in bytes per second.
-    rate: f64,
+    cable_rate: f64,
     /// The part of the rate that the port can use.
     factor: f64,
 }
 
-impl PortCapacity {
-    fn get(self) -> f64 {
-        self.rate * self.factor
-    }
+/// A port.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Port {
+    sender: Side,
+    receiver: Side,
 }
 
-/// Capacities of links, in bytes per second. One non-blocking switch has no trunks.
+/// The links and their capacities in bytes per second. One non-blocking switch has no trunks.
+///
+/// A link has one number: the sending sides of ports come first, in the order of ports, then their receiving sides, then trunks. Results
+/// list links in this order. Decisions do not rely on it: [`Fabric::send_link`], [`Fabric::recv_link`] and [`Fabric::kind`] translate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fabric {
-    /// By port: the rate of the healthy port, and the factor of its capacity; for sending and for receiving.
-    send_sides: Vec<PortCapacity>,
-    recv_sides: Vec<PortCapacity>,
+    ports: Vec<Port>,
+    /// By link.
+    capacities: Vec<f64>,
+    kinds: Vec<LinkKind>,
+    trunks: Range<usize>,
+    senders: BitSet,
+    receivers: BitSet,
+    contended_links: BitSet,
     nominal_rate: f64,
     fastest_link_rate: f64,
-    send_capacities: Vec<f64>,
-    recv_capacities: Vec<f64>,
-    trunk_capacities: Vec<f64>,
-    contended_trunks: BitSet,
     has_limiting_ports: bool,
     /// Number of changes so far.
     version: u64,
@@ -49,33 +68,63 @@ impl Fabric {
 
     /// Creates a switch whose ports send and receive at these rates.
     pub fn from_port_rates(rates: &[Rate]) -> Fabric {
-        let rates: Vec<f64> = rates.iter().map(|rate| rate.get()).collect();
-        let sides: Vec<PortCapacity> = rates.iter().map(|&rate| PortCapacity { rate, factor: 1.0 }).collect();
-        let nominal_rate = rates.iter().copied().fold(0.0, f64::max);
-        Fabric {
-            nominal_rate,
-            fastest_link_rate: nominal_rate,
-            send_sides: sides.clone(),
-            recv_sides: sides,
-            send_capacities: rates.clone(),
-            recv_capacities: rates,
-            trunk_capacities: Vec::new(),
-            contended_trunks: BitSet::default(),
+        let mut fabric = Fabric {
+            ports: Vec::with_capacity(rates.len()),
+            capacities: Vec::with_capacity(2 * rates.len()),
+            kinds: Vec::with_capacity(2 * rates.len()),
+            trunks: 0..0,
+            senders: BitSet::default(),
+            receivers: BitSet::default(),
+            contended_links: BitSet::default(),
+            nominal_rate: 0.0,
+            fastest_link_rate: 0.0,
             has_limiting_ports: true,
             version: 1,
+        };
+        for (port, rate) in (0..).zip(rates) {
+            let sender = fabric.add_link(LinkKind::Sender(port), rate.get());
+            let receiver = Side { link: sender.link + rates.len() as u32, ..sender };
+            fabric.ports.push(Port { sender, receiver });
         }
+        for (port, rate) in (0..).zip(rates) {
+            fabric.add_link(LinkKind::Receiver(port), rate.get());
+        }
+        let links = fabric.links();
+        fabric.trunks = links..links;
+        fabric.fastest_link_rate = fabric.nominal_rate;
+        fabric
     }
 
-    /// Adds the links of `trunks`.
-    pub(crate) fn with_trunks(self, trunks: &mut Trunks) -> Fabric {
-        let trunk_capacities = trunks.capacities().to_vec();
-        let contended_trunks = trunks.contended_trunks();
-        let has_limiting_ports = trunks.has_limiting_ports();
-        let fastest_link_rate = match has_limiting_ports {
-            true => self.nominal_rate,
-            false => trunk_capacities.iter().copied().fold(0.0, f64::max),
-        };
-        Fabric { trunk_capacities, contended_trunks, has_limiting_ports, fastest_link_rate, ..self }
+    /// Adds a link that coflows contend for, with the side that it is if it belongs to a port.
+    fn add_link(&mut self, kind: LinkKind, capacity: f64) -> Side {
+        let link = self.links();
+        self.capacities.push(capacity);
+        self.kinds.push(kind);
+        self.contended_links.insert(link);
+        match kind {
+            LinkKind::Sender(_) => self.senders.insert(link),
+            LinkKind::Receiver(_) => self.receivers.insert(link),
+            LinkKind::Trunk(_) => {}
+        }
+        if !matches!(kind, LinkKind::Trunk(_)) {
+            self.nominal_rate = self.nominal_rate.max(capacity);
+        }
+        Side { link: link as u32, cable_rate: capacity, factor: 1.0 }
+    }
+
+    /// Adds the links of `trunks` to a fabric without trunks.
+    pub(crate) fn with_trunks(mut self, trunks: &mut Trunks) -> Fabric {
+        self.has_limiting_ports = trunks.has_limiting_ports();
+        let first = self.links();
+        for (number, &capacity) in (0..).zip(trunks.capacities()) {
+            self.add_link(LinkKind::Trunk(number), capacity);
+        }
+        self.trunks = first..self.links();
+        self.find_contended_links(trunks);
+        if !self.has_limiting_ports {
+            self.fastest_link_rate = self.trunk_capacities().iter().copied().fold(0.0, f64::max);
+        }
+        self
     }
 
     /// A number that differs after every change of a capacity.
@@ -85,7 +134,44 @@ impl Fabric {
 
     /// Number of ports.
     pub fn ports(&self) -> usize {
-        self.send_capacities.len()
+        self.ports.len()
+    }
+
+    /// Number of links.
+    pub fn links(&self) -> usize {
+        self.capacities.len()
+    }
+
+    /// What a link is.
+    pub fn kind(&self, link: usize) -> LinkKind {
+        self.kinds[link]
+    }
+
+    /// The link of a port's sending side.
+    #[inline]
+    pub fn send_link(&self, port: u32) -> usize {
+        self.ports[port as usize].sender.link as usize
+    }
+
+    /// The link of a port's receiving side.
+    #[inline]
+    pub fn recv_link(&self, port: u32) -> usize {
+        self.ports[port as usize].receiver.link as usize
+    }
+
+    /// The links that are trunks, in the order of [`Trunks`].
+    pub fn trunk_links(&self) -> Range<usize> {
+        self.trunks.clone()
+    }
+
+    /// The links that are sending sides of ports.
+    pub fn senders(&self) -> &BitSet {
+        &self.senders
+    }
+
+    /// The links that are receiving sides of ports.
+    pub fn receivers(&self) -> &BitSet {
+        &self.receivers
     }
 
     /// The capacity of the fastest healthy port, in bytes per second.
@@ -94,7 +180,7 @@ impl Fabric {
     }
 
     /// A residual capacity up to this value counts as 0, since it is rounding; in bytes per second.
-    pub(crate) fn rounding_tolerance(&self) -> f64 {
+    pub fn rounding_tolerance(&self) -> f64 {
         1e-9 * self.nominal_rate
     }
 
@@ -111,35 +197,42 @@ impl Fabric {
         (DEFAULT_ESTIMATE_SECONDS * self.nominal_rate).min(MAX_DEFAULT_ESTIMATE)
     }
 
+    /// Capacity by link, in bytes per second.
+    #[inline]
+    pub fn capacities(&self) -> &[f64] {
+        &self.capacities
+    }
+
+    /// The sending capacity of a port, in bytes per second.
+    #[inline]
+    pub fn send_capacity(&self, port: u32) -> f64 {
+        self.capacities[self.send_link(port)]
+    }
+
+    /// The receiving capacity of a port, in bytes per second.
+    #[inline]
+    pub fn recv_capacity(&self, port: u32) -> f64 {
+        self.capacities[self.recv_link(port)]
+    }
+
     /// Sending capacity by port, in bytes per second.
-    pub fn send_capacities(&self) -> &[f64] {
-        &self.send_capacities
+    pub fn send_capacities(&self) -> impl ExactSizeIterator<Item = f64> + Clone {
+        self.ports.iter().map(|port| self.capacities[port.sender.link as usize])
     }
 
     /// Receiving capacity by port, in bytes per second.
-    pub fn recv_capacities(&self) -> &[f64] {
-        &self.recv_capacities
+    pub fn recv_capacities(&self) -> impl ExactSizeIterator<Item = f64> + Clone {
+        self.ports.iter().map(|port| self.capacities[port.receiver.link as usize])
     }
 
     /// Capacity by trunk, in bytes per second.
     pub fn trunk_capacities(&self) -> &[f64] {
-        &self.trunk_capacities
+        &self.capacities[self.trunk_links()]
     }
 
-    /// The trunks that coflows contend for; see [`Trunks::contended_trunks`].
-    pub fn contended_trunks(&self) -> &BitSet {
-        &self.contended_trunks
-    }
-
-    /// Whether coflows contend for a link, by its number in [`Fabric::link_capacities`]: for all ports, and some trunks.
-    pub(crate) fn is_contended_link(&self, link: usize) -> bool {
-        link.checked_sub(2 * self.ports()).is_none_or(|trunk| self.contended_trunks.contains(trunk))
-    }
-
-    /// Finds the links that coflows contend for, by their numbers in [`Fabric::link_capacities`].
-    pub(crate) fn find_contended_links(&self, out: &mut BitSet) {
-        out.reset(self.links());
-        (0..self.links()).filter(|&link| self.is_contended_link(link)).for_each(|link| out.insert(link));
+    /// The links that coflows contend for: ports if they limit flows, and the trunks of [`Trunks::contended_trunks`].
+    pub fn contended_links(&self) -> &BitSet {
+        &self.contended_links
     }
 
     /// Whether ports can limit flows. Ports in regions do not.
@@ -147,83 +240,75 @@ impl Fabric {
         self.has_limiting_ports
     }
 
-    /// The number of a link in the [`super::LinkHistory`] of this network: trunks come first, then ports, unless ports
-    /// limit no flow. `link` is its number in [`Fabric::link_capacities`].
-    pub(crate) fn history_link(&self, link: usize) -> Option<u32> {
-        match link.checked_sub(2 * self.ports()) {
-            Some(trunk) => Some(trunk as u32),
-            None => self.has_limiting_ports.then(|| (self.trunk_capacities.len() + link) as u32),
-        }
+    /// Whether a link can limit flows while it is up.
+    pub(crate) fn can_limit(&self, link: usize) -> bool {
+        self.has_limiting_ports || self.trunks.contains(&link)
     }
 
-    /// Number of links: two for each port, and the trunks.
-    pub(crate) fn links(&self) -> usize {
-        2 * self.ports() + self.trunk_capacities.len()
-    }
-
-    /// All capacities: sending sides of ports, then receiving sides, then trunks.
-    pub fn link_capacities(&self) -> impl Iterator<Item = f64> {
-        let ports = self.send_capacities.iter().chain(&self.recv_capacities);
-        ports.chain(&self.trunk_capacities).copied()
-    }
-
-    /// What the links can limit flows to, in the same order: infinite for a port that limits no flow, unless the port is down.
-    pub fn link_limits(&self) -> impl Iterator<Item = f64> {
-        let unlimited_ports = if self.has_limiting_ports { 0 } else { 2 * self.ports() };
-        self.link_capacities().enumerate().map(move |(link, capacity)| {
-            if link < unlimited_ports && capacity > 0.0 { f64::INFINITY } else { capacity }
+    /// What each link can limit flows to: its capacity, or infinite for a port that limits no flow unless it is down.
+    pub fn limits(&self) -> impl ExactSizeIterator<Item = f64> + Clone {
+        self.capacities.iter().enumerate().map(|(link, &capacity)| match self.can_limit(link) {
+            false if capacity > 0.0 => f64::INFINITY,
+            _ => capacity,
         })
     }
 
-    /// Sets all capacities, in the order of [`Fabric::link_capacities`]. Returns whether any capacity changed.
-    pub(crate) fn set_link_capacities(&mut self, capacities: &[f64]) -> bool {
-        if self.link_capacities().eq(capacities.iter().copied()) {
-            return false;
+    /// Sets the capacities of all links. Returns whether any capacity changed.
+    pub(crate) fn set_capacities(&mut self, capacities: &[f64]) -> bool {
+        let changes = self.capacities != capacities;
+        if changes {
+            self.version += 1;
+            self.capacities.copy_from_slice(capacities);
         }
-        self.version += 1;
-        let (send, others) = capacities.split_at(self.ports());
-        let (recv, trunks) = others.split_at(self.ports());
-        self.send_capacities.copy_from_slice(send);
-        self.recv_capacities.copy_from_slice(recv);
-        self.trunk_capacities.copy_from_slice(trunks);
-        true
+        changes
     }
 
     /// Sets the capacities of all trunks, in bytes per second.
     pub(crate) fn set_trunk_capacities(&mut self, capacities: &[f64]) {
         self.version += 1;
-        self.trunk_capacities.copy_from_slice(capacities);
+        self.capacities[self.trunks.clone()].copy_from_slice(capacities);
     }
 
     /// Sets the capacities of all trunks and the rates of the cables of all ports after cables have changed.
     pub(crate) fn set_cables(&mut self, trunks: &mut Trunks) {
         self.set_trunk_capacities(trunks.capacities());
-        self.contended_trunks = trunks.contended_trunks();
+        self.find_contended_links(trunks);
         self.set_cable_rates(trunks.cable_rates());
+    }
+
+    fn find_contended_links(&mut self, trunks: &mut Trunks) {
+        self.contended_links.reset(self.capacities.len());
+        if self.has_limiting_ports {
+            self.contended_links.union_with(&self.senders);
+            self.contended_links.union_with(&self.receivers);
+        }
+        for trunk in trunks.contended_trunks().iter() {
+            self.contended_links.insert(self.trunks.start + trunk);
+        }
     }
 
     /// Sets the rates of the cables of all ports, for sending and for receiving, in bytes per second. Factors of
     /// [`Fabric::scale_port`] still apply.
     pub(crate) fn set_cable_rates(&mut self, rates: impl Iterator<Item = (f64, f64)>) {
         self.version += 1;
-        for (port, (send, recv)) in rates.enumerate() {
-            (self.send_sides[port].rate, self.recv_sides[port].rate) = (send, recv);
-            self.send_capacities[port] = self.send_sides[port].get();
-            self.recv_capacities[port] = self.recv_sides[port].get();
+        for (port, (send, recv)) in self.ports.iter_mut().zip(rates) {
+            (port.sender.cable_rate, port.receiver.cable_rate) = (send, recv);
+            for side in [port.sender, port.receiver] {
+                self.capacities[side.link as usize] = side.cable_rate * side.factor;
+            }
         }
     }
 
     /// Sets the capacity of a port side to `factor` times the rate of its cable.
     pub(crate) fn scale_port(&mut self, port: u32, side: PortSide, factor: f64) {
-        let port = port as usize;
         self.version += 1;
-        if side != PortSide::Receive {
-            self.send_sides[port].factor = factor;
-            self.send_capacities[port] = self.send_sides[port].get();
-        }
-        if side != PortSide::Send {
-            self.recv_sides[port].factor = factor;
-            self.recv_capacities[port] = self.recv_sides[port].get();
+        let port = &mut self.ports[port as usize];
+        let (sends, receives) = (side != PortSide::Receive, side != PortSide::Send);
+        for (side, _) in
+            [(&mut port.sender, sends), (&mut port.receiver, receives)].into_iter().filter(|(_, is)| *is)
+        {
+            side.factor = factor;
+            self.capacities[side.link as usize] = side.cable_rate * factor;
         }
     }
 }

@@ -1,8 +1,6 @@
 //! Past measurements of links: what a policy knows of bandwidth that it cannot see.
 
 /// Measured bandwidths of links, as the time per byte. The present bandwidth is not part of it.
-///
-/// In a network that the engine schedules, trunks come first, then the sending and the receiving sides of ports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkHistory {
     /// Seconds per byte by link, falling. At least one value for each link, above zero and finite.
@@ -19,8 +17,14 @@ impl LinkHistory {
 
     /// The history of links that always had these capacities, in bytes per second. A link without capacity counts as one
     /// of a byte per second.
-    pub(crate) fn constant(capacities: impl Iterator<Item = f64>) -> LinkHistory {
-        LinkHistory::new(capacities.map(|capacity| vec![1.0 / capacity.max(1.0)]).collect())
+    pub(crate) fn constant(capacities: &[f64]) -> LinkHistory {
+        LinkHistory::new(capacities.iter().map(|capacity| vec![1.0 / capacity.max(1.0)]).collect())
+    }
+
+    /// Replaces the measurements of links from `first` on.
+    pub(crate) fn set_measured(&mut self, first: usize, measured: &LinkHistory) {
+        let links = self.seconds_per_byte[first..].iter_mut();
+        links.zip(&measured.seconds_per_byte).for_each(|(link, measured)| link.clone_from(measured));
     }
 
     /// Number of links.

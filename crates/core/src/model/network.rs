@@ -109,13 +109,12 @@ pub struct Network {
 impl Network {
     /// Creates an idle network. `sharing` is [`CommonRateKind::EqualRates`] if all coflows use it.
     pub(crate) fn new(fabric: Fabric, routes: Option<Trunks>, sharing: CommonRateKind) -> Network {
-        let measured = routes.as_ref().and_then(Trunks::measured).cloned();
-        let constant = || {
-            let ports = fabric.send_capacities().iter().chain(fabric.recv_capacities());
-            LinkHistory::constant(fabric.trunk_capacities().iter().chain(ports).copied())
-        };
+        let mut link_history = LinkHistory::constant(fabric.capacities());
+        if let Some(measured) = routes.as_ref().and_then(Trunks::measured) {
+            link_history.set_measured(fabric.trunk_links().start, measured);
+        }
         Network {
-            link_history: measured.unwrap_or_else(constant),
+            link_history,
             link_fractions: Vec::new(),
             fabric,
             interval: 0.0,
@@ -241,7 +240,8 @@ impl Network {
         sharing: CommonRateKind,
     ) -> Slot {
         let (seq, estimate) = (self.released_count, self.fabric.default_estimate());
-        let coflow = Coflow::new(spec, index, seq, now, self.routes.as_mut(), sharing, estimate);
+        let links = (&self.fabric, self.routes.as_mut());
+        let coflow = Coflow::new(spec, index, seq, now, links, sharing, estimate);
         self.released_count += 1;
         let slot = match self.vacant_slots.pop() {
             Some(slot) => {
@@ -338,7 +338,7 @@ impl Network {
             before.workload_index,
             before.seq,
             before.released_at,
-            self.routes.as_mut(),
+            (&self.fabric, self.routes.as_mut()),
             before.common_rate_kind,
             before.default_estimate,
         );
@@ -386,12 +386,13 @@ impl Network {
     pub(crate) fn has_new_path(&mut self, slot: Slot) -> bool {
         let Some(routes) = &mut self.routes else { return false };
         let coflow = self.slots[slot as usize].as_ref().expect(SLOT_IN_USE);
+        let first_trunk = self.fabric.trunk_links().start as u32;
         let mut path = Vec::new();
         (0..coflow.width() as u32).filter(|&flow| coflow.flow_state(flow) != FlowState::Completed).any(
             |flow| {
                 let (src, dst) = coflow.flow_ports(flow);
                 routes.compute_path(src, dst, coflow.workload_index, coflow.spec_index(flow), &mut path);
-                path != coflow.flow_trunks(flow)
+                !path.iter().map(|trunk| first_trunk + trunk).eq(coflow.flow_trunks(flow).iter().copied())
             },
         )
     }

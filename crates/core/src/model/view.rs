@@ -91,8 +91,7 @@ impl<'a, K: Knowledge> View<'a, K> {
         self.network.link_history()
     }
 
-    /// The part of a link's capacity that the deciding leaf of a policy tree has; 1 without a tree. `link` is its number in
-    /// [`Fabric::link_capacities`].
+    /// The part of a link's capacity that the deciding leaf of a policy tree has; 1 without a tree.
     pub(crate) fn link_fraction(&self, link: usize) -> f64 {
         self.network.link_fraction(link)
     }
@@ -169,7 +168,7 @@ impl View<'_, SizesUnknown> {
 }
 
 impl<K: SizesOrEstimates> View<'_, K> {
-    /// Remaining bytes of a coflow's live flows, by sending port, by receiving port and by trunk.
+    /// Remaining bytes of a coflow's live flows, by link.
     pub fn remaining_loads(&self, slot: Slot) -> RemainingLoads<'_> {
         self.network.coflow(slot).remaining_loads(self.now)
     }
@@ -177,10 +176,7 @@ impl<K: SizesOrEstimates> View<'_, K> {
     /// Seconds in which the remaining bytes of a coflow's live flows complete on idle links (Varys's Γ, the effective
     /// bottleneck). Infinite if a link of a live flow is down. O(links of the coflow).
     pub fn effective_bottleneck(&self, slot: Slot) -> f64 {
-        let (loads, fabric) = (self.remaining_loads(slot), self.network.fabric());
-        let time = longest_seconds(loads.by_sender(), fabric.send_capacities(), 0.0);
-        let time = longest_seconds(loads.by_receiver(), fabric.recv_capacities(), time);
-        longest_seconds(loads.by_trunk(), fabric.trunk_capacities(), time)
+        longest_seconds(self.remaining_loads(slot).by_link(), self.network.fabric().capacities())
     }
 }
 
@@ -249,28 +245,24 @@ impl View<'_, SizesKnown> {
 
     /// Remaining bytes of all live flows of a coflow.
     pub fn total_remaining_bytes(&self, slot: Slot) -> f64 {
-        self.remaining_loads(slot).by_sender().map(|(_, bytes)| bytes).sum()
+        let loads = self.remaining_loads(slot);
+        self.network.coflow(slot).senders().iter().map(|load| loads.of(load)).sum()
     }
 }
 
 impl Coflow {
     /// Remaining bytes of the live flows by link, actual or estimated. Not with equal rates.
     pub(crate) fn remaining_loads(&self, now: f64) -> RemainingLoads<'_> {
-        RemainingLoads {
-            senders: self.senders(),
-            receivers: self.receivers(),
-            trunks: self.trunks(),
-            share: self.remaining_share(now),
-        }
+        RemainingLoads { links: self.links(), share: self.remaining_share(now) }
     }
 }
 
-/// The maximum of `seconds` and of the times in which links carry these bytes.
+/// The maximum of the times in which links carry these bytes.
 ///
 /// Links of the same capacity in a row need one division: that of their maximum.
 #[inline]
-fn longest_seconds(loads: impl Iterator<Item = (usize, f64)>, capacities: &[f64], mut seconds: f64) -> f64 {
-    let (mut max_bytes, mut capacity) = (0.0f64, f64::INFINITY);
+fn longest_seconds(loads: impl Iterator<Item = (usize, f64)>, capacities: &[f64]) -> f64 {
+    let (mut seconds, mut max_bytes, mut capacity) = (0.0f64, 0.0f64, f64::INFINITY);
     for (link, bytes) in loads {
         if capacities[link] != capacity {
             seconds = seconds.max(max_bytes / capacity);
@@ -285,51 +277,22 @@ fn longest_seconds(loads: impl Iterator<Item = (usize, f64)>, capacities: &[f64]
 /// Remaining bytes at the links of one coflow.
 #[derive(Clone, Copy)]
 pub struct RemainingLoads<'a> {
-    senders: &'a [LinkLoad],
-    receivers: &'a [LinkLoad],
-    trunks: &'a [LinkLoad],
+    links: &'a [LinkLoad],
     /// The remaining share of the bases.
     share: f64,
 }
 
 impl<'a> RemainingLoads<'a> {
-    /// Port and bytes that remain to be sent from it, for ports with live flows.
+    /// Link and remaining bytes, for links with live flows.
     #[inline]
-    pub fn by_sender(self) -> impl Iterator<Item = (usize, f64)> + 'a {
-        RemainingLoads::by_link(self.senders, self.share)
+    pub fn by_link(self) -> impl Iterator<Item = (usize, f64)> + 'a {
+        let live = self.links.iter().filter(|load| load.live_flow_count > 0);
+        live.map(move |load| (load.link as usize, self.of(load)))
     }
 
-    /// Port and bytes that remain to be received at it, for ports with live flows.
+    /// Bytes that remain to cross a link of the coflow.
     #[inline]
-    pub fn by_receiver(self) -> impl Iterator<Item = (usize, f64)> + 'a {
-        RemainingLoads::by_link(self.receivers, self.share)
-    }
-
-    /// Trunk and bytes that remain to cross it, for trunks with live flows.
-    #[inline]
-    pub fn by_trunk(self) -> impl Iterator<Item = (usize, f64)> + 'a {
-        RemainingLoads::by_link(self.trunks, self.share)
-    }
-
-    /// Link and remaining bytes, for links with live flows, in the numbering of [`Fabric::link_capacities`]. `ports` is
-    /// the number of ports.
-    pub(crate) fn by_fabric_link(self, ports: usize) -> impl Iterator<Item = (usize, f64)> + 'a {
-        let receivers = self.by_receiver().map(move |(port, bytes)| (ports + port, bytes));
-        let trunks = self.by_trunk().map(move |(trunk, bytes)| (2 * ports + trunk, bytes));
-        self.by_sender().chain(receivers).chain(trunks)
-    }
-
-    /// Bytes that remain to be received at a port; 0 without live flows there. O(log ports of the coflow).
-    pub(crate) fn at_receiver(self, port: usize) -> f64 {
-        let found = self.receivers.binary_search_by_key(&port, |load| load.link as usize);
-        found.map_or(0.0, |at| self.receivers[at].base_sum.max(0.0) * self.share)
-    }
-
-    #[inline]
-    fn by_link(loads: &'a [LinkLoad], share: f64) -> impl Iterator<Item = (usize, f64)> + 'a {
-        loads
-            .iter()
-            .filter(|load| load.live_flow_count > 0)
-            .map(move |load| (load.link as usize, load.base_sum.max(0.0) * share))
+    pub fn of(self, load: &LinkLoad) -> f64 {
+        load.base_sum.max(0.0) * self.share
     }
 }

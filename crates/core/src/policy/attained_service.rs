@@ -95,7 +95,7 @@ impl CarriedBytes {
     pub fn attained_seconds<K: Knowledge>(
         &mut self,
         slot: Slot,
-        capacities: impl Iterator<Item = f64>,
+        capacities: &[f64],
         view: &View<'_, K>,
     ) -> f64 {
         let (coflow, fabric) = (view.coflow(slot), view.fabric());
@@ -103,7 +103,7 @@ impl CarriedBytes {
         self.by_link.resize(fabric.links(), 0.0);
         for flow in 0..coflow.width() as u32 {
             let bytes = view.sent_bytes(slot, flow);
-            coflow.flow_links(flow, fabric.ports()).for_each(|link| self.by_link[link] += bytes);
+            coflow.flow_links(flow).for_each(|link| self.by_link[link] += bytes);
         }
         let seconds = self.by_link.iter().zip(capacities).map(|(bytes, rate)| bytes / rate);
         seconds.filter(|seconds| seconds.is_finite()).fold(0.0, f64::max)

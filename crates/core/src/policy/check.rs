@@ -129,7 +129,7 @@ impl Invalid {
     }
 
     fn about_flow(slot: Slot, flow: u32, network: &Network, reason: InvalidDecision) -> Invalid {
-        let links = network.coflow(slot).flow_links(flow, network.fabric().ports()).collect();
+        let links = network.coflow(slot).flow_links(flow).collect();
         Invalid { slot: Some(slot), links, reason }
     }
 
@@ -199,7 +199,7 @@ impl AllocationCheck {
         rates.resize(fabric.links(), 0.0);
         allocation.visit_link_rates(slots, network, now, |_, link, rate| rates[link] += rate);
         let tolerance = fabric.rounding_tolerance();
-        let mut limits = rates.iter().zip(fabric.link_limits()).enumerate();
+        let mut limits = rates.iter().zip(fabric.limits()).enumerate();
         let Some((link, (&rate, capacity))) = limits.find(|(_, (rate, limit))| **rate > limit + tolerance)
         else {
             return Ok(());

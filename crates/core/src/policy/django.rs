@@ -66,7 +66,7 @@ use crate::allocation::{Allocation, Rule};
 use crate::django::local_scheduler::{Downlink, HostReducers, divide_connections};
 use crate::django::micro_scheduler::by_closing;
 use crate::django::{self, Settings};
-use crate::model::{BitSet, Fabric, FlowState, SizesKnown, Slot, View};
+use crate::model::{BitSet, FlowState, SizesKnown, Slot, View};
 use crate::solve::connections::{Connection, ConnectionSolver};
 
 /// A flow with a connection.
@@ -108,9 +108,8 @@ pub struct Django {
     pending_flows: Vec<WaitingFlow>,
     /// Whether a connection was opened or closed. More connections may then be possible once the new rates are known.
     connections_changed: bool,
-    /// Senders whose link is up; and a buffer for one receiver.
-    up_senders: BitSet,
-    receiver_buffer: BitSet,
+    /// The links of senders that are up; for one receiver at a time also its link.
+    open_links: BitSet,
     solver: ConnectionSolver,
     solver_connections: Vec<Connection>,
     rates: Vec<f64>,
@@ -145,8 +144,7 @@ impl Django {
             hosts_with_completions: BitSet::default(),
             pending_flows: Vec::new(),
             connections_changed: false,
-            up_senders: BitSet::default(),
-            receiver_buffer: BitSet::default(),
+            open_links: BitSet::default(),
             solver: ConnectionSolver::default(),
             solver_connections: Vec::new(),
             rates: Vec::new(),
@@ -161,16 +159,16 @@ impl Django {
         let fabric = view.fabric();
         self.hosts.resize_with(fabric.ports(), ReceivingHost::default);
         if self.tracker.reset_residuals(fabric) {
-            self.up_senders.set_where(fabric.send_capacities(), |&capacity| capacity > 0.0);
-            self.receiver_buffer = BitSet::empty(fabric.ports());
-            self.hosts_with_completions.set_where(fabric.recv_capacities(), |_| true);
+            self.open_links.set_where(fabric.capacities(), |&capacity| capacity > 0.0);
+            self.open_links.intersect_with(fabric.senders());
+            (0..fabric.ports()).for_each(|port| self.hosts_with_completions.insert(port));
         }
         for port in self.hosts_with_completions.iter() {
             // A connection closes when its flow completes, and when one of its links fails.
             self.hosts[port].open_connections.retain(|open| {
                 view.is_live(open.reducer.slot, open.seq, open.flow)
-                    && fabric.send_capacities()[open.src as usize] > 0.0
-                    && fabric.recv_capacities()[port] > 0.0
+                    && fabric.send_capacity(open.src) > 0.0
+                    && fabric.recv_capacity(port as u32) > 0.0
             });
         }
         self.hosts_with_completions.clear();
@@ -184,7 +182,7 @@ impl Django {
             }
         }
         for (_, slot) in reducers.order() {
-            self.tracker.prioritize_mappers(slot, view.coflow(slot).sending_ports());
+            self.tracker.prioritize_mappers(slot, view.coflow(slot).live_links());
         }
     }
 
@@ -202,7 +200,7 @@ impl Django {
             return false;
         }
         let mut opened = 0;
-        reducers.visit_in_order(port, view, |reducer| {
+        reducers.visit_in_order(turn.port, view, |reducer| {
             let open_count = self.hosts[port].connections_of(reducer);
             if reducer != turn.first_reducer && open_count as f64 <= max_count {
                 opened = self.open_connections(port, reducer, 1, false, view);
@@ -232,7 +230,7 @@ impl Django {
         let mut coflows: Vec<Slot> = host.open_connections.iter().map(|open| open.reducer.slot).collect();
         coflows.sort_unstable();
         coflows.dedup();
-        let order = reducers.sort_reducers(coflows.into_iter(), port, view);
+        let order = reducers.sort_reducers(coflows.into_iter(), turn.port, view);
         let position = |open: &OpenConnection| order.iter().position(|&reducer| reducer == open.reducer);
         let was_prioritized = |open: &OpenConnection| Some((open.seq, open.reducer.number)) == before;
         let mut closed = 0;
@@ -268,7 +266,7 @@ impl Django {
     ) -> usize {
         let coflow = view.coflow(reducer.slot);
         let open_count = self.hosts[port].connections_of(reducer);
-        if max_count == 0 || open_count == coflow.live_flow_count_of_reducer(port, reducer.number) {
+        if max_count == 0 || open_count == coflow.live_flow_count_of_reducer(port as u32, reducer.number) {
             return 0;
         }
         self.find_pending_flows(port, reducer, view);
@@ -297,38 +295,34 @@ impl Django {
                 pending.push(WaitingFlow { flow, src, remaining_bytes: view.remaining_bytes(slot, flow) });
             }
         };
-        if let Some(flows) = coflow.flows_of_separate_reducer(port, number) {
+        if let Some(flows) = coflow.flows_of_separate_reducer(port as u32, number) {
             for &flow in flows {
-                let (src, _) = coflow.flow_ports(flow);
-                if coflow.flow_state(flow) == FlowState::Live && self.up_senders.contains(src as usize) {
-                    add_if_pending(flow, src);
+                let (link, _) = coflow.flow_port_links(flow);
+                if coflow.flow_state(flow) == FlowState::Live && self.open_links.contains(link) {
+                    add_if_pending(flow, coflow.flow_ports(flow).0);
                 }
             }
             return;
         }
-        self.receiver_buffer.insert(port);
-        coflow.visit_open_flows(&mut self.up_senders, &mut self.receiver_buffer, |flow, src, _| {
-            add_if_pending(flow, src as u32);
+        let receiver = view.fabric().recv_link(port as u32);
+        self.open_links.insert(receiver);
+        coflow.visit_open_flows(&mut self.open_links, |flow, _, _| {
+            add_if_pending(flow, coflow.flow_ports(flow).0);
             (false, false)
         });
-        self.receiver_buffer.remove(port);
+        self.open_links.remove(receiver);
     }
 
-    fn assign_rates(
-        &mut self,
-        view: &View<'_, SizesKnown>,
-        reducers: &mut ReducerOrder,
-        out: &mut Allocation,
-    ) {
+    fn assign_rates(&mut self, reducers: &mut ReducerOrder, out: &mut Allocation) {
         for (rank, slot) in reducers.order() {
             out.set_class(slot, rank as usize);
             out.set_rule(slot, Rule::Connections);
         }
-        self.compute_rates(view.fabric(), reducers, out);
+        self.compute_rates(reducers, out);
     }
 
     /// Computes the steady rates of the connections: see [`ConnectionSolver::compute_rates`].
-    fn compute_rates(&mut self, fabric: &Fabric, reducers: &mut ReducerOrder, out: &mut Allocation) {
+    fn compute_rates(&mut self, reducers: &mut ReducerOrder, out: &mut Allocation) {
         self.solver_connections.clear();
         for (dst, host) in (0..).zip(&self.hosts) {
             let to_connection = |open: &OpenConnection| Connection {
@@ -338,12 +332,8 @@ impl Django {
             };
             self.solver_connections.extend(host.open_connections.iter().map(to_connection));
         }
-        self.solver.compute_rates(
-            fabric.send_capacities(),
-            fabric.recv_capacities(),
-            &self.solver_connections,
-            &mut self.rates,
-        );
+        let (send, recv) = self.tracker.capacities();
+        self.solver.compute_rates(send, recv, &self.solver_connections, &mut self.rates);
         let all = self.hosts.iter_mut().flat_map(|host| &mut host.open_connections);
         for (open, &rate) in all.zip(&self.rates) {
             open.rate = rate;
@@ -436,8 +426,8 @@ impl Policy for Django {
                 self.hosts_with_completions.insert(view.coflow(slot).flow_ports(flow).1 as usize);
             }
             Event::CoflowCompleted(slot) => {
-                for load in view.coflow(slot).receivers() {
-                    if let Some(host) = self.hosts.get_mut(load.link as usize) {
+                for &port in view.coflow(slot).receiving_ports() {
+                    if let Some(host) = self.hosts.get_mut(port as usize) {
                         host.open_connections.retain(|open| open.reducer.slot != slot);
                     }
                 }
@@ -458,7 +448,7 @@ impl Policy for Django {
             let mut host = ReceivingHostTurn { django: self, turn, reducers: &reducers, view };
             divide_connections(&params, max_connections, &mut host);
         }
-        self.assign_rates(view, &mut reducers, out);
+        self.assign_rates(&mut reducers, out);
         self.reducers = reducers;
     }
 
@@ -466,7 +456,7 @@ impl Policy for Django {
     fn reassign(&mut self, view: &mut View<'_, SizesKnown>, out: &mut Allocation) {
         let mut reducers = std::mem::take(&mut self.reducers);
         self.update_state(view, &mut reducers);
-        self.assign_rates(view, &mut reducers, out);
+        self.assign_rates(&mut reducers, out);
         self.reducers = reducers;
     }
 

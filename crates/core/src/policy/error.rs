@@ -15,9 +15,7 @@ pub struct PolicyError {
     pub time: f64,
     /// The slot of the coflow that the decision is about, if it is about one.
     pub slot: Option<Slot>,
-    /// The links that the decision is about, in the numbering of [`Fabric::link_capacities`]: one link, or all links of a flow.
-    ///
-    /// [`Fabric::link_capacities`]: crate::model::Fabric::link_capacities
+    /// The links that the decision is about: one link, or all links of a flow.
     pub links: Vec<usize>,
     /// Why the decision is invalid.
     pub reason: InvalidDecision,

@@ -102,7 +102,7 @@ impl Gittins {
 
     /// Computes the attained service of a coflow. O(links of all flows).
     fn compute_attained(&mut self, slot: Slot, view: &View<'_, SizesUnknown>) {
-        let seconds = self.carried.attained_seconds(slot, self.capacities.iter().copied(), view);
+        let seconds = self.carried.attained_seconds(slot, &self.capacities, view);
         let state = &mut self.states[slot as usize];
         state.attained.raise(seconds, Gittins::levels(view));
         state.bound_seconds = state.attained.seconds();
@@ -131,10 +131,10 @@ impl Gittins {
         if rate + own_rate == 0.0 {
             return 0.0;
         }
-        let loads = view.coflow(slot).link_loads(view.fabric().ports());
-        let live = loads.filter(|(_, load)| load.live_flow_count > 0);
-        let growth = live
-            .map(|(link, load)| (rate * f64::from(load.live_flow_count) + own_rate) / self.capacities[link]);
+        let live = view.coflow(slot).links().iter().filter(|load| load.live_flow_count > 0);
+        let growth = live.map(|load| {
+            (rate * f64::from(load.live_flow_count) + own_rate) / self.capacities[load.link as usize]
+        });
         growth.fold(0.0, f64::max).min(1.0)
     }
 }
@@ -188,7 +188,7 @@ impl Policy for Gittins {
             self.table.update();
         }
         self.capacities.resize(view.fabric().links(), 0.0);
-        for (highest, capacity) in self.capacities.iter_mut().zip(view.fabric().link_capacities()) {
+        for (highest, &capacity) in self.capacities.iter_mut().zip(view.fabric().capacities()) {
             *highest = highest.max(capacity);
         }
         for &slot in view.active_coflows() {

@@ -317,8 +317,8 @@ impl Pfp {
         self.sides.resize_with(2 * self.port_count, PortSideState::default);
         self.rank_limits.resize(2 * self.port_count, LAST_RANK);
         self.capacities.clear();
-        self.capacities.extend(view.fabric().send_capacities().iter().chain(view.fabric().recv_capacities()));
-        self.rounding_tolerance = 1e-9 * view.fabric().nominal_rate();
+        self.capacities.extend(view.fabric().send_capacities().chain(view.fabric().recv_capacities()));
+        self.rounding_tolerance = view.fabric().rounding_tolerance();
         for side in 0..self.port_count {
             for i in 0..self.sides[side].sending_pairs.len() {
                 let pair = self.sides[side].sending_pairs[i];

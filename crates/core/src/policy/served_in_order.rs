@@ -94,11 +94,9 @@ impl<O: wide_area::Policy> ServedInOrder<O> {
             .filter(|&slot| view.coflow(slot).live_count() > 0)
             .collect();
         let to_waiting = |&slot: &Slot| {
-            let loads = view.remaining_loads(slot).by_fabric_link(fabric.ports());
+            let loads = view.remaining_loads(slot).by_link().filter(|&(link, _)| fabric.can_limit(link));
             // Over a part of a link, bytes take as long as more of them over all of it.
-            let loads = loads.filter_map(|(link, bytes)| {
-                Some((fabric.history_link(link)?, bytes / view.link_fraction(link).max(1e-9)))
-            });
+            let loads = loads.map(|(link, bytes)| (link as u32, bytes / view.link_fraction(link).max(1e-9)));
             WaitingCoflow {
                 seq: view.coflow(slot).seq,
                 remaining_bytes: loads.filter(|(_, bytes)| *bytes > 0.0).collect(),
@@ -150,7 +148,7 @@ impl<O: wide_area::Policy> Policy for ServedInOrder<O> {
     }
 }
 
-/// The residual capacity of links while coflows are served. Links have the numbers of [`crate::model::LinkHistory`].
+/// The residual capacity of links while coflows are served.
 struct ResidualLinks<'a> {
     fabric: &'a Fabric,
     left: Vec<f64>,
@@ -158,12 +156,7 @@ struct ResidualLinks<'a> {
 
 impl ResidualLinks<'_> {
     fn new(fabric: &Fabric) -> ResidualLinks<'_> {
-        let mut left = fabric.trunk_capacities().to_vec();
-        if fabric.has_limiting_ports() {
-            left.extend(fabric.send_capacities());
-            left.extend(fabric.recv_capacities());
-        }
-        ResidualLinks { fabric, left }
+        ResidualLinks { fabric, left: fabric.capacities().to_vec() }
     }
 
     /// Shares the residual capacity between these flows, max-min. Calls `set_rate` with the rate of each flow that gets one.
@@ -173,16 +166,12 @@ impl ResidualLinks<'_> {
         flows: impl Iterator<Item = u32>,
         mut set_rate: impl FnMut(u32, f64),
     ) {
-        let (send, recv) = (self.fabric.send_capacities(), self.fabric.recv_capacities());
         let with_links = |flow: u32| {
-            let (src, dst) = coflow.flow_ports(flow);
-            if send[src as usize] == 0.0 || recv[dst as usize] == 0.0 {
-                // Ports that limit no flow can still be down.
-                return None;
-            }
-            let links = coflow.flow_links(flow, self.fabric.ports());
-            let links: Vec<u32> = links.filter_map(|link| self.fabric.history_link(link)).collect();
-            links.iter().all(|&link| self.left[link as usize] > 0.0).then_some((flow, links))
+            let links = coflow.flow_links(flow);
+            // Ports that limit no flow can still be down.
+            let is_open = links.clone().all(|link| self.left[link] > 0.0);
+            let limiting = links.filter(|&link| self.fabric.can_limit(link));
+            is_open.then(|| (flow, limiting.map(|link| link as u32).collect()))
         };
         let (flows, links): (Vec<u32>, Vec<Vec<u32>>) = flows.filter_map(with_links).unzip();
         let classes: Vec<FlowClass<'_>> = links.iter().map(|links| FlowClass { links, flows: 1.0 }).collect();
@@ -190,7 +179,7 @@ impl ResidualLinks<'_> {
         for ((&flow, rate), links) in flows.iter().zip(&rates).zip(&links) {
             links.iter().for_each(|&link| self.left[link as usize] -= rate);
             // A flow inside a region crosses no link that limits it.
-            let rate = rate.min(send[coflow.flow_ports(flow).0 as usize]);
+            let rate = rate.min(self.fabric.send_capacity(coflow.flow_ports(flow).0));
             if rate > 0.0 {
                 set_rate(flow, rate);
             }

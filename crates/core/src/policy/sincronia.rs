@@ -18,7 +18,7 @@
 
 use super::{Event, Params, ParamsError, Policy, Reaction, Timing};
 use crate::allocation::{Allocation, Rule};
-use crate::model::{CoflowKey, SizesKnown, Slot, View};
+use crate::model::{CoflowKey, LinkKind, SizesKnown, Slot, View};
 use crate::solve::ResidualCapacity;
 
 /// The load of one coflow on links. Sending sides of ports come first in the numbering, then receiving sides, then
@@ -118,19 +118,22 @@ impl Sincronia {
 /// The order of BSSI by remaining bytes, first to last.
 pub(super) fn compute_order(view: &View<'_, SizesKnown>) -> Vec<Slot> {
     let fabric = view.fabric();
-    let ports = fabric.ports();
-    let capacities: Vec<f64> = fabric.link_capacities().collect();
+    let capacities = fabric.capacities();
     let demands: Vec<CoflowDemand> = view
         .active_coflows()
         .iter()
         .map(|&slot| {
-            let links = view.remaining_loads(slot).by_fabric_link(ports);
+            let links = view.remaining_loads(slot).by_link();
             let seconds = links.map(|(link, bytes)| (link, bytes / capacities[link]));
             let needed = seconds.filter(|(_, t)| t.is_finite() && *t > 0.0);
             CoflowDemand { weight: view.coflow(slot).weight, link_seconds: needed.collect() }
         })
         .collect();
-    let kind = |link: usize| usize::from(link >= ports) + usize::from(link >= 2 * ports);
+    let kind = |link: usize| match fabric.kind(link) {
+        LinkKind::Sender(_) => 0,
+        LinkKind::Receiver(_) => 1,
+        LinkKind::Trunk(_) => 2,
+    };
     let order = bssi(&demands, capacities.len(), kind);
     order.into_iter().map(|coflow| view.active_coflows()[coflow]).collect()
 }

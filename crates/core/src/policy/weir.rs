@@ -119,7 +119,7 @@ use super::coflow_order::{SortedCoflows, assign_madd_or_backfill};
 use super::interface::MIN_WAKEUP_SECONDS;
 use super::{Event, Params, ParamsError, Policy, Reaction, Timing};
 use crate::allocation::{Allocation, CommonRate, OrderCriterion};
-use crate::model::{CoflowKey, LinkLoad, SizesEstimated, Slot, View};
+use crate::model::{CoflowKey, SizesEstimated, Slot, View};
 use crate::solve::ResidualCapacity;
 pub use constants::Constants;
 use estimate::{ReceiverEstimates, Samples, expected_size};
@@ -388,18 +388,12 @@ fn levels(constants: &Constants, view: &View<'_, SizesEstimated>) -> Levels {
 /// The attained service of a coflow without completed flows: the maximum over its links of the time that the bytes which live flows
 /// have sent take at full capacity. O(links of the coflow).
 fn attained_seconds(slot: Slot, view: &View<'_, SizesEstimated>) -> f64 {
-    let (coflow, fabric, loads) = (view.coflow(slot), view.fabric(), view.remaining_loads(slot));
-    let longest =
-        |all: &[LinkLoad], remaining: &mut dyn Iterator<Item = (usize, f64)>, capacities: &[f64]| {
-            let live = all.iter().filter(|load| load.live_flow_count > 0);
-            let seconds = live.zip(remaining).map(|(load, (link, bytes))| {
-                (f64::from(load.live_flow_count) * coflow.default_estimate - bytes) / capacities[link]
-            });
-            seconds.filter(|seconds| seconds.is_finite()).fold(0.0, f64::max)
-        };
-    longest(coflow.senders(), &mut loads.by_sender(), fabric.send_capacities())
-        .max(longest(coflow.receivers(), &mut loads.by_receiver(), fabric.recv_capacities()))
-        .max(longest(coflow.trunks(), &mut loads.by_trunk(), fabric.trunk_capacities()))
+    let (coflow, capacities) = (view.coflow(slot), view.fabric().capacities());
+    let live = coflow.links().iter().filter(|load| load.live_flow_count > 0);
+    let seconds = live.zip(view.remaining_loads(slot).by_link()).map(|(load, (link, bytes))| {
+        (f64::from(load.live_flow_count) * coflow.default_estimate - bytes) / capacities[link]
+    });
+    seconds.filter(|seconds| seconds.is_finite()).fold(0.0, f64::max)
 }
 
 /// How fast the attained service of a coflow can grow at its common rate and `own_rate` bytes per second of its flows in total on top of
@@ -407,16 +401,11 @@ fn attained_seconds(slot: Slot, view: &View<'_, SizesEstimated>) -> f64 {
 fn max_growth(slot: Slot, common: CommonRate, own_rate: f64, view: &View<'_, SizesEstimated>) -> f64 {
     let mut growth = 0.0;
     if own_rate > 0.0 {
-        let (coflow, fabric) = (view.coflow(slot), view.fabric());
-        let lowest = |loads: &[LinkLoad], capacities: &[f64], before: f64| {
-            let live = loads.iter().filter(|load| load.live_flow_count > 0);
-            let capacities = live.map(|load| capacities[load.link as usize]);
-            // Flows over a link without capacity have no rate.
-            capacities.filter(|&capacity| capacity > 0.0).fold(before, f64::min)
-        };
-        let capacity = lowest(coflow.senders(), fabric.send_capacities(), f64::INFINITY);
-        let capacity = lowest(coflow.receivers(), fabric.recv_capacities(), capacity);
-        growth += own_rate / lowest(coflow.trunks(), fabric.trunk_capacities(), capacity);
+        let capacities = view.fabric().capacities();
+        let live = view.coflow(slot).links().iter().filter(|load| load.live_flow_count > 0);
+        // Flows over a link without capacity have no rate.
+        let lowest = live.map(|load| capacities[load.link as usize]).filter(|&capacity| capacity > 0.0);
+        growth += own_rate / lowest.fold(f64::INFINITY, f64::min);
     }
     if let CommonRate::CompleteTogether(seconds) = common {
         growth += view.effective_bottleneck(slot) / seconds;
@@ -477,7 +466,7 @@ impl Policy for Weir {
                 if let Some(priors) = &mut self.priors {
                     priors.learn(coflow.application, &state.samples.summarize());
                 }
-                let capacities = view.fabric().link_capacities();
+                let capacities = view.fabric().capacities();
                 let seconds = self.carried.attained_seconds(slot, capacities, view);
                 self.sizes.learn(state.width, state.attained.level(), seconds);
             }

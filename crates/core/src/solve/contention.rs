@@ -1,21 +1,22 @@
-//! Contention: which coflows share links (Saath's k_c), updated as flows end. Ports that limit no flow do not count, and neither do
-//! trunks that the ports behind them cannot exceed ([`Trunks::contended_trunks`]).
+//! Contention: which coflows share links (Saath's k_c), updated as flows end. Only the links that can fill count
+//! ([`Fabric::contended_links`]).
 //!
-//! [`Trunks::contended_trunks`]: crate::model::Trunks::contended_trunks
+//! [`Fabric::contended_links`]: crate::model::Fabric::contended_links
 
 use crate::model::{BitSet, Knowledge, Slot, View};
 use crate::policy::interface::Event;
 
-/// For each coflow, the others that share a link with it: live flows of both send from the port, receive at it, or cross
-/// the trunk.
+/// For each coflow, the others that share a link with it: live flows of both cross it.
 #[derive(Debug, Default)]
 pub struct Contention {
     /// By slot, the slots of the coflows that share a link with it.
     overlaps: Vec<BitSet>,
     /// Coflows whose set of links may have changed.
     changed_coflows: Vec<Slot>,
-    /// The trunks that count, at the last update.
-    contended_trunks: BitSet,
+    /// The links that count, at the last update.
+    contended_links: BitSet,
+    /// Those of one coflow.
+    link_buffer: BitSet,
 }
 
 impl Contention {
@@ -33,11 +34,7 @@ impl Contention {
             }
             Event::FlowCompleted(slot, flow) => {
                 let coflow = view.coflow(slot);
-                let (src, dst) = coflow.flow_ports(flow);
-                let trunks = coflow.live_trunks();
-                let left_link = !coflow.sending_ports().contains(src as usize)
-                    || !coflow.receiving_ports().contains(dst as usize)
-                    || coflow.flow_trunks(flow).iter().any(|&trunk| !trunks.contains(trunk as usize));
+                let left_link = coflow.flow_links(flow).any(|link| !coflow.live_links().contains(link));
                 if left_link && self.changed_coflows.last() != Some(&slot) {
                     self.changed_coflows.push(slot);
                 }
@@ -55,27 +52,21 @@ impl Contention {
 
     /// Updates all overlaps, and returns whether any may have changed. O(changed coflows x coflows x words of a mask of links).
     pub fn update_overlaps<K: Knowledge>(&mut self, view: &View<'_, K>) -> bool {
-        if self.contended_trunks != *view.fabric().contended_trunks() {
+        if self.contended_links != *view.fabric().contended_links() {
             // A cable has failed or changed.
-            self.contended_trunks.copy_from(view.fabric().contended_trunks());
+            self.contended_links.copy_from(view.fabric().contended_links());
             self.changed_coflows.clear();
             self.changed_coflows.extend_from_slice(view.active_coflows());
         }
         let changed = !self.changed_coflows.is_empty();
-        let ports_limit = view.fabric().has_limiting_ports();
         while let Some(slot) = self.changed_coflows.pop() {
-            let coflow = view.coflow(slot);
-            let (send, recv, trunks) =
-                (coflow.sending_ports(), coflow.receiving_ports(), coflow.live_trunks());
+            self.link_buffer.copy_from(view.coflow(slot).live_links());
+            self.link_buffer.intersect_with(&self.contended_links);
             for &other in view.active_coflows() {
                 if other == slot {
                     continue;
                 }
-                let other_coflow = view.coflow(other);
-                let share_port = send.intersects(other_coflow.sending_ports())
-                    || recv.intersects(other_coflow.receiving_ports());
-                let share_trunk = trunks.intersects_in(other_coflow.live_trunks(), &self.contended_trunks);
-                if ports_limit && share_port || share_trunk {
+                if self.link_buffer.intersects(view.coflow(other).live_links()) {
                     self.overlaps[slot as usize].insert(other as usize);
                     self.overlaps[other as usize].insert(slot as usize);
                 } else {

@@ -190,16 +190,14 @@ impl Leaf {
     /// Finds the sides with live flows. O(coflows x words of a port mask), and for `fair` leaves O(flows log flows)
     /// if flows changed.
     pub(super) fn find_active_sides(&mut self, network: &Network) {
-        let ports = network.fabric().ports();
         self.had_turn = false;
         self.active_sides.clear();
         self.live_flow_counts.fill(0.0);
         for &slot in &self.scope.active_coflows {
             let coflow = network.coflow(slot);
-            let live = coflow.link_loads(ports).filter(|(_, load)| load.live_flow_count > 0);
-            for (link, load) in live {
-                self.active_sides.insert(link);
-                if let Some(count) = self.live_flow_counts.get_mut(link) {
+            for load in coflow.links().iter().filter(|load| load.live_flow_count > 0) {
+                self.active_sides.insert(load.link as usize);
+                if let Some(count) = self.live_flow_counts.get_mut(load.link as usize) {
                     *count += f64::from(load.live_flow_count);
                 }
             }
@@ -237,15 +235,15 @@ impl Leaf {
     pub(super) fn decide(&mut self, offered: &[f64], by: DecidedBy, network: &mut Network, now: f64) {
         self.decided_at = now;
         self.allocation.start_decision(network.slots());
-        let changed = self.scope.fabric.set_link_capacities(offered);
+        let changed = self.scope.fabric.set_capacities(offered);
         self.has_current_state |= changed;
         if !self.had_turn {
             self.used_earlier_state = !self.has_current_state;
         }
         if changed {
             let fraction =
-                |(offered, capacity): (&f64, f64)| if capacity > 0.0 { offered / capacity } else { 1.0 };
-            let fractions = offered.iter().zip(network.fabric().link_capacities()).map(fraction);
+                |(offered, &capacity): (&f64, &f64)| if capacity > 0.0 { offered / capacity } else { 1.0 };
+            let fractions = offered.iter().zip(network.fabric().capacities()).map(fraction);
             self.scope.link_fractions.clear();
             self.scope.link_fractions.extend(fractions);
         }
@@ -285,7 +283,7 @@ impl Leaf {
     /// links is full. Its part of a link that is not divided is the offer. O(flows) if such a link exists.
     pub(super) fn is_denied(&self, offered: &[f64], network: &Network, dust: f64) -> bool {
         let fabric = network.fabric();
-        let share = |side: usize| match fabric.is_contended_link(side) {
+        let share = |side: usize| match fabric.contended_links().contains(side) {
             true => self.slices[side].max(self.weighted_parts[side]),
             false => offered[side],
         };
@@ -294,11 +292,10 @@ impl Leaf {
         if !self.active_sides.iter().any(is_full) {
             return false;
         }
-        let ports = network.fabric().ports();
         self.scope.active_coflows.iter().any(|&slot| {
             let coflow = network.coflow(slot);
             coflow.live_flows().any(|flow| {
-                let mut links = coflow.flow_links(flow, ports);
+                let mut links = coflow.flow_links(flow);
                 links.clone().all(is_below_share) && links.any(is_full)
             })
         })

@@ -53,7 +53,6 @@ impl MaxMinLeaf {
         if !std::mem::take(&mut self.stale) {
             return;
         }
-        let ports = network.fabric().ports();
         self.flows.clear();
         for &slot in active {
             self.flows.extend(network.coflow(slot).live_flows().map(|flow| (slot, flow)));
@@ -66,7 +65,7 @@ impl MaxMinLeaf {
         self.classes.clear();
         self.class_links.clear();
         for (at, &(slot, flow)) in self.flows.iter().enumerate() {
-            let links = network.coflow(slot).flow_links(flow, ports).map(|link| link as u32);
+            let links = network.coflow(slot).flow_links(flow).map(|link| link as u32);
             match self.classes.last_mut() {
                 Some(class) if self.class_links[class.links.clone()].iter().copied().eq(links.clone()) => {
                     class.flow_count += 1.0;

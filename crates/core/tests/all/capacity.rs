@@ -23,11 +23,11 @@ pub fn check_rates(network: &Network) -> Result<(), String> {
         }
     }
     let sides = [
-        ("send", send, network.fabric().send_capacities()),
-        ("recv", recv, network.fabric().recv_capacities()),
+        ("send", send, network.fabric().send_capacities().collect::<Vec<f64>>()),
+        ("recv", recv, network.fabric().recv_capacities().collect()),
     ];
     for (side, rates, capacities) in sides {
-        for (port, (&rate, &capacity)) in rates.iter().zip(capacities).enumerate() {
+        for (port, (&rate, &capacity)) in rates.iter().zip(&capacities).enumerate() {
             if rate > capacity + 1e-9 * network.fabric().nominal_rate() {
                 return Err(format!(
                     "port {port} ({side}): rates sum to {rate} B/s, above the capacity of {capacity} B/s"

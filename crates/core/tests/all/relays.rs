@@ -56,7 +56,8 @@ fn engine_rates(coflows: &[FlowBytes], area: &WideArea, policy: &str) -> BTreeMa
         let coflow = engine.network().coflow(slot);
         for flow in 0..coflow.width() as u32 {
             let receiver = coflow.flow_ports(flow).1 as usize;
-            rates.insert((seq, coflow.flow_trunks(flow)[0], receiver), engine.network().rate(slot, flow));
+            let link = engine.flow_trunks(slot, flow).next().unwrap();
+            rates.insert((seq, link, receiver), engine.network().rate(slot, flow));
         }
     }
     rates

@@ -291,7 +291,7 @@ fn live_flows_and_capacities(engine: &Engine, case: &TreeCase) -> (Vec<LiveFlow>
         }
     }
     let fabric = network.fabric();
-    (flows, fabric.send_capacities().iter().chain(fabric.recv_capacities()).copied().collect())
+    (flows, fabric.capacities().to_vec())
 }
 
 /// For each leaf, its usage of each side and its weighted share among the active leaves.

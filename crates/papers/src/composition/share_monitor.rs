@@ -67,7 +67,6 @@ impl<'a> ShareMonitor<'a> {
     }
 
     fn active_flows(&self, snapshot: &Snapshot<'_>) -> Vec<ActiveFlow> {
-        let ports = snapshot.fabric().ports();
         let mut flows = Vec::new();
         for &slot in snapshot.active() {
             let coflow = snapshot.coflow(slot);
@@ -75,13 +74,12 @@ impl<'a> ShareMonitor<'a> {
             let application = if self.levels == Levels::ServicesAndApplications { application } else { 0 };
             let leaf = service * APPLICATIONS.len() + application;
             for flow in coflow.live_flows() {
-                let (src, dst) = coflow.flow_ports(flow);
-                let ends = [src as usize, ports + dst as usize];
+                let (src, dst) = coflow.flow_port_links(flow);
                 flows.push(ActiveFlow {
                     service,
                     leaf,
                     slot,
-                    port_sides: ends,
+                    port_sides: [src, dst],
                     rate: snapshot.rate(slot, flow),
                 });
             }
@@ -91,9 +89,7 @@ impl<'a> ShareMonitor<'a> {
 
     /// Counts port sides under the rates of a schedule.
     fn count_sides(&self, snapshot: &Snapshot<'_>) -> Counts {
-        let fabric = snapshot.fabric();
-        let capacity: Vec<f64> =
-            fabric.send_capacities().iter().chain(fabric.recv_capacities()).copied().collect();
+        let capacity = snapshot.fabric().capacities();
         let sides = capacity.len();
         let mut by_service = [vec![0.0; sides], vec![0.0; sides]];
         let mut by_leaf = vec![vec![0.0; sides]; LEAF_COUNT];

@@ -136,13 +136,9 @@ impl Policy for RandomPulls {
             let (src, dst) = coflow.flow_ports(flow);
             Connection { src, dst, rank: 0 }
         }));
-        let fabric = view.fabric();
-        self.solver.compute_rates(
-            fabric.send_capacities(),
-            fabric.recv_capacities(),
-            &self.connections,
-            &mut self.rates,
-        );
+        let send: Vec<f64> = view.fabric().send_capacities().collect();
+        let recv: Vec<f64> = view.fabric().recv_capacities().collect();
+        self.solver.compute_rates(&send, &recv, &self.connections, &mut self.rates);
         out.set_rule(slot, Rule::Connections);
         for (&flow, &rate) in self.open_flows.iter().zip(&self.rates).filter(|&(_, &rate)| rate > 0.0) {
             out.add_flow_rate(slot, flow, rate);

@@ -45,7 +45,7 @@ pub(super) fn find_collision(
     slot: Slot,
     flows: &[RoutedFlow<'_>],
 ) -> Option<PathCollision> {
-    let (rates, first_trunk) = (snapshot.nominal_rates(), 2 * snapshot.fabric().ports());
+    let (rates, first_trunk) = (snapshot.nominal_rates(), snapshot.fabric().trunk_links().start);
     let mut bytes_by_link: BTreeMap<usize, f64> = BTreeMap::new();
     for flow in flows {
         for &link in flow.links.iter().filter(|&&link| rates[link] > 0.0) {

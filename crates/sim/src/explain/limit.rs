@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_core::allocation::{CommonRate, OrderCriterion};
-use weir_core::model::{Coflow, FlowState, Slot};
+use weir_core::model::{Coflow, FlowState, LinkKind, Slot};
 
 use super::report::{Link, SlowdownCause};
 use crate::replay::Snapshot;
@@ -132,11 +132,10 @@ pub(super) fn find_cause(
 
 /// The link with this number.
 pub(super) fn name_link(snapshot: &Snapshot<'_>, link: usize) -> Link {
-    let ports = snapshot.fabric().ports();
-    match link.checked_sub(2 * ports) {
-        Some(trunk) => Link::Trunk(trunk as u32),
-        None if link < ports => Link::Sender(snapshot.workload_port(link as u32)),
-        None => Link::Receiver(snapshot.workload_port((link - ports) as u32)),
+    match snapshot.link_kind(link) {
+        LinkKind::Sender(port) => Link::Sender(snapshot.workload_port(port)),
+        LinkKind::Receiver(port) => Link::Receiver(snapshot.workload_port(port)),
+        LinkKind::Trunk(trunk) => Link::Trunk(trunk),
     }
 }
 
@@ -154,7 +153,7 @@ fn find_limiting_link(
     });
     let decided_links = match kind {
         RateKind::InForce => links,
-        RateKind::Decided => 2 * snapshot.fabric().ports(),
+        RateKind::Decided => snapshot.fabric().trunk_links().start,
     };
     let mut worst: Option<((f64, f64), usize, bool)> = None;
     for (link, capacity) in snapshot.link_capacities().enumerate().take(decided_links) {
@@ -240,7 +239,6 @@ fn rate_flows(snapshot: &Snapshot<'_>, slot: Slot, flows: &[u32], capacity: f64)
 /// Calls `visit` with slot, link and rate for all rates. Coflows whose flows all have one rate need no visit of single flows.
 fn visit_rates(snapshot: &Snapshot<'_>, kind: RateKind, mut visit: impl FnMut(Slot, usize, f64)) {
     let allocation = snapshot.allocation();
-    let ports = snapshot.fabric().ports();
     let has_flow_rates = |slot| {
         (kind == RateKind::InForce && snapshot.has_limited_rates())
             || allocation.queue_discipline().is_some()
@@ -259,8 +257,8 @@ fn visit_rates(snapshot: &Snapshot<'_>, kind: RateKind, mut visit: impl FnMut(Sl
                 }
             }
         } else if let CommonRate::Equal(rate) = allocation.common(slot) {
-            for (link, load) in coflow.link_loads(ports).filter(|(_, load)| load.live_flow_count > 0) {
-                visit(slot, link, rate * f64::from(load.live_flow_count));
+            for load in coflow.links().iter().filter(|load| load.live_flow_count > 0) {
+                visit(slot, load.link as usize, rate * f64::from(load.live_flow_count));
             }
         }
     }

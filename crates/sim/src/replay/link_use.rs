@@ -7,7 +7,6 @@
 use weir_core::model::Slot;
 
 use super::Replay;
-use super::snapshot::{all_capacities, flow_links};
 
 /// The maximum number of parts into which the time is divided.
 const MAX_PARTS: usize = 128;
@@ -27,7 +26,7 @@ impl Replay<'_> {
             self.visit_remaining_bytes(at, |slot, flow, remaining_bytes| {
                 let index = self.flow_index(slot, flow);
                 let sent_bytes = self.flow_size(index.coflow, index.flow) - remaining_bytes;
-                link_use.count_bytes(index, sent_bytes, flow_links(&self.engine, slot, flow));
+                link_use.count_bytes(index, sent_bytes, self.engine.flow_links(slot, flow));
             });
             link_use.begin_part();
         }
@@ -53,7 +52,7 @@ impl Replay<'_> {
     /// Counts the bytes of a flow whose path or progress is about to change, or that stops.
     pub(super) fn count_link_use(&mut self, slot: Slot, flow: u32, sent_bytes: f64) {
         let Some(mut link_use) = self.link_use.take() else { return };
-        link_use.count_bytes(self.flow_index(slot, flow), sent_bytes, flow_links(&self.engine, slot, flow));
+        link_use.count_bytes(self.flow_index(slot, flow), sent_bytes, self.engine.flow_links(slot, flow));
         self.link_use = Some(link_use);
     }
 
@@ -72,7 +71,7 @@ impl Replay<'_> {
         if let Some(link_use) = &mut self.link_use
             && self.completed_count < self.workload.coflows.len()
         {
-            link_use.set_capacities(all_capacities(&self.engine), now);
+            link_use.set_capacities(self.engine.link_capacities(), now);
         }
     }
 

@@ -16,7 +16,7 @@ impl Replay<'_> {
         let changes: Vec<(LinkId, CableChange)> =
             due_events.iter().map(|event| (event.cable, event.change)).collect();
         self.trunk_usage.add_capacities(self.engine.trunk_capacities(), now);
-        if self.engine.network().fabric().trunk_capacities().is_empty() {
+        if self.engine.network().fabric().trunk_links().is_empty() {
             self.count_bytes_on_former_paths(now);
         }
         let rerouted = self.engine.change_cables(&changes, now);

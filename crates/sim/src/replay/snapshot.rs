@@ -2,7 +2,7 @@
 
 use weir_core::allocation::{Allocation, CommonRate};
 use weir_core::engine::Engine;
-use weir_core::model::{Coflow, Fabric, FlowState, Goodput, Slot, Trunks, Workload};
+use weir_core::model::{Coflow, Fabric, FlowState, Goodput, LinkKind, Slot, Trunks, Workload};
 
 use crate::outcome::CoflowOutcome;
 use crate::port_numbering::PortNumbering;
@@ -48,16 +48,20 @@ impl Snapshot<'_> {
         self.has_cable_events
     }
 
-    /// The capacities at the start, in the order of [`Snapshot::link_capacities`], in bytes per second. Between regions, the mean
+    /// The capacities at the start by link, in bytes per second. Between regions, the mean
     /// bandwidths.
     pub fn nominal_rates(&self) -> &[f64] {
         self.nominal_rates
     }
 
-    /// The capacities of all links in bytes per second: sending sides of ports, receiving sides, then trunks. Also contains trunks
-    /// that the policy does not decide over.
+    /// The capacities of all links in bytes per second. Also contains trunks that the policy does not decide over.
     pub fn link_capacities(&self) -> impl Iterator<Item = f64> {
-        all_capacities(self.engine)
+        self.engine.link_capacities()
+    }
+
+    /// What a link is.
+    pub fn link_kind(&self, link: usize) -> LinkKind {
+        self.engine.link_kind(link)
     }
 
     /// The links between switches or regions, also if the policy does not decide over them.
@@ -65,9 +69,9 @@ impl Snapshot<'_> {
         self.engine.trunks()
     }
 
-    /// The links that a flow crosses, as positions in [`Snapshot::link_capacities`].
+    /// The links that a flow crosses.
     pub fn flow_links(&self, slot: Slot, flow: u32) -> impl Iterator<Item = usize> {
-        flow_links(self.engine, slot, flow)
+        self.engine.flow_links(slot, flow)
     }
 
     /// Whether rates can be below those that the policy decided.
@@ -82,8 +86,7 @@ impl Snapshot<'_> {
 
     /// The fraction of a link's capacity that remains if this number of flows uses the link: below 1 at receiving ports with incast.
     pub fn goodput_fraction(&self, link: usize, flow_count: usize) -> f64 {
-        let ports = self.fabric().ports();
-        let is_receiver = (ports..2 * ports).contains(&link);
+        let is_receiver = self.fabric().receivers().contains(link);
         self.goodput.filter(|_| is_receiver).map_or(1.0, |goodput| goodput.utilization(flow_count))
     }
 
@@ -145,21 +148,6 @@ impl Snapshot<'_> {
     pub fn allocation(&self) -> &Allocation {
         self.engine.allocation()
     }
-}
-
-/// The capacities of all links: sending sides of ports, receiving sides, then trunks.
-pub(super) fn all_capacities(engine: &Engine) -> impl Iterator<Item = f64> {
-    let fabric = engine.network().fabric();
-    let ports = fabric.send_capacities().iter().chain(fabric.recv_capacities());
-    ports.chain(engine.trunk_capacities()).copied()
-}
-
-/// The links that a flow crosses, as positions in [`all_capacities`].
-pub(super) fn flow_links(engine: &Engine, slot: Slot, flow: u32) -> impl Iterator<Item = usize> {
-    let ports = engine.network().fabric().ports();
-    let (src, dst) = engine.network().coflow(slot).flow_ports(flow);
-    let trunks = engine.flow_trunks(slot, flow).iter().map(move |&trunk| 2 * ports + trunk as usize);
-    [src as usize, ports + dst as usize].into_iter().chain(trunks)
 }
 
 /// Observes a replay.

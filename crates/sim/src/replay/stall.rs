@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use weir_core::model::{FlowState, Slot};
 
 use super::Replay;
-use super::snapshot::{all_capacities, flow_links};
 use crate::outcome::{Stall, StalledCoflow};
 
 impl Replay<'_> {
@@ -22,12 +21,12 @@ impl Replay<'_> {
     pub(super) fn can_any_flow_send(&self) -> bool {
         let network = self.engine.network();
         let ports = network.fabric().ports();
-        let capacities: Vec<f64> = all_capacities(&self.engine).collect();
+        let capacities: Vec<f64> = self.engine.link_capacities().collect();
         let is_usable =
             |link: usize| capacities[link] > 0.0 || (link >= 2 * ports && self.bandwidth.is_some());
         network.active_coflows().iter().any(|&slot| {
             let mut flows = network.coflow(slot).live_flows();
-            flows.any(|flow| flow_links(&self.engine, slot, flow).all(is_usable))
+            flows.any(|flow| self.engine.flow_links(slot, flow).all(is_usable))
         })
     }
 
@@ -67,8 +66,8 @@ impl Replay<'_> {
         let coflow = self.engine.network().coflow(slot);
         let flows =
             (0..coflow.width() as u32).filter(|&flow| coflow.flow_state(flow) != FlowState::Completed);
-        let needed = flows.flat_map(|flow| flow_links(&self.engine, slot, flow));
-        let capacities: Vec<f64> = all_capacities(&self.engine).collect();
+        let needed = flows.flat_map(|flow| self.engine.flow_links(slot, flow));
+        let capacities: Vec<f64> = self.engine.link_capacities().collect();
         let mut failed: BTreeSet<usize> = needed.filter(|&link| capacities[link] == 0.0).collect();
         if let Some(trunks) = &self.options.network.trunks {
             let first = 2 * self.engine.network().fabric().ports();

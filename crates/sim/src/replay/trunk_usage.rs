@@ -12,8 +12,8 @@ pub(super) struct TrunkUsage {
 
 impl TrunkUsage {
     /// Adds bytes of a flow over these trunks.
-    pub fn add_bytes(&mut self, trunks: &[u32], bytes: f64) {
-        for &trunk in trunks {
+    pub fn add_bytes(&mut self, trunks: impl Iterator<Item = u32>, bytes: f64) {
+        for trunk in trunks {
             self.carried_bytes.resize(self.carried_bytes.len().max(trunk as usize + 1), 0.0);
             self.carried_bytes[trunk as usize] += bytes;
         }

@@ -106,12 +106,11 @@ impl CoordinatedQueues {
         tolerance: f64,
         flows: &mut LiveFlows,
     ) {
-        let (coflow, ports) = (network.coflow(slot), network.fabric().ports());
-        let links = || coflow.link_loads(ports).map(|(link, _)| link);
-        let is_open = coflow
-            .link_loads(ports)
-            .all(|(link, load)| load.live_flow_count == 0 || capacities[link] > tolerance);
-        for (link, load) in coflow.link_loads(ports) {
+        let coflow = network.coflow(slot);
+        let loads = || coflow.links().iter().map(|load| (load.link as usize, load));
+        let links = || loads().map(|(link, _)| link);
+        let is_open = loads().all(|(link, load)| load.live_flow_count == 0 || capacities[link] > tolerance);
+        for (link, load) in loads() {
             let rate = if capacities[link] > tolerance { f64::INFINITY } else { 0.0 };
             let flow_count = if is_open { load.live_flow_count } else { 0 };
             self.shares[link] = LinkShare { flow_count, rate, used: 0.0 };
@@ -145,7 +144,7 @@ impl RowRates for CoordinatedQueues {
         flows: &mut LiveFlows,
     ) {
         self.residuals.clear();
-        self.residuals.extend(network.fabric().link_limits());
+        self.residuals.extend(network.fabric().limits());
         self.shares.resize(self.residuals.len(), LinkShare::default());
         if let InterQueueSharing::Weighted(weights) = self.weights.clone() {
             let totals = total_weights(order, &weights, network);
@@ -154,7 +153,7 @@ impl RowRates for CoordinatedQueues {
                 let share = |(capacity, total): (f64, &f64)| {
                     if *total > 0.0 { capacity * weight / total } else { 0.0 }
                 };
-                let mut shares: Vec<f64> = network.fabric().link_limits().zip(&totals).map(share).collect();
+                let mut shares: Vec<f64> = network.fabric().limits().zip(&totals).map(share).collect();
                 for &(_, slot) in coflows {
                     self.share_evenly(slot, &mut shares, network, tolerance, flows);
                 }
@@ -170,12 +169,11 @@ impl RowRates for CoordinatedQueues {
 
 /// By link: the total weight of the queues with a coflow at the link.
 fn total_weights(order: &[(usize, Slot)], weights: &[f64], network: &Network) -> Vec<f64> {
-    let fabric = network.fabric();
-    let mut totals = vec![0.0; fabric.link_capacities().count()];
+    let mut totals = vec![0.0; network.fabric().links()];
     let mut counted = vec![usize::MAX; totals.len()];
     for &(class, slot) in order {
-        let loads = network.coflow(slot).link_loads(fabric.ports());
-        for (link, _) in loads.filter(|(_, load)| load.live_flow_count > 0) {
+        let live = network.coflow(slot).links().iter().filter(|load| load.live_flow_count > 0);
+        for link in live.map(|load| load.link as usize) {
             if std::mem::replace(&mut counted[link], class) != class {
                 totals[link] += weights[class];
             }

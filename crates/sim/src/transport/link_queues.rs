@@ -18,6 +18,7 @@ use row_max_min::{OfferedRow, RowMaxMin};
 /// The first coflow of a queue of a sender.
 #[derive(Debug, Clone, Copy)]
 struct QueueHead {
+    /// The sending link.
     src: u32,
     slot: Slot,
     weight: f64,
@@ -29,9 +30,9 @@ pub(super) struct LinkQueues {
     weights: InterQueueSharing,
     heads: Vec<QueueHead>,
     max_min: RowMaxMin,
-    /// By sender: the class of its last head.
+    /// By sending link: the class of its last head.
     last_class: Vec<Option<usize>>,
-    /// By sender: the total weight of its heads.
+    /// By sending link: the total weight of its heads.
     total_weights: Vec<f64>,
     /// By link: capacity that no flow uses.
     residuals: Vec<f64>,
@@ -56,7 +57,7 @@ impl LinkQueues {
     fn find_queue_heads(&mut self, order: &[(usize, Slot)], network: &Network) {
         self.heads.clear();
         self.last_class.clear();
-        self.last_class.resize(network.fabric().ports(), None);
+        self.last_class.resize(network.fabric().links(), None);
         for &(class, slot) in order {
             let (weight, is_strict) = match &self.weights {
                 InterQueueSharing::Weighted(weights) => (weights[class], false),
@@ -76,19 +77,19 @@ impl LinkQueues {
 
     /// Offers each head its queue's share of the sender. O(heads log rows + their rows).
     fn offer_rates(&mut self, network: &Network, flows: &LiveFlows) {
-        let send = network.fabric().send_capacities();
+        let capacities = network.fabric().capacities();
         self.total_weights.clear();
-        self.total_weights.resize(send.len(), 0.0);
+        self.total_weights.resize(capacities.len(), 0.0);
         for head in &self.heads {
             self.total_weights[head.src as usize] += head.weight;
         }
         self.max_min.clear();
         for &QueueHead { src, slot, weight, flow_count } in &self.heads {
             let rate = if network.fabric().has_limiting_ports() {
-                send[src as usize] * weight / self.total_weights[src as usize] / f64::from(flow_count)
+                capacities[src as usize] * weight / self.total_weights[src as usize] / f64::from(flow_count)
             } else {
                 // More than all links of a region carry: no queue waits for the share of another.
-                send[src as usize]
+                capacities[src as usize]
             };
             if rate > 0.0 {
                 self.max_min.offer(slot, flows.coflow(slot).sender_rows(src), rate);
@@ -142,7 +143,7 @@ impl RowRates for LinkQueues {
         self.find_queue_heads(order, network);
         self.offer_rates(network, flows);
         self.residuals.clear();
-        self.residuals.extend(network.fabric().link_capacities());
+        self.residuals.extend_from_slice(network.fabric().capacities());
         self.max_min.set_rates(&self.residuals, tolerance, flows);
         self.count_rates(flows);
         self.reassign_residual(order, network, flows);

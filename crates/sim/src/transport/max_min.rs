@@ -39,7 +39,6 @@ struct LinkState {
 /// Max-min rates between flows.
 pub(super) struct MaxMin {
     rates: LinkMaxMin,
-    ports: usize,
     fabric_version: u64,
     links: Vec<LinkState>,
     classes: Vec<FlowClass>,
@@ -54,11 +53,9 @@ pub(super) struct MaxMin {
 
 impl MaxMin {
     pub(super) fn new(fabric: &Fabric, goodput: Option<Arc<Goodput>>) -> MaxMin {
-        let capacities: Vec<f64> = fabric.link_capacities().collect();
         MaxMin {
-            links: std::iter::repeat_with(LinkState::default).take(capacities.len()).collect(),
-            rates: LinkMaxMin::new(capacities),
-            ports: fabric.ports(),
+            links: std::iter::repeat_with(LinkState::default).take(fabric.links()).collect(),
+            rates: LinkMaxMin::new(fabric.capacities().to_vec()),
             fabric_version: fabric.version(),
             classes: Vec::new(),
             class_by_links: HashMap::new(),
@@ -72,23 +69,24 @@ impl MaxMin {
     /// Sets the capacity of receivers by the number of their flows whose links all have capacity. O(links of classes).
     fn limit_to_goodput(&mut self, fabric: &Fabric) {
         let Some(goodput) = &self.goodput else { return };
-        let mut connections = vec![0; self.ports];
-        let capacities: Vec<f64> = fabric.link_capacities().collect();
+        // By link, for receivers.
+        let mut connections = vec![0; fabric.links()];
+        let capacities = fabric.capacities();
         for class in 0..self.classes.len() as u32 {
             let links = self.rates.links(class);
             let &[_, dst, ..] = links else { continue };
             if links.iter().all(|&link| capacities[link as usize] > 0.0) {
-                connections[dst as usize - self.ports] += self.rates.flow_count(class) as usize;
+                connections[dst as usize] += self.rates.flow_count(class) as usize;
             }
         }
-        for (port, (capacity, flows)) in fabric.recv_capacities().iter().zip(connections).enumerate() {
-            self.rates.set_capacity(self.ports + port, capacity * goodput.utilization(flows));
+        for link in fabric.receivers().iter() {
+            self.rates.set_capacity(link, capacities[link] * goodput.utilization(connections[link]));
         }
     }
 
     fn find_class(&mut self, slot: Slot, flow: u32, network: &Network) -> Option<u32> {
         self.flow_links.clear();
-        let links = network.coflow(slot).flow_links(flow, self.ports);
+        let links = network.coflow(slot).flow_links(flow);
         self.flow_links.extend(links.map(|link| link as u32));
         self.class_by_links.get(self.flow_links.as_slice()).copied()
     }
@@ -203,7 +201,7 @@ impl Transport for MaxMin {
         let fabric = network.fabric();
         if self.fabric_version != fabric.version() {
             self.fabric_version = fabric.version();
-            for (link, capacity) in fabric.link_capacities().enumerate() {
+            for (link, &capacity) in fabric.capacities().iter().enumerate() {
                 self.rates.set_capacity(link, capacity);
             }
         }
@@ -238,8 +236,7 @@ impl Transport for MaxMin {
     }
 
     fn flow_rate(&self, slot: Slot, flow: u32, network: &Network) -> f64 {
-        let links: Vec<u32> =
-            network.coflow(slot).flow_links(flow, self.ports).map(|link| link as u32).collect();
+        let links: Vec<u32> = network.coflow(slot).flow_links(flow).map(|link| link as u32).collect();
         let class = self.class_by_links.get(links.as_slice());
         class.map_or(0.0, |&class| self.rates.level(self.rates.bottleneck(class) as usize))
     }

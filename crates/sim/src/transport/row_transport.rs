@@ -58,14 +58,13 @@ impl LiveFlows {
 
     /// Reduces rates to what receivers carry with so many flows. O(flows of coflows with a rate).
     fn limit_to_goodput(&mut self, goodput: &Goodput, network: &Network) {
-        let ports = network.fabric().ports();
-        // By receiver: the number of its flows, and their total rate.
-        let mut arrivals = vec![(0, 0.0); ports];
+        // By link, for receivers: the number of its flows, and their total rate.
+        let mut arrivals = vec![(0, 0.0); network.fabric().links()];
         for &slot in &self.coflows_with_rate {
             let flows = &self.coflows[slot as usize];
             let with_rate = flows.rates.iter().zip(&flows.receiver_links).filter(|(rate, _)| **rate > 0.0);
             for (&rate, &link) in with_rate {
-                let (count, total_rate) = &mut arrivals[link as usize - ports];
+                let (count, total_rate) = &mut arrivals[link as usize];
                 *count += 1;
                 *total_rate += rate;
             }
@@ -77,11 +76,11 @@ impl LiveFlows {
             if goodput_fraction < 1.0 && total_rate > capacity { capacity / total_rate } else { 1.0 }
         };
         let shares: Vec<f64> =
-            arrivals.iter().zip(network.fabric().recv_capacities()).map(carried_share).collect();
+            arrivals.iter().zip(network.fabric().capacities()).map(carried_share).collect();
         for &slot in &self.coflows_with_rate {
             let CoflowFlows { rates, receiver_links, total_rate, .. } = &mut self.coflows[slot as usize];
             for (rate, &link) in rates.iter_mut().zip(&*receiver_links) {
-                let share = shares[link as usize - ports];
+                let share = shares[link as usize];
                 *total_rate -= *rate * (1.0 - share);
                 *rate *= share;
             }
@@ -152,11 +151,11 @@ impl<R: RowRates> Transport for RowTransport<R> {
             let coflow = network.coflow(slot);
             let flows = self.flows.prepare_coflow(slot, coflow);
             if flows.needs_new_rows(coflow) {
-                flows.build_rows(coflow, network.fabric().ports());
+                flows.build_rows(coflow);
             }
         }
         order_by_class(&mut self.coflow_order, network, allocation);
-        let tolerance = 1e-9 * network.fabric().nominal_rate();
+        let tolerance = network.fabric().rounding_tolerance();
         self.rates.set_rates(&self.coflow_order, network, tolerance, &mut self.flows);
         if let Some(goodput) = &self.goodput {
             self.flows.limit_to_goodput(goodput, network);

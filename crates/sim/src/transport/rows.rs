@@ -56,30 +56,30 @@ impl CoflowFlows {
     }
 
     /// Adds the started flows to the rows, and removes unused entries. O(live flows log live flows).
-    pub(super) fn build_rows(&mut self, coflow: &Coflow, ports: usize) {
+    pub(super) fn build_rows(&mut self, coflow: &Coflow) {
         let mut flows = std::mem::take(&mut self.started);
         for row in &self.rows {
             let entries = row.entries.clone();
             flows.extend(entries.map(|entry| (self.flows[entry], self.remaining_bytes[entry])));
         }
-        flows.sort_unstable_by_key(|&(flow, _)| (coflow.flow_ports(flow).0, coflow.flow_path(flow), flow));
+        let links = |flow: u32| (coflow.flow_port_links(flow).0 as u32, coflow.flow_trunks(flow));
+        flows.sort_unstable_by_key(|&(flow, _)| (links(flow).0, coflow.flow_path(flow), flow));
         self.rows.clear();
         self.row_links.clear();
         self.flows.clear();
         self.receiver_links.clear();
         self.remaining_bytes.clear();
-        let links = |flow: u32| (coflow.flow_ports(flow).0, coflow.flow_trunks(flow));
         for row in flows.chunk_by(|a, b| links(a.0) == links(b.0)) {
             let (src, trunks) = links(row[0].0);
             let (first_link, first) = (self.row_links.len(), self.flows.len());
             self.row_links.push(src);
-            self.row_links.extend(trunks.iter().map(|trunk| 2 * ports as u32 + trunk));
+            self.row_links.extend_from_slice(trunks);
             self.rows
                 .push(Row { links: first_link..self.row_links.len(), entries: first..first + row.len() });
             for &(flow, remaining_bytes) in row {
                 self.entry_of_flow[flow as usize] = self.flows.len() as u32;
                 self.flows.push(flow);
-                self.receiver_links.push(ports as u32 + coflow.flow_ports(flow).1);
+                self.receiver_links.push(coflow.flow_port_links(flow).1 as u32);
                 self.remaining_bytes.push(remaining_bytes);
             }
         }
@@ -99,7 +99,7 @@ impl CoflowFlows {
         &self.row_links[row.links.start + 1..row.links.end]
     }
 
-    /// The rows of a sender. O(log rows).
+    /// The rows of a sending link. O(log rows).
     pub(super) fn sender_rows(&self, src: u32) -> &[Row] {
         let first = self.rows.partition_point(|row| self.row_sender(row) < src);
         let rows = &self.rows[first..];

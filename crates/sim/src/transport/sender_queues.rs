@@ -314,7 +314,7 @@ impl SenderQueues {
                 continue;
             }
             let coflow = network.coflow(slot);
-            if coflow.sending_ports().contains(src) {
+            if coflow.live_links().contains(src) {
                 let sender_index = coflow.senders().partition_point(|load| (load.link as usize) < src);
                 queue_heads[class] = Some(QueueHead { slot, seq: coflow.seq, sender_index, rate: 0.0 });
             }
@@ -356,8 +356,9 @@ impl SenderQueues {
             if self.rates[queue] != rate {
                 let increase = rate - self.rates[queue];
                 self.set_rate(queue, rate);
-                coflow.visit_flows_of_sender(sender_index, coflow.receiving_ports(), |flow, dst| {
-                    self.change_offer(queue as u32, slot, flow, dst as usize, increase, network);
+                coflow.visit_flows_of_sender(sender_index, |flow, receiver| {
+                    let dst = receiver as usize - self.port_count;
+                    self.change_offer(queue as u32, slot, flow, dst, increase, network);
                 });
             }
         }
@@ -379,7 +380,7 @@ impl SenderQueues {
             return;
         }
         let limited = self.coflows[slot as usize].flows[flow as usize].group != queue;
-        let capacity = network.fabric().recv_capacities()[dst];
+        let capacity = network.fabric().recv_capacity(dst as u32);
         let stays_limited = limited && self.rates[queue as usize] > self.rates[self.receiver_group(dst)];
         if stays_limited && self.goodput.is_none() {
             return;
@@ -401,9 +402,9 @@ impl SenderQueues {
         let coflow = network.coflow(head.0);
         self.queues[queue].coflow = Some(head);
         let mut flows = std::mem::take(&mut self.flow_buffer);
-        coflow.visit_flows_of_sender(index, coflow.receiving_ports(), |flow, dst| flows.push((flow, dst)));
-        for (flow, dst) in flows.drain(..) {
-            let dst = dst as usize;
+        coflow.visit_flows_of_sender(index, |flow, receiver| flows.push((flow, receiver)));
+        for (flow, receiver) in flows.drain(..) {
+            let dst = receiver as usize - self.port_count;
             self.coflows[head.0 as usize].flows[flow as usize].offer_index =
                 self.offers_by_receiver[dst].len() as u32;
             self.offers_by_receiver[dst].push(Offer {
@@ -427,10 +428,11 @@ impl SenderQueues {
         let Some(coflow) = network.get(slot).filter(|coflow| coflow.seq == seq) else { return };
         let index = coflow.senders().partition_point(|load| (load.link as usize) < src);
         let mut flows = std::mem::take(&mut self.flow_buffer);
-        coflow.visit_flows_of_sender(index, coflow.receiving_ports(), |flow, dst| flows.push((flow, dst)));
-        for (flow, dst) in flows.drain(..) {
-            if self.remove_offer(slot, flow, dst as usize).is_some() {
-                self.stale_receivers.insert(dst as usize);
+        coflow.visit_flows_of_sender(index, |flow, receiver| flows.push((flow, receiver)));
+        for (flow, receiver) in flows.drain(..) {
+            let dst = receiver as usize - self.port_count;
+            if self.remove_offer(slot, flow, dst).is_some() {
+                self.stale_receivers.insert(dst);
                 self.move_to_group(slot, flow, NONE);
             }
         }
@@ -509,7 +511,7 @@ impl SenderQueues {
         for flows in &mut self.coflows {
             flows.total_rate = 0.0;
         }
-        self.residuals[..self.port_count].copy_from_slice(network.fabric().send_capacities());
+        self.residuals[..self.port_count].copy_from_slice(&network.fabric().capacities()[..self.port_count]);
         let mut src = 0;
         for group in self.active_groups.iter().take_while(|&group| group < self.queues.len()) {
             let queue = &self.queues[group];
@@ -626,13 +628,13 @@ impl Transport for SenderQueues {
         self.coflow_order.sort_by_key(|&(class, _)| class);
         let mut stale = std::mem::take(&mut self.stale_senders);
         for src in stale.iter() {
-            self.update_sender(src, network.fabric().send_capacities()[src], network);
+            self.update_sender(src, network.fabric().send_capacity(src as u32), network);
         }
         stale.clear();
         self.stale_senders = stale;
         let mut stale = std::mem::take(&mut self.stale_receivers);
         for dst in stale.iter() {
-            self.update_receiver(dst, network.fabric().recv_capacities()[dst]);
+            self.update_receiver(dst, network.fabric().recv_capacity(dst as u32));
         }
         stale.clear();
         self.stale_receivers = stale;

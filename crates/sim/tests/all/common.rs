@@ -124,7 +124,7 @@ impl Observer for CapacityChecker {
     fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
         let ports = snapshot.fabric().ports();
         // Between regions, ports limit no flow.
-        let limits = snapshot.fabric().link_limits().chain(std::iter::repeat(0.0));
+        let limits = snapshot.fabric().limits().chain(std::iter::repeat(0.0));
         let limits = snapshot.link_capacities().zip(limits).map(|(capacity, limit)| capacity.max(limit));
         let mut links: Vec<(f64, usize, f64)> = limits.map(|limit| (limit, 0, 0.0)).collect();
         let mut rates = Vec::new();

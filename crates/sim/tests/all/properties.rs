@@ -9,7 +9,7 @@ use crate::common::{
 use crate::link_use::check_link_use;
 use proptest::prelude::*;
 use weir_core::allocation::Rule;
-use weir_core::model::{FlowState, Workload, WorkloadChange};
+use weir_core::model::{Fabric, FlowState, Workload, WorkloadChange};
 use weir_core::policy;
 use weir_sim::lower_bound::{self, LowerBounds};
 use weir_sim::{NoObserver, Observer, Outcome, Snapshot, replay};
@@ -82,7 +82,8 @@ impl<'a> InvariantChecker<'a> {
             send[flow.src] += flow.rate;
             recv[flow.dst] += flow.rate;
         }
-        for (used, carries) in [(&send, fabric.send_capacities()), (&recv, fabric.recv_capacities())] {
+        let (sends, receives) = port_capacities(fabric);
+        for (used, carries) in [(&send, &sends), (&recv, &receives)] {
             if let Some(port) = (0..used.len()).find(|&p| used[p] > carries[p] + 1e-9 * nominal) {
                 return Err(format!(
                     "at {now}: the load of port {port} is {}, above its capacity {}",
@@ -93,8 +94,8 @@ impl<'a> InvariantChecker<'a> {
         let has_residual = |used: f64, carries: f64| carries - used > 1e-7 * nominal;
         let idle = flow_rates.iter().find(|f| {
             self.conserves_work(f, now)
-                && has_residual(send[f.src], fabric.send_capacities()[f.src])
-                && has_residual(recv[f.dst], fabric.recv_capacities()[f.dst])
+                && has_residual(send[f.src], sends[f.src])
+                && has_residual(recv[f.dst], receives[f.dst])
         });
         let idle = idle.map(|flow| (now, format!("at {now}: both ports of {flow:?} have residual capacity")));
         let due = match self.hosts_serve_between_schedules {
@@ -592,11 +593,16 @@ fn max_min_rates(send: &[f64], recv: &[f64], flows: &[FlowRate]) -> Vec<f64> {
 /// Compares `fair` with water-filling at every schedule.
 struct MaxMinChecker(Option<String>);
 
+/// Capacities by port, for sending and for receiving.
+fn port_capacities(fabric: &Fabric) -> (Vec<f64>, Vec<f64>) {
+    (fabric.send_capacities().collect(), fabric.recv_capacities().collect())
+}
+
 impl Observer for MaxMinChecker {
     fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
         let flows = flow_rates(snapshot);
-        let expected =
-            max_min_rates(snapshot.fabric().send_capacities(), snapshot.fabric().recv_capacities(), &flows);
+        let (send, recv) = port_capacities(snapshot.fabric());
+        let expected = max_min_rates(&send, &recv, &flows);
         for (flow, expected) in flows.iter().zip(&expected) {
             if (flow.rate - expected).abs() > 1e-9 {
                 self.0 = Some(format!("at {}: {flow:?} instead of {expected}", snapshot.now()));
@@ -643,8 +649,7 @@ impl Observer for PfpChecker<'_> {
             // Orders that rounding decides are not checked.
             return true;
         }
-        let (mut send, mut recv) =
-            (snapshot.fabric().send_capacities().to_vec(), snapshot.fabric().recv_capacities().to_vec());
+        let (mut send, mut recv) = port_capacities(snapshot.fabric());
         for flow in &flows {
             let rate = send[flow.src].min(recv[flow.dst]);
             send[flow.src] -= rate;

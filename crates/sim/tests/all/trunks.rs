@@ -218,14 +218,9 @@ impl Observer for TrunkChecker {
     fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
         self.advance(snapshot.now());
         let live = self.live_flows(snapshot);
-        let fabric = snapshot.fabric();
-        let capacities: Vec<f64> = fabric
-            .send_capacities()
-            .iter()
-            .chain(fabric.recv_capacities())
-            .chain(self.trunks.capacities())
-            .copied()
-            .collect();
+        let ports = 2 * snapshot.fabric().ports();
+        let of_ports = &snapshot.fabric().capacities()[..ports];
+        let capacities: Vec<f64> = of_ports.iter().chain(self.trunks.capacities()).copied().collect();
         let mut sums = vec![0.0; capacities.len()];
         for flow in &live {
             flow.links.iter().for_each(|&link| sums[link] += flow.rate);
@@ -234,7 +229,7 @@ impl Observer for TrunkChecker {
         // A bottleneck: a full link on which no flow is faster. For decided rates only links between switches
         // count.
         let bottleneck = |flow: &LiveFlow| {
-            let from = if self.is_fair { 0 } else { 2 * fabric.ports() };
+            let from = if self.is_fair { 0 } else { ports };
             flow.links.iter().filter(|&&link| link >= from).any(|&link| {
                 let others = live.iter().filter(|other| other.links.contains(&link));
                 sums[link] > capacities[link] - 1e-9

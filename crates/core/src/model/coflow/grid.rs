@@ -1,12 +1,13 @@
-//! Bit sets of the live flows of a coflow, by sending port and receiving port.
+//! Bit sets of the live flows of a coflow, by sending link and receiving link.
 
 use std::ops::Range;
 
 use super::super::bit_set::{BitSet, WordBits};
 use super::layout::FlowKey;
+use super::live_links::LiveLinks;
 use super::paths::{OpenPaths, Paths};
 
-/// Up to 64 flows of one sender to receivers in one word of a port mask. A block contains at most one flow per
+/// Up to 64 flows of one sender to receivers in one word of a set of links. A block contains at most one flow per
 /// receiver: a second flow between two ports is in another block.
 #[derive(Debug, Clone)]
 struct Block {
@@ -15,7 +16,7 @@ struct Block {
 }
 
 impl Block {
-    /// The flow to the port at this bit of the word.
+    /// The flow to the link at this bit of the word.
     #[inline]
     fn flow(&self, bit: usize) -> u32 {
         self.first_flow + (self.receiver_bits & ((1 << bit) - 1)).count_ones()
@@ -33,35 +34,40 @@ pub(crate) struct BlockFlows {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GridPosition {
     pub block: u32,
-    /// Position among the receiving ports.
+    /// Position among the receivers.
     pub receiver: u32,
 }
 
-/// Live flows in rows: a row has the flows of one sender, in the order of layers, then of receiving ports. Flows are numbered in the
-/// order of rows.
+/// The maximum number of words of receivers for which [`LiveFlowGrid::visit_full_rows`] has room.
+const MAX_FULL_WORDS: usize = 16;
+
+/// Live flows in rows: a row has the flows of one sender, in the order of layers, then of receivers. Flows are numbered in the order of
+/// rows.
 #[derive(Debug, Clone)]
 pub(super) struct LiveFlowGrid {
-    /// By words of a port mask.
+    /// In the order of [`LiveLinks::senders`].
     senders: Vec<SenderWord>,
     /// By sender: its first block, and the end of the last sender's blocks.
     first_blocks: Vec<u32>,
     blocks: Vec<Block>,
-    /// By block: index of its word, and its live flows. Separate from `blocks`, because most look-ups need only these
-    /// vectors.
+    /// By block: its word, and its live flows. Separate from `blocks`, because most look-ups need only these vectors.
     block_words: Vec<u32>,
     live_bits: Vec<u64>,
+    /// The number of blocks of each sender, if each of them has the same words once, and few; otherwise 0.
+    word_count: usize,
 }
 
-/// The senders among 64 ports.
-#[derive(Debug, Clone, Default)]
+/// The senders in one word.
+#[derive(Debug, Clone)]
 struct SenderWord {
+    word: u32,
     sender_bits: u64,
-    /// Number of senders before these ports.
+    /// Number of senders in earlier words.
     earlier_senders: u32,
 }
 
 impl SenderWord {
-    /// The number of the sender at the port of this bit.
+    /// The number of the sender at the link of this bit.
     #[inline]
     fn sender_index(&self, bit: usize) -> usize {
         (self.earlier_senders + (self.sender_bits & ((1 << bit) - 1)).count_ones()) as usize
@@ -71,15 +77,15 @@ impl SenderWord {
 impl LiveFlowGrid {
     /// Creates a grid without live flows, and the places of the flows.
     ///
-    /// `flows` are sorted. `receivers` contains every receiving port once, sorted.
+    /// `flows` are sorted. `receivers` contains every receiving link once, sorted.
     pub fn new(flows: &[FlowKey], receivers: &[u32]) -> (LiveFlowGrid, Vec<GridPosition>) {
-        let ports = flows.last().map_or(0, |flow| flow.src as usize + 1);
         let mut grid = LiveFlowGrid {
-            senders: vec![SenderWord::default(); ports.div_ceil(64)],
+            senders: Vec::new(),
             first_blocks: Vec::new(),
             blocks: Vec::new(),
             block_words: Vec::new(),
             live_bits: Vec::new(),
+            word_count: 0,
         };
         let mut positions = Vec::with_capacity(flows.len());
         let (mut sender, mut block) = (None, None);
@@ -97,94 +103,169 @@ impl LiveFlowGrid {
             let block = grid.blocks.len() - 1;
             grid.blocks[block].receiver_bits |= 1 << (flow.dst % 64);
             let receiver =
-                receivers.binary_search(&flow.dst).expect("the caller lists every receiving port") as u32;
+                receivers.binary_search(&flow.dst).expect("the caller lists every receiving link") as u32;
             positions.push(GridPosition { block: block as u32, receiver });
         }
         grid.first_blocks.push(grid.blocks.len() as u32);
         grid.live_bits = vec![0; grid.blocks.len()];
+        grid.word_count = grid.find_word_count(receivers);
         (grid, positions)
     }
 
+    /// The number of words of the receivers, if each sender has one block for each of them, and they are few.
+    fn find_word_count(&self, receivers: &[u32]) -> usize {
+        let mut words: Vec<u32> = receivers.iter().map(|receiver| receiver / 64).collect();
+        words.dedup();
+        let is_full = words.len() <= MAX_FULL_WORDS
+            && self
+                .first_blocks
+                .windows(2)
+                .all(|ends| self.block_words[ends[0] as usize..ends[1] as usize] == words[..]);
+        if is_full { words.len() } else { 0 }
+    }
+
     /// Starts the row of a sender.
-    fn add_sender(&mut self, port: u32) {
-        let word = &mut self.senders[port as usize / 64];
-        if word.sender_bits == 0 {
-            word.earlier_senders = self.first_blocks.len() as u32;
+    fn add_sender(&mut self, link: u32) {
+        let earlier_senders = self.first_blocks.len() as u32;
+        match self.senders.last_mut().filter(|last| last.word == link / 64) {
+            Some(last) => last.sender_bits |= 1 << (link % 64),
+            None => self.senders.push(SenderWord {
+                word: link / 64,
+                sender_bits: 1 << (link % 64),
+                earlier_senders,
+            }),
         }
-        word.sender_bits |= 1 << (port % 64);
         self.first_blocks.push(self.blocks.len() as u32);
     }
 
-    /// Adds a live flow to `port`.
-    pub fn insert(&mut self, position: GridPosition, port: u32) {
-        self.live_bits[position.block as usize] |= 1 << (port % 64);
+    /// Adds a live flow to a receiving link.
+    pub fn insert(&mut self, position: GridPosition, receiver: u32) {
+        self.live_bits[position.block as usize] |= 1 << (receiver % 64);
     }
 
-    /// Removes a live flow to `port`.
-    pub fn remove(&mut self, position: GridPosition, port: u32) {
-        self.live_bits[position.block as usize] &= !(1 << (port % 64));
+    /// Removes a live flow to a receiving link.
+    pub fn remove(&mut self, position: GridPosition, receiver: u32) {
+        self.live_bits[position.block as usize] &= !(1 << (receiver % 64));
     }
 
-    /// Calls `visit` with each live flow between open ports, and its two ports, in order of ports.
+    /// Calls `visit` with each live flow between open links, and these two links, in order of ports.
     ///
-    /// `visit` returns whether the sending and the receiving port close. The iteration skips closed ports. `senders`
-    /// and `receivers` are the ports of the live flows.
+    /// `visit` returns whether the sending and the receiving link close. The iteration skips closed links. `live_links` are the links of
+    /// the live flows.
     ///
     /// Closed senders cost nothing, other senders one look-up for each word of 64 receivers. The iteration ends when
     /// it has closed the last open receiver.
     #[inline]
     pub fn visit_open_flows(
         &self,
-        senders: &BitSet,
-        receivers: &BitSet,
-        open_send: &mut BitSet,
-        open_recv: &mut BitSet,
+        live_links: &LiveLinks,
+        open: &mut BitSet,
         mut visit: impl FnMut(u32, usize, usize) -> (bool, bool),
     ) {
-        let (send, recv) = (open_send.words_mut(), open_recv.words_mut());
-        let receivers = receivers.words();
-        for (at, (live, of)) in senders.words().iter().zip(&self.senders).enumerate() {
-            for port in WordBits(live & of.sender_bits & send[at]) {
-                let blocks = self.blocks_of(of.sender_index(port));
-                if !self.reaches(blocks.clone(), recv) {
+        let open = open.words_mut();
+        if !live_links.have_open_ends(open) {
+            return;
+        }
+        if self.is_full() {
+            self.visit_full_rows(live_links, open, visit);
+            return;
+        }
+        for (live, of) in live_links.senders().iter().zip(&self.senders) {
+            let at = live.word as usize;
+            for sender in WordBits(live.open_bits(open)) {
+                let blocks = self.blocks_of(of.sender_index(sender));
+                if !self.has_open_receiver(blocks.clone(), open) {
                     continue;
                 }
                 let mut closed = false;
                 'sender: for block in blocks {
                     let word = self.block_words[block] as usize;
-                    for bit in WordBits(self.live_bits[block] & recv[word]) {
+                    for bit in WordBits(self.live_bits[block] & open[word]) {
                         let flow = self.blocks[block].flow(bit);
-                        let (src_closes, dst_closes) = visit(flow, 64 * at + port, 64 * word + bit);
+                        let (src_closes, dst_closes) = visit(flow, 64 * at + sender, 64 * word + bit);
                         if dst_closes {
-                            recv[word] &= !(1 << bit);
+                            open[word] &= !(1 << bit);
                             closed = true;
                         }
                         if src_closes {
-                            send[at] &= !(1 << port);
+                            open[at] &= !(1 << sender);
                             break 'sender;
                         }
                     }
                 }
-                if closed && receivers.iter().zip(&*recv).all(|(mine, open)| mine & open == 0) {
+                if closed && !live_links.have_open_receiver(open) {
                     return;
                 }
             }
         }
     }
 
-    /// Writes the live flows from `port` to open receivers to `found`, in order, without most of those over paths that are not open.
+    /// Whether each sender has a block for each word of the receivers, as in a shuffle.
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.word_count > 0
+    }
+
+    /// [`LiveFlowGrid::visit_open_flows`] if the grid is full: the open receivers are copied to a few words, which all senders use.
+    #[inline]
+    fn visit_full_rows(
+        &self,
+        live_links: &LiveLinks,
+        open: &mut [u64],
+        mut visit: impl FnMut(u32, usize, usize) -> (bool, bool),
+    ) {
+        let mut buffer = [0; MAX_FULL_WORDS];
+        let open_receivers = &mut buffer[..self.word_count];
+        for (copy, live) in open_receivers.iter_mut().zip(live_links.receivers()) {
+            *copy = live.open_bits(open);
+        }
+        for (live, of) in live_links.senders().iter().zip(&self.senders) {
+            let at = live.word as usize;
+            for sender in WordBits(live.open_bits(open)) {
+                let first = of.sender_index(sender) * self.word_count;
+                let row = &self.live_bits[first..first + self.word_count];
+                if row.iter().zip(&*open_receivers).fold(0, |any, (live, open)| any | live & open) == 0 {
+                    continue;
+                }
+                let mut closed = false;
+                'sender: for (block, (live, open_receivers)) in
+                    (first..).zip(row.iter().zip(&mut *open_receivers))
+                {
+                    let word = self.block_words[block] as usize;
+                    for bit in WordBits(live & *open_receivers) {
+                        let flow = self.blocks[block].flow(bit);
+                        let (src_closes, dst_closes) = visit(flow, 64 * at + sender, 64 * word + bit);
+                        if dst_closes {
+                            *open_receivers &= !(1 << bit);
+                            open[word] &= !(1 << bit);
+                            closed = true;
+                        }
+                        if src_closes {
+                            open[at] &= !(1 << sender);
+                            break 'sender;
+                        }
+                    }
+                }
+                if closed && open_receivers.iter().all(|open| *open == 0) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Writes the live flows from a sending link to open receivers to `found`, in order, without most of those over paths that are not open.
     pub fn find_flows(
         &self,
-        port: usize,
+        sender: usize,
         paths: &Paths,
         open_paths: &OpenPaths,
-        receivers: &BitSet,
+        open: &BitSet,
         found: &mut Vec<BlockFlows>,
     ) {
-        let sender = self.sender_index(port);
-        let (blocks, receivers) = (self.blocks_of(sender), receivers.words());
+        let sender = self.sender_index(sender);
+        let (blocks, open) = (self.blocks_of(sender), open.words());
         found.clear();
-        if !self.reaches(blocks.clone(), receivers) {
+        if !self.has_open_receiver(blocks.clone(), open) {
             return;
         }
         for block in blocks.clone() {
@@ -206,7 +287,7 @@ impl LiveFlowGrid {
             }
         }
         for (block, flows) in blocks.zip(found) {
-            flows.receiver_bits &= self.live_bits[block] & receivers[self.block_words[block] as usize];
+            flows.receiver_bits &= self.live_bits[block] & open[self.block_words[block] as usize];
         }
     }
 
@@ -217,16 +298,16 @@ impl LiveFlowGrid {
     }
 
     #[inline]
-    fn sender_index(&self, port: usize) -> usize {
-        self.senders[port / 64].sender_index(port % 64)
+    fn sender_index(&self, link: usize) -> usize {
+        let at = self.senders.partition_point(|of| (of.word as usize) < link / 64);
+        self.senders[at].sender_index(link % 64)
     }
 
-    /// Whether a live flow of these blocks has an open receiver. Most senders reach none, and one branch covers all
-    /// blocks of the sender.
+    /// Whether a live flow of these blocks has an open receiver. Most senders reach none, and one branch covers all blocks of the sender.
     #[inline]
-    fn reaches(&self, blocks: Range<usize>, open_recv: &[u64]) -> bool {
+    fn has_open_receiver(&self, blocks: Range<usize>, open: &[u64]) -> bool {
         let reached = self.live_bits[blocks.clone()].iter().zip(&self.block_words[blocks]);
-        reached.fold(0, |any, (live, &word)| any | live & open_recv[word as usize]) != 0
+        reached.fold(0, |any, (live, &word)| any | live & open[word as usize]) != 0
     }
 
     #[inline]
@@ -234,29 +315,15 @@ impl LiveFlowGrid {
         self.first_blocks[sender] as usize..self.first_blocks[sender + 1] as usize
     }
 
-    /// The blocks of a sender with live flows to ports of `open`: block, word, and the bits of these flows.
+    /// Calls `visit` with the live flows from the `sender`-th sender, and their receiving links.
     #[inline]
-    fn open_blocks(&self, sender: usize, open: &BitSet) -> impl Iterator<Item = (usize, u32, u64)> {
-        self.blocks_of(sender).map(move |block| {
-            let word = self.block_words[block];
-            (block, word, self.live_bits[block] & open.word(word as usize))
-        })
-    }
-
-    /// Calls `visit` with the live flows, and their receiving ports, from the `sender`-th sender to ports of `open`.
-    #[inline]
-    pub fn visit_flows_of_sender(&self, sender: usize, open: &BitSet, mut visit: impl FnMut(u32, u32)) {
-        for (block, word, live) in self.open_blocks(sender, open) {
-            for bit in WordBits(live) {
-                visit(self.blocks[block].flow(bit), 64 * word + bit as u32);
+    pub fn visit_flows_of_sender(&self, sender: usize, mut visit: impl FnMut(u32, u32)) {
+        for block in self.blocks_of(sender) {
+            let first = 64 * self.block_words[block];
+            for bit in WordBits(self.live_bits[block]) {
+                visit(self.blocks[block].flow(bit), first + bit as u32);
             }
         }
-    }
-
-    /// Number of live flows from the `sender`-th sender to ports of `open`.
-    #[inline]
-    pub fn count_flows_of_sender(&self, sender: usize, open: &BitSet) -> u32 {
-        self.open_blocks(sender, open).map(|(.., live)| live.count_ones()).sum()
     }
 
     /// The live flows, in order.

@@ -1,24 +1,32 @@
 //! The order of a coflow's flows.
 
+use super::super::fabric::Fabric;
 use super::super::workload::CoflowSpec;
 
 /// A flow's place in the order of the flows: ascending, field by field. Paths have no influence on the order, since a link that
 /// limits no flow must not change which flow goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FlowKey {
+    /// The link of the sending port. Links of ports are in the order of ports.
     pub src: u32,
     /// Number of earlier flows between the same ports.
     pub layer: u32,
+    /// The link of the receiving port.
     pub dst: u32,
     /// Position in the specification.
     pub spec_index: u32,
 }
 
 /// Orders the flows of a coflow. O(n log n) for n flows.
-pub(super) fn order_flows(spec: &CoflowSpec) -> Vec<FlowKey> {
+pub(super) fn order_flows(spec: &CoflowSpec, fabric: &Fabric) -> Vec<FlowKey> {
     let mut keys: Vec<FlowKey> = (0..)
         .zip(&spec.flows)
-        .map(|(spec_index, f)| FlowKey { src: f.src, layer: 0, dst: f.dst, spec_index })
+        .map(|(spec_index, f)| FlowKey {
+            src: fabric.send_link(f.src) as u32,
+            layer: 0,
+            dst: fabric.recv_link(f.dst) as u32,
+            spec_index,
+        })
         .collect();
     keys.sort_unstable();
     let mut has_layers = false;

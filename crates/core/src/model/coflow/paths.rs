@@ -3,16 +3,11 @@
 use std::ops::Range;
 
 use super::super::bit_set::BitSet;
+use super::super::fabric::Fabric;
 use super::super::trunks::Trunks;
+use super::super::workload::CoflowSpec;
+use super::grid::GridPosition;
 use super::layout::FlowKey;
-
-/// The links with residual capacity, by kind.
-#[derive(Clone, Copy)]
-pub(crate) struct OpenLinks<'a> {
-    pub senders: &'a BitSet,
-    pub receivers: &'a BitSet,
-    pub trunks: &'a BitSet,
-}
 
 /// Flows of one sender over one path, in one block of the grid.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +23,7 @@ struct Path {
     /// The trunks, as a range of [`Paths::trunks`].
     trunks: Range<u32>,
     live_flow_count: u32,
-    /// The ports of the path's only flow. In networks of three tiers, most paths have one flow.
+    /// The links of the ports of the path's only flow. In networks of three tiers, most paths have one flow.
     only_flow: Option<(u32, u32)>,
 }
 
@@ -37,7 +32,7 @@ struct Path {
 struct Run {
     first_trunk: Option<u32>,
     paths: Range<u32>,
-    /// The sending ports of its flows.
+    /// The sending links of its flows.
     senders: BitSet,
 }
 
@@ -72,7 +67,7 @@ pub(crate) struct OpenPaths {
 }
 
 impl OpenPaths {
-    /// The open sending ports with such paths.
+    /// The open sending links with such paths.
     pub fn senders(&self) -> &BitSet {
         &self.senders
     }
@@ -90,7 +85,7 @@ pub(super) struct Paths {
     /// Sorted by trunks.
     paths: Vec<Path>,
     path_by_flow: Vec<u32>,
-    /// The trunks of all paths: their numbers, and their positions in [`Paths::distinct_trunks`].
+    /// The trunks of all paths: their links, and their positions among the links of the coflow.
     trunks: Vec<u32>,
     trunk_indices: Vec<u32>,
     runs: Vec<Run>,
@@ -106,26 +101,26 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// Finds the paths of flows. `keys` and `blocks` are those of all flows, in order; `index` is the position of the coflow in the
-    /// workload. O(n log n) for n flows, and the cost of their paths.
+    /// Finds the paths of flows. `keys` and `positions` are those of all flows, in order; `first_index` is the position of the first
+    /// trunk among the links of the coflow. O(n log n) for n flows.
     pub fn new(
         keys: &[FlowKey],
-        blocks: impl Iterator<Item = u32>,
-        index: usize,
-        routes: &mut Trunks,
+        positions: &[GridPosition],
+        trunks: &FlowTrunks,
+        first_index: usize,
     ) -> Paths {
         let mut paths = Paths::default();
-        paths.assign(&FlowTrunks::new(keys, index, routes));
+        paths.assign(trunks, first_index);
         if paths.is_switch() {
             return Paths::default();
         }
         paths.find_runs(keys);
-        paths.list_members(keys, blocks);
+        paths.list_members(keys, positions);
         paths
     }
 
     /// Numbers the distinct paths in the order of their trunks, and sets the path of each flow.
-    fn assign(&mut self, flow_trunks: &FlowTrunks) {
+    fn assign(&mut self, flow_trunks: &FlowTrunks, first_index: usize) {
         let mut flows: Vec<u32> = (0..flow_trunks.ends.len() as u32).collect();
         flows.sort_unstable_by(|&a, &b| flow_trunks.of(a).cmp(flow_trunks.of(b)));
         self.path_by_flow = vec![0; flows.len()];
@@ -142,7 +137,7 @@ impl Paths {
             self.path_by_flow[flow as usize] = self.paths.len() as u32 - 1;
         }
         let distinct = self.distinct_trunks();
-        let index_of = |trunk: &u32| distinct.partition_point(|other| other < trunk) as u32;
+        let index_of = |trunk: &u32| (first_index + distinct.partition_point(|other| other < trunk)) as u32;
         self.trunk_indices = self.trunks.iter().map(index_of).collect();
     }
 
@@ -171,12 +166,12 @@ impl Paths {
     }
 
     /// Lists the flows of each sender by path and block.
-    fn list_members(&mut self, keys: &[FlowKey], blocks: impl Iterator<Item = u32>) {
-        let of_flow = |((key, &path), block): ((&FlowKey, &u32), u32)| {
-            (key.src, PathMembers { path, block, receiver_bits: 1 << (key.dst % 64) })
+    fn list_members(&mut self, keys: &[FlowKey], positions: &[GridPosition]) {
+        let of_flow = |((key, &path), position): ((&FlowKey, &u32), &GridPosition)| {
+            (key.src, PathMembers { path, block: position.block, receiver_bits: 1 << (key.dst % 64) })
         };
         let mut flows: Vec<(u32, PathMembers)> =
-            keys.iter().zip(&self.path_by_flow).zip(blocks).map(of_flow).collect();
+            keys.iter().zip(&self.path_by_flow).zip(positions).map(of_flow).collect();
         flows.sort_unstable_by_key(|(src, flow)| (*src, flow.path, flow.block));
         for of_sender in flows.chunk_by(|a, b| a.0 == b.0) {
             let first_run = self.sender_runs.len();
@@ -247,13 +242,13 @@ impl Paths {
         self.path_by_flow.get(flow as usize).copied().unwrap_or(0)
     }
 
-    /// The trunks of a flow, by number.
+    /// The links of a flow's trunks.
     #[inline]
     pub fn trunks(&self, flow: u32) -> &[u32] {
         self.path_by_flow.get(flow as usize).map_or(&[], |&path| self.trunks_of_path(path))
     }
 
-    /// The trunks of a flow, by position in [`Paths::distinct_trunks`].
+    /// The trunks of a flow, by position among the links of the coflow.
     #[inline]
     pub fn trunk_indices(&self, flow: u32) -> &[u32] {
         self.path_by_flow.get(flow as usize).map_or(&[], |&path| &self.trunk_indices[self.range(path)])
@@ -283,20 +278,19 @@ impl Paths {
 
     /// Finds the open paths. Skips runs over a closed first trunk, runs without an open sender, and paths whose only flow has a closed
     /// port. O(runs, and paths of the others).
-    pub fn find_open(&self, open: OpenLinks<'_>, found: &mut OpenPaths) {
-        let is_open = |set: &BitSet, link: u32| set.contains(link as usize);
+    pub fn find_open(&self, open: &BitSet, found: &mut OpenPaths) {
+        let is_open = |link: u32| open.contains(link as usize);
         found.senders.clear();
         found.path_bits.clear();
         found.paths.reset(self.paths.len());
         for run in &self.runs {
-            let is_closed = run.first_trunk.is_some_and(|trunk| !is_open(open.trunks, trunk));
+            let is_closed = run.first_trunk.is_some_and(|trunk| !is_open(trunk));
             let mut path_bits = 0;
-            if !is_closed && run.senders.intersects(open.senders) {
+            if !is_closed && run.senders.intersects(open) {
                 for path in run.paths.clone() {
                     let Path { live_flow_count, only_flow, .. } = self.paths[path as usize];
-                    let has_open_ports = only_flow
-                        .is_none_or(|(src, dst)| is_open(open.senders, src) && is_open(open.receivers, dst));
-                    if live_flow_count > 0 && has_open_ports && self.is_open(path, open.trunks) {
+                    let has_open_ports = only_flow.is_none_or(|(src, dst)| is_open(src) && is_open(dst));
+                    if live_flow_count > 0 && has_open_ports && self.is_open(path, open) {
                         path_bits |= 1 << (path - run.paths.start);
                         found.paths.insert(path as usize);
                     }
@@ -307,12 +301,12 @@ impl Paths {
                 found.senders.union_with(&run.senders);
             }
         }
-        found.senders.intersect_with(open.senders);
+        found.senders.intersect_with(open);
     }
 
     /// Whether all trunks of a path are open.
-    fn is_open(&self, path: u32, open_trunks: &BitSet) -> bool {
-        self.trunks_of_path(path).iter().all(|&trunk| open_trunks.contains(trunk as usize))
+    fn is_open(&self, path: u32, open: &BitSet) -> bool {
+        self.trunks_of_path(path).iter().all(|&trunk| open.contains(trunk as usize))
     }
 
     /// The runs of the `sender`-th sender.
@@ -329,14 +323,14 @@ impl Paths {
     }
 
     /// Removes the path of a flow from the open paths if a trunk has closed; with the other paths of its run if the first one has.
-    pub fn close_path(&self, flow: u32, open_trunks: &BitSet, open: &mut OpenPaths) {
+    pub fn close_path(&self, flow: u32, open_links: &BitSet, open: &mut OpenPaths) {
         let path = self.path_by_flow[flow as usize];
-        if self.is_open(path, open_trunks) {
+        if self.is_open(path, open_links) {
             return;
         }
         let number = self.runs.partition_point(|run| run.paths.end <= path);
         let run = &self.runs[number];
-        if run.first_trunk.is_some_and(|trunk| !open_trunks.contains(trunk as usize)) {
+        if run.first_trunk.is_some_and(|trunk| !open_links.contains(trunk as usize)) {
             open.path_bits[number] = 0;
             run.paths.clone().for_each(|path| open.paths.remove(path as usize));
         } else {
@@ -360,19 +354,28 @@ impl Paths {
     }
 }
 
-/// The trunks of each flow.
-struct FlowTrunks {
+/// The links of each flow's trunks.
+pub(super) struct FlowTrunks {
     trunks: Vec<u32>,
     ends: Vec<usize>,
 }
 
 impl FlowTrunks {
-    fn new(keys: &[FlowKey], index: usize, routes: &mut Trunks) -> FlowTrunks {
+    /// Finds the trunks of flows, in the order of `keys`. `index` is the position of the coflow in the workload.
+    pub fn new(
+        spec: &CoflowSpec,
+        keys: &[FlowKey],
+        index: usize,
+        fabric: &Fabric,
+        routes: &mut Trunks,
+    ) -> FlowTrunks {
+        let first_trunk = fabric.trunk_links().start as u32;
         let (mut trunks, mut ends) = (Vec::new(), Vec::with_capacity(keys.len()));
         let mut path = Vec::new();
         for key in keys {
-            routes.compute_path(key.src, key.dst, index, key.spec_index, &mut path);
-            trunks.extend_from_slice(&path);
+            let flow = &spec.flows[key.spec_index as usize];
+            routes.compute_path(flow.src, flow.dst, index, key.spec_index, &mut path);
+            trunks.extend(path.iter().map(|trunk| first_trunk + trunk));
             ends.push(trunks.len());
         }
         FlowTrunks { trunks, ends }

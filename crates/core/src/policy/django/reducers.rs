@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::model::{BitSet, FlowState, SizesKnown, Slot, View};
+use crate::model::{BitSet, FlowState, LinkKind, SizesKnown, Slot, View};
 
 /// A reducer of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,8 @@ pub(super) struct ReducerOrder {
     ranks: Vec<u32>,
     /// By host: the first reducer.
     first_reducers: Vec<Option<RankedReducer>>,
-    hosts_without_first: BitSet,
+    /// The links of receiving hosts without a first reducer.
+    links_without_first: BitSet,
     host_turns: Vec<HostTurn>,
 }
 
@@ -120,14 +121,16 @@ impl ReducerOrder {
     /// every host with a reducer of this coflow and none of an earlier coflow.
     fn find_first_reducers(&mut self, view: &View<'_, SizesKnown>) {
         let (mut firsts, mut missing) =
-            (std::mem::take(&mut self.first_reducers), std::mem::take(&mut self.hosts_without_first));
+            (std::mem::take(&mut self.first_reducers), std::mem::take(&mut self.links_without_first));
         firsts.clear();
         firsts.resize(view.fabric().ports(), None);
-        missing.set_where(view.fabric().recv_capacities(), |&capacity| capacity > 0.0);
+        missing.set_where(view.fabric().capacities(), |&capacity| capacity > 0.0);
+        missing.intersect_with(view.fabric().receivers());
         for equals in self.equal_remaining_groups() {
             for &(_, _, slot) in equals {
-                for port in missing.intersection(view.coflow(slot).receiving_ports()) {
-                    let first = &mut firsts[port];
+                for link in missing.intersection(view.coflow(slot).live_links()) {
+                    let LinkKind::Receiver(port) = view.fabric().kind(link) else { continue };
+                    let first = &mut firsts[port as usize];
                     self.visit_reducers(slot, port, view, |reducer| {
                         if first.is_none_or(|other| reducer.compare(&other).is_lt()) {
                             *first = Some(reducer);
@@ -135,14 +138,12 @@ impl ReducerOrder {
                     });
                 }
             }
-            equals
-                .iter()
-                .for_each(|&(_, _, slot)| missing.difference_with(view.coflow(slot).receiving_ports()));
+            equals.iter().for_each(|&(_, _, slot)| missing.difference_with(view.coflow(slot).live_links()));
             if missing.is_empty() {
                 break;
             }
         }
-        (self.first_reducers, self.hosts_without_first) = (firsts, missing);
+        (self.first_reducers, self.links_without_first) = (firsts, missing);
     }
 
     fn sort_hosts(&mut self) {
@@ -169,7 +170,7 @@ impl ReducerOrder {
     fn visit_reducers(
         &self,
         slot: Slot,
-        port: usize,
+        port: u32,
         view: &View<'_, SizesKnown>,
         mut visit: impl FnMut(RankedReducer),
     ) {
@@ -180,7 +181,8 @@ impl ReducerOrder {
             RankedReducer { coflow_bytes, remaining_bytes, rank, reducer }
         };
         if !coflow.has_separate_reducers() {
-            visit(ranked(0, view.remaining_loads(slot).at_receiver(port)));
+            let receiver = coflow.position_of_receiver(port).map(|at| &coflow.receivers()[at]);
+            visit(ranked(0, receiver.map_or(0.0, |load| view.remaining_loads(slot).of(load))));
             return;
         }
         for flows in coflow.separate_reducers_at(port) {
@@ -196,7 +198,7 @@ impl ReducerOrder {
     pub(super) fn sort_reducers(
         &self,
         coflows: impl Iterator<Item = Slot>,
-        port: usize,
+        port: u32,
         view: &View<'_, SizesKnown>,
     ) -> Vec<Reducer> {
         let mut ranked = Vec::new();
@@ -209,11 +211,12 @@ impl ReducerOrder {
     /// coflows with separate reducers.
     pub(super) fn visit_in_order(
         &self,
-        port: usize,
+        port: u32,
         view: &View<'_, SizesKnown>,
         mut found: impl FnMut(Reducer) -> bool,
     ) {
-        let is_here = |slot: Slot| view.coflow(slot).receiving_ports().contains(port);
+        let link = view.fabric().recv_link(port);
+        let is_here = |slot: Slot| view.coflow(slot).live_links().contains(link);
         for equals in self.equal_remaining_groups() {
             if let &[(_, _, slot)] = equals
                 && !view.coflow(slot).has_separate_reducers()

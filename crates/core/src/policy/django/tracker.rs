@@ -30,10 +30,12 @@ pub(super) struct Tracker {
     uplink_residuals: Vec<f64>,
     downlink_capacities: Vec<f64>,
     downlink_residuals: Vec<f64>,
-    /// By sending host: coflow of the prioritized mapper.
+    /// By host: the link that it sends on.
+    send_links: Vec<usize>,
+    /// By link: coflow of the prioritized mapper of the host that sends on it.
     prioritized_mappers: Vec<Option<Slot>>,
-    /// Sending hosts without a prioritized mapper.
-    hosts_without_mapper: BitSet,
+    /// The links of sending hosts without a prioritized mapper.
+    links_without_mapper: BitSet,
     candidates: Vec<PendingFlow>,
 }
 
@@ -46,34 +48,36 @@ impl Tracker {
             uplink_residuals: Vec::new(),
             downlink_capacities: Vec::new(),
             downlink_residuals: Vec::new(),
+            send_links: Vec::new(),
             prioritized_mappers: Vec::new(),
-            hosts_without_mapper: BitSet::default(),
+            links_without_mapper: BitSet::default(),
             candidates: Vec::new(),
         }
     }
 
     /// Resets all links to idle. Returns whether the capacity of a link has changed.
     pub(super) fn reset_residuals(&mut self, fabric: &Fabric) -> bool {
-        let changed = self.uplink_capacities != fabric.send_capacities()
-            || self.downlink_capacities != fabric.recv_capacities();
+        let changed = !fabric.send_capacities().eq(self.uplink_capacities.iter().copied())
+            || !fabric.recv_capacities().eq(self.downlink_capacities.iter().copied());
         if changed {
-            self.uplink_capacities = fabric.send_capacities().to_vec();
-            self.downlink_capacities = fabric.recv_capacities().to_vec();
+            self.uplink_capacities = fabric.send_capacities().collect();
+            self.downlink_capacities = fabric.recv_capacities().collect();
+            self.send_links = (0..fabric.ports() as u32).map(|port| fabric.send_link(port)).collect();
         }
         self.uplink_residuals.clone_from(&self.uplink_capacities);
         self.downlink_residuals.clone_from(&self.downlink_capacities);
         self.prioritized_mappers.clear();
-        self.prioritized_mappers.resize(fabric.ports(), None);
-        self.hosts_without_mapper.set_where(fabric.send_capacities(), |_| true);
+        self.prioritized_mappers.resize(fabric.links(), None);
+        self.links_without_mapper.copy_from(fabric.senders());
         changed
     }
 
-    /// Registers the sending hosts of a coflow. The caller passes coflows in the order of remaining bytes.
-    pub(super) fn prioritize_mappers(&mut self, slot: Slot, senders: &BitSet) {
-        for port in self.hosts_without_mapper.intersection(senders) {
-            self.prioritized_mappers[port] = Some(slot);
+    /// Registers the sending hosts of a coflow with these live links. The caller passes coflows in the order of remaining bytes.
+    pub(super) fn prioritize_mappers(&mut self, slot: Slot, live_links: &BitSet) {
+        for link in self.links_without_mapper.intersection(live_links) {
+            self.prioritized_mappers[link] = Some(slot);
         }
-        self.hosts_without_mapper.difference_with(senders);
+        self.links_without_mapper.difference_with(live_links);
     }
 
     /// Subtracts the rate of a connection.
@@ -108,6 +112,11 @@ impl Tracker {
         rate
     }
 
+    /// Capacities by host, for sending and for receiving.
+    pub(super) fn capacities(&self) -> (&[f64], &[f64]) {
+        (&self.uplink_capacities, &self.downlink_capacities)
+    }
+
     /// A host's downlink.
     pub(super) fn downlink(&self, port: usize) -> Downlink {
         Downlink { capacity: self.downlink_capacities[port], vacant: self.downlink_residuals[port] }
@@ -133,12 +142,12 @@ impl Tracker {
             true => ReducerPriority::Prioritized,
             false => ReducerPriority::Other(self.downlink(dst)),
         };
-        let (params, mappers) = (&self.params, &self.prioritized_mappers);
+        let (params, mappers, send_links) = (&self.params, &self.prioritized_mappers, &self.send_links);
         let (capacities, residuals) = (&self.uplink_capacities, &self.uplink_residuals);
         self.candidates.clear();
         self.candidates.extend(waiting.iter().map(|&WaitingFlow { flow, src, remaining_bytes }| {
             let (vacant, capacity) = (residuals[src as usize], capacities[src as usize]);
-            let is_matched = mappers[src as usize] == Some(slot);
+            let is_matched = mappers[send_links[src as usize]] == Some(slot);
             let balanced = balanced_capacity(params, vacant, capacity, is_matched);
             PendingFlow { flow, sender: src, remaining_bytes, vacant, balanced }
         }));

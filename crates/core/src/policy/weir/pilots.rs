@@ -137,7 +137,7 @@ impl PilotRates {
                 return false;
             }
             let load = &coflow.receivers()[receiver];
-            if load.live_flow_count < 2 || !residual.open_receivers().contains(load.link as usize) {
+            if load.live_flow_count < 2 || !residual.open_links().contains(load.link as usize) {
                 return true;
             }
             let has_capacity = |&flow: &u32| {
@@ -147,16 +147,15 @@ impl PilotRates {
             let pilot = if last != NO_FLOW && has_capacity(&last) {
                 Some(last)
             } else {
-                let rank = |flow: u32| {
-                    (self.counts[coflow.flow_ports(flow).0 as usize], -view.sent_bytes(slot, flow))
-                };
+                let rank =
+                    |flow: u32| (self.counts[coflow.flow_port_links(flow).0], -view.sent_bytes(slot, flow));
                 let ranked = flows.iter().copied().filter(has_capacity).map(|flow| (rank(flow), flow));
                 let first = ranked.min_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
                 first.map(|(_, flow)| flow)
             };
             if let Some(pilot) = pilot {
                 pilots.pilots[receiver] = pilot;
-                coflow.flow_links(pilot, view.fabric().ports()).for_each(|link| self.counts[link] += 1);
+                coflow.flow_links(pilot).for_each(|link| self.counts[link] += 1);
                 self.chosen.push(pilot);
             }
             true
@@ -172,12 +171,12 @@ impl PilotRates {
         view: &View<'_, SizesEstimated>,
         out: &mut Allocation,
     ) {
-        let (coflow, ports) = (view.coflow(slot), view.fabric().ports());
-        let links = || self.chosen.iter().flat_map(|&flow| coflow.flow_links(flow, ports));
-        let rates = links().map(|link| residual.link_residual(link) / f64::from(self.counts[link]));
+        let coflow = view.coflow(slot);
+        let links = || self.chosen.iter().flat_map(|&flow| coflow.flow_links(flow));
+        let rates = links().map(|link| residual.residuals()[link] / f64::from(self.counts[link]));
         let rate = rates.fold(f64::INFINITY, f64::min);
         for &flow in &self.chosen {
-            coflow.flow_links(flow, ports).for_each(|link| self.counts[link] = 0);
+            coflow.flow_links(flow).for_each(|link| self.counts[link] = 0);
             residual.subtract_flow_rate(coflow, flow, rate);
         }
         for &flow in &self.chosen {

@@ -184,30 +184,31 @@ impl SenderQueues {
         assigned_rates: &mut Vec<(Slot, u32, f64)>,
         network: &Network,
     ) {
-        let capacities = network.fabric().recv_capacities();
-        let tolerance = 1e-9 * network.fabric().nominal_rate();
+        let capacities = network.fabric().capacities();
+        let tolerance = network.fabric().rounding_tolerance();
         let mut residuals = self.residuals[..self.port_count].to_vec();
         // By receiver: the number of sending flows, and their total rate.
         let mut receivers: Vec<Option<(usize, f64)>> = vec![None; self.port_count];
-        let (mut open_senders, mut open_receivers) =
-            (BitSet::empty(self.port_count), BitSet::empty(self.port_count));
+        let mut open_links = BitSet::empty(2 * self.port_count);
         for port in 0..self.port_count {
             if residuals[port] > tolerance {
-                open_senders.insert(port);
+                open_links.insert(port);
             }
-            if capacities[port] > 0.0 {
-                open_receivers.insert(port);
+            if capacities[self.port_count + port] > 0.0 {
+                open_links.insert(self.port_count + port);
             }
         }
         for &(_, slot) in &self.coflow_order {
-            if open_senders.is_empty() {
+            if !open_links.intersects(network.fabric().senders()) {
                 break;
             }
             let coflow = network.coflow(slot);
-            coflow.visit_open_flows(&mut open_senders, &mut open_receivers, |flow, src, dst| {
+            coflow.visit_open_flows(&mut open_links, |flow, src, receiver| {
+                let dst = receiver - self.port_count;
                 let offered = || (self.connection_count(dst), self.offered_rates[dst]);
                 let (count, total_rate) = receivers[dst].get_or_insert_with(offered);
-                let residual = |count, total_rate| capacities[dst] * goodput.utilization(count) - total_rate;
+                let residual =
+                    |count, total_rate| capacities[receiver] * goodput.utilization(count) - total_rate;
                 let new_count = *count + usize::from(self.base_rate(slot, flow) == 0.0);
                 let rate = residuals[src].min(residual(new_count, *total_rate));
                 // A rate in the order of rounding errors counts as 0.
