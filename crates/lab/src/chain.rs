@@ -9,10 +9,10 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use weir_core::units::Rate;
+use weir_testbed::network::{CableEnd, Network};
 
-use crate::delay_line::{End, PathSettings};
-use crate::network::CableEnd;
-use crate::{DelayLine, LabError, Network};
+use crate::delay_line::{End, PathSettings, set_long_path_options};
+use crate::{DelayLine, LabError};
 
 /// The node of the sending programs.
 pub const SOURCE: &str = "source";
@@ -134,7 +134,7 @@ fn add_link(network: &Network, wan: [CableEnd<'_>; 2], link: &Link) -> Result<Op
         });
         let back = PathSettings { seed: path.seed.wrapping_add(1), ..path.clone() };
         for node in [SOURCE, INGRESS, EGRESS, SINK] {
-            network.set_long_path_options(node)?;
+            set_long_path_options(network, node)?;
         }
         return DelayLine::start([&first, &second], [path.clone(), back]).map(Some);
     }

@@ -23,6 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tun_rs::{DeviceBuilder, SyncDevice};
 use weir_agent::batch::run_batch;
 use weir_testbed::namespace;
+use weir_testbed::network::{Network, NetworkError};
 
 pub use path::{PathCounters, PathSettings, Schedule};
 
@@ -149,6 +150,14 @@ fn open(end: &End, segments: u32) -> Result<SyncDevice, LabError> {
     command.args(["-n", namespace]);
     run_batch(command, "ip", || format!(" in {namespace}"), &lines)?;
     Ok(tun)
+}
+
+/// Lets buffers of sockets grow to the bandwidth-delay product of long paths: to 32 MiB.
+pub(crate) fn set_long_path_options(network: &Network, node: &str) -> Result<(), NetworkError> {
+    network.set(node, "ipv4/tcp_wmem", "4096 65536 33554432")?;
+    network.set(node, "ipv4/tcp_rmem", "4096 131072 33554432")?;
+    // The same for all relays: otherwise a connection starts slowly after each pause.
+    network.set(node, "ipv4/tcp_slow_start_after_idle", "0")
 }
 
 /// A packet on its way.

@@ -3,6 +3,7 @@
 use std::io;
 
 use weir_agent::batch::BatchError;
+use weir_testbed::network::NetworkError;
 
 /// Why an experiment failed.
 #[derive(Debug, thiserror::Error)]
@@ -10,9 +11,9 @@ pub enum LabError {
     /// `ip` or `tc` failed.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// Another process has created a network of this name.
-    #[error("network `{0}` is in use by another process")]
-    InUse(String),
+    /// A network of namespaces cannot be created or changed.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
     /// A call of the operating system failed.
     #[error("{action}: {error}")]
     System {

@@ -1,6 +1,5 @@
 //! Experiments with relays on one machine: networks of namespaces, and the traffic, delays and baselines to measure relays in them.
 //!
-//! - [`Network`] creates namespaces and removes them with all processes inside.
 //! - [`DelayLine`] joins two namespaces by a link with delay, loss and a rate.
 //! - [`chain`] is the network in which [`relays`] are measured: Weir's and the programs that it is compared with.
 //! - [`traffic`] sends and receives flows, and [`experiment`] measures a relay under a load.
@@ -17,12 +16,12 @@ pub mod coflows;
 pub mod delay_line;
 mod error;
 pub mod experiment;
-mod network;
 pub mod overlay;
+mod process;
 pub mod regions;
 pub mod relays;
 pub mod traffic;
 
 pub use delay_line::DelayLine;
 pub use error::LabError;
-pub use network::{CableEnd, Network, Process};
+pub use process::Process;

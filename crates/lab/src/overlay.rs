@@ -88,7 +88,7 @@ impl Overlay {
         let path = self.folder.path().join(format!("{name}.log"));
         let log = File::create(&path).map_err(LabError::system(path.display().to_string()))?;
         command.stdout(Stdio::null()).stderr(log);
-        self.processes.push(regions.network().spawn(&node.region, command)?);
+        self.processes.push(Process::spawn_inside(regions.network(), &node.region, command)?);
         Ok(())
     }
 

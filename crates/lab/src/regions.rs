@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use weir_core::model::WideArea;
 use weir_core::units::Rate;
 use weir_sim::regions::bandwidth::Bandwidth;
+use weir_testbed::network::{CableEnd, Network};
 
-use crate::delay_line::{End, PathSettings, Report, Schedule};
-use crate::network::CableEnd;
-use crate::{DelayLine, LabError, Network};
+use crate::delay_line::{End, PathSettings, Report, Schedule, set_long_path_options};
+use crate::{DelayLine, LabError};
 
 /// The maximum number of workers of a region.
 pub const MAX_WORKERS: u8 = 50;
@@ -88,7 +88,7 @@ impl Regions {
         let nodes = node_names(names, settings.workers);
         let network = Network::create(name, &nodes.iter().map(String::as_str).collect::<Vec<_>>())?;
         for node in &nodes {
-            network.set_long_path_options(node)?;
+            set_long_path_options(&network, node)?;
         }
         let schedules = bandwidth_schedules(settings);
         for (region, gateway) in names.iter().enumerate() {
@@ -189,7 +189,7 @@ fn add_worker(network: &Network, (region, gateway): (usize, &str), worker: u8) -
         "route add {gateway_address} dev lan\n\
          route add default via {gateway_address} src {own}\n"
     );
-    network.run_ip(&node, &lines)
+    Ok(network.run_ip(&node, &lines)?)
 }
 
 /// The bandwidths of links over time, in the order of the wide area's links.

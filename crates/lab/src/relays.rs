@@ -160,7 +160,7 @@ impl Relay {
                     File::create(folder.join(format!("{number}.log"))).map_err(LabError::system("a log"))?;
                 let mut command = command;
                 command.stdout(log.try_clone().map_err(LabError::system("a log"))?).stderr(log);
-                relays.processes.push(chain.network().spawn(hop.node, command)?);
+                relays.processes.push(Process::spawn_inside(chain.network(), hop.node, command)?);
             }
         }
         for hop in hops(self, chain) {

@@ -262,7 +262,7 @@ fn bed_names() -> Result<BTreeSet<BedName>, BedError> {
 }
 
 fn namespaces_with_prefix(prefix: &str) -> Result<Vec<String>, BedError> {
-    namespace::list_with_prefix(prefix).map_err(|error| file_error(Path::new("/run/netns"), error))
+    namespace::list_with_prefix(prefix).map_err(|error| file_error(Path::new(namespace::NETNS_FOLDER), error))
 }
 
 fn namespaces(name: &BedName) -> Result<Vec<String>, BedError> {

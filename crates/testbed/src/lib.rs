@@ -9,7 +9,8 @@
 //! - [`incast`] measures the losses of many concurrent connections to one receiver.
 //! - [`tcp_bed`] sets the TCP of all hosts, and the buffers and ECN marks of a switch.
 //! - [`congestion`] provides congestion controls, also a reduced DCTCP on kernels without `dctcp`.
-//! - [`namespace`] runs code inside the network namespaces of hosts.
+//! - [`namespace`] runs code and programs inside the network namespaces of hosts.
+//! - [`network`] creates namespaces that the caller connects, and [`testing`] those of tests.
 //! - [`probe`] checks the requirements of a bed on this machine.
 //!
 //! Link rates count whole frames, from the Ethernet header on. This crate works on Linux only.
@@ -23,13 +24,16 @@ pub mod congestion;
 pub mod incast;
 mod lock;
 pub mod namespace;
+pub mod network;
 mod plan;
 pub mod probe;
 mod run;
 pub mod tcp_bed;
+pub mod testing;
 
 pub use bed::{Bed, BedError};
 pub use command::CommandError;
+pub use network::Network;
 pub use plan::{BedName, Cable, Node, Plan, PlanError, Port, Route};
 pub use run::{Phase, RunError, Unsupported, check, run};
 pub use weir_agent::htb as queues;

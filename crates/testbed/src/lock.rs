@@ -45,8 +45,8 @@ impl Lock {
         &self.file
     }
 
-    /// Removes the file and ends the lock.
-    pub fn remove(self) -> io::Result<()> {
+    /// Removes the file. Another process can then lock a new one.
+    pub fn remove(&self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }
 }

@@ -1,13 +1,16 @@
-//! Lists network namespaces, and runs code inside them.
+//! Lists network namespaces, and runs code and programs inside them.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
+use std::process::{Command, Stdio};
 use std::thread;
 
-use nix::sched::{CloneFlags, setns};
+use nix::sched::{CloneFlags, setns, unshare};
+use weir_agent::batch::run_tool;
 
 /// Where `ip netns` keeps network namespaces.
-const NETNS_FOLDER: &str = "/run/netns";
+pub(crate) const NETNS_FOLDER: &str = "/run/netns";
 
 /// The names with a prefix, sorted.
 pub(crate) fn list_with_prefix(prefix: &str) -> io::Result<Vec<String>> {
@@ -30,6 +33,24 @@ pub(crate) fn list_with_prefix(prefix: &str) -> io::Result<Vec<String>> {
 pub fn enter(name: &str) -> io::Result<()> {
     let file = File::open(format!("{NETNS_FOLDER}/{name}"))?;
     Ok(setns(file, CloneFlags::CLONE_NEWNET)?)
+}
+
+/// Moves this thread into a new namespace permanently. Its loopback interface is up. Threads and processes that this thread starts later
+/// are in the namespace, which ends with the last of them.
+///
+/// # Errors
+/// If this process lacks the privilege, or `ip` fails.
+pub fn enter_new() -> io::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNET)?;
+    run_tool("ip", &["link", "set", "lo", "up"]).map(drop).map_err(io::Error::other)
+}
+
+/// A command that runs a program inside a namespace, without standard input. Unlike `ip netns exec`, it keeps the mounts, so the program
+/// sees the cgroups and the BPF file system.
+pub fn command(name: &str, program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net={NETNS_FOLDER}/{name}")).arg(program).stdin(Stdio::null());
+    command
 }
 
 /// Runs `work` inside a namespace, in a separate thread, so that the calling thread stays outside.

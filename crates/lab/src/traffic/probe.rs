@@ -4,9 +4,11 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use weir_testbed::Network;
+
 use super::first_line;
 use super::send::Route;
-use crate::{LabError, Network};
+use crate::LabError;
 
 /// The time after which a request has failed.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::event::epoll;
+use weir_testbed::Network;
 
 use super::{Worker, discard, wait_for_events};
-use crate::{LabError, Network};
+use crate::LabError;
 
 /// The maximum length of a first line.
 const MAX_LINE_BYTES: usize = 256;

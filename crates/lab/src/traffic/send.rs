@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::epoll;
+use weir_testbed::Network;
 
 use super::{Worker, discard, first_line, wait_for_events};
-use crate::{LabError, Network};
+use crate::LabError;
 
 /// The bytes that are sent on a connection before the next one.
 const TURN_BYTES: usize = 1 << 20;

@@ -8,10 +8,9 @@ use rustix::net::sockopt::set_tcp_congestion;
 use weir_agent::htb::max_segments;
 use weir_agent::queues::{DesiredQueues, Device, Interface, ReplaceableRoots, Shares};
 use weir_core::units::Rate;
+use weir_lab::DelayLine;
 use weir_lab::delay_line::{End, PathSettings, Schedule};
-use weir_lab::{DelayLine, Network};
-
-use crate::test_network;
+use weir_testbed::{Network, testing};
 
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 1, 0, 1), Ipv4Addr::new(10, 1, 0, 2)];
 const DELAY: Duration = Duration::from_millis(10);
@@ -65,7 +64,7 @@ fn transfer_under(network: &Network, data: &[u8], control: &str) -> (Vec<u8>, Du
 
 #[test]
 fn delay_line_delays_and_limits_the_rate() {
-    let Some(network) = test_network("rate", &["a", "b"]) else { return };
+    let Some(network) = testing::network("rate", &["a", "b"]) else { return };
     let line = join(&network, &path("40Mbit".parse().unwrap(), 0.0));
     let (arrived, connected, duration) = transfer(&network, &vec![1; 5_000_000]);
     assert_eq!(arrived.len(), 5_000_000);
@@ -81,7 +80,7 @@ fn delay_line_delays_and_limits_the_rate() {
 /// The agent's queue (20 ms) is long enough for one connection with an RTT of 10 ms.
 #[test]
 fn one_connection_borrows_a_whole_link() {
-    let Some(network) = test_network("borrow", &["a", "b"]) else { return };
+    let Some(network) = testing::network("borrow", &["a", "b"]) else { return };
     let delay = Schedule::constant(Duration::from_millis(5));
     let _line = join(&network, &PathSettings { delay, ..path("4Gbit".parse().unwrap(), 0.0) });
     for (rate, bytes, control) in
@@ -108,7 +107,7 @@ fn one_connection_borrows_a_whole_link() {
 
 #[test]
 fn lost_segments_leave_the_rest_of_their_packet_intact() {
-    let Some(network) = test_network("loss", &["a", "b"]) else { return };
+    let Some(network) = testing::network("loss", &["a", "b"]) else { return };
     let line = join(&network, &path("400Mbit".parse().unwrap(), 0.01));
     let data: Vec<u8> = (0..4_000_000u32).flat_map(u32::to_le_bytes).collect();
     let (arrived, ..) = transfer(&network, &data);
@@ -130,7 +129,7 @@ fn checksum_errors() -> u64 {
 
 #[test]
 fn delay_line_ends_when_a_device_is_removed() {
-    let Some(network) = test_network("gone", &["a", "b"]) else { return };
+    let Some(network) = testing::network("gone", &["a", "b"]) else { return };
     let line = join(&network, &path(Rate::GBIT, 0.0));
     assert!(line.is_running());
     network.run_ip("a", "link del wan0\n").unwrap();

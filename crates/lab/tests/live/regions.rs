@@ -3,13 +3,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use weir_lab::regions::{Distance, Regions, RegionsSettings};
-
-use crate::test_network;
+use weir_testbed::{namespace, testing};
 
 #[test]
 fn workers_of_all_regions_reach_each_other_after_the_delay() {
-    let Some(network) = test_network("regions", &[]) else { return };
-    drop(network);
+    if testing::skips("regions") {
+        return;
+    }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/wide-area/private-cloud.toml");
     let wide_area = weir_trace::wide_area::read(&file).unwrap();
     let queue = Duration::from_millis(50);
@@ -22,14 +22,14 @@ fn workers_of_all_regions_reach_each_other_after_the_delay() {
     let region = |name: &str| wide_area.regions().iter().position(|region| region == name).unwrap();
     for to in nodes {
         let listen = || TcpListener::bind((to.address, 0)).unwrap();
-        let listener = weir_testbed::namespace::run_inside(&to.namespace, listen).unwrap();
+        let listener = namespace::run_inside(&to.namespace, listen).unwrap();
         for from in nodes.iter().filter(|&from| from != to) {
             let connect = || {
                 let started = Instant::now();
                 TcpStream::connect(listener.local_addr().unwrap()).unwrap();
                 started.elapsed()
             };
-            let took = weir_testbed::namespace::run_inside(&from.namespace, connect).unwrap();
+            let took = namespace::run_inside(&from.namespace, connect).unwrap();
             let (a, b) = (region(&from.region), region(&to.region));
             let round_trip = if a == b { Duration::ZERO } else { 2 * delay(a, b) };
             assert!(took >= round_trip, "{from:?} to {to:?}: {took:?}");

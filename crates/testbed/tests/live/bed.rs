@@ -16,7 +16,7 @@ use weir_testbed::bed::{self, BedEntry};
 use weir_testbed::congestion::{CongestionControl, CongestionError, REDUCED_DCTCP};
 use weir_testbed::incast::{ConnectionStarts, IncastBed, IncastError, IncastParameters, IncastSample};
 use weir_testbed::tcp_bed::{TcpBedError, TcpOptions};
-use weir_testbed::{Bed, BedError, BedName, Phase, namespace, probe, run};
+use weir_testbed::{Bed, BedError, BedName, Phase, namespace, run, testing};
 
 /// The name of a test's bed, which is removed when the test ends. Beds are independent, so tests run concurrently.
 struct TestBed {
@@ -25,8 +25,7 @@ struct TestBed {
 
 /// None if this machine cannot create a bed.
 fn test_bed(test: &str) -> Option<TestBed> {
-    if let Some(problems) = probe::unmet_requirements() {
-        eprintln!("{test} skips, since this machine lacks {problems}");
+    if testing::skips(test) {
         return None;
     }
     let name = format!("{test}{}", std::process::id()).parse().unwrap();
@@ -236,8 +235,7 @@ fn throttling_frees_bandwidth_of_packets_lost_downstream() {
 
 /// Bytes that left an interface.
 fn sent_bytes(namespace: &str, interface: &str) -> f64 {
-    let place = format!("--net=/run/netns/{namespace}");
-    let output = Command::new("nsenter").args([&place, "cat", "/proc/net/dev"]).output().unwrap();
+    let output = namespace::command(namespace, "cat").arg("/proc/net/dev").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix(&format!("{interface}:")));
     line.unwrap().split_whitespace().nth(8).unwrap().parse().unwrap()
@@ -307,8 +305,7 @@ fn available_congestion_controls() -> String {
 
 /// The congestion controls of the sockets in a namespace that have sent or received data, as `ss` prints them.
 fn socket_congestion_controls(namespace: &str) -> Vec<String> {
-    let place = format!("--net=/run/netns/{namespace}");
-    let output = Command::new("nsenter").args([&place, "ss", "-tinH"]).output().unwrap();
+    let output = namespace::command(namespace, "ss").arg("-tinH").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     // The details of a socket are in an indented line, which starts with the congestion control.
     let details =
