@@ -153,10 +153,10 @@ pub fn wait_until(name: &str, mut condition: impl FnMut() -> Result<bool, Failur
 
 /// A command on this host, or inside a host of a testbed. It sees the cgroups of this host, unlike with `ip netns exec`.
 pub fn command(node: Option<&Node>, program: impl AsRef<OsStr>) -> Command {
-    let Some(node) = node else { return Command::new(program) };
-    let mut command = Command::new("nsenter");
-    command.arg(format!("--net=/run/netns/{}", node.namespace)).arg(program);
-    command
+    match node {
+        Some(node) => namespace::command(&node.namespace, program),
+        None => Command::new(program),
+    }
 }
 
 fn weir_command(node: Option<&Node>) -> Result<Command, Failure> {
