@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::campaign::seeds;
 use crate::kernel::CounterReading;
-use crate::namespace_pair::{NamespacePair, create_pair, enter_namespace, interface};
+use crate::namespace_pair::{NamespacePair, create_pair, interface};
 use crate::wait::wait_for;
 use nix::sys::socket::{setsockopt, sockopt};
 use weir_agent::batch::{run_batch, run_tool};
@@ -167,9 +167,7 @@ fn a_change_of_weights_loses_no_packet() {
     });
     let stop = Arc::new(AtomicBool::new(false));
     let stop_flag = Arc::clone(&stop);
-    let name = pair.names[0].clone();
     let sender = thread::spawn(move || {
-        enter_namespace(&name);
         let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
         setsockopt(&socket, sockopt::Ipv4Tos, &i32::from(dscp(0) << 2)).unwrap();
         let mut sent = 0u32;
