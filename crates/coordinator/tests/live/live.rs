@@ -20,6 +20,7 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tonic::transport::Endpoint;
+use weir_agent::batch::{run_batch, run_tool};
 use weir_agent::live::{self, Settings as AgentSettings};
 use weir_agent::traffic::SocketLeases;
 use weir_client::{Agent, AgentError};
@@ -32,6 +33,7 @@ use weir_core::model::ServiceNames;
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate};
 use weir_proto::PAYLOAD_BYTES;
+use weir_testbed::namespace;
 
 /// Configured capacity of the hosts' links in bytes per second, far below that of loopback.
 const LINK_RATE: f64 = 4e6;
@@ -717,9 +719,8 @@ fn next_flow_has_the_link_soon_after_the_last_byte() {
 /// Moves the calling thread, and those that it starts, to a network namespace whose loopback has packets as on a network, if the kernel
 /// can pause sockets there.
 fn enter_namespace_with_socket_programs() -> bool {
-    let ip = |line: &str| Command::new("ip").args(line.split(' ')).status().is_ok_and(|done| done.success());
-    let is_ready = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok()
-        && ip("link set lo mtu 1500 up")
+    let is_ready = namespace::enter_new().is_ok()
+        && run_tool("ip", &["link", "set", "lo", "mtu", "1500"]).is_ok()
         && SocketLeases::start().is_ok_and(|leases| leases.stop().is_ok());
     if !is_ready {
         eprintln!("skips: sockets are paused as root only, by BPF programs");
@@ -849,12 +850,9 @@ fn receiver_of_a_paused_socket_that_does_not_read_leaves_the_link_to_others() {
 
 /// Moves the calling thread, and those that it starts, to a network namespace whose loopback carries 10 Gbit/s. Needs root.
 fn enter_namespace_with_10_gbit() -> bool {
-    let tc =
-        |line: &str| Command::new("tc").args(line.split(' ')).status().is_ok_and(|status| status.success());
-    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok()
-        && Command::new("ip").args(["link", "set", "lo", "up"]).status().is_ok_and(|status| status.success())
-        && tc("qdisc add dev lo root handle 1: htb default 1")
-        && tc("class add dev lo parent 1: classid 1:1 htb rate 10gbit")
+    let queues = "qdisc add dev lo root handle 1: htb default 1
+                  class add dev lo parent 1: classid 1:1 htb rate 10gbit\n";
+    namespace::enter_new().is_ok() && run_batch(Command::new("tc"), "tc", String::new, queues).is_ok()
 }
 
 /// Sends a coflow of four flows of 4 MB, and returns the time. `agent`, if any, paces the flows.

@@ -1,19 +1,21 @@
 //! Real flows under `policy = "django"`: receivers decide which of them send.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use weir_agent::batch::run_batch;
 use weir_client::{Agent, FlowReceiver, FlowSender, Route};
 use weir_coordinator::control_plane::{ConnectionPredictor, LivePolicy};
 use weir_core::django::{BufferPredictor, CountSettings};
 use weir_core::policy::{build, django_settings};
+use weir_testbed::network::{CableEnd, Network};
+use weir_testbed::{namespace, testing};
 
 use crate::live::{Coordinator, RunningAgent, lock_tests};
 use crate::wait::wait_for;
@@ -135,16 +137,16 @@ fn flows_go_on_without_the_agent_of_their_receiver() {
 
 /// Moves the calling thread, and those that it starts, to a network namespace whose loopback carries `rate` to 127.0.0.2.
 fn enter_namespace_with_slow_address(rate: &str) -> bool {
-    let run = |program: &str, line: &str| {
-        Command::new(program).args(line.split(' ')).status().is_ok_and(|status| status.success())
-    };
-    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok()
-        && run("ip", "link set lo mtu 1500 gso_max_segs 1 up")
-        && run("tc", "qdisc add dev lo root handle 1: htb default 1")
-        && run("tc", "class add dev lo parent 1: classid 1:1 htb rate 10gbit quantum 60000")
-        && run("tc", &format!("class add dev lo parent 1: classid 1:2 htb rate {rate} quantum 60000"))
-        && run("tc", "qdisc add dev lo parent 1:2 pfifo limit 200")
-        && run("tc", "filter add dev lo parent 1: protocol ip u32 match ip dst 127.0.0.2 flowid 1:2")
+    let queues = format!(
+        "qdisc add dev lo root handle 1: htb default 1
+         class add dev lo parent 1: classid 1:1 htb rate 10gbit quantum 60000
+         class add dev lo parent 1: classid 1:2 htb rate {rate} quantum 60000
+         qdisc add dev lo parent 1:2 pfifo limit 200
+         filter add dev lo parent 1: protocol ip u32 match ip dst 127.0.0.2 flowid 1:2\n"
+    );
+    namespace::enter_new().is_ok()
+        && run_batch(Command::new("ip"), "ip", String::new, "link set lo mtu 1500 gso_max_segs 1\n").is_ok()
+        && run_batch(Command::new("tc"), "tc", String::new, &queues).is_ok()
 }
 
 /// A sender throttles the coflow with more remaining bytes when its uplink is the bottleneck: the coflows have different receivers.
@@ -192,87 +194,35 @@ fn smaller_coflow_gets_the_uplink() {
     assert!((0..3).any(is_faster), "the smaller coflow has no priority");
 }
 
-/// Network namespaces of senders, a switch and receivers. The switch has a port of 40 Mbit/s to each receiver, whose queue holds 8 packets
-/// for 10.9.2.2, and 1000 for 10.9.2.3.
-struct SwitchedNetwork {
-    /// Of the senders, the switch and the receivers.
-    names: [String; 3],
-}
-
-impl SwitchedNetwork {
-    /// None without the rights for namespaces, or without `ip` and `tc`.
-    fn create() -> Option<SwitchedNetwork> {
-        let names = ["a", "s", "b"].map(|name| format!("weir-test-{}-{name}", std::process::id()));
-        let network = SwitchedNetwork { names };
-        let [senders, switch, receivers] = &network.names;
-        let run = |line: &str| {
-            let mut words = line.split(' ');
-            let program = words.next().expect("a line has a program");
-            Command::new(program).args(words).status().is_ok_and(|status| status.success())
-        };
-        let [a, s, b] = [senders, switch, receivers].map(|name| format!("ip -n {name}"));
-        let tc = format!("ip netns exec {switch} tc");
-        let lines = [
-            format!("ip netns add {senders}"),
-            format!("ip netns add {switch}"),
-            format!("ip netns add {receivers}"),
-            format!("{a} link add a0 type veth peer name s0 netns {switch}"),
-            format!("{b} link add b0 type veth peer name s1 netns {switch}"),
-            format!("{a} address add 10.9.1.1/24 dev a0"),
-            format!("{s} address add 10.9.1.2/24 dev s0"),
-            format!("{s} address add 10.9.2.1/24 dev s1"),
-            format!("{b} address add 10.9.2.2/24 dev b0"),
-            format!("{b} address add 10.9.2.3/24 dev b0"),
-            // The queues count packets, not those of segmentation offload.
-            format!("{a} link set a0 gso_max_segs 1 up"),
-            format!("{a} link set lo up"),
-            format!("{s} link set s0 up"),
-            format!("{s} link set s1 up"),
-            format!("{b} link set b0 up"),
-            format!("{a} route add default via 10.9.1.2"),
-            format!("{b} route add default via 10.9.2.1"),
-            format!("{tc} qdisc add dev s1 root handle 1: htb default 1"),
-            format!("{tc} class add dev s1 parent 1: classid 1:1 htb rate 10gbit quantum 60000"),
-            format!("{tc} class add dev s1 parent 1: classid 1:2 htb rate 40mbit quantum 6000"),
-            format!("{tc} class add dev s1 parent 1: classid 1:3 htb rate 40mbit quantum 6000"),
-            format!("{tc} qdisc add dev s1 parent 1:2 pfifo limit 8"),
-            format!("{tc} qdisc add dev s1 parent 1:3 pfifo limit 1000"),
-            format!("{tc} filter add dev s1 parent 1: protocol ip u32 match ip dst 10.9.2.2 flowid 1:2"),
-            format!("{tc} filter add dev s1 parent 1: protocol ip u32 match ip dst 10.9.2.3 flowid 1:3"),
-        ];
-        if !lines.iter().all(|line| run(line)) {
-            return None;
-        }
-        network.enter(1);
-        fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
-        network.enter(0);
-        // All windows together fit into the long queue.
-        fs::write("/proc/sys/net/ipv4/tcp_wmem", "4096 65536 65536").unwrap();
-        Some(network)
-    }
-
-    /// Moves the calling thread, and those that it starts, to a namespace.
-    fn enter(&self, namespace: usize) {
-        let file = File::open(format!("/run/netns/{}", self.names[namespace])).unwrap();
-        nix::sched::setns(file, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-    }
-
-    /// A receiver at an address of the receivers. The calling thread is at the senders again.
-    fn receiver(&self, address: &str) -> FlowReceiver {
-        self.enter(2);
-        let receiver = FlowReceiver::bind((address, 0)).unwrap();
-        self.enter(0);
-        receiver
-    }
-}
-
-impl Drop for SwitchedNetwork {
-    fn drop(&mut self) {
-        for name in &self.names {
-            // Those that do not exist have nothing to delete.
-            let _ = Command::new("ip").args(["netns", "delete", name]).status();
-        }
-    }
+/// Senders `a`, a switch `s` and receivers `b`. The switch has a port of 40 Mbit/s to each receiver, whose queue holds 8 packets for
+/// 10.9.2.2, and 1000 for 10.9.2.3. The calling thread moves to the senders. None if the test skips.
+fn switched_network(test: &str) -> Option<Network> {
+    let network = testing::network(test, &["a", "s", "b"])?;
+    let end = |node, interface, subnet, host| CableEnd {
+        node,
+        interface,
+        address: Ipv4Addr::new(10, 9, subnet, host),
+        prefix: 24,
+    };
+    network.add_cable([end("a", "a0", 1, 1), end("s", "s0", 1, 2)]).unwrap();
+    network.add_cable([end("b", "b0", 2, 2), end("s", "s1", 2, 1)]).unwrap();
+    // The queues count packets, not those of segmentation offload.
+    network.run_ip("a", "link set a0 gso_max_segs 1\nroute add default via 10.9.1.2\n").unwrap();
+    network.run_ip("b", "address add 10.9.2.3/24 dev b0\nroute add default via 10.9.2.1\n").unwrap();
+    let queues = "\
+        qdisc add dev s1 root handle 1: htb default 1
+        class add dev s1 parent 1: classid 1:1 htb rate 10gbit quantum 60000
+        class add dev s1 parent 1: classid 1:2 htb rate 40mbit quantum 6000
+        class add dev s1 parent 1: classid 1:3 htb rate 40mbit quantum 6000
+        qdisc add dev s1 parent 1:2 pfifo limit 8
+        qdisc add dev s1 parent 1:3 pfifo limit 1000
+        filter add dev s1 parent 1: protocol ip u32 match ip dst 10.9.2.2 flowid 1:2
+        filter add dev s1 parent 1: protocol ip u32 match ip dst 10.9.2.3 flowid 1:3\n";
+    network.run_tc("s", queues).unwrap();
+    // All windows together fit into the long queue.
+    network.set("a", "ipv4/tcp_wmem", "4096 65536 65536").unwrap();
+    namespace::enter(&network.namespace("a")).unwrap();
+    Some(network)
 }
 
 /// Every loss is that of a buffer of 22 packets.
@@ -289,10 +239,7 @@ impl BufferPredictor for ShortBuffer {
 #[test]
 fn host_behind_a_short_queue_gets_fewer_connections() {
     let _turn = lock_tests();
-    let Some(network) = SwitchedNetwork::create() else {
-        eprintln!("skips: network namespaces need root, ip and tc");
-        return;
-    };
+    let Some(network) = switched_network("shortqueue") else { return };
     let settings = CountSettings {
         window: 0.3,
         min_segments: 100,
@@ -312,7 +259,8 @@ fn host_behind_a_short_queue_gets_fewer_connections() {
     wait_for("the hosts", || coordinator.present_host_count() == 4);
     let connect = |host: u32| Agent::connect(running[host as usize].local_socket()).unwrap();
     let flows: Vec<(u32, Vec<u8>)> = (0..8).map(|flow| (flow % 2, data(flow, 2_000_000))).collect();
-    let shuffles = [(2, "short", network.receiver("10.9.2.2")), (3, "long", network.receiver("10.9.2.3"))];
+    let receiver = |address| network.run_inside("b", || FlowReceiver::bind((address, 0)).unwrap()).unwrap();
+    let shuffles = [(2, "short", receiver("10.9.2.2")), (3, "long", receiver("10.9.2.3"))];
     let mut fewest = u32::MAX;
     thread::scope(|scope| {
         let mut running = Vec::new();
