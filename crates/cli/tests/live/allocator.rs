@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{TestDir, wait_within};
 use crate::group::TestCgroup;
-use crate::host_pair::{HostPair, Process};
+use crate::host_pair::{HostPair, start_sender};
 use serde_json::Value;
 use weir_client::Agent;
 
@@ -110,10 +110,7 @@ fn wait_for_three(description: &str, mut holds: impl FnMut() -> bool) {
 #[test]
 fn allocator_rates_equal_fig_5_and_survive_agent_restarts() {
     let test = "allocator";
-    let Some(hosts) = HostPair::up_alone() else {
-        eprintln!("{test} skips, since this machine cannot create namespaces");
-        return;
-    };
+    let Some(hosts) = HostPair::up_alone(test) else { return };
     let groups = ["a1", "a2"].map(|name| TestCgroup::new(&format!("allocator-{name}")));
     let dir = TestDir::new();
     dir.write("serve.toml", CONFIG);
@@ -129,12 +126,7 @@ fn allocator_rates_equal_fig_5_and_survive_agent_restarts() {
     let mut agent = hosts.start_agent(&dir.path("local_socket"), applications());
     wait_within(STEP_TIMEOUT, "queues", || hosts.tc("class").contains("class htb 7765:102 "));
     let sinks = [hosts.start_sink(), hosts.start_sink()];
-    let send = |index: usize| {
-        let mut command = groups[index].command("nsenter");
-        command.arg(format!("--net=/run/netns/{}", hosts.namespace("a"))).args(["bash", "-c"]);
-        command.arg(format!("exec cat /dev/zero > /dev/tcp/10.9.0.2/{}", sinks[index].0.port()));
-        Process(command.spawn().unwrap())
-    };
+    let send = |index: usize| start_sender(&hosts.network, &groups[index], sinks[index].0);
     let _first = send(0);
     let mut second = send(1);
     let received = sinks.each_ref().map(|(_, arrived)| Arc::clone(arrived));

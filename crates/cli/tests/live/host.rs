@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::campaign::{seeds, test_scale};
 use crate::common::{TestDir, wait_within};
 use crate::group::TestCgroup;
-use crate::host_pair::{HostPair, Process};
+use crate::host_pair::{HostPair, Process, start_sender};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -99,10 +99,7 @@ fn first_share(received: &[Arc<AtomicU64>; 2]) -> f64 {
 #[test]
 fn registered_applications_keep_their_shares_without_an_agent() {
     let test = "host";
-    let Some(hosts) = HostPair::up() else {
-        eprintln!("{test} skips, since this machine cannot create namespaces");
-        return;
-    };
+    let Some(hosts) = HostPair::up(test) else { return };
     let groups = [TestCgroup::new("light"), TestCgroup::new("heavy")];
     let group_refs = groups.each_ref();
     let dir = TestDir::new();
@@ -125,12 +122,7 @@ fn registered_applications_keep_their_shares_without_an_agent() {
     // A queue for each of the two applications, and six unused queues.
     wait_within(Duration::from_secs(20), "queues", || class_rates(&hosts).len() == 8);
     let sinks = [hosts.start_sink(), hosts.start_sink()];
-    let _sending = [0, 1].map(|index| {
-        let mut command = group_refs[index].command("nsenter");
-        command.arg(format!("--net=/run/netns/{}", hosts.namespace("a"))).args(["bash", "-c"]);
-        command.arg(format!("exec cat /dev/zero > /dev/tcp/10.9.0.2/{}", sinks[index].0.port()));
-        Process(command.spawn().unwrap())
-    });
+    let _sending = [0, 1].map(|index| start_sender(&hosts.network, group_refs[index], sinks[index].0));
     let received = sinks.map(|(_, arrived)| arrived);
     let expected_connection = format!(
         "{{\"host\":\"a\",\"application\":\"{}\",\"peer\":\"10.9.0.2\",\"connections\":1,",
@@ -182,10 +174,7 @@ fn registered_applications_keep_their_shares_without_an_agent() {
 #[test]
 fn cleanup_removes_everything_after_repeatedly_killed_agents() {
     let test = "kills";
-    let Some(hosts) = HostPair::up() else {
-        eprintln!("{test} skips, since this machine cannot create namespaces");
-        return;
-    };
+    let Some(hosts) = HostPair::up(test) else { return };
     let groups = [TestCgroup::new("kills-light"), TestCgroup::new("kills-heavy")];
     let dir = TestDir::new();
     dir.write("serve.toml", &CONFIG.replace("policy =", "queues = \"services\"\npolicy ="));
@@ -193,7 +182,7 @@ fn cleanup_removes_everything_after_repeatedly_killed_agents() {
         return;
     }
     let _coordinator_process = hosts.start_coordinator(&dir.path("serve.toml"));
-    let pinned_objects = || count_pinned_objects(&hosts.namespace("a"));
+    let pinned_objects = || count_pinned_objects(&hosts.network.namespace("a"));
     let (before, files) = (hosts.tc("qdisc"), pinned_objects());
     let group_refs = groups.each_ref();
     let mut agent_process = start_agent(&hosts, &dir.path(""), &group_refs);

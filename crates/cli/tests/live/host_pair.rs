@@ -1,81 +1,53 @@
 //! Provides two hosts in network namespaces, connected by a cable, for tests. The first runs the coordinator.
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::fs;
+use std::io::{IoSliceMut, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::thread;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt, sockopt};
+use weir_testbed::{Network, testing};
 
 use crate::common::{count_received_bytes, wait_within};
+use crate::group::TestCgroup;
 use crate::test_lock::{self, TestLock};
 
-/// Two namespaces and a cable between them, which are deleted when dropped.
+/// Two hosts, which are deleted when dropped.
 pub struct HostPair {
-    name: String,
+    pub network: Network,
     _lock: TestLock,
 }
 
-fn run_ip(line: &str) -> bool {
-    Command::new("ip")
-        .args(line.split(' '))
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
-}
-
 impl HostPair {
-    /// Two hosts of a test that overlaps with others; `None` without the privileges.
-    pub fn up() -> Option<HostPair> {
-        HostPair::up_holding(TestLock::Shared(test_lock::lock_shared()))
+    /// Two hosts of a test that overlaps with others; `None`, with a message, without the privileges.
+    pub fn up(test: &str) -> Option<HostPair> {
+        HostPair::up_holding(TestLock::Shared(test_lock::lock_shared()), test)
     }
 
     /// Two hosts of a test that runs alone, since it measures times which a busy machine exceeds.
-    pub fn up_alone() -> Option<HostPair> {
-        HostPair::up_holding(TestLock::Exclusive(test_lock::lock_exclusive()))
+    pub fn up_alone(test: &str) -> Option<HostPair> {
+        HostPair::up_holding(TestLock::Exclusive(test_lock::lock_exclusive()), test)
     }
 
-    fn up_holding(lock: TestLock) -> Option<HostPair> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let hosts = HostPair { name: format!("weirhost{}n{number}", std::process::id()), _lock: lock };
-        let [a, b] = ["a", "b"].map(|end| hosts.namespace(end));
-        let cable = format!("link add e0 netns {a} type veth peer name e0 netns {b}");
-        if ![format!("netns add {a}"), format!("netns add {b}"), cable].iter().all(|line| run_ip(line)) {
-            return None;
-        }
-        for (name, address) in [(a, 1), (b, 2)] {
-            for line in ["link set lo up", &format!("addr add 10.9.0.{address}/24 dev e0"), "link set e0 up"]
-            {
-                assert!(run_ip(&format!("-n {name} {line}")), "{line}");
-            }
-        }
-        Some(hosts)
+    fn up_holding(lock: TestLock, test: &str) -> Option<HostPair> {
+        Some(HostPair { network: testing::pair(test)?, _lock: lock })
     }
 
-    pub fn namespace(&self, end: &str) -> String {
-        format!("{}{end}", self.name)
-    }
-
-    /// A command in the host's namespace. Unlike under `ip netns exec`, the command sees the cgroups.
+    /// A command in the first host's namespace.
     pub fn command_on_host(&self, program: &str) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", self.namespace("a"))).arg(program).stdin(Stdio::null());
-        command
+        self.network.command("a", program)
     }
 
-    pub fn run_in_namespace<T: Send>(&self, end: &str, action: impl FnOnce() -> T + Send) -> T {
-        let namespace = File::open(format!("/run/netns/{}", self.namespace(end))).unwrap();
-        let action_in_namespace = move || {
-            setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
-            action()
-        };
-        thread::scope(|scope| scope.spawn(action_in_namespace).join().unwrap())
+    /// The folder of the programs and maps of the first host's agent in the BPF file system.
+    pub fn bpf_folder(&self) -> PathBuf {
+        let number = fs::metadata(format!("/run/netns/{}", self.network.namespace("a"))).unwrap().ino();
+        PathBuf::from(format!("/sys/fs/bpf/weir/{number}-2"))
     }
 
     /// Whether the BPF programs can mark the traffic of a cgroup; prints a message if not.
@@ -96,7 +68,7 @@ impl HostPair {
         let coordinator =
             Process(command.args(["serve", "--config"]).arg(config).stderr(Stdio::null()).spawn().unwrap());
         wait_within(Duration::from_secs(20), "the coordinator", || {
-            self.run_in_namespace("a", || TcpStream::connect("127.0.0.1:7701").is_ok())
+            self.network.run_inside("a", || TcpStream::connect("127.0.0.1:7701").is_ok()).unwrap()
         });
         coordinator
     }
@@ -118,7 +90,7 @@ impl HostPair {
 
     /// A listener on the second host, and a counter of the bytes that arrive there.
     pub fn start_sink(&self) -> (SocketAddr, Arc<AtomicU64>) {
-        let listener = self.run_in_namespace("b", || TcpListener::bind("10.9.0.2:0").unwrap());
+        let listener = self.network.run_inside("b", || TcpListener::bind("10.9.0.2:0").unwrap()).unwrap();
         (listener.local_addr().unwrap(), count_received_bytes(move || listener.accept().unwrap().0))
     }
 
@@ -128,7 +100,7 @@ impl HostPair {
     }
 
     pub fn request(&self, method: &str, path: &str, body: &str) -> String {
-        let response = self.run_in_namespace("a", || {
+        let send = || {
             let mut socket = TcpStream::connect("127.0.0.1:7701").unwrap();
             let head = format!(
                 "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
@@ -138,9 +110,21 @@ impl HostPair {
             let mut response = String::new();
             socket.read_to_string(&mut response).unwrap();
             response
-        });
+        };
+        let response = self.network.run_inside("a", send).unwrap();
         assert!(response.starts_with("HTTP/1.1 20"), "{path}: {response}");
         response
+    }
+
+    /// The type-of-service byte of a packet that an unmodified program in a cgroup sends to the second host; none if it does not arrive.
+    pub fn sent_tos(&self, group: &TestCgroup) -> Option<u8> {
+        let bind = || UdpSocket::bind("10.9.0.2:0").unwrap();
+        let socket = self.network.run_inside("b", bind).unwrap();
+        setsockopt(&socket, sockopt::IpRecvTos, &true).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let send = format!("echo x > /dev/udp/10.9.0.2/{}", socket.local_addr().unwrap().port());
+        let _ = start_in_group(&self.network, group, &["bash", "-c", &send]).0.wait().unwrap();
+        received_tos(&socket)
     }
 
     pub fn tc(&self, object: &str) -> String {
@@ -162,10 +146,33 @@ impl HostPair {
 impl Drop for HostPair {
     fn drop(&mut self) {
         let _ = self.command_on_host(env!("CARGO_BIN_EXE_weir")).args(["agent", "cleanup"]).output();
-        for end in ["a", "b"] {
-            run_ip(&format!("netns del {}", self.namespace(end)));
-        }
     }
+}
+
+/// Starts a program in a cgroup at the first host of a network.
+pub fn start_in_group(network: &Network, group: &TestCgroup, words: &[&str]) -> Process {
+    let start = || group.command(words[0]).args(&words[1..]).spawn().unwrap();
+    Process(network.run_inside("a", start).unwrap())
+}
+
+/// Starts a program in a cgroup at the first host of a network, which sends to an address at full speed.
+pub fn start_sender(network: &Network, group: &TestCgroup, to: SocketAddr) -> Process {
+    let send = format!("exec cat /dev/zero > /dev/tcp/{}/{}", to.ip(), to.port());
+    start_in_group(network, group, &["bash", "-c", &send])
+}
+
+/// The type-of-service byte of the next packet.
+fn received_tos(socket: &UdpSocket) -> Option<u8> {
+    let mut bytes = [0; 16];
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let mut control_buffer = nix::cmsg_space!(u8);
+    let fd = socket.as_raw_fd();
+    // `recvmsg` on a socket with a timeout waits like `recv`.
+    let message = recvmsg::<SockaddrIn>(fd, &mut parts, Some(&mut control_buffer), MsgFlags::empty()).ok()?;
+    message.cmsgs().ok()?.find_map(|control_message| match control_message {
+        ControlMessageOwned::Ipv4Tos(tos) => Some(tos),
+        _ => None,
+    })
 }
 
 /// A process, which is killed when dropped.

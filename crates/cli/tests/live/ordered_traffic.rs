@@ -1,11 +1,7 @@
 //! Tests that operators add applications of unmodified programs to a running agent. The test skips without the privileges or the BPF
 //! programs.
 
-use std::fs::{self, File};
-use std::net::UdpSocket;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
-use std::process::Stdio;
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -15,8 +11,7 @@ use serde_json::Value;
 
 use crate::common::{TestDir, wait_within};
 use crate::group::TestCgroup;
-use crate::host_pair::{HostPair, Process};
-use crate::restoration::received_tos;
+use crate::host_pair::{HostPair, Process, start_sender};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -42,18 +37,7 @@ fn mark(hosts: &HostPair, application: &str) -> u8 {
 
 /// The mark (DSCP) of a packet that an unmodified program in the cgroup sends; none if it does not arrive.
 fn sent_mark(hosts: &HostPair, group: &TestCgroup) -> Option<u8> {
-    let receiver = hosts.run_in_namespace("b", || {
-        let socket = UdpSocket::bind("10.9.0.2:0").unwrap();
-        nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::IpRecvTos, &true).unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-        socket
-    });
-    let mut command = group.command("nsenter");
-    command.arg(format!("--net=/run/netns/{}", hosts.namespace("a")));
-    let port = receiver.local_addr().unwrap().port();
-    command.args(["bash", "-c", &format!("echo x > /dev/udp/10.9.0.2/{port}")]).stderr(Stdio::null());
-    command.status().unwrap();
-    received_tos(&receiver).map(|tos| tos >> 2)
+    hosts.sent_tos(group).map(|tos| tos >> 2)
 }
 
 /// Prints the time until a socket has a mark. The documented one is 0.5 s, but each check here starts processes.
@@ -63,15 +47,6 @@ fn wait_for_mark(hosts: &HostPair, group: &TestCgroup, expected: u8, event: &str
         sent_mark(hosts, group) == Some(expected)
     });
     eprintln!("mark {expected} {:.0} ms after {event}", began.elapsed().as_secs_f64() * 1e3);
-}
-
-/// A program in the cgroup that sends at full speed, and the number of its bytes that have arrived.
-fn start_sender(hosts: &HostPair, group: &TestCgroup) -> (Process, Arc<AtomicU64>) {
-    let (address, received) = hosts.start_sink();
-    let mut command = group.command("nsenter");
-    command.arg(format!("--net=/run/netns/{}", hosts.namespace("a"))).args(["bash", "-c"]);
-    command.arg(format!("exec cat /dev/zero > /dev/tcp/10.9.0.2/{}", address.port()));
-    (Process(command.spawn().unwrap()), received)
 }
 
 /// The first sender's share of the payload that arrives within 1.5 s.
@@ -84,19 +59,10 @@ fn first_share(received: &[Arc<AtomicU64>; 2]) -> f64 {
     first / (first + second)
 }
 
-/// The folder of the host's programs and maps.
-fn program_folder(hosts: &HostPair) -> PathBuf {
-    let namespace = fs::metadata(format!("/run/netns/{}", hosts.namespace("a"))).unwrap().ino();
-    PathBuf::from(format!("/sys/fs/bpf/weir/{namespace}-2"))
-}
-
 #[test]
 fn applications_are_added_to_a_running_agent_and_removed() {
     let test = "ordered";
-    let Some(hosts) = HostPair::up() else {
-        eprintln!("{test} skips, since this machine cannot create namespaces");
-        return;
-    };
+    let Some(hosts) = HostPair::up(test) else { return };
     let (dir, web) = (TestDir::new(), TestCgroup::new("ordered-web"));
     if !hosts.has_bpf_programs(test, &web.path) {
         return;
@@ -120,8 +86,10 @@ fn applications_are_added_to_a_running_agent_and_removed() {
     assert_ne!(mark(&hosts, "web"), mark(&hosts, "batch"));
 
     // Unmodified programs share the link by the weights of their services, and their connections are observed.
-    let senders = [start_sender(&hosts, &web), start_sender(&hosts, &batch)];
-    let received = senders.each_ref().map(|(_, received)| Arc::clone(received));
+    let sinks = [hosts.start_sink(), hosts.start_sink()];
+    let senders = [(&web, sinks[0].0), (&batch, sinks[1].0)]
+        .map(|(group, address)| start_sender(&hosts.network, group, address));
+    let received = sinks.map(|(_, received)| received);
     wait_within(START_TIMEOUT, "a share of 0.75", || (first_share(&received) - 0.75).abs() < 0.03);
     wait_within(START_TIMEOUT, "observed connections", || {
         let list: Value = serde_json::from_str(&ctl(&hosts, "observed --format json")).unwrap();
@@ -152,17 +120,14 @@ fn applications_are_added_to_a_running_agent_and_removed() {
     wait_for_mark(&hosts, &web, 0, "the deregistration");
     assert_eq!(sent_mark(&hosts, &batch), Some(mark(&hosts, "batch")));
     agent.interrupt();
-    assert!(!program_folder(&hosts).exists());
+    assert!(!hosts.bpf_folder().exists());
 }
 
 /// The agent has no option `--application`, so only orders tell which programs of an earlier agent are still needed.
 #[test]
 fn next_agent_removes_ordered_traffic_that_ended_while_no_agent_ran() {
     let test = "unordered";
-    let Some(hosts) = HostPair::up() else {
-        eprintln!("{test} skips, since this machine cannot create namespaces");
-        return;
-    };
+    let Some(hosts) = HostPair::up(test) else { return };
     let (dir, web) = (TestDir::new(), TestCgroup::new(test));
     if !hosts.has_bpf_programs(test, &web.path) {
         return;
@@ -174,9 +139,7 @@ fn next_agent_removes_ordered_traffic_that_ended_while_no_agent_ran() {
     ctl(&hosts, &register);
     wait_within(START_TIMEOUT, "a mark", || sent_mark(&hosts, &web) > Some(0));
     // The ports share one program.
-    wait_within(START_TIMEOUT, "the program of ports", || {
-        program_folder(&hosts).join("ports-follow").exists()
-    });
+    wait_within(START_TIMEOUT, "the program of ports", || hosts.bpf_folder().join("ports-follow").exists());
     let hosts_list: Value = serde_json::from_str(&ctl(&hosts, "hosts --format json")).unwrap();
     assert_eq!(hosts_list[0]["conflicts"], serde_json::json!([]));
     agent.kill();
@@ -184,7 +147,7 @@ fn next_agent_removes_ordered_traffic_that_ended_while_no_agent_ran() {
     assert!(sent_mark(&hosts, &web) > Some(0));
     let mut agent = hosts.start_agent(&dir.path("second"), std::iter::empty());
     wait_within(START_TIMEOUT, "no mark", || sent_mark(&hosts, &web) == Some(0));
-    wait_within(START_TIMEOUT, "no programs", || !program_folder(&hosts).exists());
+    wait_within(START_TIMEOUT, "no programs", || !hosts.bpf_folder().exists());
 
     // Ctrl-C removes them without any order.
     ctl(&hosts, &register);
@@ -196,5 +159,5 @@ fn next_agent_removes_ordered_traffic_that_ended_while_no_agent_ran() {
     wait_within(START_TIMEOUT, "the third agent", || socket.exists());
     assert!(sent_mark(&hosts, &web) > Some(0));
     agent.interrupt();
-    assert_eq!((sent_mark(&hosts, &web), program_folder(&hosts).exists()), (Some(0), false));
+    assert_eq!((sent_mark(&hosts, &web), hosts.bpf_folder().exists()), (Some(0), false));
 }

@@ -243,12 +243,7 @@ fn link_rate(hosts: &HostPair) -> Option<String> {
 
 #[test]
 fn profile_of_a_cluster_limits_hosts_through_their_agents() {
-    let Some(hosts) = HostPair::up() else {
-        eprintln!(
-            "profile_of_a_cluster_limits_hosts_through_their_agents skips: this machine cannot create namespaces"
-        );
-        return;
-    };
+    let Some(hosts) = HostPair::up("cluster") else { return };
     let dir = TestDir::new();
     dir.write("serve.toml", CLUSTER);
     let _coordinator = hosts.start_coordinator(&dir.path("serve.toml"));
@@ -286,12 +281,7 @@ fn profile_of_a_cluster_limits_hosts_through_their_agents() {
 /// No order names queues for the host, so only the queues that the killed agent has left have the rate of the limit.
 #[test]
 fn next_agent_ends_a_limit_that_lapsed_while_no_agent_ran() {
-    let Some(hosts) = HostPair::up() else {
-        eprintln!(
-            "next_agent_ends_a_limit_that_lapsed_while_no_agent_ran skips: this machine cannot create namespaces"
-        );
-        return;
-    };
+    let Some(hosts) = HostPair::up("lapsed") else { return };
     let dir = TestDir::new();
     dir.write("serve.toml", CLUSTER);
     let _coordinator = hosts.start_coordinator(&dir.path("serve.toml"));

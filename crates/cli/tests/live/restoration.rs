@@ -3,9 +3,7 @@
 //! privileges.
 
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -51,10 +49,7 @@ impl AgentSetup {
         interfaces: &[&str],
         prepare: impl FnOnce(&HostPair),
     ) -> Option<AgentSetup> {
-        let Some(hosts) = HostPair::up() else {
-            eprintln!("{test} skips, since this machine cannot create namespaces");
-            return None;
-        };
+        let hosts = HostPair::up(test)?;
         let (dir, group) = (TestDir::new(), TestCgroup::new(test));
         if !hosts.has_bpf_programs(test, &group.path) {
             return None;
@@ -159,14 +154,8 @@ impl AgentSetup {
         wait_within(START_TIMEOUT, &name, || self.metric(&name) > 0);
     }
 
-    /// The agent's folder in the BPF file system.
-    fn bpf_folder(&self) -> PathBuf {
-        let number = fs::metadata(format!("/run/netns/{}", self.hosts.namespace("a"))).unwrap().ino();
-        PathBuf::from(format!("/sys/fs/bpf/weir/{number}-2"))
-    }
-
     fn bpf_files(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.bpf_folder()).into_iter().flatten();
+        let entries = fs::read_dir(self.hosts.bpf_folder()).into_iter().flatten();
         let mut names: Vec<String> =
             entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
         names.sort();
@@ -176,18 +165,7 @@ impl AgentSetup {
     /// Whether a packet from the application's cgroup leaves the interface with its mark, so that the BPF
     /// programs are attached.
     fn packets_are_marked(&self) -> bool {
-        let capture = self.hosts.run_in_namespace("b", || {
-            let socket = std::net::UdpSocket::bind("10.9.0.2:0").unwrap();
-            nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::IpRecvTos, &true).unwrap();
-            socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-            socket
-        });
-        let mut command = self.group.command("nsenter");
-        command.arg(format!("--net=/run/netns/{}", self.hosts.namespace("a")));
-        let port = capture.local_addr().unwrap().port();
-        command.args(["bash", "-c", &format!("echo x > /dev/udp/10.9.0.2/{port}")]).stderr(Stdio::null());
-        command.status().unwrap();
-        received_tos(&capture) == Some(1 << 2)
+        self.hosts.sent_tos(&self.group) == Some(1 << 2)
     }
 
     /// Stops the agent, and asserts that it has removed its classes and BPF files.
@@ -196,23 +174,6 @@ impl AgentSetup {
         assert_eq!(self.classes(interface), Vec::<String>::new());
         assert_eq!(self.bpf_files(), Vec::<String>::new());
     }
-}
-
-/// The type-of-service byte of the next packet.
-pub fn received_tos(socket: &std::net::UdpSocket) -> Option<u8> {
-    use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg};
-    use std::io::IoSliceMut;
-    use std::os::fd::AsRawFd;
-    let mut bytes = [0; 16];
-    let mut parts = [IoSliceMut::new(&mut bytes)];
-    let mut control_buffer = nix::cmsg_space!(u8);
-    let fd = socket.as_raw_fd();
-    // `recvmsg` on a socket with a timeout waits like `recv`.
-    let message = recvmsg::<SockaddrIn>(fd, &mut parts, Some(&mut control_buffer), MsgFlags::empty()).ok()?;
-    message.cmsgs().ok()?.find_map(|control_message| match control_message {
-        ControlMessageOwned::Ipv4Tos(tos) => Some(tos),
-        _ => None,
-    })
 }
 
 /// Runs a Python script that calls bpf(2): many machines have no `bpftool`. Returns false without Python.
@@ -353,7 +314,7 @@ fn agent_reattaches_detached_bpf_programs() {
     let (restored, mut count) = ("weir_restored_objects_total{kind=\"programs\"}", 0);
     // The pinned files of the programs at the cgroup and at the interface.
     for file in setup.bpf_files().iter().filter(|name| name.contains('-')) {
-        let path = setup.bpf_folder().join(file);
+        let path = setup.hosts.bpf_folder().join(file);
         if !run_bpf_script("bpf(34, u32(fd))", path.to_str().unwrap()) {
             return;
         }
@@ -374,16 +335,16 @@ fn agent_restores_deleted_bpf_files_and_map_entries() {
     let before = setup.bpf_files();
     assert!(before.len() >= 8, "{before:?}");
     for file in &before {
-        fs::remove_file(setup.bpf_folder().join(file)).unwrap();
+        fs::remove_file(setup.hosts.bpf_folder().join(file)).unwrap();
     }
     setup.assert_restored("files after they were deleted", || setup.bpf_files() == before);
     assert!(setup.packets_are_marked());
     setup.wait_for_restored_count("maps");
     setup.wait_for_restored_count("programs");
     for file in &before {
-        fs::remove_file(setup.bpf_folder().join(file)).unwrap();
+        fs::remove_file(setup.hosts.bpf_folder().join(file)).unwrap();
     }
-    fs::remove_dir(setup.bpf_folder()).unwrap();
+    fs::remove_dir(setup.hosts.bpf_folder()).unwrap();
     setup.assert_restored("files after their folder was deleted", || setup.bpf_files() == before);
     assert!(setup.packets_are_marked());
     // Deletes all entries of the map of classes: gets the first key, deletes it, and repeats.
@@ -392,7 +353,7 @@ key = ctypes.create_string_buffer(16)
 bpf(4, u32(fd, 0), u64(0, ctypes.addressof(key)))
 bpf(3, u32(fd, 0), u64(ctypes.addressof(key)))
 ";
-    if run_bpf_script(script, setup.bpf_folder().join("classes").to_str().unwrap()) {
+    if run_bpf_script(script, setup.hosts.bpf_folder().join("classes").to_str().unwrap()) {
         setup.assert_restored("marks after the application's class was deleted", || {
             setup.packets_are_marked()
         });
@@ -410,7 +371,7 @@ while libc.syscall(NR, 1, lookup, 128) < 0:
         sys.exit('the application was not restored')
     time.sleep(0.02)
 ";
-    run_bpf_script(script, setup.bpf_folder().join("applications").to_str().unwrap());
+    run_bpf_script(script, setup.hosts.bpf_folder().join("applications").to_str().unwrap());
     setup.stop("e0");
 }
 
@@ -469,10 +430,10 @@ fn recreated_interface_gets_queues_and_programs() {
     setup.ip("link del e0");
     setup.wait_for_conflicts(&["e0: missing"]);
     assert_eq!(setup.metric("weir_interface_conflicts{reason=\"missing\"}"), 1);
-    let other_namespace = setup.hosts.namespace("b");
+    let other_namespace = setup.hosts.network.namespace("b");
     setup.ip(&format!("link add e0 type veth peer name e0 netns {other_namespace}"));
     for (end, address) in [("a", 1), ("b", 2)] {
-        let name = setup.hosts.namespace(end);
+        let name = setup.hosts.network.namespace(end);
         setup.ip(&format!("-n {name} addr add 10.9.0.{address}/24 dev e0"));
         setup.ip(&format!("-n {name} link set e0 up"));
     }
@@ -489,10 +450,7 @@ fn recreated_interface_gets_queues_and_programs() {
 #[test]
 fn queues_share_the_speed_of_an_interface_that_becomes_slower_than_its_link() {
     let test = "speed";
-    let Some(hosts) = HostPair::up() else {
-        eprintln!("{test} skips, since this machine cannot create namespaces");
-        return;
-    };
+    let Some(hosts) = HostPair::up(test) else { return };
     let dir = TestDir::new();
     dir.write("serve.toml", &CONFIG.replace("a = \"40Mbit\"", "a = \"5Gbit\""));
     if !hosts
@@ -539,7 +497,7 @@ ethtool()
     }
     let _coordinator = hosts.start_coordinator(&dir.path("serve.toml"));
     let mut command = Command::new("ip");
-    command.args(["netns", "exec", &hosts.namespace("a"), env!("CARGO_BIN_EXE_weir")]);
+    command.args(["netns", "exec", &hosts.network.namespace("a"), env!("CARGO_BIN_EXE_weir")]);
     command.args(["agent", "run", "--host", "0", "--rate", "5Gbit", "--interface", "t0", "--socket"]);
     command.arg(dir.path("local_socket")).stderr(File::create(dir.path("log")).unwrap());
     let mut agent = Process(command.spawn().unwrap());
@@ -570,10 +528,7 @@ ethtool()
 #[test]
 fn lower_rate_of_a_link_counts_and_the_difference_is_a_conflict() {
     let test = "differ";
-    let Some(hosts) = HostPair::up() else {
-        eprintln!("{test} skips, since this machine cannot create namespaces");
-        return;
-    };
+    let Some(hosts) = HostPair::up(test) else { return };
     let dir = TestDir::new();
     dir.write("serve.toml", CONFIG);
     let _coordinator = hosts.start_coordinator(&dir.path("serve.toml"));

@@ -3,7 +3,6 @@
 //! The test skips without the privileges for namespaces.
 
 use std::net::UdpSocket;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -43,14 +42,11 @@ struct UdpFlow {
 
 impl UdpFlow {
     fn new(hosts: &HostPair) -> UdpFlow {
-        let sink = hosts.run_in_namespace("b", || UdpSocket::bind("10.9.0.2:0").unwrap());
+        let sink = hosts.network.run_inside("b", || UdpSocket::bind("10.9.0.2:0").unwrap()).unwrap();
         setsockopt(&sink, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).unwrap();
         let receiver = sink.local_addr().unwrap();
-        let socket = hosts.run_in_namespace("a", || {
-            let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
-            socket.connect(receiver).unwrap();
-            socket
-        });
+        let socket = hosts.network.run_inside("a", || UdpSocket::bind("10.9.0.1:0").unwrap()).unwrap();
+        socket.connect(receiver).unwrap();
         let flow = UdpFlow { socket, received: Arc::default(), stop: Arc::default() };
         let (received, stop) = (Arc::clone(&flow.received), Arc::clone(&flow.stop));
         sink.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
@@ -102,15 +98,10 @@ fn wait_for_rate(description: &str, low: f64, high: f64, count: impl Fn() -> u64
 
 #[test]
 fn udp_flows_send_at_ordered_rates_and_are_unlimited_after_the_lease() {
-    let Some(hosts) = HostPair::up() else {
-        eprintln!("udp skips, since this machine cannot create namespaces");
-        return;
-    };
+    let Some(hosts) = HostPair::up("udp") else { return };
     let dir = TestDir::new();
     dir.write("serve.toml", CONFIG);
-    let mut command = hosts.command_on_host(env!("CARGO_BIN_EXE_weir"));
-    command.args(["serve", "--config"]).arg(dir.path("serve.toml")).stderr(Stdio::null());
-    let mut coordinator = Process(command.spawn().unwrap());
+    let mut coordinator = hosts.start_coordinator(&dir.path("serve.toml"));
     let local_socket = dir.path("local_socket");
     let start_agent = |interface: &[&str]| {
         let mut agent = hosts.command_on_host(env!("CARGO_BIN_EXE_weir"));
@@ -123,9 +114,6 @@ fn udp_flows_send_at_ordered_rates_and_are_unlimited_after_the_lease() {
         wait_within(STEP_TIMEOUT, "the agent's local socket", || Agent::connect(&local_socket).is_ok());
         agent_process
     };
-    wait_within(STEP_TIMEOUT, "the coordinator", || {
-        hosts.run_in_namespace("a", || std::net::TcpStream::connect("127.0.0.1:7701").is_ok())
-    });
     for id in ["first", "second"] {
         let flows = "{\"flows\": [{\"from\": \"a\", \"to\": \"b\", \"bytes\": 1000000000000}]}";
         hosts.put(&format!("/v1/coflows/{id}"), flows);
@@ -143,7 +131,7 @@ fn udp_flows_send_at_ordered_rates_and_are_unlimited_after_the_lease() {
     let program = Agent::connect(&local_socket).unwrap();
     program.hand_over("first", 0, &first.socket).unwrap();
     program.hand_over("second", 0, &second.socket).unwrap();
-    let unconnected = hosts.run_in_namespace("a", || UdpSocket::bind("10.9.0.1:0").unwrap());
+    let unconnected = hosts.network.run_inside("a", || UdpSocket::bind("10.9.0.1:0").unwrap()).unwrap();
     let refused = program.hand_over("second", 1, &unconnected).unwrap_err().to_string();
     assert!(refused.contains("expected a connected socket"), "{refused}");
     let has_class = |class: &str| hosts.tc("class").contains(&format!("class htb 7765:{class} "));
