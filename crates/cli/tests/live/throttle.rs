@@ -7,8 +7,8 @@
 
 use std::env;
 use std::fs::File;
-use std::net::{TcpListener, UdpSocket};
-use std::process::{Child, Command, Stdio};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -17,9 +17,11 @@ use std::time::{Duration, Instant};
 use crate::certificates::Authority;
 use crate::common::{TestDir, count_received_bytes, wait_within};
 use crate::group::TestCgroup;
+use crate::host_pair::{Process, start_in_group, start_sender};
 use crate::kernel::{CounterReading, RateBounds, sent_by_class};
 use crate::test_lock::{self, SharedLock};
-use nix::sched::{CloneFlags, setns};
+use weir_testbed::network::{CableEnd, Network};
+use weir_testbed::testing;
 
 /// The capacities of the links of `a` and of `b`, in bytes per second.
 const FIRST_LINK_BYTES_PER_SEC: f64 = 12.5e6;
@@ -51,31 +53,9 @@ const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\n
                       [address]\na = [\"10.8.1.2\"]\nb = [\"10.8.2.2\"]\nc = [\"10.8.3.2\"]\n\
                       [service.udp]\n[service.tcp]\n";
 
-fn run_ip(line: &str) -> bool {
-    let status = Command::new("ip").args(line.split(' ')).stderr(Stdio::null()).status();
-    status.is_ok_and(|status| status.success())
-}
-
-/// A process, which is killed when dropped.
-struct Process(Child);
-
-impl Process {
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A switch and three hosts, which are deleted when dropped.
+/// A switch `s` and three hosts, which are deleted when dropped.
 struct ThrottleNetwork {
-    name: String,
+    network: Network,
     dir: TestDir,
     _lock: SharedLock,
 }
@@ -83,69 +63,36 @@ struct ThrottleNetwork {
 impl ThrottleNetwork {
     fn up(test: &str) -> Option<ThrottleNetwork> {
         let lock = test_lock::lock_shared();
-        let name = format!("weir{test}{}", std::process::id());
-        let network = ThrottleNetwork { name, dir: TestDir::new(), _lock: lock };
-        let switch = network.namespace("s");
-        if !run_ip(&format!("netns add {switch}")) {
-            return None;
-        }
-        let tc = |line: &str| assert!(Command::new("tc").args(line.split(' ')).status().unwrap().success());
-        let exec = format!("netns exec {switch} sysctl -qw net.ipv4.ip_forward=1");
-        assert!(run_ip(&exec) && run_ip(&format!("-n {switch} link set lo up")));
+        let network = testing::network(test, &["s", "a", "b", "c"])?;
         for (number, host) in [(1, "a"), (2, "b"), (3, "c")] {
-            let namespace = network.namespace(host);
-            for line in [
-                format!("netns add {namespace}"),
-                format!("link add e0 netns {namespace} type veth peer name to-{host} netns {switch}"),
-                format!("-n {namespace} link set lo up"),
-                format!("-n {namespace} addr add 10.8.{number}.2/24 dev e0"),
-                format!("-n {namespace} link set e0 up"),
-                format!("-n {switch} addr add 10.8.{number}.1/24 dev to-{host}"),
-                format!("-n {switch} link set dev to-{host} up"),
-                format!("-n {namespace} route add default via 10.8.{number}.1"),
-            ] {
-                assert!(run_ip(&line), "{line}");
-            }
+            let port = format!("to-{host}");
+            let end = |node, interface, last| CableEnd {
+                node,
+                interface,
+                address: Ipv4Addr::new(10, 8, number, last),
+                prefix: 24,
+            };
+            network.add_cable([end(host, "e0", 2), end("s", &port, 1)]).unwrap();
+            network.run_ip(host, &format!("route add default via 10.8.{number}.1\n")).unwrap();
         }
         // The queues of the agent of `a` limit the first link.
         let second = SECOND_LINK_BYTES_PER_SEC * 8.0;
-        tc(&format!("-n {switch} qdisc add dev to-b root tbf rate {second}bit burst 10000 limit 50000"));
-        Some(network)
-    }
-
-    fn namespace(&self, node: &str) -> String {
-        format!("{}{node}", self.name)
-    }
-
-    fn run_in_namespace<T: Send>(&self, node: &str, action: impl FnOnce() -> T + Send) -> T {
-        let namespace = File::open(format!("/run/netns/{}", self.namespace(node))).unwrap();
-        let action_in_namespace = move || {
-            setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
-            action()
-        };
-        thread::scope(|scope| scope.spawn(action_in_namespace).join().unwrap())
-    }
-
-    /// A command in a node's namespace, and in a cgroup if given. Unlike under `ip netns exec`, the command
-    /// sees the cgroups.
-    fn command(&self, node: &str, group: Option<&TestCgroup>) -> Command {
-        let mut command = group.map_or_else(|| Command::new("nsenter"), |group| group.command("nsenter"));
-        command.arg(format!("--net=/run/netns/{}", self.namespace(node)));
-        command.current_dir(self.dir.path(".")).stdin(Stdio::null());
-        command
+        let queue = format!("qdisc add dev to-b root tbf rate {second}bit burst 10000 limit 50000\n");
+        network.run_tc("s", &queue).unwrap();
+        Some(ThrottleNetwork { network, dir: TestDir::new(), _lock: lock })
     }
 
     fn weir_command(&self, node: &str, line: &str) -> Command {
-        let mut command = self.command(node, None);
-        command.arg(env!("CARGO_BIN_EXE_weir")).args(line.split(' '));
+        let mut command = self.network.command(node, env!("CARGO_BIN_EXE_weir"));
+        command.args(line.split(' ')).current_dir(self.dir.path("."));
         command
     }
 
     /// Runs an ignored test of this binary as a process in a cgroup of host `a`.
     fn run_test_process(&self, group: &TestCgroup, test: &str) -> Process {
-        let mut command = self.command("a", Some(group));
-        command.arg(env::current_exe().unwrap()).args(["--exact", test, "--ignored", "--nocapture"]);
-        Process(command.stdout(Stdio::null()).spawn().unwrap())
+        let program = env::current_exe().unwrap();
+        let words = [program.to_str().unwrap(), "--exact", test, "--ignored", "--nocapture"];
+        start_in_group(&self.network, group, &words)
     }
 
     /// Starts the coordinator, with or without throttling.
@@ -176,36 +123,44 @@ impl ThrottleNetwork {
         Process(command.spawn().unwrap())
     }
 
+    fn bind_udp_receiver(&self) -> UdpSocket {
+        self.network.run_inside("b", || UdpSocket::bind(UDP_RECEIVER).unwrap()).unwrap()
+    }
+
+    /// The receivers of UDP and of TCP, and the number of bytes that arrive over TCP.
+    fn start_receivers(&self) -> (UdpSocket, Arc<AtomicU64>) {
+        let listen = || TcpListener::bind(TCP_RECEIVER).unwrap();
+        let listener = self.network.run_inside("c", listen).unwrap();
+        (self.bind_udp_receiver(), count_received_bytes(move || listener.accept().unwrap().0))
+    }
+
     /// Bytes that host `a` has sent, of UDP and of TCP.
     fn sent_bytes(&self) -> [u64; 2] {
         let output =
-            self.command("a", None).args(["tc", "-s", "class", "show", "dev", "e0"]).output().unwrap();
+            self.network.command("a", "tc").args(["-s", "class", "show", "dev", "e0"]).output().unwrap();
         let classes = String::from_utf8(output.stdout).unwrap();
         ["7765:100", "7765:101"].map(|class| sent_by_class(&classes, class))
     }
 
     /// Bytes that host `b` has received.
     fn received_bytes(&self) -> u64 {
-        let output =
-            self.command("b", None).args(["ip", "-j", "-s", "link", "show", "dev", "e0"]).output().unwrap();
+        let mut ip = self.network.command("b", "ip");
+        let output = ip.args(["-j", "-s", "link", "show", "dev", "e0"]).output().unwrap();
         let links: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         links[0]["stats64"]["rx"]["bytes"].as_u64().unwrap()
     }
 
     /// Whether the agent of host `a` has configured queues.
     fn has_queues(&self) -> bool {
-        let output = self.command("a", None).args(["tc", "class", "show", "dev", "e0"]).output().unwrap();
+        let output = self.network.command("a", "tc").args(["class", "show", "dev", "e0"]).output().unwrap();
         String::from_utf8(output.stdout).unwrap().contains("class htb 7765:101 ")
     }
 }
 
 impl Drop for ThrottleNetwork {
     fn drop(&mut self) {
-        for host in ["a", "b"] {
+        for host in ["a", "b", "c"] {
             let _ = self.weir_command(host, "agent cleanup").output();
-        }
-        for node in ["a", "b", "c", "s"] {
-            run_ip(&format!("netns del {}", self.namespace(node)));
         }
     }
 }
@@ -308,10 +263,7 @@ fn is_allocated(rates: &MeasuredRates) -> bool {
 
 /// The network with certificates; `None` if this machine cannot run the test.
 fn set_up(test: &str, udp: &TestCgroup) -> Option<ThrottleNetwork> {
-    let Some(network) = ThrottleNetwork::up(test) else {
-        eprintln!("{test} skips, since this machine cannot create namespaces");
-        return None;
-    };
+    let network = ThrottleNetwork::up(test)?;
     let mut traffic = network.weir_command("a", "agent traffic --interface nowhere --application");
     let stderr = traffic.arg(format!("x={}", udp.path.display())).output().unwrap().stderr;
     if String::from_utf8_lossy(&stderr).contains("built without") {
@@ -338,17 +290,9 @@ fn hosts_send_at_most_slightly_more_than_arrives() {
     let mut sender = network.start_agent((0, "a"), &[(udp, 1), (tcp, 2)]);
     let mut receiver = network.start_agent((1, "b"), &[(sink, 1)]);
     wait_within(STEP_TIMEOUT, "queues", || network.has_queues());
-    let _udp_receiver = network.run_in_namespace("b", || UdpSocket::bind(UDP_RECEIVER).unwrap());
-    let listener = network.run_in_namespace("c", || TcpListener::bind(TCP_RECEIVER).unwrap());
-    let received: Arc<AtomicU64> = count_received_bytes(move || listener.accept().unwrap().0);
+    let (_udp_receiver, received) = network.start_receivers();
     let _source = network.run_test_process(udp, "throttle::run_constant_rate_sender");
-    let mut command = network.command("a", Some(tcp));
-    command.args([
-        "bash",
-        "-c",
-        &format!("exec cat /dev/zero > /dev/tcp/{}", TCP_RECEIVER.replace(':', "/")),
-    ]);
-    let _tcp_source = Process(command.spawn().unwrap());
+    let _tcp_source = start_sender(&network.network, tcp, TCP_RECEIVER.parse().unwrap());
     wait_within(STEP_TIMEOUT, "TCP", || received.load(Ordering::Relaxed) > 0);
 
     // UDP uses half of the first link, and the second link drops most of it.
@@ -395,17 +339,9 @@ fn allocator_limits_udp_without_the_receivers_agent() {
     let mut coordinator_process = network.start_coordinator_with(allocation);
     let mut sender = network.start_agent((0, "a"), &[(udp, 1), (tcp, 2)]);
     wait_within(STEP_TIMEOUT, "queues", || network.has_queues());
-    let _udp_receiver = network.run_in_namespace("b", || UdpSocket::bind(UDP_RECEIVER).unwrap());
-    let listener = network.run_in_namespace("c", || TcpListener::bind(TCP_RECEIVER).unwrap());
-    let received: Arc<AtomicU64> = count_received_bytes(move || listener.accept().unwrap().0);
+    let (_udp_receiver, received) = network.start_receivers();
     let _source = network.run_test_process(udp, "throttle::run_constant_rate_sender");
-    let mut command = network.command("a", Some(tcp));
-    command.args([
-        "bash",
-        "-c",
-        &format!("exec cat /dev/zero > /dev/tcp/{}", TCP_RECEIVER.replace(':', "/")),
-    ]);
-    let _tcp_source = Process(command.spawn().unwrap());
+    let _tcp_source = start_sender(&network.network, tcp, TCP_RECEIVER.parse().unwrap());
     wait_within(STEP_TIMEOUT, "TCP", || received.load(Ordering::Relaxed) > 0);
     wait_for_rates(&network, "with the allocator", is_allocated);
 
@@ -439,7 +375,7 @@ fn throttling_passes_udp_bursts_below_link_capacity() {
     let _coordinator_process = network.start_coordinator(true);
     let _sender = network.start_agent((0, "a"), &[(udp, 1)]);
     let _receiver = network.start_agent((1, "b"), &[(sink, 1)]);
-    let _udp_receiver = network.run_in_namespace("b", || UdpSocket::bind(UDP_RECEIVER).unwrap());
+    let _udp_receiver = network.bind_udp_receiver();
     // Throttling limits the constant source first; its limit ends before the bursty source starts.
     let mut source = network.run_test_process(udp, "throttle::run_constant_rate_sender");
     let received = || CounterReading::read(|| network.received_bytes());
