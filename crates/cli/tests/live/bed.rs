@@ -1,21 +1,21 @@
 //! Provides a testbed of network namespaces with real processes and flows, for tests.
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{setsockopt, sockopt};
 use weir_client::Agent;
+use weir_testbed::namespace;
 
 use crate::common::{TestDir, count_received_bytes, wait_for};
+pub use crate::host_pair::Process;
 use crate::kernel::{CounterReading, RateBounds};
 use crate::test_lock::{self, SharedLock};
 
@@ -109,10 +109,14 @@ impl Bed {
 
     /// As [`Bed::command_on_host`], but with the machine's cgroups and BPF file system, which `ip netns exec` hides.
     pub fn command_with_cgroups(&self, host: u32, program: &str) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", self.namespace(host))).arg(program).stdin(Stdio::null());
+        let mut command = namespace::command(&self.namespace(host), program);
         command.process_group(0);
         command
+    }
+
+    /// Runs `action` in a host's namespace, in a new thread.
+    pub fn run_on_host<T: Send>(&self, host: u32, action: impl FnOnce() -> T + Send) -> T {
+        namespace::run_inside(&self.namespace(host), action).unwrap()
     }
 
     /// The command of a host's agent, which connects to the coordinator of the last host. Callers add the
@@ -137,9 +141,9 @@ impl Bed {
     pub fn connect_flow(&self, flows: &[Flow]) -> Vec<FlowConnection> {
         let connect = |index: usize, &(coflow, flow, src, dst, bytes): &Flow| {
             let to = SocketAddr::from((address(dst), 9000 + index as u16));
-            let listener = in_namespace(&self.namespace(dst), move || TcpListener::bind(to).unwrap());
+            let listener = self.run_on_host(dst, || TcpListener::bind(to).unwrap());
             setsockopt(&listener, sockopt::RcvBufForce, &SOCKET_BUFFER_BYTES).unwrap();
-            let stream = in_namespace(&self.namespace(src), move || TcpStream::connect(to).unwrap());
+            let stream = self.run_on_host(src, || TcpStream::connect(to).unwrap());
             setsockopt(&stream, sockopt::SndBufForce, &SOCKET_BUFFER_BYTES).unwrap();
             let agent = Agent::connect(self.local_socket(src)).unwrap();
             agent.hand_over(coflow, flow, &stream).unwrap();
@@ -170,9 +174,9 @@ impl ControlFlow {
     /// Starts to send, until the connection is dropped, and waits for the first acknowledged megabyte.
     pub fn start(bed: &Bed, src: u32, dst: u32) -> ControlFlow {
         let to = SocketAddr::from((address(dst), 9900));
-        let listener = in_namespace(&bed.namespace(dst), move || TcpListener::bind(to).unwrap());
+        let listener = bed.run_on_host(dst, || TcpListener::bind(to).unwrap());
         setsockopt(&listener, sockopt::RcvBufForce, &SOCKET_BUFFER_BYTES).unwrap();
-        let stream = in_namespace(&bed.namespace(src), move || TcpStream::connect(to).unwrap());
+        let stream = bed.run_on_host(src, || TcpStream::connect(to).unwrap());
         setsockopt(&stream, sockopt::SndBufForce, &SOCKET_BUFFER_BYTES).unwrap();
         count_received_bytes(move || listener.accept().unwrap().0);
         let mut writer = stream.try_clone().unwrap();
@@ -192,25 +196,6 @@ impl Drop for ControlFlow {
     fn drop(&mut self) {
         let _ = self.0.shutdown(Shutdown::Both);
     }
-}
-
-/// A process, which is killed when dropped.
-pub struct Process(pub Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-pub fn in_namespace<T: Send + 'static>(name: &str, action: impl FnOnce() -> T + Send + 'static) -> T {
-    let namespace = File::open(format!("/run/netns/{name}")).unwrap();
-    let thread = thread::spawn(move || {
-        setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
-        action()
-    });
-    thread.join().unwrap()
 }
 
 /// A connection, the bytes that its receiver has read, and the time of the last byte.

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::bed::{Bed, LINK_FRAME_BYTES_PER_SEC, PAYLOAD_FRACTION, Process, address, in_namespace};
+use crate::bed::{Bed, LINK_FRAME_BYTES_PER_SEC, PAYLOAD_FRACTION, Process, address};
 use crate::common::wait_for;
 use crate::senders::Senders;
 use crate::switch::{Coordinator, credential_options, delete_testbed_queues, tc};
@@ -42,7 +42,7 @@ fn measure_shares(groups: &[Senders], time: Duration) -> Vec<f64> {
 /// Sends datagrams without a class to an echo server at the other end. Returns how many come back, and the longest time.
 fn count_echoes(bed: &Bed, count: u32) -> (u32, Duration) {
     let to = SocketAddr::from((address(1), 9100));
-    let server = in_namespace(&bed.namespace(1), move || UdpSocket::bind(to).unwrap());
+    let server = bed.run_on_host(1, || UdpSocket::bind(to).unwrap());
     thread::spawn(move || {
         let mut buffer = [0; 64];
         while let Ok((bytes, from)) = server.recv_from(&mut buffer) {
@@ -52,7 +52,7 @@ fn count_echoes(bed: &Bed, count: u32) -> (u32, Duration) {
             }
         }
     });
-    let client = in_namespace(&bed.namespace(0), move || UdpSocket::bind("0.0.0.0:0").unwrap());
+    let client = bed.run_on_host(0, || UdpSocket::bind("0.0.0.0:0").unwrap());
     client.connect(to).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     let (mut arrived, mut longest) = (0, Duration::ZERO);
@@ -82,10 +82,10 @@ fn count_echoes(bed: &Bed, count: u32) -> (u32, Duration) {
 /// The longest time to connect to another port of the receiver.
 fn measure_connects(bed: &Bed, count: u32) -> Duration {
     let to = SocketAddr::from((address(1), 9200));
-    let listener = in_namespace(&bed.namespace(1), move || TcpListener::bind(to).unwrap());
+    let listener = bed.run_on_host(1, || TcpListener::bind(to).unwrap());
     let connect = |_| {
         let began = Instant::now();
-        let stream = in_namespace(&bed.namespace(0), move || TcpStream::connect(to).unwrap());
+        let stream = bed.run_on_host(0, || TcpStream::connect(to).unwrap());
         let elapsed = began.elapsed();
         drop((stream, listener.accept().unwrap()));
         elapsed
@@ -119,7 +119,7 @@ fn read_metrics(bed: &Bed) -> Option<BTreeMap<String, f64>> {
 /// Sends more datagrams at once than the queue of a mark holds. Connections of the same host would wait instead.
 fn overflow_queue(bed: &Bed, mark: i32) {
     let sockets = [(); 8].map(|()| {
-        let socket = in_namespace(&bed.namespace(0), || UdpSocket::bind("0.0.0.0:0").unwrap());
+        let socket = bed.run_on_host(0, || UdpSocket::bind("0.0.0.0:0").unwrap());
         setsockopt(&socket, sockopt::Ipv4Tos, &(mark << 2)).unwrap();
         socket.connect((address(1), 9300)).unwrap();
         socket.set_nonblocking(true).unwrap();

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::bed::{
     Bed, COORDINATOR_PORT, ControlFlow, Flow, FlowConnection, LINK_FRAME_BYTES_PER_SEC, Process, address,
-    in_namespace, payload_utilization, relative_utilization,
+    payload_utilization, relative_utilization,
 };
 use crate::campaign::seeds;
 use crate::certificates::{Authority, CertifiedKey, client_config};
@@ -38,6 +38,7 @@ use weir_proto::{
     Demand, FlowKey, FlowProgress, Mark, ObservedConnections, Order, OrderedRate, RefusedOrders, Report,
     SenderState, UdpFlow, UdpMeasurement,
 };
+use weir_testbed::{namespace, testing};
 
 /// The last host runs the coordinator. The control's flow uses the links of the two hosts before it.
 const HOSTS: u32 = 9;
@@ -104,7 +105,7 @@ impl SecureTestbed {
             "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
-        in_namespace(&self.bed.namespace(COORDINATOR), move || {
+        self.bed.run_on_host(COORDINATOR, || {
             let coordinator_address = address(COORDINATOR);
             let socket = TcpStream::connect((coordinator_address, COORDINATOR_PORT + 1)).ok()?;
             socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -459,8 +460,8 @@ fn hand_over_without_library(
     port: u16,
 ) -> (FlowConnection, OwnedFd) {
     let receiver = SocketAddr::from((address(dst), port));
-    let listener = in_namespace(&bed.namespace(dst), move || TcpListener::bind(receiver).unwrap());
-    let stream = in_namespace(&bed.namespace(src), move || TcpStream::connect(receiver).unwrap());
+    let listener = bed.run_on_host(dst, || TcpListener::bind(receiver).unwrap());
+    let stream = bed.run_on_host(src, || TcpStream::connect(receiver).unwrap());
     let socket = net::socket(net::AddressFamily::UNIX, net::SocketType::SEQPACKET, None).unwrap();
     net::connect(&socket, &net::SocketAddrUnix::new(bed.local_socket(src)).unwrap()).unwrap();
     let mut ancillary_buffer = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -496,13 +497,12 @@ fn misreporting_agent_on_a_bed_does_not_stop_other_flows() {
     let stop = Arc::new(AtomicBool::new(false));
     let (stop_in_thread, namespace) = (Arc::clone(&stop), testbed.bed.namespace(MISREPORTING_HOST));
     let misreporting = thread::spawn(move || {
-        in_namespace(&namespace, move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(send_false_reports(
-                Endpoint::from_shared(endpoint).unwrap().tls_config(tls).unwrap(),
-                stop_in_thread,
-            ))
-        })
+        namespace::enter(&namespace).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(send_false_reports(
+            Endpoint::from_shared(endpoint).unwrap().tls_config(tls).unwrap(),
+            stop_in_thread,
+        ))
     });
     let during = relative_utilization(&connections, &testbed.start_control(), Duration::from_secs(3));
     stop.store(true, Ordering::Relaxed);
@@ -604,23 +604,15 @@ fn agent_reports_for_its_own_host_only() {
 #[test]
 fn cleanup_removes_queues_of_killed_queue_configurations() {
     let _lock = test_lock::lock_shared();
-    let namespace_name = format!("weirkills{}", std::process::id());
-    let ip = |line: &str| Command::new("ip").args(line.split(' ')).output().unwrap();
-    let created = ip(&format!("netns add {namespace_name}"));
-    if !created.status.success() {
-        eprintln!("cleanup_removes_queues_of_killed_queue_configurations skips: {created:?}");
-        return;
-    }
-    let namespace = NetworkNamespace(namespace_name);
-    assert!(ip(&format!("-n {} link add e0 type veth peer name e1", namespace.0)).status.success());
+    let Some(network) = testing::network("queuekills", &["a"]) else { return };
+    network.run_ip("a", "link add e0 type veth peer name e1\n").unwrap();
     let weir = |line: &str| {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &namespace.0, env!("CARGO_BIN_EXE_weir"), "agent"]);
-        command.args(line.split(' ')).stdout(Stdio::null());
+        let mut command = network.command("a", env!("CARGO_BIN_EXE_weir"));
+        command.arg("agent").args(line.split(' ')).stdout(Stdio::null());
         command
     };
     let queues = || {
-        let output = ip(&format!("netns exec {} tc qdisc show", namespace.0));
+        let output = network.command("a", "tc").args(["qdisc", "show"]).output().unwrap();
         // The kernel lists queues in no fixed order.
         let mut lines: Vec<String> =
             String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
@@ -667,13 +659,4 @@ fn cleanup_removes_queues_of_killed_queue_configurations() {
     assert!(killed_early > cycles / 10, "{killed_early}");
     assert!(reconciled < 2 * undisturbed, "{reconciled:?}, undisturbed {undisturbed:?}");
     assert_eq!(queues(), before);
-}
-
-/// A network namespace, which is deleted when dropped.
-struct NetworkNamespace(String);
-
-impl Drop for NetworkNamespace {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
-    }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::bed::{Bed, address, in_namespace};
+use crate::bed::{Bed, address};
 use crate::common::count_received_bytes;
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -31,9 +31,9 @@ impl Senders {
     ) -> Senders {
         let mut senders = Senders { streams: Vec::new(), received: Vec::new() };
         let receiver = SocketAddr::from((address(to), port));
-        let listener = in_namespace(&bed.namespace(to), move || TcpListener::bind(receiver).unwrap());
+        let listener = bed.run_on_host(to, || TcpListener::bind(receiver).unwrap());
         for _ in 0..count {
-            let stream = in_namespace(&bed.namespace(from), move || TcpStream::connect(receiver).unwrap());
+            let stream = bed.run_on_host(from, || TcpStream::connect(receiver).unwrap());
             setsockopt(&stream, sockopt::TcpCongestion, &control.into()).unwrap();
             setsockopt(&stream, sockopt::Ipv4Tos, &(mark << 2)).unwrap();
             let accepted = listener.accept().unwrap().0;

@@ -9,14 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::bed::{
-    Bed, COORDINATOR_PORT, LINK_FRAME_BYTES_PER_SEC, PAYLOAD_FRACTION, Process, address, in_namespace,
-};
+use crate::bed::{Bed, COORDINATOR_PORT, LINK_FRAME_BYTES_PER_SEC, PAYLOAD_FRACTION, Process, address};
 use crate::campaign::test_scale;
 use crate::common::wait_within;
 use crate::examples::missing_requirement;
 use crate::senders::Senders;
 use crate::switch::{Coordinator, credential_options, delete_testbed_queues};
+use weir_testbed::namespace;
 
 /// Two senders, two receivers, and the coordinator's host.
 const HOSTS: u32 = 5;
@@ -62,7 +61,7 @@ impl ShortSenders {
     fn start(bed: &Bed, [from, to]: [u32; 2], port: u16, programs: usize) -> ShortSenders {
         let (received_bytes, is_stopped) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let receiver = SocketAddr::from((address(to), port));
-        let listener = in_namespace(&bed.namespace(to), move || TcpListener::bind(receiver).unwrap());
+        let listener = bed.run_on_host(to, || TcpListener::bind(receiver).unwrap());
         let (count, stopped) = (Arc::clone(&received_bytes), Arc::clone(&is_stopped));
         thread::spawn(move || receive(&listener, &count, &stopped));
         for _ in 0..programs {
@@ -74,7 +73,7 @@ impl ShortSenders {
                     }
                 }
             };
-            thread::spawn(move || in_namespace(&namespace, send));
+            thread::spawn(move || namespace::run_inside(&namespace, send).unwrap());
         }
         ShortSenders { received_bytes, is_stopped }
     }
@@ -176,7 +175,7 @@ fn median_answer_time(bed: &Bed, [from, to]: [u32; 2], port: u16) -> Duration {
     let mut times: Vec<Duration> = (0..ANSWERS)
         .map(|_| {
             thread::sleep(PAUSE);
-            in_namespace(&bed.namespace(from), answer)
+            bed.run_on_host(from, answer)
         })
         .collect();
     eprintln!("{times:.1?}");
@@ -262,9 +261,7 @@ fn short_connections_on_a_free_link_are_as_fast_as_without_an_agent() {
         receivers.iter().map(|&to| ShortSenders::start(bed, [from, to], BATCH.1, 0)).collect();
     let without_agent = median_answer_time(bed, [from, to], BATCH.1);
     let (coordinator, _agents) = start(bed, &config("allocator = true\n", ""));
-    let connect = |&to: &u32| {
-        in_namespace(&bed.namespace(from), move || TcpStream::connect((address(to), BATCH.1)).unwrap())
-    };
+    let connect = |&to: &u32| bed.run_on_host(from, || TcpStream::connect((address(to), BATCH.1)).unwrap());
     let _idle: Vec<TcpStream> = receivers.iter().map(connect).collect();
     let lower_bound = LINK_FRAME_BYTES_PER_SEC * 8e-6 / receivers.len() as f64;
     wait_within(Duration::from_secs(20), "the lower bound", || {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::bed::{Bed, COORDINATOR_PORT, LINK_FRAME_BYTES_PER_SEC, Process, address, in_namespace};
+use crate::bed::{Bed, COORDINATOR_PORT, LINK_FRAME_BYTES_PER_SEC, Process, address};
 use crate::certificates::Authority;
 use crate::common::{count_received_bytes, wait_for, wait_within};
 use crate::kernel::sent_by_class;
@@ -172,8 +172,8 @@ fn wait_for_share(expected: f64, read_bytes: impl Fn() -> [u64; 2]) {
 /// counter of received bytes.
 pub fn start_flood(bed: &Bed, (from, host): (u32, u32), dscp: i32) -> Arc<AtomicU64> {
     let to = SocketAddr::from((address(host), 9000 + from as u16));
-    let listener = in_namespace(&bed.namespace(host), move || TcpListener::bind(to).unwrap());
-    let mut stream = in_namespace(&bed.namespace(from), move || TcpStream::connect(to).unwrap());
+    let listener = bed.run_on_host(host, || TcpListener::bind(to).unwrap());
+    let mut stream = bed.run_on_host(from, || TcpStream::connect(to).unwrap());
     setsockopt(&stream, sockopt::Ipv4Tos, &(dscp << 2)).unwrap();
     let received = count_received_bytes(move || listener.accept().unwrap().0);
     thread::spawn(move || while stream.write_all(&[0; 1 << 14]).is_ok() {});
