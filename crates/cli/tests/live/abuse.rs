@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 use crate::common::serving::CoordinatorProcess;
 use crate::common::wait_for;
 use crate::test_lock::{self, ExclusiveLock};
-use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, setsockopt, socket, sockopt,
 };
@@ -31,6 +30,7 @@ use weir_client::Agent;
 use weir_proto::wire::AgentMessage;
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::{FlowKey, FlowProgress, MAX_REPORTED_FLOWS, Report, SenderState};
+use weir_testbed::namespace;
 
 /// The maximum growth in memory, in bytes, of a coordinator of four hosts under any input.
 const MAX_MEMORY_GROWTH: u64 = 128 << 20;
@@ -45,9 +45,8 @@ const LEASE: Duration = Duration::from_secs(1);
 /// that the test starts inherit the namespace.
 fn enter_own_namespace() -> ExclusiveLock {
     let lock = test_lock::lock_exclusive();
-    match unshare(CloneFlags::CLONE_NEWNET) {
-        Ok(()) => assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success()),
-        Err(error) => eprintln!("the test uses the loopback interface of the machine: {error}"),
+    if let Err(error) = namespace::enter_new() {
+        eprintln!("the test uses the loopback interface of the machine: {error}");
     }
     lock
 }

@@ -4,20 +4,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+
+use weir_testbed::testing;
 
 use crate::test_lock;
 
-/// A requirement of live examples that this machine lacks: namespaces, the agent's BPF programs, or one of these programs.
+/// A requirement of live examples that this machine lacks: those of a testbed, the agent's BPF programs, or one of these programs.
 pub fn missing_requirement(programs: &[&str]) -> Option<String> {
-    static CALLS: AtomicU32 = AtomicU32::new(0);
-    let namespace = format!("weirexample{}-{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
-    let ip =
-        |words: &[&str]| Command::new("ip").args(words).output().is_ok_and(|output| output.status.success());
-    if !ip(&["netns", "add", &namespace]) {
-        return Some("this machine cannot create namespaces".to_owned());
+    if let Some(problems) = testing::problems() {
+        return Some(format!("this machine lacks {problems}"));
     }
-    ip(&["netns", "del", &namespace]);
     let traffic = ["agent", "traffic", "--interface", "nowhere", "--application", "x=nowhere"];
     let stderr = Command::new(env!("CARGO_BIN_EXE_weir")).args(traffic).output().unwrap().stderr;
     if String::from_utf8_lossy(&stderr).contains("built without") {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{CommandOutput, TestDir, wait_for, wait_for_sigint_handler};
 use crate::test_lock::{self, SharedLock};
+use weir_testbed::namespace;
 
 const FABRIC: &str = "weir-fabric = 1\nkind = \"leaf-spine\"\nspines = 2\nleaves = 5\nhosts = 10\nrate = \"100Mbit\"\noversubscription = 1.0\n";
 
@@ -99,11 +100,9 @@ fn routes_and_addresses(name: &str) -> String {
         let namespace = format!("weir-{name}-{node}");
         let ip =
             |words: &[&str]| Command::new("ip").args(["-n", &namespace]).args(words).output().unwrap().stdout;
-        let forwarding_files =
-            ["cat", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv4/fib_multipath_hash_policy"];
-        let namespace_option = format!("--net=/run/netns/{namespace}");
-        let forwarding =
-            Command::new("nsenter").arg(namespace_option).args(forwarding_files).output().unwrap().stdout;
+        let files =
+            ["ip_forward", "fib_multipath_hash_policy"].map(|file| format!("/proc/sys/net/ipv4/{file}"));
+        let forwarding = namespace::command(&namespace, "cat").args(files).output().unwrap().stdout;
         [ip(&["route"]), ip(&["-o", "-4", "addr"]), forwarding]
             .map(|text| String::from_utf8(text).unwrap())
             .concat()
@@ -350,9 +349,8 @@ fn example_fabrics_connect_their_first_and_last_hosts() {
             namespace_of_host(count).is_some() && namespace_of_host(count + 1).is_none(),
             "{file}: {files:?}"
         );
-        let mut connect = Command::new("timeout");
-        connect.arg("5").arg("nsenter").arg(format!("--net=/run/netns/{first}"));
-        connect.args(["bash", "-c", &format!("echo > /dev/tcp/10.0.0.{count}/9")]);
+        let mut connect = namespace::command(first, "timeout");
+        connect.args(["5", "bash", "-c", &format!("echo > /dev/tcp/10.0.0.{count}/9")]);
         let stderr = connect.output().unwrap().stderr;
         let stderr = String::from_utf8_lossy(&stderr);
         assert!(stderr.contains("refused"), "{file}: {stderr}");

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use weir_testbed::namespace;
+
 use crate::common::tutorial::Tutorial;
 use crate::examples::missing_requirement;
 use crate::test_lock;
@@ -15,9 +17,8 @@ struct BedRemoval(String);
 impl Drop for BedRemoval {
     fn drop(&mut self) {
         for host in ["h0", "h1"] {
-            let network = format!("--net=/run/netns/weir-{}-{host}", self.0);
-            let weir = env!("CARGO_BIN_EXE_weir");
-            let _ = Command::new("nsenter").args([&network, weir, "agent", "cleanup"]).output();
+            let mut weir = namespace::command(&format!("weir-{}-{host}", self.0), env!("CARGO_BIN_EXE_weir"));
+            let _ = weir.args(["agent", "cleanup"]).output();
         }
         let _ =
             Command::new(env!("CARGO_BIN_EXE_weir")).args(["testbed", "down", "--name", &self.0]).output();
