@@ -29,12 +29,12 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -42,7 +42,6 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use weir_core::timestamp;
 use weir_core::units::Rate;
 use weir_metrics::MetricsTls;
 use weir_proto::{BandwidthLimit, FlowKey, MAX_CONFLICTS, OrderedRate, Queues, Report, UdpControl};
@@ -352,9 +351,9 @@ impl AgentState {
             Err(error) if self.has_watchdog_failed => drop(error),
             Err(error) => {
                 self.has_watchdog_failed = true;
-                log(&format!(
+                tracing::warn!(
                     "watchdog cannot be started: {error}; sockets keep their rates if this agent is killed"
-                ));
+                );
             }
         }
         self.flows.hand_over_sockets(self.watchdog.as_mut());
@@ -364,7 +363,7 @@ impl AgentState {
             watchdog.renew_lease(lease_end, self.lease.lease());
         }
         if let Err(error) = self.flows.renew_lease(lease_end) {
-            log(&format!("the kernel cannot pause sockets or end their rates: {error}"));
+            tracing::warn!("the kernel cannot pause sockets or end their rates: {error}");
             // The agent sets the rates again that this ends.
             let _ = self.flows.stop_leases();
         }
@@ -434,9 +433,9 @@ impl AgentState {
             // An order after a refused one has a gap before it. Identical refusals in a row are logged once.
             Some(RefusalReason::Gap) if self.last_refusal.is_some() => {}
             Some(_) if self.last_refusal == refusal => {}
-            Some(reason) => log(&format!(
+            Some(reason) => tracing::warn!(
                 "order {seq} of epoch {epoch} is refused: {reason}; the last accepted order is {last_seq} of epoch {last_epoch}"
-            )),
+            ),
         }
         self.last_refusal =
             if refusal == Some(RefusalReason::Gap) { self.last_refusal.or(refusal) } else { refusal };
@@ -556,7 +555,7 @@ pub async fn run(
     let link_rates: Vec<u64> = settings.links.iter().map(|link| link.rate.get() as u64).collect();
     let result = tokio::select! {
         ended = serve_programs(local_socket, shared.clone()) => ended,
-        () = coordinator_stream::keep_open(&settings.coordinator, settings.host, &link_rates, event_sender, log) => Ok(()),
+        () = coordinator_stream::keep_open(&settings.coordinator, settings.host, &link_rates, event_sender) => Ok(()),
         () = run_main_loop(&shared, settings.host, &mut events) => Ok(()),
         () = manage_interfaces(&shared, &settings, desired_updates) => Ok(()),
         () = restore_programs(&shared) => Ok(()),
@@ -569,7 +568,7 @@ pub async fn run(
     host.flows.remove_rates();
     host.watchdog = None;
     if let Err(error) = host.flows.stop_leases() {
-        log(&format!("programs of leases cannot be removed: {error}"));
+        tracing::warn!("programs of leases cannot be removed: {error}");
     }
     let traffic = host.applications.take().map(|applications| applications.traffic);
     let names = std::mem::take(&mut host.interfaces.names);
@@ -608,7 +607,7 @@ async fn sweep_sockets(shared: &SharedState) {
         if let Some(sweep) = sweep
             && let Ok(Err(error)) = spawn_blocking(move || sweep.run()).await
         {
-            log(&format!("the kernel cannot end rates: {error}"));
+            tracing::warn!("the kernel cannot end rates: {error}");
         }
     }
 }
@@ -618,9 +617,9 @@ fn start_leases(settings: &Settings) -> Option<SocketLeases> {
     settings.has_socket_programs.then_some(())?;
     SocketLeases::start()
         .inspect_err(|error| {
-            log(&format!(
+            tracing::warn!(
                 "the kernel cannot pause sockets or end their rates: {error}; waiting flows of handed-over sockets start late, and rates stay if the watchdog is killed with this agent"
-            ));
+            );
         })
         .ok()
 }
@@ -650,12 +649,6 @@ async fn serve_programs(
         Some(local_socket) => local_socket.serve(shared).await,
         None => std::future::pending().await,
     }
-}
-
-/// Logs a line with the time to the standard error.
-pub fn log(message: &str) {
-    // The reader of the log may have exited, which must not stop the agent.
-    let _ = writeln!(io::stderr(), "{} weir agent: {message}", timestamp::format(SystemTime::now()));
 }
 
 async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Receiver<StreamEvent>) {

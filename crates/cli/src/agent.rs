@@ -21,11 +21,11 @@ use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
 use weir_core::units::Time;
 
-use crate::args::{self, KeepQueues, SwitchPort};
+use crate::args::{self, KeepQueues, LogFormat, SwitchPort};
 use crate::cleanup::{self, start_cleaner};
 use crate::coordinator_hint::explain;
 use crate::metrics_endpoint;
-use crate::serve::wait_for_stop_signal;
+use crate::serve::{init_log, wait_for_stop_signal};
 
 /// Runs `weir agent`.
 pub fn agent(args: &args::Agent) -> Result<(), Failure> {
@@ -76,6 +76,7 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let (host, dry_run) = (args.host, args.dry_run);
     let settings =
         Settings { coordinator, host, links, local_socket, watchdog, has_socket_programs, dry_run };
+    init_log(LogFormat::Text);
     interrupt::record_signals();
     explain_missing_coordinator(args.coordinator.clone(), files.is_some());
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::runtime)?;
@@ -149,10 +150,10 @@ fn keeps_queues(args: &args::AgentRun, state: &mut KernelState) -> bool {
     state.queue_locks.clear();
     let started = start_cleaner(&own_program(), time);
     match &started {
-        Ok(()) => live::log(&format!("queues and marks stay for {time}")),
-        Err(reason) => live::log(&format!(
+        Ok(()) => tracing::info!("queues and marks stay for {time}"),
+        Err(reason) => tracing::warn!(
             "queues and marks are removed now: {reason}; help: `--keep-queues forever`, and `weir agent cleanup --if-unused` outside it"
-        )),
+        ),
     }
     started.is_ok()
 }
@@ -166,7 +167,7 @@ fn own_program() -> PathBuf {
 fn explain_missing_coordinator(address: String, has_certificate: bool) {
     std::thread::spawn(move || {
         if let Some(hint) = explain(&address, has_certificate) {
-            live::log(&hint);
+            tracing::warn!("{hint}");
         }
     });
 }

@@ -71,6 +71,8 @@ fn check_store(path: &Path) -> Result<(), Failure> {
 pub fn init_log(log: LogFormat) {
     let subscriber =
         tracing_subscriber::fmt().with_max_level(Level::INFO).with_writer(io::stderr).with_ansi(false);
+    // Otherwise, the subscriber panics if the reader of the log has exited.
+    let subscriber = subscriber.log_internal_errors(false);
     match log {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),

@@ -58,9 +58,6 @@ impl MetricsTls {
 pub trait MetricsSource: Clone + Send + Sync + 'static {
     /// The text in the OpenMetrics format; none if it is not available.
     fn text(&self) -> impl Future<Output = Option<String>> + Send;
-
-    /// Logs a message.
-    fn log(&self, message: &str);
 }
 
 /// Serves metrics until the caller drops the future.
@@ -83,7 +80,7 @@ async fn accept(listener: TcpListener, tls: Option<MetricsTls>, source: impl Met
             Ok(connection) => connection,
             Err(error) => {
                 // Such as too many open files.
-                source.log(&format!("cannot accept connections for metrics: {error}"));
+                tracing::warn!("cannot accept connections for metrics: {error}");
                 sleep(Duration::from_secs(1)).await;
                 continue;
             }
@@ -97,12 +94,12 @@ async fn accept(listener: TcpListener, tls: Option<MetricsTls>, source: impl Met
         let (tls, source, log_limit) = (tls.clone(), source.clone(), Arc::clone(&log_limit));
         let connection = tokio::spawn(async move {
             // A client that is too slow is disconnected.
-            let served = timeout(CONNECTION_TIMEOUT, serve_connection(stream, tls, source.clone())).await;
+            let served = timeout(CONNECTION_TIMEOUT, serve_connection(stream, tls, source)).await;
             let Ok(Err(error)) = served else { return };
             let (peer, text) = (address.ip().to_string(), error.to_string());
             let mut limit = log_limit.lock().unwrap_or_else(PoisonError::into_inner);
             if limit.permits(&peer, &text, start.elapsed()) {
-                source.log(&format!("metrics: {peer} is refused: {text}"));
+                tracing::warn!("metrics: {peer} is refused: {text}");
             }
         });
         connections.push_back(connection.abort_handle());

@@ -34,10 +34,6 @@ pub struct MetricsSource {
 }
 
 impl weir_metrics::MetricsSource for MetricsSource {
-    fn log(&self, message: &str) {
-        tracing::warn!("{message}");
-    }
-
     /// None if the relay does not answer.
     async fn text(&self) -> Option<String> {
         let (sender, status) = oneshot::channel();

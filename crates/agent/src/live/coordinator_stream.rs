@@ -59,18 +59,17 @@ pub enum StreamEvent {
     Ended,
 }
 
-/// Keeps a stream open for a host whose links have these rates in bytes per second, until the receiver of events is dropped. Logs changes
-/// of its state by `log`. New certificate files are used for the next stream.
+/// Keeps a stream open for a host whose links have these rates in bytes per second, until the receiver of events is dropped. Uses new
+/// certificate files for the next stream.
 pub async fn keep_open(
     coordinator: &CoordinatorEndpoint,
     host: u32,
     link_rates: &[u64],
     events: mpsc::Sender<StreamEvent>,
-    log: impl Fn(&str),
 ) {
     tokio::select! {
-        () = run_streams(coordinator, host, link_rates, &events, &log) => {}
-        never = reload_certificate(coordinator, &log) => match never {},
+        () = run_streams(coordinator, host, link_rates, &events) => {}
+        never = reload_certificate(coordinator) => match never {},
     }
 }
 
@@ -80,7 +79,6 @@ async fn run_streams(
     host: u32,
     link_rates: &[u64],
     events: &mpsc::Sender<StreamEvent>,
-    log: &impl Fn(&str),
 ) {
     // Agents that lost the same coordinator do not connect again at the same time.
     let spread = 0.75 + f64::from(host % 64) / 128.0;
@@ -89,7 +87,7 @@ async fn run_streams(
     let mut log_limit = LogLimit::default();
     loop {
         let began = Instant::now();
-        let mut reason = run_stream(&coordinator.current(), host, link_rates, events, log).await;
+        let mut reason = run_stream(&coordinator.current(), host, link_rates, events).await;
         if events.send(StreamEvent::Ended).await.is_err() {
             return;
         }
@@ -103,7 +101,11 @@ async fn run_streams(
             reason = format!("{problem} ({reason})");
         }
         if log_limit.permits("", &reason, start.elapsed()) {
-            log(&describe_stream_end(&reason));
+            let line = describe_stream_end(&reason);
+            match &*reason {
+                NEW_MEASUREMENTS => tracing::info!("{line}"),
+                _ => tracing::warn!("{line}"),
+            }
         }
         sleep(wait.mul_f64(spread)).await;
         wait = (wait * 2).min(MAX_WAIT);
@@ -117,17 +119,15 @@ fn describe_stream_end(reason: &str) -> String {
 }
 
 /// Reads new certificate files, and logs if they are unusable.
-async fn reload_certificate(coordinator: &CoordinatorEndpoint, log: &impl Fn(&str)) -> Infallible {
+async fn reload_certificate(coordinator: &CoordinatorEndpoint) -> Infallible {
     loop {
         sleep(RELOAD_INTERVAL).await;
         let read = coordinator.clone();
         match spawn_blocking(move || read.refresh()).await {
-            Ok(Refresh::Reloaded) => log("new certificate in use"),
-            Ok(Refresh::Failed(reason)) => {
-                log(&format!(
-                    "new certificate files are unusable; the former certificate stays in use: {reason}"
-                ));
-            }
+            Ok(Refresh::Reloaded) => tracing::info!("new certificate in use"),
+            Ok(Refresh::Failed(reason)) => tracing::error!(
+                "new certificate files are unusable; the former certificate stays in use: {reason}"
+            ),
             Ok(Refresh::Unchanged) | Err(_) => {}
         }
     }
@@ -152,7 +152,6 @@ async fn run_stream(
     host: u32,
     link_rates: &[u64],
     events: &mpsc::Sender<StreamEvent>,
-    log: &impl Fn(&str),
 ) -> String {
     let to_timeout_error = |_| format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs());
     match timeout(MESSAGE_TIMEOUT, open_stream(coordinator, host, link_rates))
@@ -179,10 +178,10 @@ async fn run_stream(
             {
                 return String::new();
             }
-            log(&format!(
+            tracing::info!(
                 "host {host} has a coordinator, reports every {} ms",
                 report_interval.as_secs_f64() * 1e3
-            ));
+            );
             loop {
                 // The coordinator sends orders to a host after the host's first report, so the first order may take longer.
                 let order = match timeout(MESSAGE_TIMEOUT, orders.message()).await.map_err(to_timeout_error) {

@@ -19,7 +19,7 @@ use tokio::time::sleep_until;
 use weir_core::units::Rate;
 use weir_proto::{BandwidthLimit, Conflict, ConflictReason, MAX_CONFLICTS, Queues};
 
-use super::{DesiredLinks, Link, SharedState, log};
+use super::{DesiredLinks, Link, SharedState};
 use crate::notifications::{ChangedInterfaces, Notifications};
 use crate::queues::{Device, Interface, InterfaceLock, LimitedFlow, QueueError};
 
@@ -142,10 +142,10 @@ pub async fn manage(
     let mut notifications = match Notifications::open() {
         Ok(notifications) => Some(notifications),
         Err(error) => {
-            log(&format!(
+            tracing::warn!(
                 "notifications about interfaces are unavailable ({error}); checking every {} s",
                 CHECK_INTERVAL.as_secs()
-            ));
+            );
             None
         }
     };
@@ -204,7 +204,7 @@ pub async fn print_commands(
                     // If the reader has closed the pipe, there is nowhere to report the error.
                     let _ = io::stdout().write_all(commands.as_bytes());
                 }
-                Ok(Err(error)) => log(&format!("{}: {error}", managed.name)),
+                Ok(Err(error)) => tracing::warn!("{}: {error}", managed.name),
                 Err(_) => return,
             }
         }
@@ -218,10 +218,10 @@ async fn next_change(notifications: &mut Option<Notifications>) -> ChangedInterf
         match open.next_change().await {
             Ok(changed) => return changed,
             Err(error) => {
-                log(&format!(
+                tracing::warn!(
                     "notifications about interfaces failed ({error}); checking every {} s",
                     CHECK_INTERVAL.as_secs()
-                ));
+                );
                 *notifications = None;
             }
         }
@@ -394,7 +394,7 @@ impl ManagedInterface {
     fn record_check(&mut self, result: CheckResult, shared: &SharedState) -> u64 {
         let is_first = self.last_check.is_none();
         for line in describe_changes(self.device.as_ref(), result.device.as_ref(), is_first) {
-            log(&format!("{}: {line}", self.name));
+            tracing::info!("{}: {line}", self.name);
         }
         let mut conflicts = Vec::new();
         let mut restored = 0;
@@ -403,10 +403,10 @@ impl ManagedInterface {
         match result.changes {
             Ok(count) if count > 0 && previous.is_some() && previous == self.configuration => {
                 restored = count as u64;
-                log(&format!(
+                tracing::warn!(
                     "{}: restored {count} queueing objects that another process had removed or changed",
                     self.name
-                ));
+                );
             }
             Ok(_)
                 if previous.map(|applied| applied.desired.queues)
@@ -479,11 +479,11 @@ impl ManagedInterface {
             _ => self.conflicts.contains(conflict),
         };
         for new in conflicts.iter().filter(|conflict| !is_known(conflict)) {
-            log(&format!("conflict: {new}; {}", agent_action(new.reason())));
+            tracing::warn!("conflict: {new}; {}", agent_action(new.reason()));
         }
         let has_reason = |reason| conflicts.iter().any(|conflict| conflict.reason() == reason);
         for old in self.conflicts.iter().filter(|conflict| !has_reason(conflict.reason())) {
-            log(&format!("conflict resolved: {old}"));
+            tracing::info!("conflict resolved: {old}");
         }
         self.conflicts = conflicts;
     }

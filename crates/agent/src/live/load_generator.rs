@@ -93,7 +93,7 @@ async fn run_agent(coordinator: Endpoint, host: u32, link_rate: Rate) -> Vec<Dur
     let (event_sender, events) = mpsc::channel(16);
     let coordinator = coordinator.into();
     tokio::select! {
-        () = coordinator_stream::keep_open(&coordinator, host, &[], event_sender, |_| {}) => Vec::new(),
+        () = coordinator_stream::keep_open(&coordinator, host, &[], event_sender) => Vec::new(),
         waits = simulate_agent(host, link_rate, events) => waits,
     }
 }

@@ -114,7 +114,7 @@ impl LocalSocketServer {
                 }
                 Err(error) => {
                     // File descriptors may be available again later.
-                    super::log(&format!("connection of a program cannot be accepted: {error}"));
+                    tracing::warn!("connection of a program cannot be accepted: {error}");
                     sleep(Duration::from_millis(100)).await;
                 }
             }

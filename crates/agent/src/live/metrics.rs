@@ -73,16 +73,12 @@ struct MetricValues {
 }
 
 impl weir_metrics::MetricsSource for AgentMetrics {
-    fn log(&self, message: &str) {
-        super::log(message);
-    }
-
     /// None if `tc` fails.
     async fn text(&self) -> Option<String> {
         let (mut values, ordered) = self.read_state();
         let interfaces = ordered.keys().cloned().collect();
         let counters = spawn_blocking(move || read_counters(interfaces)).await.ok()?;
-        let counters = counters.inspect_err(|error| super::log(&format!("metrics: {error}"))).ok()?;
+        let counters = counters.inspect_err(|error| tracing::warn!("metrics: {error}")).ok()?;
         let rates = self.update_rates(&counters);
         values.add_queues(&counters, &rates, &ordered);
         let mut registry = Registry::default();

@@ -146,7 +146,7 @@ impl Applications {
     fn log_new_error(&mut self, result: Result<(), TrafficError>) {
         let error_text = result.err().map(|error| error.to_string());
         if let Some(error_text) = error_text.as_ref().filter(|_| self.last_error != error_text) {
-            super::log(error_text);
+            tracing::warn!("{error_text}");
         }
         self.last_error = error_text;
     }
@@ -207,9 +207,9 @@ impl Applications {
     fn count_restored(&mut self, restored: RestoredObjects) {
         if restored != RestoredObjects::default() {
             let (programs, maps) = (restored.programs, restored.maps);
-            super::log(&format!(
+            tracing::warn!(
                 "restored {programs} BPF programs and {maps} BPF maps or entries that another process had removed"
-            ));
+            );
             self.restored = self.restored.add(restored);
         }
     }

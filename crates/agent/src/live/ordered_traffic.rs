@@ -15,7 +15,7 @@ use weir_proto::{ALL_INTERFACES, Conflict, ConflictReason, UdpControl};
 
 use super::interfaces::agent_action;
 use super::observed_connections::Applications;
-use super::{AgentState, Settings, SharedState, log};
+use super::{AgentState, Settings, SharedState};
 use crate::queues::Interface;
 use crate::traffic::{FoundTargets, TargetSearch, Traffic, TrafficError, remove_unused_applications};
 
@@ -91,12 +91,12 @@ impl OrderedTraffic {
             Ok(has_any) => {
                 self.has_removed_programs = true;
                 if has_any {
-                    log("removed the BPF programs of an earlier agent: no order names traffic");
+                    tracing::info!("removed the BPF programs of an earlier agent: no order names traffic");
                 }
             }
             Err(error) => {
                 self.retry_at = Some(Instant::now() + RETRY_INTERVAL);
-                log(&format!("the BPF programs of an earlier agent cannot be removed: {error}"));
+                tracing::warn!("the BPF programs of an earlier agent cannot be removed: {error}");
             }
         }
     }
@@ -109,10 +109,10 @@ impl OrderedTraffic {
             return;
         }
         for new in conflicts.iter().filter(|conflict| !self.conflicts.contains(conflict)) {
-            log(&format!("conflict: {new}; {}", agent_action(new.reason())));
+            tracing::warn!("conflict: {new}; {}", agent_action(new.reason()));
         }
         for old in self.conflicts.iter().filter(|conflict| !conflicts.contains(conflict)) {
-            log(&format!("conflict resolved: {old}"));
+            tracing::info!("conflict resolved: {old}");
         }
         self.conflicts = conflicts;
     }
@@ -236,9 +236,9 @@ impl AgentState {
     pub(super) fn log_missing_udp_control(&mut self, has_failed: bool) {
         if let Some(reason) = self.missing_udp_control(has_failed) {
             self.is_udp_control_unavailable = false;
-            log(&format!(
+            tracing::warn!(
                 "the coordinator limits UDP, by throttling or by a maximum bandwidth, but this agent does not measure or limit UDP: {reason}"
-            ));
+            );
         }
     }
 

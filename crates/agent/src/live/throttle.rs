@@ -62,7 +62,7 @@ impl LastError {
     fn log_new(&mut self, result: Result<(), TrafficError>) {
         let error_text = result.err().map(|error| error.to_string());
         if let Some(error_text) = error_text.as_ref().filter(|_| self.0 != error_text) {
-            super::log(error_text);
+            tracing::warn!("{error_text}");
         }
         self.0 = error_text;
     }

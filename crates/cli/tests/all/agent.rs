@@ -1,8 +1,10 @@
 //! Tests `weir agent`. Tests that configure queues or mark traffic skip without the privileges.
 
-use std::process::Command;
+use std::io::Read;
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
 
-use crate::common::TestDir;
+use crate::common::{Process, TestDir, wait_for};
 
 /// The output of a shell script in a network namespace, which is deleted when the shell exits. The script runs `weir agent` as `agent`, on
 /// the interface `e0`. Returns `None`, and prints a message, if this machine cannot create namespaces.
@@ -110,6 +112,28 @@ fn repeated_interfaces_are_refused() {
             format!("weir: {option} lo: the interface is repeated (as lo); expected each interface once\n")
         );
     }
+}
+
+#[test]
+fn agent_continues_after_the_reader_of_its_log_has_exited() {
+    let dir = TestDir::new();
+    let coordinator = TcpListener::bind("127.0.0.1:0").unwrap();
+    coordinator.set_nonblocking(true).unwrap();
+    let address = coordinator.local_addr().unwrap();
+    let line = format!("agent run --host 0 --rate 16Mbit --coordinator {address} --socket local_socket");
+    let mut agent = Process(dir.command(&line).stderr(Stdio::piped()).spawn().unwrap());
+    drop(agent.0.stderr.take());
+    // The agent logs the end of its stream before it opens the next one.
+    let mut streams = 0;
+    wait_for("a second stream", || {
+        if let Ok((mut connection, _)) = coordinator.accept() {
+            // Another connection asks whether this is the address of an API.
+            let mut start = [0; 3];
+            streams += u32::from(connection.read_exact(&mut start).is_ok() && &start == b"PRI");
+        }
+        streams == 2
+    });
+    assert!(agent.stop());
 }
 
 #[test]

@@ -161,7 +161,7 @@ fn weir_commands(text: &str) -> Vec<String> {
         let words = command.unwrap_or_default().split_whitespace();
         let words = words.take_while(|word| !matches!(*word, "|" | ">" | "2>" | "&&" | "&" | "#" | "--"));
         let words: Vec<&str> = words.filter(|word| !word.starts_with('$')).collect();
-        // Messages begin with `weir: ` or `weir agent: `.
+        // Messages begin with `weir: `.
         if words.len() > 1 && words[0] == "weir" && !words.iter().any(|word| word.ends_with(':')) {
             commands.push(words[1..].join(" "));
         }

@@ -4,31 +4,13 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{CommandOutput, TestDir, wait_for};
+use crate::common::{CommandOutput, Process, TestDir, wait_for};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// A process, which is killed when dropped.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Process {
-    /// Sends SIGTERM, waits for the exit, and returns whether it was successful.
-    fn stop(&mut self) -> bool {
-        assert!(Command::new("kill").arg(self.0.id().to_string()).status().unwrap().success());
-        self.0.wait().unwrap().success()
-    }
 }
 
 /// Starts a relay, and waits until it listens.

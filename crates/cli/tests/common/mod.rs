@@ -58,6 +58,24 @@ pub fn interrupt_and_wait(child: &mut Child) {
     let _ = child.wait();
 }
 
+/// A process, which is killed when dropped.
+pub struct Process(pub Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Process {
+    /// Sends SIGTERM, waits for the exit, and returns whether it was successful.
+    pub fn stop(&mut self) -> bool {
+        assert!(Command::new("kill").arg(self.0.id().to_string()).status().unwrap().success());
+        self.0.wait().unwrap().success()
+    }
+}
+
 /// A temporary folder with the traces.
 pub struct TestDir(TempDir);
 
