@@ -190,7 +190,7 @@ fn add_problem_columns(records: &mut [Record], problems: &[Option<Problem>]) {
 pub fn report_origin(named: Vec<PathBuf>) -> Origin<'static> {
     let mut inputs: Vec<PathBuf> = Vec::new();
     for file in named.into_iter().filter(|file| file.as_os_str() != "-") {
-        for file in [file.clone()].into_iter().chain(weir_trace::toml_fields::referenced_files(&file)) {
+        for file in [file.clone()].into_iter().chain(weir_fields::referenced_files(&file)) {
             if !inputs.contains(&file) {
                 inputs.push(file);
             }

@@ -9,7 +9,8 @@ use weir_core::model::topology::CableEvent;
 use weir_core::model::{CoflowKey, ServiceNames, Topology, Workload};
 use weir_core::saba::Sensitivity;
 use weir_core::units::Time;
-use weir_trace::{Format, Limits, SourceKind, TraceError, TraceUnit, WriteError};
+use weir_fields::FileError;
+use weir_trace::{Format, Limits, SourceKind, TraceUnit, WriteError};
 
 use crate::args;
 use crate::jobs::Jobs;
@@ -116,7 +117,7 @@ fn files_by_kind(files: &[PathBuf]) -> Result<[Option<&Path>; 3], Failure> {
     for file in files {
         if file.as_os_str() != "-" {
             let name = || file.display().to_string();
-            std::fs::metadata(file).map_err(|source| TraceError::Io { file: name(), source })?;
+            std::fs::metadata(file).map_err(|source| FileError::Io { file: name(), source })?;
         }
         let detected = SourceKind::detect(file);
         for (_, name, of_kind) in found.iter_mut().filter(|(kind, ..)| *kind == detected) {

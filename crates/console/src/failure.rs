@@ -6,9 +6,10 @@ use std::path::Path;
 
 #[cfg(feature = "live")]
 use weir_client::CoordinatorError;
+use weir_fields::FileError;
 use weir_sim::ReplayError;
 use weir_trace::generate::WorkloadSpecError;
-use weir_trace::{TraceError, WriteError};
+use weir_trace::WriteError;
 
 use crate::interrupt;
 
@@ -94,8 +95,8 @@ impl Display for Failure {
     }
 }
 
-impl From<TraceError> for Failure {
-    fn from(error: TraceError) -> Failure {
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Failure {
         Failure::input(error)
     }
 }

@@ -254,7 +254,7 @@ pub fn check_distinct(input: &Path, outputs: &[(&str, Option<&Path>)]) -> Result
     let mut used: Vec<(&str, PathBuf)> = Vec::new();
     if input != Path::new("-") {
         used.push(("the input", canonical_path(input)));
-        let named = weir_trace::toml_fields::referenced_files(input);
+        let named = weir_fields::referenced_files(input);
         used.extend(named.iter().map(|file| ("a file that the input refers to", canonical_path(file))));
     }
     for (name, path) in outputs {

@@ -1,6 +1,6 @@
 //! Reads the configuration of `weir serve`, a TOML file that `docs/serve.md` describes.
 //!
-//! Unknown keys are errors, and quantities have units. The result is a validated [`Config`], or a [`TraceError`] with the
+//! Unknown keys are errors, and quantities have units. The result is a validated [`Config`], or a [`FileError`] with the
 //! line, the field, the value and the expected value. Paths in the file are relative to its folder.
 
 mod addresses;
@@ -24,9 +24,8 @@ use std::path::{Path, PathBuf};
 use weir_core::model::{ServiceNames, Topology};
 use weir_core::netshare::MEASUREMENT_PERIOD;
 use weir_core::saba::controller::PortLimits;
+use weir_fields::{FileError, FileKind, SourceText, TableFields};
 use weir_tls::TlsError;
-use weir_trace::toml_fields::{self, SourceText, TableFields};
-use weir_trace::{FileKind, TraceError};
 
 use crate::control_plane::{Link, NetworkLinks, Settings};
 use crate::policy::ValidatedPolicy;
@@ -55,9 +54,6 @@ pub const MAX_SWITCHES: usize = 4096;
 
 /// Maximum number of ports towards other switches, summed over all switches. A fat tree of 10,000 hosts has 39,304.
 pub const MAX_SWITCH_LINKS: usize = 1 << 16;
-
-/// The key of the version.
-const VERSION_KEY: &str = "weir-serve";
 
 /// A validated configuration.
 #[derive(Debug, Clone)]
@@ -201,10 +197,10 @@ pub(crate) fn network_links(hosts: &[Host], topology: Option<&Topology>) -> Netw
 /// Reads the configuration at `path`.
 ///
 /// # Errors
-/// [`TraceError`]: the first error in the file, with its line, or the file cannot be read.
-pub fn read(path: &Path) -> Result<Config, TraceError> {
-    toml_fields::read_file_in_folder(path, |input, name, folder| {
-        let text = toml_fields::read_text(input, name, MAX_FILE_BYTES)?;
+/// [`FileError`]: the first error in the file, with its line, or the file cannot be read.
+pub fn read(path: &Path) -> Result<Config, FileError> {
+    weir_fields::read_file_in_folder(path, |input, name, folder| {
+        let text = weir_fields::read_text(input, name, MAX_FILE_BYTES)?;
         parse(&text, name, folder)
     })
 }
@@ -213,12 +209,12 @@ pub fn read(path: &Path) -> Result<Config, TraceError> {
 ///
 /// # Errors
 /// The first error in `text`, with its line, or a file in `text` cannot be read.
-pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError> {
+pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, FileError> {
     const EXPECTED_STORE: &str = "the path of the store file";
     FileKind::check(text.as_bytes(), name, &[FileKind::Coordinator], "a coordinator's configuration")?;
     let source = SourceText { file: name, text };
-    let table = toml_fields::parse_toml(source)?;
-    let mut fields = toml_fields::versioned_fields(source, table.get_ref(), VERSION_KEY, VERSION)?;
+    let table = weir_fields::parse_toml(source)?;
+    let mut fields = weir_fields::versioned_fields(source, table.get_ref(), FileKind::Coordinator, VERSION)?;
     let store = fields.required("store", EXPECTED_STORE)?;
     let store = folder.join(fields.read_string(&store, EXPECTED_STORE)?);
     let audit = fields.optional("audit");
@@ -293,7 +289,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
 
 const EXPECTED_LISTEN: &str = "a table with the addresses `agents` and `api`";
 
-fn check_name(fields: &TableFields<'_>, key: &str, name: &str) -> Result<(), TraceError> {
+fn check_name(fields: &TableFields<'_>, key: &str, name: &str) -> Result<(), FileError> {
     if ServiceNames::is_name(name) {
         Ok(())
     } else {

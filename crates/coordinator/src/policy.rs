@@ -9,7 +9,7 @@ use utoipa::{PartialSchema, ToSchema};
 use weir_core::model::ServiceNames;
 use weir_core::policy::{AnyPolicy, ParamsError, build, django_settings};
 use weir_core::tree::TreeSpec;
-use weir_trace::TraceError;
+use weir_fields::FileError;
 use weir_trace::tree::{self, TableLoader};
 
 use crate::control_plane::LivePolicy;
@@ -95,7 +95,7 @@ pub enum PolicyError {
     Params(#[from] ParamsError),
     /// The text is not a policy tree, or the tree does not fit these services.
     #[error(transparent)]
-    Tree(#[from] TraceError),
+    Tree(#[from] FileError),
     /// Agents cannot enforce the policy, or that of a leaf.
     #[error("{0}")]
     NotEnforceable(NotEnforceable),

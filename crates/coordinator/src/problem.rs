@@ -11,7 +11,7 @@ use serde::Serialize;
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder, ResponsesBuilder, response};
 use utoipa::{IntoResponses, ToSchema};
 use weir_core::saba::controller::ControllerError;
-use weir_trace::TraceError;
+use weir_fields::FileError;
 
 use crate::control_plane::UnknownName;
 use crate::control_thread::Stopped;
@@ -213,13 +213,13 @@ impl From<StoreError> for Problem {
     }
 }
 
-impl From<TraceError> for Problem {
-    fn from(error: TraceError) -> Problem {
+impl From<FileError> for Problem {
+    fn from(error: FileError) -> Problem {
         match error {
-            TraceError::Field { line, field, value, expected, .. } => {
+            FileError::Field { line, field, value, expected, .. } => {
                 Problem::invalid(Location::Line(line, field.to_string()), &value, &expected)
             }
-            TraceError::Io { .. } | TraceError::WrongKind { .. } => {
+            FileError::Io { .. } | FileError::WrongKind { .. } => {
                 Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
             }
         }

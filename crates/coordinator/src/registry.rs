@@ -21,8 +21,9 @@ use utoipa::openapi::{ArrayBuilder, Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 use weir_core::model::{LinkBudget, ServiceNames, Topology};
 use weir_core::units::{Bytes, Time};
+use weir_fields::FileError;
+use weir_trace::sensitivity;
 use weir_trace::sensitivity::SensitivityTable;
-use weir_trace::{TraceError, sensitivity};
 
 use crate::audit::{Actor, AuditLog, fingerprint};
 use crate::config::{Config, Host, QueueAssignment, Switch};
@@ -751,7 +752,7 @@ fn validate_policy(
             return Ok(table.clone());
         }
         let expected = format!("expected `{REGISTERED_TABLE}`, the table of PUT /v1/sensitivity");
-        Err(TraceError::Io { file: format!("table `{name}`"), source: std::io::Error::other(expected) })
+        Err(FileError::Io { file: format!("table `{name}`"), source: std::io::Error::other(expected) })
     };
     ValidatedPolicy::new(spec, file, &find_table, names, interval)
 }

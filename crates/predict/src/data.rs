@@ -17,9 +17,8 @@ use csv::StringRecord;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use weir_trace::incast::{EXPECTED_CONGESTION_CONTROL, is_congestion_control_name};
-use weir_trace::toml_fields::{self, SourceText};
-use weir_trace::{FileKind, TraceError};
+use weir_fields::congestion_control::{EXPECTED_CONGESTION_CONTROL, is_congestion_control_name};
+use weir_fields::{FileError, FileKind, SourceText};
 
 /// The maximum length of a file, in bytes.
 pub const MAX_DATA_BYTES: usize = 4 << 20;
@@ -160,19 +159,19 @@ impl Records {
 /// Reads the measurements at `path`; `-` is the standard input.
 ///
 /// # Errors
-/// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field, for too many or no
+/// [`FileError::Io`] if the file cannot be read; [`FileError::Field`] for the first invalid field, for too many or no
 /// records, and if there are fewer than 2 or more than [`MAX_CLASSES`] buffers.
-pub fn read(path: &Path) -> Result<Records, TraceError> {
+pub fn read(path: &Path) -> Result<Records, FileError> {
     FileKind::check_file(path, &[FileKind::Incast], "incast measurements")?;
-    toml_fields::read_file(path, |input, name| read_from(input, name))
+    weir_fields::read_file(path, |input, name| read_from(input, name))
 }
 
 /// Reads measurements from `input`, which errors call `name`.
 ///
 /// # Errors
 /// As for [`read`].
-pub fn read_from<R: Read>(input: R, name: &str) -> Result<Records, TraceError> {
-    let text = toml_fields::read_text(input, name, MAX_DATA_BYTES)?;
+pub fn read_from<R: Read>(input: R, name: &str) -> Result<Records, FileError> {
+    let text = weir_fields::read_text(input, name, MAX_DATA_BYTES)?;
     let source = SourceText { file: name, text: &text };
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let header = reader.headers().map_err(|error| malformed_line_error(source, &error))?.clone();
@@ -240,7 +239,7 @@ fn to_records(
     source: SourceText<'_>,
     mut conditions: Conditions,
     mut records: Vec<Record>,
-) -> Result<Records, TraceError> {
+) -> Result<Records, FileError> {
     let (read_count, mut lines) = (records.len(), "all lines");
     if records.iter().any(|record| Some(record.connections) != conditions.connections) {
         lines = "the lines with loss";
@@ -259,7 +258,7 @@ fn to_records(
     Ok(records)
 }
 
-fn malformed_line_error(source: SourceText<'_>, error: &csv::Error) -> TraceError {
+fn malformed_line_error(source: SourceText<'_>, error: &csv::Error) -> FileError {
     let at = line_start(source, error.position());
     source.error(at, "line", &error.to_string(), "as many cells as the first line has")
 }
@@ -283,7 +282,7 @@ struct ColumnIndices {
 }
 
 impl ColumnIndices {
-    fn from_header(source: SourceText<'_>, header: &StringRecord) -> Result<ColumnIndices, TraceError> {
+    fn from_header(source: SourceText<'_>, header: &StringRecord) -> Result<ColumnIndices, FileError> {
         let index_of = |name: &str| {
             header.iter().position(|cell| cell == name).ok_or_else(|| {
                 let found = header.iter().collect::<Vec<&str>>().join(",");
@@ -313,18 +312,18 @@ impl Row<'_> {
         self.line.get(column).expect("the CSV reader refuses lines with fewer cells than the first")
     }
 
-    fn cell_error(&self, column: usize, field: &str, expected: &str) -> TraceError {
+    fn cell_error(&self, column: usize, field: &str, expected: &str) -> FileError {
         self.source.error(self.byte_offset, field, self.cell(column), expected)
     }
 
     /// An integer from 1 to `max`.
-    fn parse_integer(&self, column: usize, field: &str, max: u32) -> Result<u32, TraceError> {
+    fn parse_integer(&self, column: usize, field: &str, max: u32) -> Result<u32, FileError> {
         let value = self.cell(column).parse().ok().filter(|value| (1..=max).contains(value));
         value.ok_or_else(|| self.cell_error(column, field, &format!("a whole number from 1 to {max}")))
     }
 
     /// The name of a congestion control.
-    fn parse_congestion_control(&self, column: usize) -> Result<String, TraceError> {
+    fn parse_congestion_control(&self, column: usize) -> Result<String, FileError> {
         let name = self.cell(column);
         if is_congestion_control_name(name) {
             Ok(name.to_owned())
@@ -334,7 +333,7 @@ impl Row<'_> {
     }
 
     /// The marking threshold, in packets; none for an empty cell.
-    fn parse_marking_threshold(&self, column: usize) -> Result<Option<u32>, TraceError> {
+    fn parse_marking_threshold(&self, column: usize) -> Result<Option<u32>, FileError> {
         match self.cell(column) {
             "" => Ok(None),
             _ => self.parse_integer(column, "marks_packets", MAX_BUFFER).map(Some),
@@ -347,7 +346,7 @@ impl Row<'_> {
         field: &str,
         value: &T,
         first: &T,
-    ) -> Result<(), TraceError> {
+    ) -> Result<(), FileError> {
         if value == first {
             return Ok(());
         }

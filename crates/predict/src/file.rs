@@ -5,9 +5,8 @@
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use weir_trace::incast::{EXPECTED_CONGESTION_CONTROL, is_congestion_control_name};
-use weir_trace::toml_fields::{self, TableFields, Value};
-use weir_trace::{TraceError, to_toml_string};
+use weir_fields::congestion_control::{EXPECTED_CONGESTION_CONTROL, is_congestion_control_name};
+use weir_fields::{FileError, FileKind, TableFields, Value, to_toml_string};
 
 use crate::classifier::{BinaryClassifier, MAX_PARAMETER, SupportVector, TrainingSettings};
 use crate::data::{Conditions, MAX_BUFFER, MAX_CLASSES, MAX_RECORDS};
@@ -21,7 +20,7 @@ pub const MAX_FILE_BYTES: usize = 4 << 20;
 pub const VERSION: u32 = 1;
 
 /// The key that contains the version.
-const MAGIC: &str = "weir-predictor";
+const MAGIC: &str = FileKind::Predictor.key();
 
 /// The features: the first one, or both.
 const FEATURES: [&str; 2] = ["loss", "connections"];
@@ -104,21 +103,21 @@ pub fn write<W: Write>(model: &Model, mut out: W) -> io::Result<()> {
 /// Reads the model at `path`; `-` is the standard input.
 ///
 /// # Errors
-/// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field.
-pub fn read(path: &Path) -> Result<Model, TraceError> {
-    toml_fields::read_file(path, |input, name| read_from(input, name))
+/// [`FileError::Io`] if the file cannot be read; [`FileError::Field`] for the first invalid field.
+pub fn read(path: &Path) -> Result<Model, FileError> {
+    weir_fields::read_file(path, |input, name| read_from(input, name))
 }
 
 /// Reads a model from `input`, which errors call `name`.
 ///
 /// # Errors
 /// As for [`read`].
-pub fn read_from<R: Read>(input: R, name: &str) -> Result<Model, TraceError> {
-    toml_fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields)
+pub fn read_from<R: Read>(input: R, name: &str) -> Result<Model, FileError> {
+    weir_fields::read_versioned(input, name, MAX_FILE_BYTES, (FileKind::Predictor, VERSION), from_fields)
 }
 
 /// The model described by the keys of a file.
-fn from_fields(mut fields: TableFields<'_>) -> Result<Model, TraceError> {
+fn from_fields(mut fields: TableFields<'_>) -> Result<Model, FileError> {
     let has_connections = read_features(&mut fields)?;
     let (loss_scale, connection_scale) = read_scales(&mut fields, has_connections)?;
     let classes = read_classes(&mut fields)?;
@@ -144,7 +143,7 @@ fn from_fields(mut fields: TableFields<'_>) -> Result<Model, TraceError> {
 }
 
 /// Whether the number of connections is a feature.
-fn read_features(fields: &mut TableFields<'_>) -> Result<bool, TraceError> {
+fn read_features(fields: &mut TableFields<'_>) -> Result<bool, FileError> {
     let expected = format!("{:?} or {FEATURES:?}: this version knows no other features", &FEATURES[..1]);
     let value = fields.required("features", &expected)?;
     let listed = fields.read_list(&value, &expected)?;
@@ -162,7 +161,7 @@ fn read_features(fields: &mut TableFields<'_>) -> Result<bool, TraceError> {
 fn read_scales(
     fields: &mut TableFields<'_>,
     has_connections: bool,
-) -> Result<(FeatureScale, Option<FeatureScale>), TraceError> {
+) -> Result<(FeatureScale, Option<FeatureScale>), FileError> {
     const LOSSES: &str = "the lowest and the highest loss, from 0 to 1";
     const PAIRS: &str = "a pair of losses and one of numbers of connections";
     const CONNECTIONS: &str = "the lowest and the highest number of connections, from 1 to 4294967295";
@@ -189,14 +188,14 @@ fn read_numbers<const N: usize>(
     fields: &TableFields<'_>,
     value: &Value<'_>,
     expected: &str,
-) -> Result<[f64; N], TraceError> {
+) -> Result<[f64; N], FileError> {
     let listed = fields.read_list(value, expected)?;
     let numbers: Vec<f64> =
         listed.iter().map(|number| fields.read_number(number)).collect::<Result<_, _>>()?;
     numbers.try_into().map_err(|_| fields.value_error(value, expected))
 }
 
-fn read_classes(fields: &mut TableFields<'_>) -> Result<Vec<u32>, TraceError> {
+fn read_classes(fields: &mut TableFields<'_>) -> Result<Vec<u32>, FileError> {
     let expected = format!("2 to {MAX_CLASSES} buffers from 1 to {MAX_BUFFER} packets, the smallest first");
     let value = fields.required("classes", &expected)?;
     let listed = fields.read_list(&value, &expected)?;
@@ -215,7 +214,7 @@ fn read_classes(fields: &mut TableFields<'_>) -> Result<Vec<u32>, TraceError> {
 }
 
 /// `has_connections` is whether the number of connections is a feature, and not a condition.
-fn read_training(mut fields: TableFields<'_>, has_connections: bool) -> Result<Training, TraceError> {
+fn read_training(mut fields: TableFields<'_>, has_connections: bool) -> Result<Training, FileError> {
     const NAME: &str = "a name without control characters";
     let value = fields.required("data", NAME)?;
     let data = fields.read_string(&value, NAME)?.to_owned();
@@ -269,7 +268,7 @@ fn read_training(mut fields: TableFields<'_>, has_connections: bool) -> Result<T
 }
 
 /// The optional congestion control, which older models lack.
-fn read_congestion_control(fields: &mut TableFields<'_>) -> Result<Option<String>, TraceError> {
+fn read_congestion_control(fields: &mut TableFields<'_>) -> Result<Option<String>, FileError> {
     let Some(value) = fields.optional("congestion") else { return Ok(None) };
     let name = fields.read_string(&value, EXPECTED_CONGESTION_CONTROL)?;
     if is_congestion_control_name(name) {
@@ -284,7 +283,7 @@ fn read_integer(
     key: &'static str,
     min: u32,
     max: u32,
-) -> Result<u32, TraceError> {
+) -> Result<u32, FileError> {
     let expected = format!("a whole number from {min} to {max}");
     let value = fields.required(key, &expected)?;
     let number = fields.read_u32(&value, &expected)?;
@@ -296,7 +295,7 @@ fn read_classifier(
     classes: [u32; 2],
     c: f64,
     has_connections: bool,
-) -> Result<BinaryClassifier, TraceError> {
+) -> Result<BinaryClassifier, FileError> {
     for (key, class) in [("smaller", classes[0]), ("larger", classes[1])] {
         let expected = format!("{class}: machines are for the pairs of classes, in order");
         let value = fields.required(key, &expected)?;

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use weir_fields::{FileError, FileKind, SourceText, TableFields, Value};
 use weir_proto::is_id;
 use weir_proto::relay::{
     MAX_RELAY_COFLOWS, MAX_RELAY_NETWORKS, MAX_RELAY_RULES, MAX_RELAYS, MAX_RULE_PATHS, Network, RegionPair,
     RelayCoflow, RelayMatch, RelayOrder, RelayPath, RelayPeer, RelayRule, RuleScope,
 };
-use weir_trace::toml_fields::{self, SourceText, TableFields, Value};
-use weir_trace::{FileKind, TraceError};
 
 use crate::forwarding::RelayId;
 use crate::overlay::Overlay;
@@ -34,9 +33,9 @@ const EXPECTED_PATHS: &str = "a table of fractions by the name of the next regio
 ///
 /// # Errors
 /// The first error in the file, with its line, or the file cannot be read.
-pub fn read(path: &Path) -> Result<Overlay, TraceError> {
-    toml_fields::read_file(path, |input, file| {
-        parse(&toml_fields::read_text(input, file, MAX_FILE_BYTES)?, file)
+pub fn read(path: &Path) -> Result<Overlay, FileError> {
+    weir_fields::read_file(path, |input, file| {
+        parse(&weir_fields::read_text(input, file, MAX_FILE_BYTES)?, file)
     })
 }
 
@@ -44,10 +43,10 @@ pub fn read(path: &Path) -> Result<Overlay, TraceError> {
 ///
 /// # Errors
 /// The first error in `text`, with its line.
-pub fn parse(text: &str, file: &str) -> Result<Overlay, TraceError> {
+pub fn parse(text: &str, file: &str) -> Result<Overlay, FileError> {
     FileKind::check(text.as_bytes(), file, &[], "an overlay")?;
     let source = SourceText { file, text };
-    let table = toml_fields::parse_toml(source)?;
+    let table = weir_fields::parse_toml(source)?;
     let mut fields = TableFields::new(source, String::new(), 0, table.get_ref());
     let relays = fields.required("relays", EXPECTED_RELAYS)?;
     let (coflows, rules) = (fields.optional("coflows"), fields.optional("rules"));
@@ -70,7 +69,7 @@ fn tables<'a>(
     value: &Value<'a>,
     kind: &str,
     max: usize,
-) -> Result<Vec<TableFields<'a>>, TraceError> {
+) -> Result<Vec<TableFields<'a>>, FileError> {
     let list = fields.read_list(value, &format!("a table `[[{kind}s]]` for each {kind}"))?;
     if list.len() > max {
         let key = format!("{kind}s");
@@ -80,7 +79,7 @@ fn tables<'a>(
 }
 
 /// Reads a key whose value is an id.
-fn read_id<'a>(table: &TableFields<'a>, value: &Value<'a>) -> Result<&'a str, TraceError> {
+fn read_id<'a>(table: &TableFields<'a>, value: &Value<'a>) -> Result<&'a str, FileError> {
     let id = table.read_string(value, EXPECTED_ID)?;
     if is_id(id) { Ok(id) } else { Err(table.value_error(value, EXPECTED_ID)) }
 }
@@ -88,7 +87,7 @@ fn read_id<'a>(table: &TableFields<'a>, value: &Value<'a>) -> Result<&'a str, Tr
 /// The number of each region by its name.
 type RegionNumbers<'a> = BTreeMap<&'a str, u16>;
 
-fn read_relays(tables: Vec<TableFields<'_>>) -> Result<(Vec<RelayPeer>, RegionNumbers<'_>), TraceError> {
+fn read_relays(tables: Vec<TableFields<'_>>) -> Result<(Vec<RelayPeer>, RegionNumbers<'_>), FileError> {
     let (mut peers, mut regions): (Vec<RelayPeer>, RegionNumbers<'_>) = Default::default();
     for (mut table, id) in tables.into_iter().zip(1..) {
         let name_value = table.required("name", EXPECTED_ID)?;
@@ -118,7 +117,7 @@ fn read_networks(
     table: &mut TableFields<'_>,
     region: u16,
     peers: &[RelayPeer],
-) -> Result<Vec<Network>, TraceError> {
+) -> Result<Vec<Network>, FileError> {
     let value = table.required("networks", EXPECTED_NETWORK)?;
     let list = table.read_list(&value, "a list of networks, such as [\"10.1.0.0/16\"]")?;
     if !(1..=MAX_RELAY_NETWORKS).contains(&list.len()) {
@@ -145,7 +144,7 @@ fn read_networks(
     Ok(networks)
 }
 
-fn read_coflows(tables: Vec<TableFields<'_>>) -> Result<Vec<RelayCoflow>, TraceError> {
+fn read_coflows(tables: Vec<TableFields<'_>>) -> Result<Vec<RelayCoflow>, FileError> {
     let mut coflows: Vec<RelayCoflow> = Vec::new();
     let mut names = BTreeMap::new();
     for (mut table, number) in tables.into_iter().zip(1..) {
@@ -166,7 +165,7 @@ fn read_rules(
     tables: Vec<TableFields<'_>>,
     regions: &RegionNumbers<'_>,
     coflows: &BTreeMap<&str, u32>,
-) -> Result<Vec<RelayRule>, TraceError> {
+) -> Result<Vec<RelayRule>, FileError> {
     let mut rules: BTreeMap<RelayMatch, (usize, RelayRule)> = BTreeMap::new();
     for (table, number) in tables.into_iter().zip(1..) {
         let mut reader = RuleReader { table, regions };
@@ -190,7 +189,7 @@ struct RuleReader<'a, 'r> {
 }
 
 impl<'a> RuleReader<'a, '_> {
-    fn read(&mut self, coflows: &BTreeMap<&str, u32>) -> Result<RelayRule, TraceError> {
+    fn read(&mut self, coflows: &BTreeMap<&str, u32>) -> Result<RelayRule, FileError> {
         const EXPECTED_COFLOW: &str = "the name of a coflow of this file";
         let coflow_value = self.table.required("coflow", EXPECTED_COFLOW)?;
         let name = self.table.read_string(&coflow_value, EXPECTED_COFLOW)?;
@@ -216,7 +215,7 @@ impl<'a> RuleReader<'a, '_> {
         Ok(RelayRule { flows: RelayMatch { coflow, scope }, priority, weight, paths })
     }
 
-    fn read_scope(&mut self) -> Result<RuleScope, TraceError> {
+    fn read_scope(&mut self) -> Result<RuleScope, FileError> {
         let (flow, from, to) =
             (self.table.optional("flow"), self.table.optional("from"), self.table.optional("to"));
         let numbers = flow.map(|value| self.read_numbers(&value)).transpose()?;
@@ -246,7 +245,7 @@ impl<'a> RuleReader<'a, '_> {
     }
 
     /// Reads the number of a flow, or a first and a last number.
-    fn read_numbers(&self, value: &Value<'a>) -> Result<(u32, u32), TraceError> {
+    fn read_numbers(&self, value: &Value<'a>) -> Result<(u32, u32), FileError> {
         if !TableFields::is_list(value) {
             let number = self.table.read_u32(value, EXPECTED_FLOW)?;
             return Ok((number, number));
@@ -260,7 +259,7 @@ impl<'a> RuleReader<'a, '_> {
         }
     }
 
-    fn read_region(&self, value: &Value<'a>) -> Result<u16, TraceError> {
+    fn read_region(&self, value: &Value<'a>) -> Result<u16, FileError> {
         let expected = self.expected_region();
         let region = self.regions.get(self.table.read_string(value, &expected)?);
         region.copied().ok_or_else(|| self.table.value_error(value, &expected))
@@ -272,7 +271,7 @@ impl<'a> RuleReader<'a, '_> {
         format!("the name of a region of this file: {}{more}", names.join(", "))
     }
 
-    fn read_paths(&self, value: &Value<'a>, scope: RuleScope) -> Result<Vec<RelayPath>, TraceError> {
+    fn read_paths(&self, value: &Value<'a>, scope: RuleScope) -> Result<Vec<RelayPath>, FileError> {
         const EXPECTED_FRACTION: &str = "a fraction of the bytes, above 0 and at most 1";
         if !TableFields::is_table(value) {
             return Err(self.table.value_error(value, EXPECTED_PATHS));

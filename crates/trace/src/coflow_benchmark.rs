@@ -25,9 +25,10 @@ use std::str::FromStr;
 
 use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, Workload};
 use weir_core::units::{Bytes, Time};
+use weir_fields::FileError;
 
 use crate::bounds::{self, Limits, MAX_BYTES, MAX_SECONDS, MIN_REDUCER_MEGABYTES};
-use crate::error::{TraceError, WriteError};
+use crate::error::WriteError;
 use crate::file_time::{FileTime, TimeShift};
 use crate::lines::{Line, LineReader};
 use crate::number;
@@ -91,7 +92,7 @@ pub fn read<R: BufRead>(
     name: &str,
     unit: TraceUnit,
     limits: &Limits,
-) -> Result<Workload, TraceError> {
+) -> Result<Workload, FileError> {
     Ok(parse(&mut LineReader::new(input, name, limits), unit, limits, None)?.0)
 }
 
@@ -118,7 +119,7 @@ pub(crate) fn parse<R: BufRead>(
     unit: TraceUnit,
     limits: &Limits,
     step: Option<Time>,
-) -> Result<(Workload, TimeShift), TraceError> {
+) -> Result<(Workload, TimeShift), FileError> {
     let Some(line) = lines.next()? else {
         return Err(lines.end_of_file_error("ports", "`<ports> <coflows>` or `weir-trace 1`"));
     };
@@ -166,7 +167,7 @@ pub(crate) fn parse<R: BufRead>(
 }
 
 /// The numbers of ports and of coflows.
-fn parse_header(line: Line<'_>, limits: &Limits) -> Result<(u32, usize), TraceError> {
+fn parse_header(line: Line<'_>, limits: &Limits) -> Result<(u32, usize), FileError> {
     let mut fields = line.fields();
     let expected = format!(
         "a number of ports from 1 to {} (a trace starts with `<ports> <coflows>` or `weir-trace 1`)",
@@ -191,7 +192,7 @@ fn parse_header(line: Line<'_>, limits: &Limits) -> Result<(u32, usize), TraceEr
 }
 
 impl Reader<'_> {
-    fn parse_coflow(&mut self, line: Line<'_>) -> Result<CoflowSpec, TraceError> {
+    fn parse_coflow(&mut self, line: Line<'_>) -> Result<CoflowSpec, FileError> {
         let mut fields = line.fields();
         let expected = "a whole number that no other coflow has";
         let text = fields.required("id", format_args!("{COFLOW}"))?;
@@ -266,7 +267,7 @@ impl Reader<'_> {
         position: usize,
         text: &str,
         m: usize,
-    ) -> Result<(u32, Bytes), TraceError> {
+    ) -> Result<(u32, Bytes), FileError> {
         let Some((port, size)) = text.split_once(':') else {
             return Err(line.error(format_args!("reducer {position}"), text, "`<port>:<MB>`"));
         };

@@ -19,15 +19,16 @@ mod write;
 use std::io::{BufRead, Write};
 
 use weir_core::model::Workload;
+use weir_fields::{FileError, FileKind};
 
 use crate::bounds::Limits;
-use crate::error::{TraceError, WriteError};
+use crate::error::WriteError;
 use crate::lines::LineReader;
 
 pub(crate) use read::parse;
 
 /// The first word of a trace in this format.
-pub const MAGIC: &str = "weir-trace";
+pub const MAGIC: &str = FileKind::Trace.key();
 
 /// The version of the format.
 pub const VERSION: u32 = 1;
@@ -36,7 +37,7 @@ pub const VERSION: u32 = 1;
 ///
 /// # Errors
 /// For the first invalid line or field, the first value beyond a bound, and if `input` fails.
-pub fn read<R: BufRead>(input: R, name: &str, limits: &Limits) -> Result<Workload, TraceError> {
+pub fn read<R: BufRead>(input: R, name: &str, limits: &Limits) -> Result<Workload, FileError> {
     Ok(parse(&mut LineReader::new(input, name, limits), limits, None)?.0)
 }
 

@@ -91,7 +91,7 @@ impl WorkloadSpecError {
         value: impl fmt::Display,
         expected: impl fmt::Display,
     ) -> WorkloadSpecError {
-        let value = crate::error::format_value(&value.to_string());
+        let value = weir_fields::format_value(&value.to_string());
         WorkloadSpecError { field: field.to_string(), value, expected: expected.to_string() }
     }
 }

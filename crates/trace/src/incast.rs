@@ -1,6 +1,6 @@
 //! Reads incast measurements from the CSV of `weir testbed incast`.
 //!
-//! `docs/incast-format.md` is the reference. A reader returns [`IncastMeasurements`], or a [`TraceError`] that names the
+//! `docs/incast-format.md` is the reference. A reader returns [`IncastMeasurements`], or a [`FileError`] that names the
 //! line, the field, the value and the expected value.
 
 use std::fmt;
@@ -8,13 +8,12 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 
 use weir_core::model::{Incast, IncastError, IncastRun};
+use weir_fields::congestion_control::{EXPECTED_CONGESTION_CONTROL, is_congestion_control_name};
+use weir_fields::{FileError, FileKind};
 
 use crate::bounds::Limits;
-use crate::error::TraceError;
-use crate::file_kind::FileKind;
 use crate::lines::{END_OF_LINE, Line, LineReader};
 use crate::number::{parse_decimal, parse_integer};
-use crate::toml_fields;
 
 /// The maximum number of runs in a file.
 pub const MAX_RUNS: usize = 100_000;
@@ -23,8 +22,8 @@ pub const MAX_RUNS: usize = 100_000;
 const MAX_LINE_BYTES: usize = 1 << 10;
 
 /// The required columns, in the required order. [`STARTS_COLUMN`] may follow.
-pub(crate) const COLUMNS: [&str; 10] = [
-    "buffer_packets",
+const COLUMNS: [&str; 10] = [
+    FileKind::Incast.key(),
     "connections",
     "bytes",
     "congestion",
@@ -41,15 +40,6 @@ const STARTS_COLUMN: &str = "starts";
 
 /// The values of [`STARTS_COLUMN`]: all connections start together, or are steady.
 const STARTS: [&str; 2] = ["together", "steady"];
-
-/// The expected value in errors about names of congestion controls.
-pub const EXPECTED_CONGESTION_CONTROL: &str = "1 to 15 letters, digits, `-` or `_`, such as cubic";
-
-/// Whether `name` is a valid name of a congestion control for the kernel.
-pub fn is_congestion_control_name(name: &str) -> bool {
-    let is_valid_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    (1..=15).contains(&name.len()) && name.chars().all(is_valid_char)
-}
 
 /// The content of a file.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,18 +77,18 @@ impl fmt::Display for IncastMeasurements {
 /// Reads the measurements at `path`; `-` is the standard input.
 ///
 /// # Errors
-/// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field, or for a missing
+/// [`FileError::Io`] if the file cannot be read; [`FileError::Field`] for the first invalid field, or for a missing
 /// combination of buffer and connections.
-pub fn read(path: &Path) -> Result<IncastMeasurements, TraceError> {
+pub fn read(path: &Path) -> Result<IncastMeasurements, FileError> {
     FileKind::check_file(path, &[FileKind::Incast], "incast measurements")?;
-    toml_fields::read_file(path, |input, name| read_from(input, name))
+    weir_fields::read_file(path, |input, name| read_from(input, name))
 }
 
 /// Reads measurements from `input`, which errors call `name`.
 ///
 /// # Errors
 /// As for [`read`].
-pub fn read_from<R: Read>(input: R, name: &str) -> Result<IncastMeasurements, TraceError> {
+pub fn read_from<R: Read>(input: R, name: &str) -> Result<IncastMeasurements, FileError> {
     let limits = Limits { max_flows: MAX_RUNS, max_line_bytes: MAX_LINE_BYTES, ..Limits::default() };
     let mut lines = LineReader::new(BufReader::new(input), name, &limits);
     let header = COLUMNS.join(",");
@@ -161,7 +151,7 @@ fn expected_range(parameter: &str) -> String {
 }
 
 /// Parses a run. The first run determines the settings that all runs share.
-fn parse_run(line: Line<'_>, has_starts: bool, shared: &mut SharedSettings) -> Result<IncastRun, TraceError> {
+fn parse_run(line: Line<'_>, has_starts: bool, shared: &mut SharedSettings) -> Result<IncastRun, FileError> {
     let mut cells = line.text.split(',');
     let mut next_cell =
         |field: &'static str| cells.next().ok_or_else(|| line.error(field, END_OF_LINE, "a value"));
@@ -207,7 +197,7 @@ fn check_tcp_settings(
     name: &str,
     threshold: &str,
     shared: &mut Option<(String, Option<u32>)>,
-) -> Result<(), TraceError> {
+) -> Result<(), FileError> {
     let [.., congestion, marks, _, _, _, _, _] = COLUMNS;
     if !is_congestion_control_name(name) {
         return Err(line.error(congestion, name, EXPECTED_CONGESTION_CONTROL));
@@ -234,7 +224,7 @@ fn check_tcp_settings(
 }
 
 /// Parses how the connections of a run start, which is as in the first run. Returns whether they are steady.
-fn parse_starts(line: &Line<'_>, text: &str, shared: &mut Option<bool>) -> Result<bool, TraceError> {
+fn parse_starts(line: &Line<'_>, text: &str, shared: &mut Option<bool>) -> Result<bool, FileError> {
     let [together, steady] = STARTS;
     if !STARTS.contains(&text) {
         return Err(line.error(STARTS_COLUMN, text, format_args!("{together} or {steady}")));

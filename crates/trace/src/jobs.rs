@@ -1,7 +1,7 @@
 //! Reads jobs from TOML: which workloads run on which hosts of a network, and when.
 //!
 //! `docs/jobs-format.md` is the reference. Rates, sizes and times have units; unknown keys are refused. A reader returns
-//! consistent [`Jobs`], or a [`TraceError`] that names the line, the field, the value and the expected value.
+//! consistent [`Jobs`], or a [`FileError`] that names the line, the field, the value and the expected value.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -10,11 +10,10 @@ use std::path::Path;
 use weir_core::model::topology::CableEvent;
 use weir_core::model::{NodeId, ServiceNames, Stage, Topology};
 use weir_core::units::{Bytes, Time};
+use weir_fields::{FileError, FileKind, TableFields, Value};
 
-use crate::error::TraceError;
 use crate::scenario::{read_fabric, read_hosts, read_table_list};
 use crate::sensitivity::{self, SensitivityTable};
-use crate::toml_fields::{self, TableFields, Value};
 
 /// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -33,9 +32,6 @@ pub const MAX_DATA_SCALE: f64 = 1e6;
 
 /// The latest start, in seconds: one year.
 pub const MAX_START_SECONDS: f64 = 31_536_000.0;
-
-/// The key that contains the version.
-pub(crate) const MAGIC: &str = "weir-jobs";
 
 /// The content of a file.
 #[derive(Debug, Clone, PartialEq)]
@@ -100,9 +96,9 @@ pub enum ModelRef {
 /// is one that the file defines, or one of `predefined`.
 ///
 /// # Errors
-/// [`TraceError::Io`] if a file cannot be read; [`TraceError::Field`] for the first invalid field.
-pub fn read(path: &Path, predefined: &[&str]) -> Result<Jobs, TraceError> {
-    toml_fields::read_file_in_folder(path, |input, name, folder| read_from(input, name, folder, predefined))
+/// [`FileError::Io`] if a file cannot be read; [`FileError::Field`] for the first invalid field.
+pub fn read(path: &Path, predefined: &[&str]) -> Result<Jobs, FileError> {
+    weir_fields::read_file_in_folder(path, |input, name, folder| read_from(input, name, folder, predefined))
 }
 
 /// Reads jobs from `input`, which errors call `name`. Names of files in it are relative to `folder`.
@@ -114,14 +110,14 @@ pub fn read_from<R: Read>(
     name: &str,
     folder: &Path,
     predefined: &[&str],
-) -> Result<Jobs, TraceError> {
-    toml_fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), |fields| {
+) -> Result<Jobs, FileError> {
+    weir_fields::read_versioned(input, name, MAX_FILE_BYTES, (FileKind::Jobs, VERSION), |fields| {
         from_fields(fields, folder, predefined)
     })
 }
 
 /// The jobs described by the keys of a file.
-fn from_fields(mut fields: TableFields<'_>, folder: &Path, predefined: &[&str]) -> Result<Jobs, TraceError> {
+fn from_fields(mut fields: TableFields<'_>, folder: &Path, predefined: &[&str]) -> Result<Jobs, FileError> {
     let (topology, cable_events) = read_fabric(&mut fields, folder)?;
     let sensitivity = read_sensitivity_table(&mut fields, folder)?;
     let mut names: BTreeMap<String, WorkloadRef> = BTreeMap::new();
@@ -157,7 +153,7 @@ fn from_fields(mut fields: TableFields<'_>, folder: &Path, predefined: &[&str]) 
         job_numbers: BTreeMap::new(),
     };
     let jobs = (1..).zip(&mut list).map(|(number, fields)| reader.read_job(number, fields));
-    let jobs = jobs.collect::<Result<Vec<Job>, TraceError>>()?;
+    let jobs = jobs.collect::<Result<Vec<Job>, FileError>>()?;
     Ok(Jobs { topology, cable_events, workloads, sensitivity, jobs })
 }
 
@@ -165,14 +161,14 @@ fn from_fields(mut fields: TableFields<'_>, folder: &Path, predefined: &[&str]) 
 fn read_sensitivity_table(
     fields: &mut TableFields<'_>,
     folder: &Path,
-) -> Result<Option<SensitivityTable>, TraceError> {
+) -> Result<Option<SensitivityTable>, FileError> {
     const TABLE: &str = "the name of a sensitivity table";
     let Some(value) = fields.optional("sensitivity") else { return Ok(None) };
     let path = folder.join(fields.read_string(&value, TABLE)?);
     fields.referenced(&value, sensitivity::read(&path)).map(Some)
 }
 
-fn read_workload(name: &str, fields: &mut TableFields<'_>) -> Result<Workload, TraceError> {
+fn read_workload(name: &str, fields: &mut TableFields<'_>) -> Result<Workload, FileError> {
     const ROUNDS: &str = "a whole number, at least 1";
     const STAGES: &str = "a list of stages, such as [{ compute = \"3s\", bytes = \"2GB\" }]";
     let rounds = match fields.optional("rounds") {
@@ -191,7 +187,7 @@ fn read_workload(name: &str, fields: &mut TableFields<'_>) -> Result<Workload, T
     let stage = |(number, value): (usize, &Value<'_>)| {
         read_stage(&mut fields.read_table(value, format!("workload `{name}` stage {number} "))?)
     };
-    let stages = (1..).zip(&list).map(stage).collect::<Result<Vec<Stage>, TraceError>>()?;
+    let stages = (1..).zip(&list).map(stage).collect::<Result<Vec<Stage>, FileError>>()?;
     let takes_time = |stage: &Stage| {
         let transfers_data =
             stage.bytes.get() > 0.0 && stage.max_transfer_time.is_none_or(|limit| limit.get() > 0.0);
@@ -203,7 +199,7 @@ fn read_workload(name: &str, fields: &mut TableFields<'_>) -> Result<Workload, T
     Ok(Workload { name: name.to_owned(), stages: stages.repeat(rounds) })
 }
 
-fn read_stage(fields: &mut TableFields<'_>) -> Result<Stage, TraceError> {
+fn read_stage(fields: &mut TableFields<'_>) -> Result<Stage, FileError> {
     let mut time = |key| fields.optional(key).map(|value| fields.read_time(&value)).transpose();
     let (compute, overlapped, limit) = (time("compute")?, time("overlapped-compute")?, time("limit")?);
     let bytes = fields.optional("bytes").map(|value| fields.read_bytes(&value)).transpose()?;
@@ -226,7 +222,7 @@ struct JobReader<'a> {
 }
 
 impl JobReader<'_> {
-    fn read_job(&mut self, number: usize, fields: &mut TableFields<'_>) -> Result<Job, TraceError> {
+    fn read_job(&mut self, number: usize, fields: &mut TableFields<'_>) -> Result<Job, FileError> {
         let known_names = || self.workloads.keys().cloned().collect::<Vec<_>>().join(", ");
         let value = fields.required("workload", "the name of a workload")?;
         let workload_name = fields.read_string(&value, "the name of a workload")?;
@@ -260,7 +256,7 @@ impl JobReader<'_> {
         Ok(Job { name, workload, servers, data_scale: data, start, model })
     }
 
-    fn read_servers(&self, fields: &mut TableFields<'_>) -> Result<Vec<u32>, TraceError> {
+    fn read_servers(&self, fields: &mut TableFields<'_>) -> Result<Vec<u32>, FileError> {
         let topology = self.topology;
         let servers = read_hosts(fields, "servers", topology)?;
         let name = |server: &NodeId| topology.name(*server).to_owned();
@@ -278,7 +274,7 @@ impl JobReader<'_> {
         Ok(servers.into_iter().map(|server| server.0).collect())
     }
 
-    fn read_model(&self, fields: &mut TableFields<'_>, workload: &str) -> Result<ModelRef, TraceError> {
+    fn read_model(&self, fields: &mut TableFields<'_>, workload: &str) -> Result<ModelRef, FileError> {
         let value = fields.optional("model");
         let name = match &value {
             Some(value) => fields.read_string(value, "the name of a model")?,
@@ -302,7 +298,7 @@ impl JobReader<'_> {
 }
 
 /// The amount of a job's data.
-fn read_data_scale(fields: &mut TableFields<'_>, workload: WorkloadRef) -> Result<f64, TraceError> {
+fn read_data_scale(fields: &mut TableFields<'_>, workload: WorkloadRef) -> Result<f64, FileError> {
     let Some(value) = fields.optional("data") else { return Ok(1.0) };
     if let WorkloadRef::InFile(_) = workload {
         return Err(fields.value_error(&value, "no `data` for a workload that the file defines"));

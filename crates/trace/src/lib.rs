@@ -19,9 +19,9 @@
 //!
 //! [`trace_events`] writes a file for other programs.
 //!
-//! All except [`incast`] are TOML, and all except [`incast`] and [`sensitivity`] are parsed with [`toml_fields`].
+//! All except [`incast`] are TOML, and all except [`incast`] and [`sensitivity`] are parsed with [`TableFields`](weir_fields::TableFields).
 //!
-//! For any input, a trace reader returns a consistent [`Workload`], or a [`TraceError`] that names the line, the field,
+//! For any input, a trace reader returns a consistent [`Workload`], or a [`FileError`] that names the line, the field,
 //! the value and the expected value. [`Limits`] bound its memory.
 
 pub mod coflow_benchmark;
@@ -33,7 +33,6 @@ pub mod jobs;
 pub mod network_file;
 pub mod scenario;
 pub mod sensitivity;
-pub mod toml_fields;
 pub mod topology;
 pub mod trace_events;
 pub mod tree;
@@ -43,7 +42,6 @@ mod bounds;
 mod dag;
 mod decompress;
 mod error;
-mod file_kind;
 mod file_time;
 mod lines;
 mod number;
@@ -56,15 +54,14 @@ use std::path::Path;
 
 use weir_core::model::Workload;
 use weir_core::units::Time;
+use weir_fields::{FileError, FileKind};
 
 pub use bounds::{
     Limits, MAX_BYTES, MAX_PORT_RATE_FACTOR, MAX_SECONDS, MAX_WEIGHT, MIN_REDUCER_MEGABYTES, MIN_WEIGHT,
     check_workload,
 };
 pub use coflow_benchmark::TraceUnit;
-pub use error::{TraceError, WriteError};
-pub use file_kind::FileKind;
-pub use number::to_toml_string;
+pub use error::WriteError;
 pub use source_kind::SourceKind;
 
 use lines::LineReader;
@@ -94,8 +91,8 @@ pub enum Format {
 /// `unit` applies to coflow-benchmark traces; sizes in Weir's own format have units.
 ///
 /// # Errors
-/// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field, line or limit.
-pub fn read(path: &Path, unit: TraceUnit, limits: &Limits) -> Result<Trace, TraceError> {
+/// [`FileError::Io`] if the file cannot be read; [`FileError::Field`] for the first invalid field, line or limit.
+pub fn read(path: &Path, unit: TraceUnit, limits: &Limits) -> Result<Trace, FileError> {
     read_with_shift(path, unit, limits, None)
 }
 
@@ -109,7 +106,7 @@ pub fn read_with_shift(
     unit: TraceUnit,
     limits: &Limits,
     step: Option<Time>,
-) -> Result<Trace, TraceError> {
+) -> Result<Trace, FileError> {
     if path == Path::new("-") {
         return read_trace(io::stdin().lock(), "standard input", unit, limits, step);
     }
@@ -117,7 +114,7 @@ pub fn read_with_shift(
     let name = path.display().to_string();
     match File::open(path) {
         Ok(file) => read_trace(BufReader::with_capacity(1 << 16, file), &name, unit, limits, step),
-        Err(source) => Err(TraceError::Io { file: name, source }),
+        Err(source) => Err(FileError::Io { file: name, source }),
     }
 }
 
@@ -130,7 +127,7 @@ pub fn read_from<R: BufRead>(
     name: &str,
     unit: TraceUnit,
     limits: &Limits,
-) -> Result<Trace, TraceError> {
+) -> Result<Trace, FileError> {
     read_trace(input, name, unit, limits, None)
 }
 
@@ -140,17 +137,17 @@ fn read_trace<R: BufRead>(
     unit: TraceUnit,
     limits: &Limits,
     step: Option<Time>,
-) -> Result<Trace, TraceError> {
+) -> Result<Trace, FileError> {
     let input =
-        decompress::open(input, limits).map_err(|source| TraceError::Io { file: name.to_owned(), source })?;
+        decompress::open(input, limits).map_err(|source| FileError::Io { file: name.to_owned(), source })?;
     let mut lines = LineReader::new(input, name, limits);
     if lines.peek()?.is_none() {
         return Err(lines.error_at(1, "file", "empty file", "`<ports> <coflows>` or `weir-trace 1`"));
     }
-    if let Some(line) = lines.peek()?.filter(|line| line.text.starts_with(jobs::MAGIC)) {
+    if let Some(line) = lines.peek()?.filter(|line| line.text.starts_with(FileKind::Jobs.key())) {
         return Err(line.error(
             "line",
-            jobs::MAGIC,
+            FileKind::Jobs.key(),
             "a trace; jobs need a file, not a pipe or the standard input",
         ));
     }

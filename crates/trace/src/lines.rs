@@ -3,9 +3,9 @@
 use std::fmt;
 use std::io::{BufRead, Read};
 use std::str::SplitAsciiWhitespace;
+use weir_fields::{FileError, format_value};
 
 use crate::bounds::Limits;
-use crate::error::{TraceError, format_value};
 
 /// The value that an error shows for a missing field of a line.
 pub(crate) const END_OF_LINE: &str = "end of line";
@@ -45,7 +45,7 @@ impl<'n, R: BufRead> LineReader<'n, R> {
     }
 
     /// Returns the next line without consuming it.
-    pub(crate) fn peek(&mut self) -> Result<Option<Line<'_>>, TraceError> {
+    pub(crate) fn peek(&mut self) -> Result<Option<Line<'_>>, FileError> {
         if !self.is_peeked {
             self.read_line()?;
             self.is_peeked = true;
@@ -54,7 +54,7 @@ impl<'n, R: BufRead> LineReader<'n, R> {
     }
 
     /// Consumes and returns the next line; `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<Line<'_>>, TraceError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Line<'_>>, FileError> {
         if !self.is_peeked {
             self.read_line()?;
         }
@@ -67,7 +67,7 @@ impl<'n, R: BufRead> LineReader<'n, R> {
         &self,
         field: impl fmt::Display,
         expected: impl fmt::Display,
-    ) -> TraceError {
+    ) -> FileError {
         self.end_of_input().error(field, END_OF_FILE, expected)
     }
 
@@ -83,19 +83,19 @@ impl<'n, R: BufRead> LineReader<'n, R> {
         field: impl fmt::Display,
         value: impl fmt::Display,
         expected: impl fmt::Display,
-    ) -> TraceError {
+    ) -> FileError {
         Line { file: self.file, number, text: "" }.error(field, value, expected)
     }
 
     /// Reads a line into the buffer. An empty buffer means the end of the input.
-    fn read_line(&mut self) -> Result<(), TraceError> {
+    fn read_line(&mut self) -> Result<(), FileError> {
         self.buffer.clear();
         self.line_number += 1;
         // Reading one byte more than allowed distinguishes a line that is too long from the longest valid one.
         let max_bytes = (self.max_line_bytes as u64).saturating_add(1);
         let read = (&mut self.input).take(max_bytes).read_until(b'\n', &mut self.buffer);
         if let Err(source) = read {
-            return Err(TraceError::Io { file: self.file.to_owned(), source });
+            return Err(FileError::Io { file: self.file.to_owned(), source });
         }
         if self.buffer.len() > self.max_line_bytes {
             let start = String::from_utf8_lossy(&self.buffer[..self.buffer.len().min(16)]).into_owned();
@@ -106,7 +106,7 @@ impl<'n, R: BufRead> LineReader<'n, R> {
         Ok(())
     }
 
-    fn current_line(&self) -> Result<Option<Line<'_>>, TraceError> {
+    fn current_line(&self) -> Result<Option<Line<'_>>, FileError> {
         if self.buffer.is_empty() {
             return Ok(None);
         }
@@ -128,8 +128,8 @@ impl<'a> Line<'a> {
         field: impl fmt::Display,
         value: impl fmt::Display,
         expected: impl fmt::Display,
-    ) -> TraceError {
-        TraceError::Field {
+    ) -> FileError {
+        FileError::Field {
             file: self.file.to_owned(),
             line: self.number,
             field: field.to_string(),
@@ -149,7 +149,7 @@ impl<'a> LineFields<'a> {
         &mut self,
         field: impl fmt::Display,
         expected: impl fmt::Display,
-    ) -> Result<&'a str, TraceError> {
+    ) -> Result<&'a str, FileError> {
         self.tokens.next().ok_or_else(|| self.line.error(field, END_OF_LINE, expected))
     }
 
@@ -159,7 +159,7 @@ impl<'a> LineFields<'a> {
     }
 
     /// Checks that no field remains.
-    pub(crate) fn finish(mut self) -> Result<(), TraceError> {
+    pub(crate) fn finish(mut self) -> Result<(), FileError> {
         match self.tokens.next() {
             None => Ok(()),
             Some(extra) => Err(self.line.error("after the last field", extra, END_OF_LINE)),

@@ -4,10 +4,8 @@ use std::path::Path;
 
 use weir_core::model::topology::CableEvent;
 use weir_core::model::{Topology, WideArea};
+use weir_fields::{FileError, FileKind, SourceText};
 
-use crate::error::TraceError;
-use crate::file_kind::FileKind;
-use crate::toml_fields::{self, SourceText};
 use crate::{topology, wide_area};
 
 /// A network, in the format that its file has.
@@ -24,15 +22,15 @@ impl NetworkFile {
     /// topology.
     ///
     /// # Errors
-    /// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field.
-    pub fn read(path: &Path) -> Result<NetworkFile, TraceError> {
-        toml_fields::read_file(path, |input, name| {
-            let text = toml_fields::read_text(input, name, topology::MAX_FILE_BYTES)?;
+    /// [`FileError::Io`] if the file cannot be read; [`FileError::Field`] for the first invalid field.
+    pub fn read(path: &Path) -> Result<NetworkFile, FileError> {
+        weir_fields::read_file(path, |input, name| {
+            let text = weir_fields::read_text(input, name, topology::MAX_FILE_BYTES)?;
             let accepted = [FileKind::Fabric, FileKind::Regions];
             FileKind::check(text.as_bytes(), name, &accepted, "a fabric or regions")?;
-            let table = toml_fields::parse_toml(SourceText { file: name, text: &text })?;
+            let table = weir_fields::parse_toml(SourceText { file: name, text: &text })?;
             let input = text.as_bytes();
-            if table.get_ref().contains_key(wide_area::MAGIC) {
+            if table.get_ref().contains_key(FileKind::Regions.key()) {
                 wide_area::read_from(input, name).map(NetworkFile::WideArea)
             } else {
                 let (topology, events) = topology::read_with_events(input, name)?;

@@ -64,11 +64,6 @@ pub(crate) fn format_rate(rate: Rate) -> String {
     format_readable(rate, || format!("{}B/s", format_exact(rate.get())))
 }
 
-/// A name as a TOML string. The name must not contain control characters.
-pub fn to_toml_string(name: &str) -> String {
-    format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
-}
-
 fn format_readable<Q>(quantity: Q, fallback: impl Fn() -> String) -> String
 where
     Q: ToString + FromStr + PartialEq,

@@ -1,7 +1,7 @@
 //! Reads scenarios from TOML: services that share a network.
 //!
 //! `docs/scenario-format.md` is the reference. Rates and times have units; unknown keys are refused. A reader returns a
-//! consistent [`Scenario`], or a [`TraceError`] that names the line, the field, the value and the expected value.
+//! consistent [`Scenario`], or a [`FileError`] that names the line, the field, the value and the expected value.
 
 mod port;
 
@@ -15,9 +15,8 @@ use weir_core::model::scenario::{
 use weir_core::model::topology::CableEvent;
 use weir_core::model::{NodeId, Topology};
 use weir_core::units::Time;
+use weir_fields::{FileError, FileKind, TableFields, Value};
 
-use crate::error::TraceError;
-use crate::toml_fields::{self, TableFields, Value};
 use crate::topology::{self, cable_events};
 
 /// The maximum length of a file, in bytes.
@@ -26,30 +25,27 @@ pub const MAX_FILE_BYTES: usize = 8 << 20;
 /// The version of the format.
 pub const VERSION: u32 = 1;
 
-/// The key that contains the version.
-pub(crate) const MAGIC: &str = "weir-scenario";
-
 /// Reads the scenario at `path`; `-` is the standard input. The name of a fabric's file is relative to the scenario's
 /// folder.
 ///
 /// # Errors
-/// [`TraceError::Io`] if a file cannot be read; [`TraceError::Field`] for the first invalid field.
-pub fn read(path: &Path) -> Result<Scenario, TraceError> {
-    toml_fields::read_file_in_folder(path, |input, name, folder| read_from(input, name, folder))
+/// [`FileError::Io`] if a file cannot be read; [`FileError::Field`] for the first invalid field.
+pub fn read(path: &Path) -> Result<Scenario, FileError> {
+    weir_fields::read_file_in_folder(path, |input, name, folder| read_from(input, name, folder))
 }
 
 /// Reads a scenario from `input`, which errors call `name`. The name of a fabric's file is relative to `folder`.
 ///
 /// # Errors
 /// As for [`read`].
-pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Scenario, TraceError> {
-    toml_fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), |fields| {
+pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Scenario, FileError> {
+    weir_fields::read_versioned(input, name, MAX_FILE_BYTES, (FileKind::Services, VERSION), |fields| {
         from_fields(fields, folder)
     })
 }
 
 /// The scenario described by the keys of a file.
-fn from_fields(mut fields: TableFields<'_>, folder: &Path) -> Result<Scenario, TraceError> {
+fn from_fields(mut fields: TableFields<'_>, folder: &Path) -> Result<Scenario, FileError> {
     let mut scenario = read_settings(&mut fields, folder)?;
     let mut tables = Tables::list(fields)?;
     let service_indices = tables.read_services(&mut scenario)?;
@@ -61,12 +57,12 @@ fn from_fields(mut fields: TableFields<'_>, folder: &Path) -> Result<Scenario, T
     for event in &mut tables.events {
         scenario.events.push(cable_events::read_event(event, &scenario.topology)?);
     }
-    scenario.check().map_err(|error| tables.to_trace_error(&error))?;
+    scenario.check().map_err(|error| tables.to_file_error(&error))?;
     Ok(scenario)
 }
 
 /// A scenario of the keys that contain no lists of tables.
-fn read_settings(fields: &mut TableFields<'_>, folder: &Path) -> Result<Scenario, TraceError> {
+fn read_settings(fields: &mut TableFields<'_>, folder: &Path) -> Result<Scenario, FileError> {
     let (topology, cable_events) = read_fabric(fields, folder)?;
     if !cable_events.is_empty() {
         return Err(fields.key_error(
@@ -112,7 +108,7 @@ struct Tables<'a> {
 
 impl<'a> Tables<'a> {
     /// The tables in the lists of a file, whose other keys have been read.
-    fn list(mut root: TableFields<'a>) -> Result<Tables<'a>, TraceError> {
+    fn list(mut root: TableFields<'a>) -> Result<Tables<'a>, FileError> {
         let services = root.required("service", TABLES)?;
         let services = read_table_list(&root, "service", &services)?;
         let demands = root.required("demand", TABLES)?;
@@ -125,7 +121,7 @@ impl<'a> Tables<'a> {
     }
 
     /// Adds the services to `scenario`, and returns their positions by name.
-    fn read_services(&mut self, scenario: &mut Scenario) -> Result<BTreeMap<String, usize>, TraceError> {
+    fn read_services(&mut self, scenario: &mut Scenario) -> Result<BTreeMap<String, usize>, FileError> {
         let mut service_indices = BTreeMap::new();
         for service in &mut self.services {
             let read = read_service(service)?;
@@ -142,7 +138,7 @@ impl<'a> Tables<'a> {
         &mut self,
         scenario: &mut Scenario,
         service_indices: &BTreeMap<String, usize>,
-    ) -> Result<(), TraceError> {
+    ) -> Result<(), FileError> {
         let mut connections = 0u64;
         for demand in &mut self.demands {
             let read = read_demand(demand, scenario, service_indices)?;
@@ -162,7 +158,7 @@ impl<'a> Tables<'a> {
         &mut self,
         scenario: &mut Scenario,
         service_indices: &BTreeMap<String, usize>,
-    ) -> Result<(), TraceError> {
+    ) -> Result<(), FileError> {
         let mut links = 0;
         for port in &mut self.ports {
             let (read, queues) = port::read(port, &scenario.topology, service_indices)?;
@@ -178,7 +174,7 @@ impl<'a> Tables<'a> {
         Ok(())
     }
 
-    fn to_trace_error(&self, error: &ScenarioError) -> TraceError {
+    fn to_file_error(&self, error: &ScenarioError) -> FileError {
         let fields = match error.location {
             ErrorLocation::Scenario => &self.root,
             ErrorLocation::Service(at) => &self.services[at],
@@ -196,14 +192,14 @@ impl<'a> Tables<'a> {
 pub(crate) fn read_fabric(
     fields: &mut TableFields<'_>,
     folder: &Path,
-) -> Result<(Topology, Vec<CableEvent>), TraceError> {
+) -> Result<(Topology, Vec<CableEvent>), FileError> {
     const FABRIC: &str = "a table with the keys of a fabric, or the name of a file";
     let value = fields.required("fabric", FABRIC)?;
     if TableFields::is_table(&value) {
         return topology::from_fields_with_events(fields.read_table(&value, "fabric ".to_owned())?);
     }
     let path = folder.join(fields.read_string(&value, FABRIC)?);
-    let read = toml_fields::read_file(&path, |input, name| topology::read_with_events(input, name));
+    let read = weir_fields::read_file(&path, |input, name| topology::read_with_events(input, name));
     fields.referenced(&value, read)
 }
 
@@ -214,7 +210,7 @@ pub(crate) fn read_table_list<'a>(
     fields: &TableFields<'a>,
     key: &str,
     value: &Value<'a>,
-) -> Result<Vec<TableFields<'a>>, TraceError> {
+) -> Result<Vec<TableFields<'a>>, FileError> {
     let list = fields.read_list(value, TABLES)?;
     (1..).zip(&list).map(|(number, table)| fields.read_table(table, format!("{key} {number} "))).collect()
 }
@@ -223,11 +219,11 @@ pub(crate) fn read_table_list<'a>(
 fn read_optional_table_list<'a>(
     fields: &mut TableFields<'a>,
     key: &'static str,
-) -> Result<Vec<TableFields<'a>>, TraceError> {
+) -> Result<Vec<TableFields<'a>>, FileError> {
     fields.optional(key).map_or(Ok(Vec::new()), |value| read_table_list(fields, key, &value))
 }
 
-fn read_service(fields: &mut TableFields<'_>) -> Result<Service, TraceError> {
+fn read_service(fields: &mut TableFields<'_>) -> Result<Service, FileError> {
     const NAME: &str = "a service's name";
     let name = fields.required("name", NAME)?;
     let name = fields.read_string(&name, NAME)?.to_owned();
@@ -244,7 +240,7 @@ fn read_demand(
     fields: &mut TableFields<'_>,
     scenario: &Scenario,
     service_indices: &BTreeMap<String, usize>,
-) -> Result<Demand, TraceError> {
+) -> Result<Demand, FileError> {
     let service = read_service_index(fields, service_indices)?;
     let from = read_hosts(fields, "from", &scenario.topology)?;
     let to = read_hosts(fields, "to", &scenario.topology)?;
@@ -272,7 +268,7 @@ fn read_demand(
 fn read_service_index(
     fields: &mut TableFields<'_>,
     service_indices: &BTreeMap<String, usize>,
-) -> Result<usize, TraceError> {
+) -> Result<usize, FileError> {
     const SERVICE: &str = "the name of a service of this file";
     let service = fields.required("service", SERVICE)?;
     let name = fields.read_string(&service, SERVICE)?;
@@ -284,7 +280,7 @@ pub(crate) fn read_hosts(
     fields: &mut TableFields<'_>,
     key: &'static str,
     topology: &Topology,
-) -> Result<Vec<NodeId>, TraceError> {
+) -> Result<Vec<NodeId>, FileError> {
     const HOSTS: &str = "a host of the fabric, a list of them, or \"*\" for all";
     let value = fields.required(key, HOSTS)?;
     let host = |value: &Value<'_>, name: &str| {
@@ -310,7 +306,7 @@ fn host_names(topology: &Topology) -> String {
     }
 }
 
-fn read_send_mode(fields: &mut TableFields<'_>) -> Result<SendMode, TraceError> {
+fn read_send_mode(fields: &mut TableFields<'_>) -> Result<SendMode, FileError> {
     const SENDING: &str = "`elastic`, `capped` or `unresponsive`";
     let value = fields.required("sending", SENDING)?;
     Ok(match fields.read_string(&value, SENDING)? {
@@ -325,12 +321,13 @@ fn read_guarantee(
     fields: &mut TableFields<'_>,
     topology: &Topology,
     service_indices: &BTreeMap<String, usize>,
-) -> Result<Guarantee, TraceError> {
+) -> Result<Guarantee, FileError> {
     let service = read_service_index(fields, service_indices)?;
     let ((_, from), (value, to)) =
         (read_link_end(fields, "from", topology)?, read_link_end(fields, "to", topology)?);
-    let link =
-        topology.link_between(from, to).ok_or_else(|| no_link_error(fields, &value, topology.name(from)))?;
+    let link = topology
+        .link_between(from, to)
+        .ok_or_else(|| port::no_link_error(fields, &value, topology.name(from)))?;
     let rate = fields.required_rate("rate")?;
     fields.finish()?;
     Ok(Guarantee { service, link, rate })
@@ -341,7 +338,7 @@ fn read_link_end<'a>(
     fields: &mut TableFields<'a>,
     key: &'static str,
     topology: &Topology,
-) -> Result<(Value<'a>, NodeId), TraceError> {
+) -> Result<(Value<'a>, NodeId), FileError> {
     const NODE: &str = "a host or switch of the fabric, at one end of a link";
     let value = fields.required(key, NODE)?;
     let node = topology
@@ -350,12 +347,7 @@ fn read_link_end<'a>(
     Ok((value, node))
 }
 
-/// The error for a second end without a cable to the first.
-fn no_link_error(fields: &TableFields<'_>, value: &Value<'_>, from: &str) -> TraceError {
-    fields.value_error(value, &format!("a host or switch with a cable to `{from}`"))
-}
-
-fn read_intervals<'a>(fields: &TableFields<'a>, value: &Value<'a>) -> Result<Vec<(Time, Time)>, TraceError> {
+fn read_intervals<'a>(fields: &TableFields<'a>, value: &Value<'a>) -> Result<Vec<(Time, Time)>, FileError> {
     const ACTIVE: &str = "a list of intervals, such as [[\"5s\", \"35s\"], [\"65s\", \"125s\"]]";
     let interval = |item: &Value<'a>| match fields.read_list(item, ACTIVE)?[..] {
         [from, to] => Ok((fields.read_time(&from)?, fields.read_time(&to)?)),

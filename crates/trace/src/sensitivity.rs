@@ -1,7 +1,7 @@
 //! Reads and writes Saba's sensitivity table, the result of profiling applications (Saba, EuroSys '23, section 4.1).
 //!
 //! The format is TOML, application by application, so that a change of one application changes few lines.
-//! `docs/sensitivity-table.md` is the reference. A reader returns a consistent [`SensitivityTable`], or a [`TraceError`]
+//! `docs/sensitivity-table.md` is the reference. A reader returns a consistent [`SensitivityTable`], or a [`FileError`]
 //! that names the line, the field, the value and the expected value.
 //!
 //! A reader accepts models that rise with the bandwidth or are not convex. The cubic of a measured profile often has such a
@@ -19,11 +19,9 @@ use weir_core::saba::profile::{Profile, SensitivityFit};
 use weir_core::saba::sensitivity::ModelShape;
 use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::{Degree, MAX_COEFFICIENT, Polynomial, PolynomialError};
+use weir_fields::{FileError, FileKind, SourceText, format_value, to_toml_string};
 
-use crate::error::{TraceError, format_value};
-use crate::file_kind::FileKind;
-use crate::number::{format_exact, to_toml_string};
-use crate::toml_fields::SourceText;
+use crate::number::format_exact;
 
 /// The maximum length of a table, in bytes.
 pub const MAX_TABLE_BYTES: u64 = 16 << 20;
@@ -259,23 +257,21 @@ struct RowV1 {
     samples: Vec<Spanned<(f64, f64)>>,
 }
 
-impl SourceText<'_> {
-    /// An error of the TOML parser or deserialiser. Its field is the key of the line.
-    fn toml_error(&self, error: &toml::de::Error) -> TraceError {
-        let range = error.span().unwrap_or(0..0);
-        let start =
-            self.text.get(..range.start).map_or(0, |before| before.rfind('\n').map_or(0, |end| end + 1));
-        let line = self.text[start..].lines().next().unwrap_or_default();
-        let field = line.split(['=', '#']).next().unwrap_or_default().trim();
-        let field = if field.is_empty() { "table".to_owned() } else { format_value(field) };
-        let message = error.message();
-        let expected = match message.rsplit_once("expected ") {
-            Some((_, expected)) => plain_type(expected).to_owned(),
-            None => format!("a sensitivity table: {message}"),
-        };
-        let value = self.text.get(range.clone()).and_then(|text| text.lines().next()).unwrap_or_default();
-        self.error(range.start, &field, value, &expected)
-    }
+/// An error of the TOML parser or deserialiser. Its field is the key of the line.
+fn toml_error(source: SourceText<'_>, error: &toml::de::Error) -> FileError {
+    let range = error.span().unwrap_or(0..0);
+    let start =
+        source.text.get(..range.start).map_or(0, |before| before.rfind('\n').map_or(0, |end| end + 1));
+    let line = source.text[start..].lines().next().unwrap_or_default();
+    let field = line.split(['=', '#']).next().unwrap_or_default().trim();
+    let field = if field.is_empty() { "table".to_owned() } else { format_value(field) };
+    let message = error.message();
+    let expected = match message.rsplit_once("expected ") {
+        Some((_, expected)) => plain_type(expected).to_owned(),
+        None => format!("a sensitivity table: {message}"),
+    };
+    let value = source.text.get(range.clone()).and_then(|text| text.lines().next()).unwrap_or_default();
+    source.error(range.start, &field, value, &expected)
 }
 
 /// A type of Rust, as serde names it, in the words of a file's author.
@@ -293,13 +289,13 @@ fn plain_type(expected: &str) -> &str {
 /// Reads the table at `path`.
 ///
 /// # Errors
-/// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field.
-pub fn read(path: &Path) -> Result<SensitivityTable, TraceError> {
+/// [`FileError::Io`] if the file cannot be read; [`FileError::Field`] for the first invalid field.
+pub fn read(path: &Path) -> Result<SensitivityTable, FileError> {
     let name = path.display().to_string();
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_TABLE_BYTES + 1).read_to_end(&mut bytes));
     if let Err(source) = read {
-        return Err(TraceError::Io { file: name, source });
+        return Err(FileError::Io { file: name, source });
     }
     let source = SourceText { file: &name, text: "" };
     match String::from_utf8(bytes) {
@@ -311,15 +307,15 @@ pub fn read(path: &Path) -> Result<SensitivityTable, TraceError> {
 /// Reads a table from `text`, which errors call `name`.
 ///
 /// # Errors
-/// [`TraceError::Field`] for the first invalid field.
-pub fn parse(text: &str, name: &str) -> Result<SensitivityTable, TraceError> {
+/// [`FileError::Field`] for the first invalid field.
+pub fn parse(text: &str, name: &str) -> Result<SensitivityTable, FileError> {
     let source = SourceText { file: name, text };
     if text.len() as u64 > MAX_TABLE_BYTES {
         let length = format!("{} bytes", text.len());
         return Err(source.error(0, "table", &length, &format!("at most {MAX_TABLE_BYTES} bytes")));
     }
     FileKind::check(text.as_bytes(), name, &[FileKind::Sensitivities], "a sensitivity table")?;
-    let file: TableV1 = toml::from_str(text).map_err(|error| source.toml_error(&error))?;
+    let file: TableV1 = toml::from_str(text).map_err(|error| toml_error(source, &error))?;
     if *file.version.get_ref() != 1 {
         return Err(source.error_at_range(file.version.span(), "version", "1"));
     }
@@ -328,7 +324,7 @@ pub fn parse(text: &str, name: &str) -> Result<SensitivityTable, TraceError> {
     for row in file.application {
         let row_spans =
             (row.name.span(), row.r2.as_ref().map(Spanned::span), row.samples.first().map(Spanned::span));
-        rows.push(source.read_row(row)?);
+        rows.push(read_row(source, row)?);
         spans.push(row_spans);
     }
     SensitivityTable::new(rows).map_err(|error| {
@@ -342,31 +338,29 @@ pub fn parse(text: &str, name: &str) -> Result<SensitivityTable, TraceError> {
     })
 }
 
-impl SourceText<'_> {
-    fn read_row(&self, row: RowV1) -> Result<Row, TraceError> {
-        let coefficients: Vec<f64> = row.coefficients.get_ref().iter().map(|c| *c.get_ref()).collect();
-        let model = Polynomial::new(&coefficients).map_err(|error| match error {
-            PolynomialError::InvalidCoefficient { index, .. } => {
-                let range = row.coefficients.get_ref()[index].span();
-                let expected = format!("a number from -{MAX_COEFFICIENT:e} to {MAX_COEFFICIENT:e}");
-                self.error_at_range(range, &format!("coefficients c{index}"), &expected)
-            }
-            _ => self.error_at_range(row.coefficients.span(), "coefficients", "1 to 4 numbers"),
-        })?;
-        let mut samples = Vec::with_capacity(row.samples.len());
-        for sample in &row.samples {
-            let &(bandwidth, slowdown) = sample.get_ref();
-            let fraction = Fraction::new(bandwidth).map_err(|_| {
-                let expected = "a fraction of the bandwidth above 0 and up to 1, and a slowdown";
-                self.error_at_range(sample.span(), "samples", expected)
-            })?;
-            samples.push((fraction, slowdown));
+fn read_row(source: SourceText<'_>, row: RowV1) -> Result<Row, FileError> {
+    let coefficients: Vec<f64> = row.coefficients.get_ref().iter().map(|c| *c.get_ref()).collect();
+    let model = Polynomial::new(&coefficients).map_err(|error| match error {
+        PolynomialError::InvalidCoefficient { index, .. } => {
+            let range = row.coefficients.get_ref()[index].span();
+            let expected = format!("a number from -{MAX_COEFFICIENT:e} to {MAX_COEFFICIENT:e}");
+            source.error_at_range(range, &format!("coefficients c{index}"), &expected)
         }
-        Ok(Row {
-            name: row.name.into_inner(),
-            sensitivity: Sensitivity::new(model),
-            r2: row.r2.map(Spanned::into_inner),
-            samples,
-        })
+        _ => source.error_at_range(row.coefficients.span(), "coefficients", "1 to 4 numbers"),
+    })?;
+    let mut samples = Vec::with_capacity(row.samples.len());
+    for sample in &row.samples {
+        let &(bandwidth, slowdown) = sample.get_ref();
+        let fraction = Fraction::new(bandwidth).map_err(|_| {
+            let expected = "a fraction of the bandwidth above 0 and up to 1, and a slowdown";
+            source.error_at_range(sample.span(), "samples", expected)
+        })?;
+        samples.push((fraction, slowdown));
     }
+    Ok(Row {
+        name: row.name.into_inner(),
+        sensitivity: Sensitivity::new(model),
+        r2: row.r2.map(Spanned::into_inner),
+        samples,
+    })
 }

@@ -1,8 +1,7 @@
 //! What a file of coflows contains.
 
 use std::path::Path;
-
-use crate::file_kind::FileKind;
+use weir_fields::FileKind;
 
 /// A kind of file with coflows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,10 +23,9 @@ use std::path::Path;
 
 use weir_core::model::topology::{CableEvent, TopologyBuilder};
 use weir_core::model::{LinkId, NodeId, Topology, TopologyError, TopologyTemplate};
+use weir_fields::{FileError, FileKind, TableFields, Value, expectation};
 
-use crate::error::TraceError;
 use crate::number;
-use crate::toml_fields::{self, TableFields, Value, expectation};
 
 /// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -35,7 +34,7 @@ pub const MAX_FILE_BYTES: usize = 8 << 20;
 pub const VERSION: u32 = 1;
 
 /// The key that contains the version.
-pub(crate) const MAGIC: &str = "weir-fabric";
+const MAGIC: &str = FileKind::Fabric.key();
 
 /// The kind that lists its cables.
 const LINKS: &str = "links";
@@ -43,31 +42,37 @@ const LINKS: &str = "links";
 /// Reads the topology at `path`; `-` is the standard input.
 ///
 /// # Errors
-/// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field.
-pub fn read(path: &Path) -> Result<Topology, TraceError> {
-    toml_fields::read_file(path, |input, name| read_from(input, name))
+/// [`FileError::Io`] if the file cannot be read; [`FileError::Field`] for the first invalid field.
+pub fn read(path: &Path) -> Result<Topology, FileError> {
+    weir_fields::read_file(path, |input, name| read_from(input, name))
 }
 
 /// Reads a topology from `input`, which errors call `name`.
 ///
 /// # Errors
 /// As for [`read`].
-pub fn read_from<R: Read>(input: R, name: &str) -> Result<Topology, TraceError> {
-    toml_fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields)
+pub fn read_from<R: Read>(input: R, name: &str) -> Result<Topology, FileError> {
+    weir_fields::read_versioned(input, name, MAX_FILE_BYTES, (FileKind::Fabric, VERSION), from_fields)
 }
 
 /// Reads a topology from `input`, which errors call `name`, and the events of its cables.
 ///
 /// # Errors
 /// As for [`read`].
-pub fn read_with_events<R: Read>(input: R, name: &str) -> Result<(Topology, Vec<CableEvent>), TraceError> {
-    toml_fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields_with_events)
+pub fn read_with_events<R: Read>(input: R, name: &str) -> Result<(Topology, Vec<CableEvent>), FileError> {
+    weir_fields::read_versioned(
+        input,
+        name,
+        MAX_FILE_BYTES,
+        (FileKind::Fabric, VERSION),
+        from_fields_with_events,
+    )
 }
 
 /// The topology described by the keys of a table, and the events of its cables.
 pub(crate) fn from_fields_with_events(
     mut fields: TableFields<'_>,
-) -> Result<(Topology, Vec<CableEvent>), TraceError> {
+) -> Result<(Topology, Vec<CableEvent>), FileError> {
     // Mark the key as known; events are read when the names of nodes are.
     fields.optional("event");
     let topology = from_fields(fields.clone())?;
@@ -76,7 +81,7 @@ pub(crate) fn from_fields_with_events(
 }
 
 /// The topology described by the keys of a table.
-fn from_fields(mut fields: TableFields<'_>) -> Result<Topology, TraceError> {
+fn from_fields(mut fields: TableFields<'_>) -> Result<Topology, FileError> {
     let kind = fields.required("kind", KINDS)?;
     let name = fields.read_string(&kind, KINDS)?;
     if name == LINKS {
@@ -104,7 +109,7 @@ fn read_plan<'a>(
     name: &str,
     kind: &Value<'a>,
     fields: &mut TableFields<'a>,
-) -> Result<TopologyTemplate, TraceError> {
+) -> Result<TopologyTemplate, FileError> {
     Ok(match name {
         "big-switch" => TopologyTemplate::BigSwitch {
             hosts: fields.required_u32("hosts")?,
@@ -133,12 +138,12 @@ fn read_plan<'a>(
 }
 
 /// The optional oversubscription of a template; 1 if missing.
-fn read_oversubscription(fields: &mut TableFields<'_>) -> Result<f64, TraceError> {
+fn read_oversubscription(fields: &mut TableFields<'_>) -> Result<f64, FileError> {
     fields.optional("oversubscription").map_or(Ok(1.0), |value| fields.read_number(&value))
 }
 
 /// Reads hosts, switches and cables from lists.
-fn read_links(mut fields: TableFields<'_>) -> Result<Topology, TraceError> {
+fn read_links(mut fields: TableFields<'_>) -> Result<Topology, FileError> {
     const NAMES: &str = "a list of names";
     const TABLES: &str = "a list of tables";
     let mut builder = TopologyBuilder::new();
@@ -182,7 +187,7 @@ const ENDS: &str = "the names of two nodes";
 /// # Errors
 /// If `out` fails.
 pub fn write<W: Write>(topology: &Topology, mut out: W) -> io::Result<()> {
-    let name = |node: NodeId| number::to_toml_string(topology.name(node));
+    let name = |node: NodeId| weir_fields::to_toml_string(topology.name(node));
     writeln!(out, "{MAGIC} = {VERSION}\nkind = \"{LINKS}\"\nhosts = [")?;
     let nodes = |from: usize, to: usize| (from as u32..to as u32).map(NodeId);
     for host in nodes(0, topology.hosts()) {

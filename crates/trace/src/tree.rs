@@ -1,7 +1,7 @@
 //! Reads policy trees from TOML: how services and applications share the network, and their policies.
 //!
 //! `docs/policy-tree.md` is the reference. Unknown keys are refused. A reader returns a [`TreeSpec`] that is valid except for
-//! the names of a workload that it does not know, or a [`TraceError`] that names the line, the field, the value and the
+//! the names of a workload that it does not know, or a [`FileError`] that names the line, the field, the value and the
 //! expected value.
 
 use std::io::Read;
@@ -11,11 +11,10 @@ use std::path::Path;
 use weir_core::model::ServiceNames;
 use weir_core::saba::{Fraction, SabaLimits, Sensitivity};
 use weir_core::tree::{Application, ApplicationSharing, Service, TreeError, TreeSpec, check_leaf_policy};
+use weir_fields::{FileError, FileKind, TableFields, Value, expectation};
 
 use crate::bounds::{MAX_WEIGHT, MIN_WEIGHT};
-use crate::error::TraceError;
 use crate::sensitivity::{self, SensitivityTable};
-use crate::toml_fields::{self, TableFields, Value, expectation};
 
 /// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -24,19 +23,16 @@ pub const MAX_FILE_BYTES: usize = 8 << 20;
 pub const VERSION: u32 = 1;
 
 /// A function that loads the sensitivity table of a given name.
-pub type TableLoader<'a> = dyn Fn(&str) -> Result<SensitivityTable, TraceError> + 'a;
-
-/// The key that contains the version.
-pub(crate) const MAGIC: &str = "weir-tree";
+pub type TableLoader<'a> = dyn Fn(&str) -> Result<SensitivityTable, FileError> + 'a;
 
 /// Reads the tree at `path`; `-` is the standard input. If `names` is given, also checks that the tree fits a trace with
 /// these names. Names of sensitivity tables are relative to the tree's folder.
 ///
 /// # Errors
-/// [`TraceError::Io`] if a file cannot be read; [`TraceError::Field`] for the first invalid field, or for a service or
+/// [`FileError::Io`] if a file cannot be read; [`FileError::Field`] for the first invalid field, or for a service or
 /// application of `names` that the tree does not cover.
-pub fn read(path: &Path, names: Option<&ServiceNames>) -> Result<TreeSpec, TraceError> {
-    toml_fields::read_file_in_folder(path, |input, name, folder| read_from(input, name, folder, names))
+pub fn read(path: &Path, names: Option<&ServiceNames>) -> Result<TreeSpec, FileError> {
+    weir_fields::read_file_in_folder(path, |input, name, folder| read_from(input, name, folder, names))
 }
 
 /// Reads a tree from `input`, which errors call `name`, as [`read`] does. Names of sensitivity tables are relative to
@@ -49,7 +45,7 @@ pub fn read_from<R: Read>(
     name: &str,
     folder: &Path,
     names: Option<&ServiceNames>,
-) -> Result<TreeSpec, TraceError> {
+) -> Result<TreeSpec, FileError> {
     read_with_tables(input, name, &|file| read_named_table(folder, file, name), names)
 }
 
@@ -58,9 +54,9 @@ pub fn read_from<R: Read>(
 ///
 /// # Errors
 /// As for [`sensitivity::read`].
-pub fn read_named_table(folder: &Path, file: &str, tree: &str) -> Result<SensitivityTable, TraceError> {
+pub fn read_named_table(folder: &Path, file: &str, tree: &str) -> Result<SensitivityTable, FileError> {
     sensitivity::read(&folder.join(file)).map_err(|error| match error {
-        TraceError::Io { file, source } => TraceError::Io { file: format!("{tree}: {file}"), source },
+        FileError::Io { file, source } => FileError::Io { file: format!("{tree}: {file}"), source },
         other => other,
     })
 }
@@ -75,8 +71,8 @@ pub fn read_with_tables<R: Read>(
     name: &str,
     load_table: &TableLoader<'_>,
     names: Option<&ServiceNames>,
-) -> Result<TreeSpec, TraceError> {
-    toml_fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), |fields| {
+) -> Result<TreeSpec, FileError> {
+    weir_fields::read_versioned(input, name, MAX_FILE_BYTES, (FileKind::Tree, VERSION), |fields| {
         from_fields(fields, load_table, names)
     })
 }
@@ -86,7 +82,7 @@ fn from_fields(
     mut fields: TableFields<'_>,
     load_table: &TableLoader<'_>,
     names: Option<&ServiceNames>,
-) -> Result<TreeSpec, TraceError> {
+) -> Result<TreeSpec, FileError> {
     let (services_value, default_value) = (fields.optional("service"), fields.optional("default"));
     fields.finish()?;
     let mut service_tables = match &services_value {
@@ -120,7 +116,7 @@ fn mismatch_error(
     root: &TableFields<'_>,
     service_tables: &[(&str, TableFields<'_>)],
     default_table: Option<&TableFields<'_>>,
-) -> TraceError {
+) -> FileError {
     match error {
         TreeError::UnknownService(service) => {
             let expected = format!(
@@ -148,7 +144,7 @@ fn read_service(
     name: &str,
     fields: &mut TableFields<'_>,
     load_table: &TableLoader<'_>,
-) -> Result<Service, TraceError> {
+) -> Result<Service, FileError> {
     const APPLICATIONS: &str = "`whole`, `weights` or `saba`";
     check_name(name, fields)?;
     let weight = read_weight(fields)?;
@@ -202,7 +198,7 @@ fn read_application(
     fields: &mut TableFields<'_>,
     between: &ApplicationSharing,
     default_application: &Application,
-) -> Result<Application, TraceError> {
+) -> Result<Application, FileError> {
     const MODEL: &str = "the name of an application in the sensitivity table";
     check_name(name, fields)?;
     let mut application = Application { name: name.to_owned(), ..default_application.clone() };
@@ -227,7 +223,7 @@ fn read_application(
     Ok(application)
 }
 
-fn check_name(name: &str, fields: &TableFields<'_>) -> Result<(), TraceError> {
+fn check_name(name: &str, fields: &TableFields<'_>) -> Result<(), FileError> {
     if ServiceNames::is_name(name) {
         Ok(())
     } else {
@@ -236,7 +232,7 @@ fn check_name(name: &str, fields: &TableFields<'_>) -> Result<(), TraceError> {
 }
 
 /// An optional weight; 1 if missing.
-fn read_weight(fields: &mut TableFields<'_>) -> Result<f64, TraceError> {
+fn read_weight(fields: &mut TableFields<'_>) -> Result<f64, FileError> {
     let Some(value) = fields.optional("weight") else { return Ok(1.0) };
     let weight = fields.read_number(&value)?;
     if (MIN_WEIGHT..=MAX_WEIGHT).contains(&weight) {
@@ -246,7 +242,7 @@ fn read_weight(fields: &mut TableFields<'_>) -> Result<f64, TraceError> {
 }
 
 /// The optional policy of a leaf.
-fn read_policy(fields: &mut TableFields<'_>) -> Result<Option<String>, TraceError> {
+fn read_policy(fields: &mut TableFields<'_>) -> Result<Option<String>, FileError> {
     const POLICY: &str = "a policy with its parameters, such as \"saath:d=4\"";
     let Some(value) = fields.optional("policy") else { return Ok(None) };
     let spec = fields.read_string(&value, POLICY)?;
@@ -266,7 +262,7 @@ const SABA_KEYS: [(&str, &str); 5] = [
 ];
 
 /// C_saba and the limits of levels and queues of a service.
-fn read_saba_limits(fields: &mut TableFields<'_>) -> Result<SabaLimits, TraceError> {
+fn read_saba_limits(fields: &mut TableFields<'_>) -> Result<SabaLimits, FileError> {
     let mut limits = SabaLimits::default();
     if let Some(value) = fields.optional("share") {
         let share = Fraction::new(fields.read_number(&value)?);
@@ -302,7 +298,7 @@ fn read_count(
     value: &Value<'_>,
     min: u16,
     expected: &str,
-) -> Result<NonZeroU16, TraceError> {
+) -> Result<NonZeroU16, FileError> {
     let count = u16::try_from(fields.read_u32(value, expected)?).ok().filter(|count| *count >= min);
     count.and_then(NonZeroU16::new).ok_or_else(|| fields.value_error(value, expected))
 }
@@ -311,7 +307,7 @@ fn read_count(
 fn read_sensitivity_table(
     fields: &mut TableFields<'_>,
     load_table: &TableLoader<'_>,
-) -> Result<Vec<(String, Sensitivity)>, TraceError> {
+) -> Result<Vec<(String, Sensitivity)>, FileError> {
     const FILE: &str = "the file of a sensitivity table";
     let value: Value<'_> = fields.required("sensitivity", FILE)?;
     let table = load_table(fields.read_string(&value, FILE)?)?;

@@ -9,9 +9,7 @@ use std::path::Path;
 use weir_core::model::wide_area::LinkMeasurement;
 use weir_core::model::{WideArea, WideAreaError};
 use weir_core::units::{Rate, Time};
-
-use crate::error::TraceError;
-use crate::toml_fields::{self, TableFields, Value, expectation};
+use weir_fields::{FileError, FileKind, TableFields, Value, expectation};
 
 /// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -19,27 +17,24 @@ pub const MAX_FILE_BYTES: usize = 8 << 20;
 /// The version of the format.
 pub const VERSION: u32 = 1;
 
-/// The key that contains the version.
-pub(crate) const MAGIC: &str = "weir-wide-area";
-
 /// Reads the wide area at `path`; `-` is the standard input.
 ///
 /// # Errors
-/// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field.
-pub fn read(path: &Path) -> Result<WideArea, TraceError> {
-    toml_fields::read_file(path, |input, name| read_from(input, name))
+/// [`FileError::Io`] if the file cannot be read; [`FileError::Field`] for the first invalid field.
+pub fn read(path: &Path) -> Result<WideArea, FileError> {
+    weir_fields::read_file(path, |input, name| read_from(input, name))
 }
 
 /// Reads a wide area from `input`, which errors call `name`.
 ///
 /// # Errors
 /// As for [`read`].
-pub fn read_from<R: Read>(input: R, name: &str) -> Result<WideArea, TraceError> {
-    toml_fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields)
+pub fn read_from<R: Read>(input: R, name: &str) -> Result<WideArea, FileError> {
+    weir_fields::read_versioned(input, name, MAX_FILE_BYTES, (FileKind::Regions, VERSION), from_fields)
 }
 
 /// The wide area described by the keys of a file.
-fn from_fields(mut fields: TableFields<'_>) -> Result<WideArea, TraceError> {
+fn from_fields(mut fields: TableFields<'_>) -> Result<WideArea, FileError> {
     const NAMES: &str = "a list of names";
     const TABLES: &str = "a list of tables";
     let regions_value = fields.required("regions", NAMES)?;
@@ -100,9 +95,9 @@ struct LinkEntry<'a> {
 }
 
 impl<'a> LinkEntry<'a> {
-    fn read(mut fields: TableFields<'a>, regions: &[&str]) -> Result<LinkEntry<'a>, TraceError> {
+    fn read(mut fields: TableFields<'a>, regions: &[&str]) -> Result<LinkEntry<'a>, FileError> {
         const RATES: &str = "a list of rates with units, such as [\"90Mbit\", \"120Mbit\"]";
-        let mut read_region = |key| -> Result<(Value<'a>, usize), TraceError> {
+        let mut read_region = |key| -> Result<(Value<'a>, usize), FileError> {
             const REGION: &str = "the name of a region";
             let value = fields.required(key, REGION)?;
             let name = fields.read_string(&value, REGION)?;
@@ -132,15 +127,15 @@ impl<'a> LinkEntry<'a> {
         })
     }
 
-    fn end_error(&self, expected: &str) -> TraceError {
+    fn end_error(&self, expected: &str) -> FileError {
         self.fields.value_error(&self.to_value, expected)
     }
 
-    fn samples_error(&self, expected: &str) -> TraceError {
+    fn samples_error(&self, expected: &str) -> FileError {
         self.fields.value_error(&self.bandwidth_value, expected)
     }
 
-    fn sample_error(&self, index: usize, expected: &str) -> TraceError {
+    fn sample_error(&self, index: usize, expected: &str) -> FileError {
         self.fields.value_error(self.sample_values.get(index).unwrap_or(&self.bandwidth_value), expected)
     }
 }

@@ -45,5 +45,5 @@ fn targets_with_test_false_contain_no_tests() {
             }
         }
     }
-    assert_eq!(count, 2);
+    assert_eq!(count, 3);
 }

@@ -3,18 +3,17 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use weir_fields::{FileError, TableFields, Value};
 use weir_tls::TlsFiles;
-use weir_trace::TraceError;
-use weir_trace::toml_fields::{TableFields, Value};
 
 pub(super) fn read_tls(
     fields: &TableFields<'_>,
     value: &Value<'_>,
     folder: &Path,
-) -> Result<TlsFiles, TraceError> {
+) -> Result<TlsFiles, FileError> {
     const EXPECTED_FILE: &str = "a file in PEM";
     let mut tls = fields.read_table(value, "tls ".to_owned())?;
-    let mut file = |key: &'static str| -> Result<PathBuf, TraceError> {
+    let mut file = |key: &'static str| -> Result<PathBuf, FileError> {
         let value = tls.required(key, EXPECTED_FILE)?;
         Ok(folder.join(tls.read_string(&value, EXPECTED_FILE)?))
     };
@@ -28,7 +27,7 @@ pub(super) fn read_listen(
     fields: &TableFields<'_>,
     value: &Value<'_>,
     tls: &Option<TlsFiles>,
-) -> Result<(SocketAddr, SocketAddr), TraceError> {
+) -> Result<(SocketAddr, SocketAddr), FileError> {
     let mut listen = fields.read_table(value, "listen ".to_owned())?;
     let (agents, api) = (read_address(&mut listen, "agents", tls)?, read_address(&mut listen, "api", tls)?);
     if overlaps(agents, api) {
@@ -43,7 +42,7 @@ fn read_address(
     fields: &mut TableFields<'_>,
     key: &'static str,
     tls: &Option<TlsFiles>,
-) -> Result<SocketAddr, TraceError> {
+) -> Result<SocketAddr, FileError> {
     const EXPECTED_ADDRESS: &str = "an address and a port, such as \"127.0.0.1:7700\"";
     let value = fields.required(key, EXPECTED_ADDRESS)?;
     let address: SocketAddr = fields

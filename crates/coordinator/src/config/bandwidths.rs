@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_core::model::ServiceNames;
 use weir_core::netshare::MEASUREMENT_PERIOD;
-use weir_trace::TraceError;
-use weir_trace::toml_fields::TableFields;
+use weir_fields::{FileError, TableFields};
 
 use super::QueueAssignment;
 use crate::control_plane::{NetworkLinks, Settings};
@@ -22,7 +21,7 @@ pub(super) fn check_bandwidths<'a>(
     settings: &Settings,
     host_names: impl IntoIterator<Item = &'a str>,
     links: impl FnOnce() -> NetworkLinks,
-) -> Result<(), TraceError> {
+) -> Result<(), FileError> {
     let refused = |name: &str, found: &str, expected: &str| {
         Err(fields.key_error("service", &format!("{name}: {found}"), expected))
     };
@@ -54,7 +53,7 @@ fn check_queues(
     fields: &TableFields<'_>,
     names: &ServiceNames,
     bandwidths: &BTreeMap<String, ServiceBandwidth>,
-) -> Result<(), TraceError> {
+) -> Result<(), FileError> {
     let Err(required) = ServiceQueues::assign(names, |name| bandwidths.contains_key(name)) else {
         return Ok(());
     };

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use weir_core::django::{BufferPredictor, CountSettings};
 use weir_core::policy::django_settings;
+use weir_fields::{FileError, TableFields, Value};
 use weir_predict::{Loss, Predictor, file};
-use weir_trace::TraceError;
-use weir_trace::toml_fields::{TableFields, Value};
 
 use crate::control_plane::ConnectionPredictor;
 use crate::policy::{PolicySpec, ValidatedPolicy};
@@ -52,7 +51,7 @@ pub(super) fn read_connection_model(
     value: &Value<'_>,
     folder: &Path,
     policy: &ValidatedPolicy,
-) -> Result<ConnectionModel, TraceError> {
+) -> Result<ConnectionModel, FileError> {
     const EXPECTED_FILE: &str = "the file of a model of `weir predict train`";
     let is_django = |spec: &&String| matches!(django_settings(spec), Ok(Some(_)));
     let other = match policy.spec() {

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use weir_core::model::{NodeId, ServiceNames, Topology};
 use weir_core::units::Rate;
-use weir_trace::toml_fields::{TableFields, Value};
-use weir_trace::{TraceError, topology};
+use weir_fields::{FileError, TableFields, Value};
+use weir_trace::topology;
 
 use super::{Host, MAX_HOSTS, check_name};
 use crate::control_plane::Link;
@@ -21,7 +21,7 @@ pub(super) fn read_hosts(
     topology: Option<Value<'_>>,
     host: Option<Value<'_>>,
     folder: &Path,
-) -> Result<(Vec<Host>, Option<Topology>), TraceError> {
+) -> Result<(Vec<Host>, Option<Topology>), FileError> {
     const EXPECTED_FILE: &str = "the path of a topology file";
     let (hosts, network) = match (topology, host) {
         (Some(value), None) => {
@@ -64,7 +64,7 @@ fn host_from_topology(network: &Topology, host: NodeId) -> Host {
     Host { name: network.name(host).to_owned(), link: Link { send, recv } }
 }
 
-fn read_host_table(fields: &TableFields<'_>) -> Result<Vec<Host>, TraceError> {
+fn read_host_table(fields: &TableFields<'_>) -> Result<Vec<Host>, FileError> {
     let hosts = fields.entries().into_iter().map(|(name, value)| {
         check_name(fields, name, name)?;
         let rate = fields.read_rate(&value)?;
@@ -81,7 +81,7 @@ pub(super) fn read_addresses(
     fields: &TableFields<'_>,
     value: &Value<'_>,
     host_numbers: &BTreeMap<&str, u32>,
-) -> Result<BTreeMap<IpAddr, u32>, TraceError> {
+) -> Result<BTreeMap<IpAddr, u32>, FileError> {
     const EXPECTED_ADDRESSES: &str = "a list of the host's IP addresses, such as [\"10.0.0.1\"]";
     let table = fields.read_table(value, "address ".to_owned())?;
     let mut host_by_address = BTreeMap::new();

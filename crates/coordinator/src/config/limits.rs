@@ -1,9 +1,8 @@
 //! Limits for clients of the API.
 
 use weir_core::units::{Bytes, Time};
+use weir_fields::{FileError, TableFields, Value};
 use weir_proto::MAX_APPLICATIONS;
-use weir_trace::TraceError;
-use weir_trace::toml_fields::{TableFields, Value};
 
 use super::settings::read_time;
 use crate::admission::Quota;
@@ -78,7 +77,7 @@ fn read_quota(
     fields: &TableFields<'_>,
     value: &Value<'_>,
     settings: &Settings,
-) -> Result<ServiceQuota, TraceError> {
+) -> Result<ServiceQuota, FileError> {
     let mut quota_fields = fields.read_table(value, "limits framework ".to_owned())?;
     let default = default_quota(settings);
     let mut count = |key, default, total: usize| read_count(&mut quota_fields, key, default, total as u32);
@@ -98,7 +97,7 @@ fn read_count(
     key: &'static str,
     default: usize,
     max: u32,
-) -> Result<u32, TraceError> {
+) -> Result<u32, FileError> {
     let Some(value) = fields.optional(key) else { return Ok(default as u32) };
     let expected = format!("a whole number from 1 to {max}");
     let count = fields.read_u32(&value, &expected)?;
@@ -109,7 +108,7 @@ pub(super) fn read_limits(
     fields: &TableFields<'_>,
     value: &Value<'_>,
     settings: Settings,
-) -> Result<(Limits, Settings), TraceError> {
+) -> Result<(Limits, Settings), FileError> {
     let mut limit_fields = fields.read_table(value, "limits ".to_owned())?;
     let default = Limits::default();
     let mut count =

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use weir_core::model::Topology;
-use weir_trace::TraceError;
-use weir_trace::toml_fields::{TableFields, Value};
+use weir_fields::{FileError, TableFields, Value};
 
 use super::{Host, Overlay, QueueAssignment, Switch, hosts, switches};
 
@@ -45,7 +44,7 @@ impl<'a> NetworkValues<'a> {
         overlay: Option<&Overlay>,
         queues: &QueueAssignment,
         folder: &Path,
-    ) -> Result<NetworkTables, TraceError> {
+    ) -> Result<NetworkTables, FileError> {
         let (hosts, topology) = match (overlay, &self.topology, &self.host) {
             (Some(_), None, None) => (Vec::new(), None),
             _ => hosts::read_hosts(fields, self.topology, self.host, folder)?,

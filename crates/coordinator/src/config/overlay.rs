@@ -8,9 +8,8 @@ use weir_core::model::WideArea;
 use weir_core::model::wide_area::LinkMeasurement;
 use weir_core::units::{Rate, Time};
 use weir_core::wide_area;
+use weir_fields::{FileError, TableFields, Value, expectation};
 use weir_proto::relay::{MAX_RELAY_NETWORKS, MAX_RELAYS, Network, NetworkTable, RegionPair};
-use weir_trace::TraceError;
-use weir_trace::toml_fields::{TableFields, Value, expectation};
 
 use super::check_name;
 
@@ -164,7 +163,7 @@ impl fmt::Display for Overlay {
 }
 
 /// Reads the table `[overlay]`.
-pub(super) fn read_overlay(fields: &TableFields<'_>, value: &Value<'_>) -> Result<Overlay, TraceError> {
+pub(super) fn read_overlay(fields: &TableFields<'_>, value: &Value<'_>) -> Result<Overlay, FileError> {
     const EXPECTED_POLICY: &str = "a policy for a wide area, such as \"siphon:detours=on:groups=on\"";
     let mut overlay = fields.read_table(value, "overlay ".to_owned())?;
     let policy_value = overlay.required("policy", EXPECTED_POLICY)?;
@@ -196,7 +195,7 @@ pub(super) fn read_overlay(fields: &TableFields<'_>, value: &Value<'_>) -> Resul
 fn read_relays(
     fields: &TableFields<'_>,
     value: &Value<'_>,
-) -> Result<(Vec<Relay>, Vec<String>, NetworkTable), TraceError> {
+) -> Result<(Vec<Relay>, Vec<String>, NetworkTable), FileError> {
     const EXPECTED_ADDRESS: &str = "the address or name, and the port above 0, at which the relay accepts other relays, such as \"10.1.0.2:7710\"";
     let (mut relays, mut regions) = (Vec::new(), Vec::<String>::new());
     let mut relay_by_network = NetworkTable::default();
@@ -252,7 +251,7 @@ fn read_relays(
     Ok((relays, regions, relay_by_network))
 }
 
-fn read_networks(relay: &mut TableFields<'_>) -> Result<Vec<Network>, TraceError> {
+fn read_networks(relay: &mut TableFields<'_>) -> Result<Vec<Network>, FileError> {
     const EXPECTED: &str = "a list of networks without host bits, such as [\"10.1.0.0/16\"]";
     let value = relay.required("networks", EXPECTED)?;
     let list = relay.read_list(&value, EXPECTED)?;
@@ -271,7 +270,7 @@ fn read_links(
     fields: &TableFields<'_>,
     value: &Value<'_>,
     regions: &[String],
-) -> Result<Vec<LinkMeasurement>, TraceError> {
+) -> Result<Vec<LinkMeasurement>, FileError> {
     let expected_region = format!("a region of a relay: {}", regions.join(", "));
     let number = |table: &TableFields<'_>, name: &str| {
         let number = regions.iter().position(|region| region == name);
@@ -302,7 +301,7 @@ fn read_links(
 }
 
 /// Reads the bandwidth of a link: a rate, or a list of measurements.
-fn read_samples<'a>(links: &TableFields<'a>, value: Value<'a>) -> Result<Vec<Rate>, TraceError> {
+fn read_samples<'a>(links: &TableFields<'a>, value: Value<'a>) -> Result<Vec<Rate>, FileError> {
     if !TableFields::is_list(&value) {
         return Ok(vec![read_bandwidth(links, &value)?]);
     }
@@ -315,7 +314,7 @@ fn read_samples<'a>(links: &TableFields<'a>, value: Value<'a>) -> Result<Vec<Rat
 }
 
 /// Reads a rate that links between regions can have.
-fn read_bandwidth(fields: &TableFields<'_>, value: &Value<'_>) -> Result<Rate, TraceError> {
+fn read_bandwidth(fields: &TableFields<'_>, value: &Value<'_>) -> Result<Rate, FileError> {
     let (min, max) = (WideArea::MIN_BANDWIDTH, WideArea::MAX_BANDWIDTH);
     let rate = fields.read_rate(value)?;
     let is_valid = (min.get()..=max.get()).contains(&rate.get());

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use weir_core::model::ServiceNames;
 use weir_core::policy::ParamsError;
-use weir_trace::toml_fields::{self, TableFields, Value};
-use weir_trace::{TraceError, sensitivity, tree};
+use weir_fields::{FileError, TableFields, Value};
+use weir_trace::{sensitivity, tree};
 
 use crate::policy::{PolicyError, PolicySpec, ValidatedPolicy};
 
@@ -22,7 +22,7 @@ pub(super) fn read_policy(
     names: &ServiceNames,
     has_hosts: bool,
     interval: f64,
-) -> Result<ValidatedPolicy, TraceError> {
+) -> Result<ValidatedPolicy, FileError> {
     let value = match &value {
         Some(value) => value,
         None if has_hosts => return Err(fields.key_error("policy", "nothing", EXPECTED_POLICY)),
@@ -35,8 +35,8 @@ pub(super) fn read_policy(
         Some("" | "-") => return Err(fields.value_error(value, "a file name after `tree:`")),
         Some(file) => {
             let path = folder.join(file);
-            let text = toml_fields::read_file(&path, |input, name| {
-                toml_fields::read_text(input, name, tree::MAX_FILE_BYTES)
+            let text = weir_fields::read_file(&path, |input, name| {
+                weir_fields::read_text(input, name, tree::MAX_FILE_BYTES)
             });
             let text = fields.referenced(value, text)?;
             // Sensitivity tables of a tree are relative to the tree's folder.
@@ -49,10 +49,10 @@ pub(super) fn read_policy(
     policy.map_err(|error| match error {
         PolicyError::Params(ParamsError::UnknownPolicy { name, known }) => {
             let known = format!("{known}, {TREE_PREFIX}FILE");
-            fields.value_error(value, &toml_fields::expectation(ParamsError::UnknownPolicy { name, known }))
+            fields.value_error(value, &weir_fields::expectation(ParamsError::UnknownPolicy { name, known }))
         }
-        PolicyError::Params(error) => fields.value_error(value, &toml_fields::expectation(error)),
-        PolicyError::NotEnforceable(error) => fields.value_error(value, &toml_fields::expectation(error)),
+        PolicyError::Params(error) => fields.value_error(value, &weir_fields::expectation(error)),
+        PolicyError::NotEnforceable(error) => fields.value_error(value, &weir_fields::expectation(error)),
         PolicyError::Tree(error) => error,
     })
 }

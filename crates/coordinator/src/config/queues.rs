@@ -5,8 +5,7 @@ use std::num::NonZeroU16;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::saba::controller::PortLimits;
 use weir_core::saba::{Fraction, controller};
-use weir_trace::TraceError;
-use weir_trace::toml_fields::{TableFields, Value};
+use weir_fields::{FileError, TableFields, Value};
 
 /// The traffic that shares a queue of a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,7 +55,7 @@ pub(super) fn read_queue_assignment(
     fields: &TableFields<'_>,
     queues: Option<Value<'_>>,
     saba: Option<Value<'_>>,
-) -> Result<QueueAssignment, TraceError> {
+) -> Result<QueueAssignment, FileError> {
     const EXPECTED: &str = "\"applications\" or \"services\"";
     let assignment = queues.as_ref().map(|value| fields.read_string(value, EXPECTED)).transpose()?;
     match (assignment, saba) {
@@ -72,7 +71,7 @@ pub(super) fn read_queue_assignment(
     }
 }
 
-fn read_saba(fields: &TableFields<'_>, value: &Value<'_>) -> Result<Saba, TraceError> {
+fn read_saba(fields: &TableFields<'_>, value: &Value<'_>) -> Result<Saba, FileError> {
     let mut saba_fields = fields.read_table(value, "saba ".to_owned())?;
     let default = Saba::default();
     let (levels, queues) = (saba_fields.optional("levels"), saba_fields.optional("queues"));
@@ -91,7 +90,7 @@ fn read_saba(fields: &TableFields<'_>, value: &Value<'_>) -> Result<Saba, TraceE
     Ok(Saba { settings: controller::ControllerSettings { c_saba, max_levels, ..default.settings }, limits })
 }
 
-fn read_count(fields: &TableFields<'_>, value: &Value<'_>) -> Result<NonZeroU16, TraceError> {
+fn read_count(fields: &TableFields<'_>, value: &Value<'_>) -> Result<NonZeroU16, FileError> {
     const EXPECTED: &str = "a whole number from 2 to 63";
     let count =
         u16::try_from(fields.read_u32(value, EXPECTED)?).ok().filter(|count| (2..=63).contains(count));
@@ -105,7 +104,7 @@ pub(super) fn read_port_limits(
     min_weight: Option<Value<'_>>,
     c_saba: Fraction,
     default: PortLimits,
-) -> Result<PortLimits, TraceError> {
+) -> Result<PortLimits, FileError> {
     let queue_count = match &queues {
         None => default.queues,
         Some(value) => read_count(fields, value)?.get(),

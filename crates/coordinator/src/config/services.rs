@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use weir_core::model::ServiceNames;
-use weir_trace::toml_fields::{TableFields, Value};
-use weir_trace::{MAX_WEIGHT, MIN_WEIGHT, TraceError};
+use weir_fields::{FileError, TableFields, Value};
+use weir_trace::{MAX_WEIGHT, MIN_WEIGHT};
 
 use super::check_name;
 use crate::service_bandwidth::{BandwidthError, BandwidthKey, ServiceBandwidth};
@@ -22,7 +22,7 @@ pub(super) fn read_services(
     fields: &TableFields<'_>,
     value: &Value<'_>,
     has_allocator: bool,
-) -> Result<ServiceTables, TraceError> {
+) -> Result<ServiceTables, FileError> {
     const EXPECTED_APPLICATIONS: &str = "a list of names";
     let (mut names, mut weights, mut excess) = (ServiceNames::empty(), BTreeMap::new(), BTreeMap::new());
     let mut bandwidths = BTreeMap::new();
@@ -82,7 +82,7 @@ pub(super) fn read_services(
 }
 
 /// Reads the minimum and maximum bandwidth of a service.
-fn read_bandwidth(service: &mut TableFields<'_>) -> Result<ServiceBandwidth, TraceError> {
+fn read_bandwidth(service: &mut TableFields<'_>) -> Result<ServiceBandwidth, FileError> {
     let mut bandwidth = ServiceBandwidth::default();
     for key in BandwidthKey::ALL {
         if let Some(value) = service.optional(key.name()) {

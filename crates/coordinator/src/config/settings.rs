@@ -7,15 +7,14 @@ use std::ops::RangeInclusive;
 use weir_core::model::LinkBudget;
 use weir_core::netshare::MEASUREMENT_PERIOD;
 use weir_core::saba::Fraction;
+use weir_fields::{FileError, TableFields, Value};
 use weir_proto::MAX_LEASE;
-use weir_trace::TraceError;
-use weir_trace::toml_fields::{TableFields, Value};
 
 use super::QueueAssignment;
 use crate::control_plane::Settings;
 
 /// Reads the keys of the control plane's parameters.
-pub(super) fn read_settings(fields: &mut TableFields<'_>) -> Result<Settings, TraceError> {
+pub(super) fn read_settings(fields: &mut TableFields<'_>) -> Result<Settings, FileError> {
     let default = Settings::default();
     let interval = read_time(fields, "interval", 0.001..=10.0, "a time from 1ms to 10s", default.interval)?;
     // A host that misses one order has to receive the next one within its lease.
@@ -46,7 +45,7 @@ pub(super) fn read_budget(
     fields: &TableFields<'_>,
     unclassified: Option<Value<'_>>,
     queues: QueueAssignment,
-) -> Result<LinkBudget, TraceError> {
+) -> Result<LinkBudget, FileError> {
     let Some(value) = unclassified else { return Ok(LinkBudget::DEFAULT) };
     if matches!(queues, QueueAssignment::Applications(saba) if saba.settings.c_saba < Fraction::ALL) {
         return Err(fields.value_error(
@@ -67,7 +66,7 @@ pub(super) fn read_time(
     range: RangeInclusive<f64>,
     expected: &str,
     default: f64,
-) -> Result<f64, TraceError> {
+) -> Result<f64, FileError> {
     let Some(value) = fields.optional(key) else { return Ok(default) };
     let time = fields.read_time(&value)?.get();
     if range.contains(&time) { Ok(time) } else { Err(fields.value_error(&value, expected)) }
@@ -79,7 +78,7 @@ pub(super) fn read_throttling(
     value: Option<Value<'_>>,
     addresses: &BTreeMap<IpAddr, u32>,
     interval: f64,
-) -> Result<bool, TraceError> {
+) -> Result<bool, FileError> {
     let Some(value) = value else { return Ok(false) };
     if !fields.read_bool(&value)? {
         return Ok(false);
@@ -100,7 +99,7 @@ pub(super) fn check_allocator(
     value: &Value<'_>,
     queues: QueueAssignment,
     interval: f64,
-) -> Result<(), TraceError> {
+) -> Result<(), FileError> {
     if queues != QueueAssignment::Services {
         return Err(
             fields.value_error(value, "false, or `queues = \"services\"`, which the allocator requires")

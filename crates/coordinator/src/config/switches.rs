@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_core::model::Topology;
 use weir_core::saba::controller::PortLimits;
+use weir_fields::{FileError, TableFields, Value};
 use weir_proto::MAX_SWITCH_PORTS;
-use weir_trace::TraceError;
-use weir_trace::toml_fields::{TableFields, Value};
 
 use super::queues::read_port_limits;
 use super::{CableEnd, MAX_SWITCH_LINKS, MAX_SWITCHES, QueueAssignment, Switch, check_name};
@@ -22,7 +21,7 @@ pub(super) fn read_switches(
     hosts: &BTreeMap<&str, u32>,
     network: Option<&Topology>,
     queues: &QueueAssignment,
-) -> Result<Vec<Switch>, TraceError> {
+) -> Result<Vec<Switch>, FileError> {
     let table = fields.read_table(value, "switch ".to_owned())?;
     let named = table.entries();
     if named.len() > MAX_SWITCHES {
@@ -85,7 +84,7 @@ fn read_switch<'a>(
     name: &'a str,
     value: Value<'a>,
     assignment: &QueueAssignment,
-) -> Result<(TableFields<'a>, Vec<Value<'a>>, Option<PortLimits>), TraceError> {
+) -> Result<(TableFields<'a>, Vec<Value<'a>>, Option<PortLimits>), FileError> {
     let is_table = TableFields::is_table(&value);
     let (fields, key, ports, limits) = if is_table {
         let mut fields = table.read_nested_table(&value, &format!("{name} "))?;

@@ -5,6 +5,7 @@ use std::io::BufRead;
 
 use weir_core::model::{CoflowSpec, FlowSpec, PortSide, ServiceNames, TimedEvent, Workload, WorkloadChange};
 use weir_core::units::{Bytes, Time};
+use weir_fields::FileError;
 
 use super::values::{
     KeyValueFields, parse_file_time, parse_in_range, parse_integer, parse_name, parse_port, parse_release,
@@ -13,7 +14,6 @@ use super::values::{
 use super::{MAGIC, VERSION};
 use crate::bounds::{Limits, MAX_BYTES, MAX_PORT_RATE_FACTOR, MAX_WEIGHT, MIN_WEIGHT};
 use crate::dag;
-use crate::error::TraceError;
 use crate::file_time::{FileTime, TimeShift};
 use crate::lines::{Line, LineFields, LineReader};
 use crate::number;
@@ -26,7 +26,7 @@ pub(crate) fn parse<R: BufRead>(
     lines: &mut LineReader<'_, R>,
     limits: &Limits,
     step: Option<Time>,
-) -> Result<(Workload, TimeShift), TraceError> {
+) -> Result<(Workload, TimeShift), FileError> {
     let Some(line) = lines.next()? else {
         return Err(lines.end_of_file_error("header", format!("`{MAGIC} {VERSION}`")));
     };
@@ -53,7 +53,7 @@ fn content_fields(line: Line<'_>) -> Option<LineFields<'_>> {
     (!text.is_empty()).then(|| Line { text, ..line }.fields())
 }
 
-fn parse_header(line: Line<'_>) -> Result<(), TraceError> {
+fn parse_header(line: Line<'_>) -> Result<(), FileError> {
     let expected = format!("`{MAGIC} {VERSION}`");
     let mut fields = content_fields(line).ok_or_else(|| line.error("header", line.text, &expected))?;
     let magic = fields.required("header", &expected)?;
@@ -67,7 +67,7 @@ fn parse_header(line: Line<'_>) -> Result<(), TraceError> {
     fields.finish()
 }
 
-fn parse_ports(mut fields: LineFields<'_>) -> Result<u32, TraceError> {
+fn parse_ports(mut fields: LineFields<'_>) -> Result<u32, FileError> {
     let line = fields.line;
     let keyword = fields.required("ports", "`ports <number>`")?;
     if keyword != "ports" {
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn parse_line(&mut self, mut fields: LineFields<'_>) -> Result<(), TraceError> {
+    fn parse_line(&mut self, mut fields: LineFields<'_>) -> Result<(), FileError> {
         match fields.required("line", EXPECTED_STATEMENT)? {
             "coflow" => self.parse_coflow(fields),
             "flow" => self.parse_flow(fields),
@@ -146,7 +146,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn parse_coflow(&mut self, mut fields: LineFields<'_>) -> Result<(), TraceError> {
+    fn parse_coflow(&mut self, mut fields: LineFields<'_>) -> Result<(), FileError> {
         let line = fields.line;
         self.finish_coflow(line)?;
         let id = parse_integer(line, "id", fields.required("id", "a whole number")?)?;
@@ -206,12 +206,12 @@ impl<'a> Reader<'a> {
     }
 
     /// A point in time, which a shift may make earlier.
-    fn parse_late_time(&self, line: Line<'_>, field: &str, text: &str) -> Result<FileTime, TraceError> {
+    fn parse_late_time(&self, line: Line<'_>, field: &str, text: &str) -> Result<FileTime, FileError> {
         parse_file_time(line, field, text, TimeShift::max_seconds(self.step))
     }
 
     /// The ids in a list of parents.
-    fn parse_parents(&mut self, line: Line<'_>, id: u64, value: &str) -> Result<Vec<u64>, TraceError> {
+    fn parse_parents(&mut self, line: Line<'_>, id: u64, value: &str) -> Result<Vec<u64>, FileError> {
         let mut ids = Vec::new();
         for (position, text) in value.split(',').enumerate() {
             let parent = parse_integer(line, format_args!("parent {}", position + 1), text)?;
@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Completes the coflow that is being read, if any. `line` is the first line after it.
-    fn finish_coflow(&mut self, line: Line<'_>) -> Result<(), TraceError> {
+    fn finish_coflow(&mut self, line: Line<'_>) -> Result<(), FileError> {
         let (Some(coflow), Some(&number)) = (self.coflows.last(), self.coflow_lines.last()) else {
             return Ok(());
         };
@@ -256,7 +256,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Counts `more` flows, and returns the flows of the coflow that is being read.
-    fn reserve_flows(&mut self, line: Line<'_>, additional: usize) -> Result<&mut Vec<FlowSpec>, TraceError> {
+    fn reserve_flows(&mut self, line: Line<'_>, additional: usize) -> Result<&mut Vec<FlowSpec>, FileError> {
         let flows = self.flow_count.saturating_add(additional);
         if flows > self.limits.max_flows {
             return Err(line.error("flows", flows, self.limits.expected_at_most("flows")));
@@ -268,7 +268,7 @@ impl<'a> Reader<'a> {
         Ok(&mut coflow.flows)
     }
 
-    fn parse_flow(&mut self, mut fields: LineFields<'_>) -> Result<(), TraceError> {
+    fn parse_flow(&mut self, mut fields: LineFields<'_>) -> Result<(), FileError> {
         let line = fields.line;
         let expected = number::expected_port(self.ports);
         let src = parse_port(line, "source", fields.required("source", &expected)?, self.ports)?;
@@ -279,7 +279,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn parse_shuffle(&mut self, mut fields: LineFields<'_>) -> Result<(), TraceError> {
+    fn parse_shuffle(&mut self, mut fields: LineFields<'_>) -> Result<(), FileError> {
         let line = fields.line;
         let remaining_flows = self.limits.max_flows - self.flow_count;
         let text = fields.required("mappers", "ports, separated by commas")?;
@@ -312,7 +312,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn parse_event(&mut self, mut fields: LineFields<'_>) -> Result<(), TraceError> {
+    fn parse_event(&mut self, mut fields: LineFields<'_>) -> Result<(), FileError> {
         const FORMS: &str = "`restart`, `late`, or `port=<port>`";
         let line = fields.line;
         let at = self.parse_late_time(line, "time", fields.required("time", "a time such as 5s")?)?;
@@ -353,7 +353,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The workload, with ids resolved and events sorted by time.
-    fn finish<R: BufRead>(mut self, lines: &LineReader<'_, R>) -> Result<(Workload, TimeShift), TraceError> {
+    fn finish<R: BufRead>(mut self, lines: &LineReader<'_, R>) -> Result<(Workload, TimeShift), FileError> {
         self.finish_coflow(lines.end_of_input())?;
         let coflow_indices = &self.coflow_indices;
         for (child, ids) in self.parent_ids.iter().enumerate() {

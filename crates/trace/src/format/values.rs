@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use weir_core::model::{PortSide, ServiceNames};
 use weir_core::units::{Bytes, Time, UnitError};
+use weir_fields::FileError;
 
 use crate::bounds::{MAX_BYTES, MAX_SECONDS};
-use crate::error::TraceError;
 use crate::file_time::FileTime;
 use crate::lines::{END_OF_LINE, Line, LineFields};
 use crate::number;
@@ -24,7 +24,7 @@ impl<'a> KeyValueFields<'a> {
         KeyValueFields { fields, known_keys, seen_keys: Vec::new() }
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<(&'a str, &'a str)>, TraceError> {
+    pub(super) fn next(&mut self) -> Result<Option<(&'a str, &'a str)>, FileError> {
         let Some(text) = self.fields.optional() else {
             return Ok(None);
         };
@@ -44,7 +44,7 @@ impl<'a> KeyValueFields<'a> {
     }
 
     /// The values of all known keys, in their order; all are required.
-    pub(super) fn required_values<const N: usize>(mut self) -> Result<[&'a str; N], TraceError> {
+    pub(super) fn required_values<const N: usize>(mut self) -> Result<[&'a str; N], FileError> {
         let mut values = [None; N];
         while let Some((key, value)) = self.next()? {
             let position = self.known_keys.iter().position(|known| *known == key);
@@ -62,7 +62,7 @@ impl<'a> KeyValueFields<'a> {
 }
 
 /// The optional release at the end of a `flow` or `shuffle` line.
-pub(super) fn parse_release(fields: LineFields<'_>) -> Result<Time, TraceError> {
+pub(super) fn parse_release(fields: LineFields<'_>) -> Result<Time, FileError> {
     let line = fields.line;
     let mut keys = KeyValueFields::new(fields, &["release"]);
     let mut release = Time::ZERO;
@@ -76,7 +76,7 @@ pub(super) fn parse_integer<N: FromStr>(
     line: Line<'_>,
     field: impl fmt::Display,
     text: &str,
-) -> Result<N, TraceError> {
+) -> Result<N, FileError> {
     number::parse_integer(text).ok_or_else(|| {
         let bits = 8 * size_of::<N>();
         line.error(field, text, format!("a whole number below 2^{bits}"))
@@ -89,13 +89,13 @@ pub(super) fn parse_in_range(
     text: &str,
     min: f64,
     max: f64,
-) -> Result<f64, TraceError> {
+) -> Result<f64, FileError> {
     number::parse_decimal(text)
         .filter(|value| (min..=max).contains(value))
         .ok_or_else(|| line.error(field, text, format!("a number from {min:e} to {max:e}")))
 }
 
-pub(super) fn parse_name<'a>(line: Line<'_>, field: &str, text: &'a str) -> Result<&'a str, TraceError> {
+pub(super) fn parse_name<'a>(line: Line<'_>, field: &str, text: &'a str) -> Result<&'a str, FileError> {
     if ServiceNames::is_name(text) { Ok(text) } else { Err(line.error(field, text, ServiceNames::NAME_RULE)) }
 }
 
@@ -104,7 +104,7 @@ pub(super) fn parse_port(
     field: impl fmt::Display,
     text: &str,
     ports: u32,
-) -> Result<u32, TraceError> {
+) -> Result<u32, FileError> {
     number::parse_port(text, ports).ok_or_else(|| line.error(field, text, number::expected_port(ports)))
 }
 
@@ -114,7 +114,7 @@ pub(super) fn parse_file_time(
     field: &str,
     text: &str,
     max_seconds: f64,
-) -> Result<FileTime, TraceError> {
+) -> Result<FileTime, FileError> {
     let time: Time = text.parse().map_err(|e: UnitError| line.error(field, text, e.expected))?;
     if time.get() > max_seconds {
         return Err(line.error(field, text, format!("a time of at most {max_seconds:e} seconds")));
@@ -123,11 +123,11 @@ pub(super) fn parse_file_time(
 }
 
 /// A duration.
-pub(super) fn parse_time(line: Line<'_>, field: &str, text: &str) -> Result<Time, TraceError> {
+pub(super) fn parse_time(line: Line<'_>, field: &str, text: &str) -> Result<Time, FileError> {
     Ok(parse_file_time(line, field, text, MAX_SECONDS)?.time)
 }
 
-pub(super) fn parse_size(line: Line<'_>, field: impl fmt::Display, text: &str) -> Result<Bytes, TraceError> {
+pub(super) fn parse_size(line: Line<'_>, field: impl fmt::Display, text: &str) -> Result<Bytes, FileError> {
     match text.parse::<Bytes>() {
         Err(e) => Err(line.error(field, text, e.expected)),
         Ok(size) if size.get() >= MAX_BYTES => Err(line.error(field, text, "a size of less than 2^53 bytes")),
@@ -135,7 +135,7 @@ pub(super) fn parse_size(line: Line<'_>, field: impl fmt::Display, text: &str) -
     }
 }
 
-pub(super) fn parse_side(line: Line<'_>, text: &str) -> Result<PortSide, TraceError> {
+pub(super) fn parse_side(line: Line<'_>, text: &str) -> Result<PortSide, FileError> {
     match text {
         "send" => Ok(PortSide::Send),
         "receive" => Ok(PortSide::Receive),

@@ -4,17 +4,14 @@ use std::collections::BTreeMap;
 
 use weir_core::model::scenario::{PortQueues, Queue};
 use weir_core::model::{LinkId, Topology};
-
-use super::no_link_error;
-use crate::error::TraceError;
-use crate::toml_fields::{TableFields, Value};
+use weir_fields::{FileError, TableFields, Value};
 
 /// A port, and the tables of its queues for the positions of errors.
 pub(super) fn read<'a>(
     fields: &mut TableFields<'a>,
     topology: &Topology,
     service_indices: &BTreeMap<String, usize>,
-) -> Result<(PortQueues, Vec<TableFields<'a>>), TraceError> {
+) -> Result<(PortQueues, Vec<TableFields<'a>>), FileError> {
     let links = read_links(fields, topology)?;
     let tables = fields.required("queues", QUEUES)?;
     let tables = fields.read_list(&tables, QUEUES)?;
@@ -31,7 +28,7 @@ pub(super) fn read<'a>(
 const QUEUES: &str = "a list of queues, such as [{ weight = 3, services = [\"search\"] }]";
 
 /// The links of a port, or all links that `*` matches.
-fn read_links(fields: &mut TableFields<'_>, topology: &Topology) -> Result<Vec<LinkId>, TraceError> {
+fn read_links(fields: &mut TableFields<'_>, topology: &Topology) -> Result<Vec<LinkId>, FileError> {
     const END: &str = "a host or switch of the fabric, or \"*\" for all";
     let mut read_end = |key| {
         let value = fields.required(key, END)?;
@@ -59,10 +56,15 @@ fn read_links(fields: &mut TableFields<'_>, topology: &Topology) -> Result<Vec<L
     }
 }
 
+/// The error for a second end without a cable to the first.
+pub(super) fn no_link_error(fields: &TableFields<'_>, value: &Value<'_>, from: &str) -> FileError {
+    fields.value_error(value, &format!("a host or switch with a cable to `{from}`"))
+}
+
 fn read_queue(
     fields: &mut TableFields<'_>,
     service_indices: &BTreeMap<String, usize>,
-) -> Result<Queue, TraceError> {
+) -> Result<Queue, FileError> {
     const SERVICES: &str = "a list of names of services of this file";
     let weight = fields.required_number("weight")?;
     let value = fields.required("services", SERVICES)?;
@@ -71,7 +73,7 @@ fn read_queue(
         found.copied().ok_or_else(|| fields.value_error(item, SERVICES))
     };
     let services =
-        fields.read_list(&value, SERVICES)?.iter().map(service).collect::<Result<_, TraceError>>()?;
+        fields.read_list(&value, SERVICES)?.iter().map(service).collect::<Result<_, FileError>>()?;
     fields.finish()?;
     Ok(Queue { weight, services })
 }

@@ -2,15 +2,13 @@
 
 use weir_core::model::Topology;
 use weir_core::model::topology::{CableChange, CableEvent};
-
-use crate::error::TraceError;
-use crate::toml_fields::{TableFields, Value};
+use weir_fields::{FileError, TableFields, Value};
 
 /// Reads the events of a network from its optional tables `event`.
 pub(crate) fn read_events(
     fields: &mut TableFields<'_>,
     topology: &Topology,
-) -> Result<Vec<CableEvent>, TraceError> {
+) -> Result<Vec<CableEvent>, FileError> {
     const TABLES: &str = "a list of tables";
     let Some(value) = fields.optional("event") else { return Ok(Vec::new()) };
     let tables = fields.read_list(&value, TABLES)?;
@@ -29,10 +27,7 @@ pub(crate) fn read_events(
 }
 
 /// Reads one event of a cable of `topology`.
-pub(crate) fn read_event(
-    fields: &mut TableFields<'_>,
-    topology: &Topology,
-) -> Result<CableEvent, TraceError> {
+pub(crate) fn read_event(fields: &mut TableFields<'_>, topology: &Topology) -> Result<CableEvent, FileError> {
     const CABLE: &str = "the two ends of a cable of the fabric, such as [\"E1\", \"C1\"]";
     const CHANGE: &str = "`down`, `up` or `rate`";
     let at = fields.required("at", "a time with a unit such as \"5s\"")?;

@@ -2,9 +2,10 @@
 
 use weir_core::model::{Workload, WorkloadChange};
 use weir_core::units::Time;
-use weir_trace::{Limits, Trace, TraceError, TraceUnit, read_with_shift};
+use weir_fields::FileError;
+use weir_trace::{Limits, Trace, TraceUnit, read_with_shift};
 
-fn read(text: &str, step: Option<f64>) -> Result<Trace, TraceError> {
+fn read(text: &str, step: Option<f64>) -> Result<Trace, FileError> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), text).unwrap();
     let step = step.map(|step| Time::new(step).unwrap());

@@ -1,12 +1,7 @@
 //! Reads keys of a TOML table, each at most once, with errors that name the line and the field.
-//!
-//! All readers of TOML files except [`crate::sensitivity`] use these functions, so equal mistakes give equal messages.
 
 use std::fmt::Display;
-use std::fs::File;
-use std::io::{self, Read};
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::io::Read;
 use std::str::FromStr;
 
 use toml::Spanned;
@@ -14,40 +9,9 @@ use toml::de::{DeString, DeTable, DeValue};
 use weir_core::suggestion::{did_you_mean, nearest};
 use weir_core::units::{Bytes, Rate, Time, UnitError};
 
-use crate::error::{TraceError, format_value};
+use crate::error::FileError;
 use crate::file_kind::FileKind;
-
-/// The text of a file.
-#[derive(Debug, Clone, Copy)]
-pub struct SourceText<'a> {
-    /// The file's name in errors.
-    pub file: &'a str,
-    /// The complete text.
-    pub text: &'a str,
-}
-
-impl SourceText<'_> {
-    /// The line of byte `byte_offset`, from 1.
-    fn line(&self, byte_offset: usize) -> usize {
-        1 + self.text.as_bytes().iter().take(byte_offset).filter(|&&byte| byte == b'\n').count()
-    }
-
-    /// An error at byte `byte_offset` of the text.
-    pub fn error(&self, byte_offset: usize, field: &str, value: &str, expected: &str) -> TraceError {
-        TraceError::Field {
-            file: self.file.to_owned(),
-            line: self.line(byte_offset),
-            field: field.to_owned(),
-            value: format_value(value),
-            expected: expected.to_owned(),
-        }
-    }
-
-    /// An error at a range of the text, whose content it shows as the value.
-    pub fn error_at_range(&self, range: Range<usize>, field: &str, expected: &str) -> TraceError {
-        self.error(range.start, field, self.text.get(range).unwrap_or_default(), expected)
-    }
-}
+use crate::input::{SourceText, parse_toml, read_text};
 
 /// A value and its key.
 #[derive(Debug, Clone, Copy)]
@@ -83,7 +47,7 @@ impl<'a> TableFields<'a> {
     ///
     /// # Errors
     /// If the key is missing.
-    pub fn required(&mut self, key: &'static str, expected: &str) -> Result<Value<'a>, TraceError> {
+    pub fn required(&mut self, key: &'static str, expected: &str) -> Result<Value<'a>, FileError> {
         if let Some(value) = self.optional(key) {
             return Ok(value);
         }
@@ -113,7 +77,7 @@ impl<'a> TableFields<'a> {
     ///
     /// # Errors
     /// For the first key that the caller has not read.
-    pub fn finish(&self) -> Result<(), TraceError> {
+    pub fn finish(&self) -> Result<(), FileError> {
         let unknown = |key: &&Spanned<DeString<'_>>| !self.read_keys.contains(&key.get_ref().as_ref());
         let first_unknown = self.table.keys().filter(unknown).min_by_key(|key| key.span().start);
         first_unknown.map_or(Ok(()), |key| {
@@ -125,12 +89,12 @@ impl<'a> TableFields<'a> {
     }
 
     /// The error for an invalid value.
-    pub fn value_error(&self, value: &Value<'_>, expected: &str) -> TraceError {
+    pub fn value_error(&self, value: &Value<'_>, expected: &str) -> FileError {
         self.source.error_at_range(value.value.span(), &format!("{}{}", self.key_prefix, value.key), expected)
     }
 
     /// The error for `value` of a key, at the key's position or, if the key is missing, at the table's.
-    pub fn key_error(&self, key: &str, value: &str, expected: &str) -> TraceError {
+    pub fn key_error(&self, key: &str, value: &str, expected: &str) -> FileError {
         let byte_offset = self.table.get(key).map_or(self.start_byte, |found| found.span().start);
         self.source.error(byte_offset, &format!("{}{key}", self.key_prefix), value, expected)
     }
@@ -139,7 +103,7 @@ impl<'a> TableFields<'a> {
     ///
     /// # Errors
     /// If it is not a string.
-    pub fn read_string(&self, value: &Value<'a>, expected: &str) -> Result<&'a str, TraceError> {
+    pub fn read_string(&self, value: &Value<'a>, expected: &str) -> Result<&'a str, FileError> {
         value.value.get_ref().as_str().ok_or_else(|| self.value_error(value, expected))
     }
 
@@ -147,9 +111,9 @@ impl<'a> TableFields<'a> {
     ///
     /// # Errors
     /// Those of `result`.
-    pub fn referenced<T>(&self, value: &Value<'_>, result: Result<T, TraceError>) -> Result<T, TraceError> {
+    pub fn referenced<T>(&self, value: &Value<'_>, result: Result<T, FileError>) -> Result<T, FileError> {
         result.map_err(|error| match error {
-            TraceError::Io { .. } => self.value_error(value, &format!("a file that can be read ({error})")),
+            FileError::Io { .. } => self.value_error(value, &format!("a file that can be read ({error})")),
             other => other,
         })
     }
@@ -158,7 +122,7 @@ impl<'a> TableFields<'a> {
     ///
     /// # Errors
     /// If it is not such an integer.
-    pub fn read_u32(&self, value: &Value<'_>, expected: &str) -> Result<u32, TraceError> {
+    pub fn read_u32(&self, value: &Value<'_>, expected: &str) -> Result<u32, FileError> {
         let integer = value.value.get_ref().as_integer();
         let parsed = integer.and_then(|integer| u32::from_str_radix(integer.as_str(), integer.radix()).ok());
         parsed.ok_or_else(|| self.value_error(value, expected))
@@ -168,7 +132,7 @@ impl<'a> TableFields<'a> {
     ///
     /// # Errors
     /// If it is not a boolean.
-    pub fn read_bool(&self, value: &Value<'_>) -> Result<bool, TraceError> {
+    pub fn read_bool(&self, value: &Value<'_>) -> Result<bool, FileError> {
         value.value.get_ref().as_bool().ok_or_else(|| self.value_error(value, "true or false"))
     }
 
@@ -176,7 +140,7 @@ impl<'a> TableFields<'a> {
     ///
     /// # Errors
     /// If it is not a list.
-    pub fn read_list(&self, value: &Value<'a>, expected: &str) -> Result<Vec<Value<'a>>, TraceError> {
+    pub fn read_list(&self, value: &Value<'a>, expected: &str) -> Result<Vec<Value<'a>>, FileError> {
         let array = value.value.get_ref().as_array().ok_or_else(|| self.value_error(value, expected))?;
         Ok(array.iter().map(|item| Value { key: value.key, value: item }).collect())
     }
@@ -185,7 +149,7 @@ impl<'a> TableFields<'a> {
     ///
     /// # Errors
     /// If it is not a table.
-    pub fn read_table(&self, value: &Value<'a>, key_prefix: String) -> Result<TableFields<'a>, TraceError> {
+    pub fn read_table(&self, value: &Value<'a>, key_prefix: String) -> Result<TableFields<'a>, FileError> {
         let table = value.value.get_ref().as_table().ok_or_else(|| self.value_error(value, "a table"))?;
         Ok(TableFields::new(self.source, key_prefix, value.value.span().start, table))
     }
@@ -198,7 +162,7 @@ impl<'a> TableFields<'a> {
         &self,
         value: &Value<'a>,
         key_prefix: &str,
-    ) -> Result<TableFields<'a>, TraceError> {
+    ) -> Result<TableFields<'a>, FileError> {
         self.read_table(value, format!("{}{key_prefix}", self.key_prefix))
     }
 
@@ -218,7 +182,7 @@ impl<'a> TableFields<'a> {
         &self,
         value: &Value<'a>,
         key_prefix: impl Fn(&str) -> String,
-    ) -> Result<Vec<(&'a str, TableFields<'a>)>, TraceError> {
+    ) -> Result<Vec<(&'a str, TableFields<'a>)>, FileError> {
         const TABLES: &str = "a table of tables";
         let table = value.value.get_ref().as_table().ok_or_else(|| self.value_error(value, TABLES))?;
         let mut keys: Vec<_> = table.iter().collect();
@@ -235,7 +199,7 @@ impl<'a> TableFields<'a> {
     ///
     /// # Errors
     /// If the key is missing or the value is not such an integer.
-    pub fn required_u32(&mut self, key: &'static str) -> Result<u32, TraceError> {
+    pub fn required_u32(&mut self, key: &'static str) -> Result<u32, FileError> {
         const COUNT: &str = "a whole number from 0 to 4294967295";
         let value = self.required(key, COUNT)?;
         self.read_u32(&value, COUNT)
@@ -245,7 +209,7 @@ impl<'a> TableFields<'a> {
     ///
     /// # Errors
     /// If the key is missing or the value is not a number.
-    pub fn required_number(&mut self, key: &'static str) -> Result<f64, TraceError> {
+    pub fn required_number(&mut self, key: &'static str) -> Result<f64, FileError> {
         let value = self.required(key, NUMBER)?;
         self.read_number(&value)
     }
@@ -254,7 +218,7 @@ impl<'a> TableFields<'a> {
     ///
     /// # Errors
     /// If it is not a number.
-    pub fn read_number(&self, value: &Value<'_>) -> Result<f64, TraceError> {
+    pub fn read_number(&self, value: &Value<'_>) -> Result<f64, FileError> {
         if let Some(float) = value.value.get_ref().as_float() {
             return f64::from_str(float.as_str()).map_err(|_| self.value_error(value, NUMBER));
         }
@@ -267,7 +231,7 @@ impl<'a> TableFields<'a> {
     ///
     /// # Errors
     /// If the key is missing or the value is not a rate.
-    pub fn required_rate(&mut self, key: &'static str) -> Result<Rate, TraceError> {
+    pub fn required_rate(&mut self, key: &'static str) -> Result<Rate, FileError> {
         let value = self.required(key, RATE)?;
         self.read_rate(&value)
     }
@@ -276,7 +240,7 @@ impl<'a> TableFields<'a> {
     ///
     /// # Errors
     /// If it is not a rate.
-    pub fn read_rate(&self, value: &Value<'a>) -> Result<Rate, TraceError> {
+    pub fn read_rate(&self, value: &Value<'a>) -> Result<Rate, FileError> {
         self.read_string(value, RATE)?
             .parse()
             .map_err(|error: UnitError| self.value_error(value, error.expected))
@@ -286,7 +250,7 @@ impl<'a> TableFields<'a> {
     ///
     /// # Errors
     /// If it is not a size.
-    pub fn read_bytes(&self, value: &Value<'a>) -> Result<Bytes, TraceError> {
+    pub fn read_bytes(&self, value: &Value<'a>) -> Result<Bytes, FileError> {
         self.read_string(value, BYTES)?
             .parse()
             .map_err(|error: UnitError| self.value_error(value, error.expected))
@@ -296,7 +260,7 @@ impl<'a> TableFields<'a> {
     ///
     /// # Errors
     /// If it is not a time.
-    pub fn read_time(&self, value: &Value<'a>) -> Result<Time, TraceError> {
+    pub fn read_time(&self, value: &Value<'a>) -> Result<Time, FileError> {
         self.read_string(value, TIME)?
             .parse()
             .map_err(|error: UnitError| self.value_error(value, error.expected))
@@ -318,99 +282,17 @@ const RATE: &str = "a rate with a unit such as \"10Gbit\"";
 const BYTES: &str = "a size with a unit such as \"4MiB\"";
 const TIME: &str = "a time with a unit such as \"5s\"";
 
-/// Opens the file at `path` and calls `read` with its content and its name for errors; `-` is the standard input.
-///
-/// # Errors
-/// [`TraceError::Io`] if the file cannot be opened, and the errors of `read`.
-pub fn read_file<T>(
-    path: &Path,
-    read: impl FnOnce(&mut dyn Read, &str) -> Result<T, TraceError>,
-) -> Result<T, TraceError> {
-    if path == Path::new("-") {
-        return read(&mut io::stdin().lock(), "standard input");
-    }
-    let name = path.display().to_string();
-    match File::open(path) {
-        Ok(mut file) => read(&mut file, &name),
-        Err(source) => Err(TraceError::Io { file: name, source }),
-    }
-}
-
-/// Opens a file that can name other files: as [`read_file`], and passes the folder of the file to `read`.
-///
-/// # Errors
-/// As for [`read_file`].
-pub fn read_file_in_folder<T>(
-    path: &Path,
-    read: impl FnOnce(&mut dyn Read, &str, &Path) -> Result<T, TraceError>,
-) -> Result<T, TraceError> {
-    // For the standard input, file names are relative to the working directory.
-    let folder = if path == Path::new("-") { None } else { path.parent() };
-    read_file(path, |input, name| read(input, name, folder.unwrap_or(Path::new(""))))
-}
-
-/// The keys of TOML files that name other files.
-const FILE_NAME_KEYS: [&str; 2] = ["fabric", "sensitivity"];
-
-/// The maximum length of a file that is searched for names of other files, in bytes. No reader of such files accepts a
-/// longer file.
-const MAX_REFERRING_FILE_BYTES: usize = 16 << 20;
-
-/// The files that a TOML file names, in any of the formats; none if it is not TOML.
-pub fn referenced_files(path: &Path) -> Vec<PathBuf> {
-    let read = |input: &mut dyn Read, name: &str, folder: &Path| {
-        let text = read_text(input, name, MAX_REFERRING_FILE_BYTES)?;
-        let table = parse_toml(SourceText { file: name, text: &text })?;
-        let mut found = Vec::new();
-        collect_referenced_files(table.get_ref(), folder, &mut found);
-        Ok(found)
-    };
-    // Only regular files: a pipe can be read once, by its actual reader.
-    let is_regular_file = std::fs::metadata(path).is_ok_and(|file| file.is_file());
-    if is_regular_file { read_file_in_folder(path, read).unwrap_or_default() } else { Vec::new() }
-}
-
-fn collect_referenced_files(table: &DeTable<'_>, folder: &Path, found: &mut Vec<PathBuf>) {
-    for (key, value) in table {
-        match value.get_ref() {
-            DeValue::String(name) if FILE_NAME_KEYS.contains(&key.get_ref().as_ref()) => {
-                found.push(folder.join(name.as_ref()));
-            }
-            DeValue::Table(inner) => collect_referenced_files(inner, folder, found),
-            _ => {}
-        }
-    }
-}
-
-/// Reads a file of at most `max_bytes` bytes.
-///
-/// # Errors
-/// If the file is longer, cannot be read, or is not UTF-8.
-pub fn read_text<R: Read>(input: R, file: &str, max_bytes: usize) -> Result<String, TraceError> {
-    let mut bytes = Vec::new();
-    let read = input.take(max_bytes as u64 + 1).read_to_end(&mut bytes);
-    read.map_err(|source| TraceError::Io { file: file.to_owned(), source })?;
-    if bytes.len() > max_bytes {
-        let source = SourceText { file, text: "" };
-        return Err(source.error(0, "file", "longer file", &format!("at most {max_bytes} bytes")));
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let valid_bytes = error.utf8_error().valid_up_to();
-        let text = String::from_utf8_lossy(&error.as_bytes()[..valid_bytes]);
-        SourceText { file, text: &text }.error(valid_bytes, "text", "a byte that is not UTF-8", "UTF-8")
-    })
-}
-
-/// The keys of a file, whose key `key` must have the value `version`.
+/// The keys of a file of a kind, whose first key must have the value `version`.
 ///
 /// # Errors
 /// If the key is missing or has another value.
 pub fn versioned_fields<'a>(
     source: SourceText<'a>,
     table: &'a DeTable<'a>,
-    key: &'static str,
+    kind: FileKind,
     version: u32,
-) -> Result<TableFields<'a>, TraceError> {
+) -> Result<TableFields<'a>, FileError> {
+    let key = kind.key();
     let mut fields = TableFields::new(source, String::new(), 0, table);
     let version_value = fields.required(key, &format!("the format's version, `{key} = {version}`"))?;
     if fields.read_u32(&version_value, "the version")? != version {
@@ -419,38 +301,22 @@ pub fn versioned_fields<'a>(
     Ok(fields)
 }
 
-/// Reads a file of at most `max_bytes` in which the key `magic` has the value `version`, and passes its keys to `read`.
+/// Reads a file of at most `max_bytes`, of a kind and a version, and passes its keys to `read`.
 ///
 /// # Errors
-/// If the file is too long, not UTF-8, not TOML, or of another version; and the errors of `read`.
+/// If the file is too long, not UTF-8, not TOML, or of another kind or version; and the errors of `read`.
 pub fn read_versioned<R: Read, T>(
     input: R,
     file: &str,
     max_bytes: usize,
-    (magic, version): (&'static str, u32),
-    read: impl FnOnce(TableFields<'_>) -> Result<T, TraceError>,
-) -> Result<T, TraceError> {
+    (kind, version): (FileKind, u32),
+    read: impl FnOnce(TableFields<'_>) -> Result<T, FileError>,
+) -> Result<T, FileError> {
     let text = read_text(input, file, max_bytes)?;
-    FileKind::check_key(text.as_bytes(), file, magic)?;
+    FileKind::check(text.as_bytes(), file, &[kind], kind.noun())?;
     let source = SourceText { file, text: &text };
     let table = parse_toml(source)?;
-    read(versioned_fields(source, table.get_ref(), magic, version)?)
-}
-
-/// Parses TOML.
-///
-/// # Errors
-/// If the text is not valid TOML.
-pub fn parse_toml<'a>(source: SourceText<'a>) -> Result<Spanned<DeTable<'a>>, TraceError> {
-    DeTable::parse(source.text).map_err(|error| {
-        let byte_offset = error.span().map_or(0, |span| span.start);
-        let line = source.text.get(byte_offset..).and_then(|rest| rest.lines().next()).unwrap_or("");
-        let expected = match error.message().split_once(", expected ") {
-            Some((problem, expected)) => format!("{expected} ({problem})"),
-            None => format!("valid TOML ({})", error.message()),
-        };
-        source.error(byte_offset, "TOML", line, &expected)
-    })
+    read(versioned_fields(source, table.get_ref(), kind, version)?)
 }
 
 /// What a message expects, for the error of a field: `EXPECTED (PROBLEM); help: ...` for `PROBLEM; expected EXPECTED; help: ...`.
@@ -461,4 +327,9 @@ pub fn expectation(message: impl Display) -> String {
         Some((expected, help)) => format!("{expected} ({problem}); help: {help}"),
         None => format!("{rest} ({problem})"),
     }
+}
+
+/// A name as a TOML string. The name must not contain control characters.
+pub fn to_toml_string(name: &str) -> String {
+    format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
 }

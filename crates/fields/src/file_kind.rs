@@ -4,8 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::error::TraceError;
-use crate::{format, incast, jobs, scenario, topology, tree, wide_area};
+use crate::error::FileError;
 
 /// The length of the start of a file that is searched, in bytes.
 const START_BYTES: u64 = 1 << 16;
@@ -15,19 +14,19 @@ const START_BYTES: u64 = 1 << 16;
 pub enum FileKind {
     /// A trace in any format.
     Trace,
-    /// Jobs ([`crate::jobs`]).
+    /// Jobs.
     Jobs,
-    /// Services ([`crate::scenario`]).
+    /// Services.
     Services,
-    /// A network ([`crate::topology`]).
+    /// A network.
     Fabric,
-    /// Regions ([`crate::wide_area`]).
+    /// Regions.
     Regions,
-    /// A policy tree ([`crate::tree`]).
+    /// A policy tree.
     Tree,
-    /// Measurements of incast ([`crate::incast`]).
+    /// Measurements of incast.
     Incast,
-    /// A sensitivity table ([`crate::sensitivity`]).
+    /// A sensitivity table.
     Sensitivities,
     /// The model of `weir predict`.
     Predictor,
@@ -35,23 +34,39 @@ pub enum FileKind {
     Coordinator,
 }
 
-/// The keys at the start of a line by which files of a kind begin, after comments.
-const KEYS: [(&str, FileKind); 9] = [
-    (format::MAGIC, FileKind::Trace),
-    (jobs::MAGIC, FileKind::Jobs),
-    (scenario::MAGIC, FileKind::Services),
-    (topology::MAGIC, FileKind::Fabric),
-    (wide_area::MAGIC, FileKind::Regions),
-    (tree::MAGIC, FileKind::Tree),
-    ("weir-predictor", FileKind::Predictor),
-    ("weir-serve", FileKind::Coordinator),
-    ("[[application]]", FileKind::Sensitivities),
+/// The kinds that a line after comments identifies.
+const KEYED: [FileKind; 9] = [
+    FileKind::Trace,
+    FileKind::Jobs,
+    FileKind::Services,
+    FileKind::Fabric,
+    FileKind::Regions,
+    FileKind::Tree,
+    FileKind::Predictor,
+    FileKind::Coordinator,
+    FileKind::Sensitivities,
 ];
 
 impl FileKind {
+    /// The start of the first line after comments; for most kinds, the key of the format's version.
+    pub const fn key(self) -> &'static str {
+        match self {
+            FileKind::Trace => "weir-trace",
+            FileKind::Jobs => "weir-jobs",
+            FileKind::Services => "weir-scenario",
+            FileKind::Fabric => "weir-fabric",
+            FileKind::Regions => "weir-wide-area",
+            FileKind::Tree => "weir-tree",
+            FileKind::Incast => "buffer_packets",
+            FileKind::Sensitivities => "[[application]]",
+            FileKind::Predictor => "weir-predictor",
+            FileKind::Coordinator => "weir-serve",
+        }
+    }
+
     /// The kind of the file at `path`, if it is known. The standard input, `-`, and pipes can be read only once, so their kind
     /// is not.
-    pub(crate) fn detect_file(path: &Path) -> Option<FileKind> {
+    pub fn detect_file(path: &Path) -> Option<FileKind> {
         if !path.is_file() {
             return None;
         }
@@ -70,17 +85,14 @@ impl FileKind {
         if fields().count() == 2 && fields().all(is_number) {
             return Some(FileKind::Trace);
         }
-        if first.starts_with(incast::COLUMNS[0].as_bytes()) {
+        if first.starts_with(FileKind::Incast.key().as_bytes()) {
             return Some(FileKind::Incast);
         }
-        lines.find_map(|line| {
-            let found = KEYS.iter().find(|(key, _)| line.starts_with(key.as_bytes()));
-            found.map(|(_, kind)| *kind)
-        })
+        lines.find_map(|line| KEYED.into_iter().find(|kind| line.starts_with(kind.key().as_bytes())))
     }
 
     /// The kind, as a noun.
-    fn noun(self) -> &'static str {
+    pub(crate) fn noun(self) -> &'static str {
         match self {
             FileKind::Trace => "a trace",
             FileKind::Jobs => "a file of jobs",
@@ -115,15 +127,9 @@ impl FileKind {
     ///
     /// # Errors
     /// If the file has another kind.
-    pub fn check_file(path: &Path, accepted: &[FileKind], expected: &'static str) -> Result<(), TraceError> {
+    pub fn check_file(path: &Path, accepted: &[FileKind], expected: &'static str) -> Result<(), FileError> {
         FileKind::detect_file(path)
             .map_or(Ok(()), |kind| kind.accept(&path.display().to_string(), accepted, expected))
-    }
-
-    /// Refuses a text of a kind with another key than `magic`.
-    pub(crate) fn check_key(text: &[u8], file: &str, magic: &str) -> Result<(), TraceError> {
-        let expected = KEYS.iter().find(|(key, _)| *key == magic).map(|(_, kind)| *kind);
-        expected.map_or(Ok(()), |kind| FileKind::check(text, file, &[kind], kind.noun()))
     }
 
     /// Refuses a text of another kind than the `accepted` ones. A text of no known kind passes: its reader names the fault.
@@ -135,16 +141,16 @@ impl FileKind {
         file: &str,
         accepted: &[FileKind],
         expected: &'static str,
-    ) -> Result<(), TraceError> {
+    ) -> Result<(), FileError> {
         let kind = FileKind::detect_text(&text[..text.len().min(START_BYTES as usize)]);
         kind.map_or(Ok(()), |kind| kind.accept(file, accepted, expected))
     }
 
-    fn accept(self, file: &str, accepted: &[FileKind], expected: &'static str) -> Result<(), TraceError> {
+    fn accept(self, file: &str, accepted: &[FileKind], expected: &'static str) -> Result<(), FileError> {
         if accepted.contains(&self) {
             return Ok(());
         }
         let (file, found, usage) = (file.to_owned(), self.noun(), self.usage());
-        Err(TraceError::WrongKind { file, found, expected, usage })
+        Err(FileError::WrongKind { file, found, expected, usage })
     }
 }
