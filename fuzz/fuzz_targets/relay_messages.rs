@@ -4,8 +4,7 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use weir_proto::relay::{RelayCoflow, RelayOrder, RelayPeer};
-use weir_relay::forwarding::RelayId;
-use weir_relay::message::{HEADER_BYTES, Header};
+use weir_relay::message::{HEADER_BYTES, Header, RelayId};
 use weir_relay::overlay::Overlay;
 use weir_relay::relay::{Incoming, Lane, Relay};
 

@@ -349,7 +349,7 @@ async fn status(relay: &Handle) -> Option<Status> {
 
 fn report(id: u16, status: Status, orders: &Orders) -> RelayReport {
     let known = |micros: Duration| (!micros.is_zero()).then_some(micros);
-    let path = |(relay, link): (&crate::forwarding::RelayId, &LinkStatus)| PathSample {
+    let path = |(relay, link): (&crate::message::RelayId, &LinkStatus)| PathSample {
         peer: relay.0,
         is_connected: link.is_up,
         rate: (link.rate > 0).then_some(link.rate),

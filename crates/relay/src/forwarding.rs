@@ -8,11 +8,7 @@ use std::collections::BTreeMap;
 
 use weir_proto::relay::{RegionPair, RelayMatch, RuleScope};
 
-use crate::message::FlowId;
-
-/// The number of a relay, given by the controller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RelayId(pub u16);
+use crate::message::{FlowId, RelayId};
 
 /// How a flow competes with others for the same next hop.
 #[derive(Debug, Clone, Copy, PartialEq)]

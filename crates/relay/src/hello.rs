@@ -5,7 +5,7 @@
 //!
 //! Both ends use the highest version that both speak. Version 2 has `additional` connections.
 
-use crate::forwarding::RelayId;
+use crate::message::RelayId;
 
 /// The highest version of the protocol between relays that this relay speaks.
 pub const VERSION: u32 = 2;

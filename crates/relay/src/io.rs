@@ -1,9 +1,11 @@
 //! Runs a relay: sockets, pipes and one thread with epoll.
 
+mod additional;
 mod congestion;
 mod connection_count;
 mod expiry;
 mod lane;
+mod link;
 mod links;
 mod pacer;
 mod parallel;
@@ -14,8 +16,9 @@ mod receive_buffers;
 mod reverse_queue;
 mod server;
 mod socket;
+mod token;
 mod traffic;
 mod transport;
 
-pub use links::LinkStatus;
+pub use link::LinkStatus;
 pub use server::{Command, Handle, RelayTls, Server, ServerError, ServerSettings, Status};

@@ -21,8 +21,6 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 pub use weir_flow::MAX_OFFSET;
 use weir_flow::Reason;
 
-use crate::forwarding::RelayId;
-
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 32;
 
@@ -31,6 +29,10 @@ pub const MAX_PAYLOAD_BYTES: u32 = 1 << 20;
 
 /// The maximum number of relays after the one at the source. Detours use one relay between source and destination.
 pub const MAX_HOPS: u8 = 3;
+
+/// The number of a relay, given by the controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RelayId(pub u16);
 
 /// The id of a flow. Ids are hierarchical, so that a rule can apply to all flows of a coflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

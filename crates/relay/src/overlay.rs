@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use weir_proto::relay::{NetworkTable, RegionPair, RelayCoflow, RelayOrder, RelayPeer, RelayRule};
 
-use crate::forwarding::{Class, ForwardingTable, Path, RegionId, RelayId, Rule};
-use crate::message::FlowId;
+use crate::forwarding::{Class, ForwardingTable, Path, RegionId, Rule};
+use crate::message::{FlowId, RelayId};
 
 /// The overlay, as a controller or a file describes it.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -11,7 +11,7 @@ use weir_proto::relay::{
     RelayCoflow, RelayMatch, RelayOrder, RelayPath, RelayPeer, RelayRule, RuleScope,
 };
 
-use crate::forwarding::RelayId;
+use crate::message::RelayId;
 use crate::overlay::Overlay;
 
 /// The maximum length of the file, in bytes.

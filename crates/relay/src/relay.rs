@@ -18,8 +18,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_flow::{FirstLine, Reason};
 
-use crate::forwarding::{Class, RelayId, Rule, Splitter};
-use crate::message::{FlowId, Header, MAX_PAYLOAD_BYTES};
+use crate::forwarding::{Class, Rule, Splitter};
+use crate::message::{FlowId, Header, MAX_PAYLOAD_BYTES, RelayId};
 use crate::overlay::Overlay;
 use crate::ready_queue::ReadyQueue;
 use crate::reason_counts::ReasonCounts;

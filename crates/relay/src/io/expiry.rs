@@ -5,9 +5,10 @@ use std::time::SystemTime;
 use weir_flow::Reason;
 
 use super::program::Stage;
-use super::server::{Server, Token};
+use super::server::Server;
+use super::token::Token;
 use super::transport::Transport;
-use crate::forwarding::RelayId;
+use crate::message::RelayId;
 use crate::relay::FlowKey;
 
 impl Server {
@@ -49,7 +50,7 @@ impl Server {
         // The other connection of the link may have been closed with this one.
         let Some(link) = self.links.get(&relay).filter(|link| link.lanes().is_some()) else { return };
         tracing::warn!(
-            relay = %link.name(),
+            relay = %link.name,
             "a certificate of the connections with this relay has expired; closing them"
         );
         self.fail_link(relay);

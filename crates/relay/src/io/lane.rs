@@ -4,7 +4,7 @@ use std::io;
 
 use bytes::Bytes;
 
-use super::pipe::{Filled, Pipe};
+use super::pipe::{Filled, Pipe, append};
 use super::transport::Transport;
 use crate::message::{HEADER_BYTES, Header};
 use crate::relay::{FlowKey, Incoming};
@@ -207,20 +207,6 @@ impl Lane {
         self.consume(HEADER_BYTES);
         Ok(Some(header))
     }
-}
-
-/// Appends what `read` reads into at most `max` bytes, and returns its result.
-pub(crate) fn append(
-    bytes: &mut Vec<u8>,
-    max: usize,
-    read: impl FnOnce(&mut [u8]) -> io::Result<Option<usize>>,
-) -> io::Result<Option<usize>> {
-    let start = bytes.len();
-    bytes.resize(start + max, 0);
-    let result = read(&mut bytes[start..]);
-    let appended = if let Ok(Some(appended)) = result { appended } else { 0 };
-    bytes.truncate(start + appended);
-    result
 }
 
 impl PartialMessage {

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
-use super::lane::append;
 use super::socket::ready;
 
 /// The requested capacity. An unprivileged process may get less: `fs.pipe-max-size`, and a limit per user.
@@ -76,6 +75,20 @@ impl Pipe {
         }
         Ok(())
     }
+}
+
+/// Appends what `read` reads into at most `max` bytes, and returns its result.
+pub(crate) fn append(
+    bytes: &mut Vec<u8>,
+    max: usize,
+    read: impl FnOnce(&mut [u8]) -> io::Result<Option<usize>>,
+) -> io::Result<Option<usize>> {
+    let start = bytes.len();
+    bytes.resize(start + max, 0);
+    let result = read(&mut bytes[start..]);
+    let appended = if let Ok(Some(appended)) = result { appended } else { 0 };
+    bytes.truncate(start + appended);
+    result
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use weir_tls::{HandshakeFailure, Tls, framework_name};
 
 use super::congestion;
 use super::program::{Closed, Receiver, Sender, Stage};
-use super::server::{Kind, PROGRAM_TIMEOUT, Server, Token, accept};
+use super::server::{PROGRAM_TIMEOUT, Server, accept};
 use super::socket::start_connect;
+use super::token::{Kind, Token};
 use super::transport::Transport;
 use crate::relay::FlowKey;
 

@@ -13,13 +13,13 @@ use weir_tls::{FailureCounts, LogLimit, Tls};
 
 use super::congestion;
 use super::lane::Lane;
-use super::links::{Link, LinkStatus, Unidentified};
+use super::link::{Link, LinkStatus, Unidentified};
 use super::pipe::Pipe;
 use super::program::{Receiver, Sender};
 use super::receive_buffers::ReceiveBuffers;
 use super::socket::set_congestion_control;
-use crate::forwarding::RelayId;
-use crate::message::FlowId;
+use super::token::{KINDS, Kind, Token};
+use crate::message::{FlowId, RelayId};
 use crate::overlay::Overlay;
 use crate::reason_counts::ReasonCounts;
 use crate::relay::{Event, FlowKey, GroupProgress, Relay, ResetCounts};
@@ -139,24 +139,6 @@ impl Handle {
         }
     }
 }
-
-/// What an event of epoll is about. The last bits of a token; the others are a serial number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Kind {
-    Wake,
-    Programs,
-    Relays,
-    Sender,
-    Receiver,
-    Unidentified,
-    Lane,
-}
-
-const KINDS: [Kind; 7] =
-    [Kind::Wake, Kind::Programs, Kind::Relays, Kind::Sender, Kind::Receiver, Kind::Unidentified, Kind::Lane];
-
-/// The token of a connection, unique while the relay runs.
-pub(super) type Token = u64;
 
 /// A relay with its connections.
 pub struct Server {

@@ -6,12 +6,11 @@ use std::ops::Bound::{Excluded, Unbounded};
 use weir_flow::Reason;
 
 use super::lane::{COPY_BYTES, Lane, PartialMessage, Source};
-use super::links::Link;
 use super::pipe::Filled;
 use super::program::Receiver;
-use super::server::{Server, Token};
-use crate::forwarding::RelayId;
-use crate::message::Kind;
+use super::server::Server;
+use super::token::Token;
+use crate::message::{Kind, RelayId};
 use crate::relay::{FlowKey, Incoming, Lane as LaneKind, Outgoing};
 
 /// The bytes that are read from the bulk connections of one relay before the others get their turn, and the minimum of each connection.
@@ -42,7 +41,7 @@ impl Server {
     pub(super) fn pump_all(&mut self) {
         let mut next = self.links.keys().next().copied();
         while let Some(relay) = next {
-            let is_up = self.links.get(&relay).is_some_and(Link::is_up);
+            let is_up = self.links.get(&relay).is_some_and(|link| link.is_up);
             if is_up && self.pump(relay).is_err() {
                 self.fail_link(relay);
             }
@@ -147,7 +146,7 @@ impl Server {
             let Some(token) = self.unread.pop_front() else { return };
             let Some(&relay) = self.lane_owners.get(&token) else { continue };
             // Relays send messages once all connections are established.
-            if !self.links.get(&relay).is_some_and(|link| link.is_up()) {
+            if !self.links.get(&relay).is_some_and(|link| link.is_up) {
                 continue;
             }
             let read = match self.read_lane(relay, token) {

@@ -4,9 +4,10 @@ use bytes::Bytes;
 use weir_flow::Reason;
 
 use super::{AVOIDANCE, Event, FlowKey, Incoming, MAX_CREDIT_BYTES, Peer, Relay, Sink, Source};
-use crate::forwarding::{Class, RelayId};
+use crate::forwarding::Class;
 use crate::message::{
-    ADDRESS_BYTES, FlowId, Header, Kind, LIMIT_BYTES, MAX_HOPS, decode_address, decode_reason, encode_reason,
+    ADDRESS_BYTES, FlowId, Header, Kind, LIMIT_BYTES, MAX_HOPS, RelayId, decode_address, decode_reason,
+    encode_reason,
 };
 
 impl Relay {

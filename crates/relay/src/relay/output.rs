@@ -3,8 +3,7 @@
 use bytes::Bytes;
 
 use super::{FlowKey, Lane, MAX_CONTROL_MESSAGES, MAX_EXPRESS_BYTES, MAX_SPLIT_BYTES, Outgoing, Relay};
-use crate::forwarding::RelayId;
-use crate::message::{FlowId, Header, Kind, MAX_OFFSET};
+use crate::message::{FlowId, Header, Kind, MAX_OFFSET, RelayId};
 
 impl Relay {
     pub(super) fn push_control(&mut self, hop: RelayId, header: Header, payload: Bytes) {

@@ -5,8 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_flow::Reason;
 
-use crate::forwarding::RelayId;
-use crate::message::{FlowId, Header, Kind, LIMIT_BYTES, MAX_HOPS, MAX_OFFSET};
+use crate::message::{FlowId, Header, Kind, LIMIT_BYTES, MAX_HOPS, MAX_OFFSET, RelayId};
 use crate::reorder_buffer::ReorderBuffer;
 
 /// How long data may arrive before the message that opens the flow.

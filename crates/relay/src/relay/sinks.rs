@@ -6,8 +6,7 @@ use bytes::Bytes;
 use weir_flow::{FirstLine, Offset, Reason};
 
 use super::{Event, FlowKey, INITIAL_CREDIT_BYTES, Incoming, MAX_CREDIT_BYTES, Relay, Sink};
-use crate::forwarding::RelayId;
-use crate::message::{FlowId, Header, Kind};
+use crate::message::{FlowId, Header, Kind, RelayId};
 
 impl Relay {
     pub(super) fn receive_open(&mut self, from: RelayId, header: &Header, receiver: SocketAddr) {

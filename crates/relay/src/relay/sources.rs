@@ -6,8 +6,8 @@ use bytes::Bytes;
 use weir_flow::{FirstLine, Reason};
 
 use super::{Event, FlowKey, INITIAL_CREDIT_BYTES, Relay, Source};
-use crate::forwarding::{Path, RegionId, RelayId, Splitter, relays_for};
-use crate::message::{ADDRESS_BYTES, FlowId, Header, Kind, MAX_HOPS, MAX_OFFSET, encode_address};
+use crate::forwarding::{Path, RegionId, Splitter, relays_for};
+use crate::message::{ADDRESS_BYTES, FlowId, Header, Kind, MAX_HOPS, MAX_OFFSET, RelayId, encode_address};
 
 impl Relay {
     /// Opens a flow of a local program. An earlier generation of the flow is closed.

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::forwarding::RelayId;
-use crate::message::{FlowId, Header};
+use crate::message::{FlowId, Header, RelayId};
 
 /// How long a relay remembers an idle flow, in order to report that its messages may be lost.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,8 +1,7 @@
 use proptest::prelude::*;
-use weir_relay::forwarding::RelayId;
 use weir_relay::message::{
     ADDRESS_BYTES, FlowId, HEADER_BYTES, Header, HeaderError, Kind, LIMIT_BYTES, MAX_HOPS, MAX_OFFSET,
-    MAX_PAYLOAD_BYTES, decode_address, decode_reason, encode_address, encode_reason,
+    MAX_PAYLOAD_BYTES, RelayId, decode_address, decode_reason, encode_address, encode_reason,
 };
 
 fn any_header() -> impl Strategy<Value = Header> {

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use weir_flow::Reason;
 use weir_proto::relay::{RegionPair, RelayMatch, RelayPath, RelayRule, RuleScope};
-use weir_relay::forwarding::RelayId;
 use weir_relay::io::{Command, ServerSettings};
 use weir_relay::message::{
-    FlowId, HEADER_BYTES, Header, Kind, MAX_HOPS, decode_reason, encode_address, encode_reason,
+    FlowId, HEADER_BYTES, Header, Kind, MAX_HOPS, RelayId, decode_reason, encode_address, encode_reason,
 };
 use weir_relay::relay::{Incoming, Relay};
 

@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use weir_relay::forwarding::RelayId;
 use weir_relay::io::{Command, LinkStatus, ServerSettings};
+use weir_relay::message::RelayId;
 
 use crate::test_relay::{TIMEOUT, TestRelay, accept, overlay, settings, wait_until};
 

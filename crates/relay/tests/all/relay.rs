@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use weir_flow::{FirstLine, Reason};
-use weir_relay::forwarding::RelayId;
-use weir_relay::message::{Header, Kind, MAX_HOPS, encode_reason};
+use weir_relay::message::{Header, Kind, MAX_HOPS, RelayId, encode_reason};
 use weir_relay::overlay_file;
 use weir_relay::relay::{Event, Incoming, Lane, Outgoing, Relay};
 

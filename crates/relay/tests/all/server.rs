@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use weir_flow::Reason;
 use weir_proto::relay::{RegionPair, RelayCoflow, RelayMatch, RelayOrder, RelayPath, RelayRule, RuleScope};
-use weir_relay::forwarding::RelayId;
 use weir_relay::io::{Command, ServerSettings};
+use weir_relay::message::RelayId;
 use weir_relay::reason_counts::ReasonCounts;
 use weir_relay::relay::GroupProgress;
 

@@ -12,8 +12,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weir_flow::{BackLine, Chunk, FirstLine, Offset, Path, ReceiveState, SendState};
 use weir_proto::relay::{RelayCoflow, RelayMatch, RelayOrder, RelayPath, RelayPeer, RelayRule, RuleScope};
-use weir_relay::forwarding::RelayId;
-use weir_relay::message::{Header, Kind};
+use weir_relay::message::{Header, Kind, RelayId};
 use weir_relay::overlay::Overlay;
 use weir_relay::relay::{Event, FlowKey, Incoming, Lane, Outgoing, Relay};
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weir_proto::relay::{RelayCoflow, RelayOrder, RelayPeer, RelayRule};
-use weir_relay::forwarding::RelayId;
 use weir_relay::io::{Command, Handle, RelayTls, Server, ServerSettings, Status};
+use weir_relay::message::RelayId;
 use weir_relay::overlay::Overlay;
 
 pub const TIMEOUT: Duration = Duration::from_secs(20);

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use weir_client::{FlowReceiver, FlowSender, FlowTls, Route};
 use weir_proto::relay::{RegionPair, RelayMatch, RelayPath, RelayRule, RuleScope};
-use weir_relay::forwarding::RelayId;
 use weir_relay::io::{Command, RelayTls, ServerSettings};
+use weir_relay::message::RelayId;
 use weir_tls::{HandshakeFailure, Tls, TlsFiles};
 
 use crate::certificates::Authority;
