@@ -16,6 +16,7 @@ use weir_proto::{
 };
 
 use super::demands::{Demands, LIMIT_LEASE, LimitChanges, OpenConnection};
+use super::peer_demand::LINGER;
 use super::throttle::UdpThrottling;
 use crate::lease::ApplicationPeer;
 use crate::traffic::{
@@ -34,9 +35,6 @@ const MIN_COUNT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Counting takes at most one `COUNT_TIME_DIVISOR`th of the time.
 const COUNT_TIME_DIVISOR: u32 = 10;
-
-/// How long an application counts as connected to a peer after their last connection.
-pub const LINGER: Duration = Duration::from_secs(1);
 
 /// How often the bytes sent are reported.
 const BYTES_REPORT_INTERVAL: Duration = Duration::from_secs(1);

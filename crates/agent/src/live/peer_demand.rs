@@ -13,14 +13,16 @@
 //!   [`LINGER`], and until the bucket is full. Until then their last limit applies, also to new connections.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weir_core::netshare::{BottleneckDetector, DemandEstimator, FlowDemand};
 use weir_core::units::Rate;
 use weir_proto::Demand;
 
-use super::observed_connections::LINGER;
 use crate::traffic::ApplicationId;
+
+/// How long an application counts as connected to a peer after their last connection.
+pub const LINGER: Duration = Duration::from_secs(1);
 
 /// The periods after bytes of short connections in which the rate of the peer decides, as many as a prediction uses.
 pub const RECENT_PERIODS: usize = 5;

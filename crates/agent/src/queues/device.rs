@@ -7,7 +7,8 @@ use serde::Deserialize;
 use weir_core::units::Rate;
 
 use super::actual_queues::ParseError;
-use super::interface::{Interface, QueueError};
+use super::error::QueueError;
+use super::interface::Interface;
 use crate::batch::run_tool;
 use crate::htb::PAYLOAD_BYTES;
 

@@ -11,7 +11,8 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use nix::net::if_::if_nameindex;
 use nix::sys::socket::{getsockopt, sockopt};
 
-use super::interface::{Interface, QueueError};
+use super::error::QueueError;
+use super::interface::Interface;
 
 /// The lock of an interface's queues, held until this is dropped.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::interface::QueueError;
+use super::error::QueueError;
 use crate::namespace;
 
 /// The folder of the files. The system empties this folder when it boots, which also deletes the agent's queues. The testbed has its files

@@ -1,6 +1,5 @@
 //! Loads the BPF programs, and attaches them to cgroups and interfaces.
 
-use std::io;
 use std::path::Path;
 
 use aya::programs::links::LinkOrder;
@@ -15,7 +14,6 @@ use rustix::thread::{CapabilitySet, capabilities};
 use super::attachment::{Attachment, Programs};
 use super::cgroup::{Cgroup, FIRST_PRIORITY};
 use super::folder::PinFolder;
-use super::sweep::Sweep;
 use super::{MIN_PACING_RATE, TrafficError};
 use crate::htb::MAX_SERVICES;
 use crate::namespace;
@@ -32,7 +30,7 @@ pub(super) fn is_built() -> bool {
 /// What the programs of cgroups and ports need of the kernel. Reading it parses the kernel's types, so read it once for several programs.
 pub(super) struct LoadContext {
     /// The kernel's types (BTF), if programs may read its structures.
-    types: Option<Btf>,
+    pub types: Option<Btf>,
     /// The cookie of this network namespace.
     namespace: u64,
 }
@@ -76,7 +74,7 @@ impl<'a> ApplicationLoader<'a> {
     }
 
     /// Loads the programs of a cgroup by its number, or of all ports.
-    fn load(&mut self, id: &'a u64, is_port: bool) -> Result<Ebpf, TrafficError> {
+    pub fn load(&mut self, id: &'a u64, is_port: bool) -> Result<Ebpf, TrafficError> {
         let ports = if is_port { &1u32 } else { &0 };
         self.loader.override_global("APPLICATION", id, true).override_global("PORTS", ports, true);
         self.loader.load(APPLICATION).map_err(|error| TrafficError::kernel("the programs at cgroups", &error))
@@ -112,18 +110,6 @@ impl<'a> ApplicationLoader<'a> {
         programs.insert(name, attached);
         Ok(programs)
     }
-}
-
-/// Ends the rates of connections whose entry was removed or has expired, also of idle ones.
-///
-/// # Errors
-/// If the kernel refuses the program, which needs its types, CAP_PERFMON and Linux 5.16.
-pub(super) fn release_connections(folder: &Path) -> Result<(), TrafficError> {
-    let context = LoadContext::read()?;
-    let no_types = || TrafficError::kernel("the kernel's types", &io::Error::other("not readable"));
-    let types = context.types.as_ref().ok_or_else(no_types)?;
-    let bpf = ApplicationLoader::new(folder, &context).load(&0, false)?;
-    Sweep::load(bpf, "release", types)?.run()
 }
 
 /// The kernel's types, if programs may read its structures.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::maps::Maps;
-use super::{Traffic, TrafficError, program, throttle};
+use super::{Traffic, TrafficError, program, sweep, throttle};
 
 /// The time limit for the removal of pacing rates. A busy connection removes its rate at the next acknowledgement.
 const UNPACE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ impl RemovalWait {
             // program runs for microseconds, less than the steps that follow.
             RemovalWait::RunningPrograms => drop(membarrier(MembarrierCommand::Global)),
             // Without the privileges, the rates end at the next acknowledgements.
-            RemovalWait::IdleConnections(folder) => drop(program::release_connections(&folder)),
+            RemovalWait::IdleConnections(folder) => drop(sweep::release_connections(&folder)),
             RemovalWait::Acknowledgements => thread::sleep(UNPACE_INTERVAL),
         }
     }

@@ -2,13 +2,14 @@
 
 use std::error::Error;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use aya::programs::Iter;
 use aya::{Btf, Ebpf};
 
 use super::TrafficError;
-use super::program::find_program;
+use super::program::{ApplicationLoader, LoadContext, find_program};
 
 /// A program that looks at each socket, for which it takes the socket's lock.
 #[derive(Clone)]
@@ -47,4 +48,16 @@ impl Sweep {
         io::copy(&mut sockets, &mut io::sink()).map_err(|error| to_error(&error))?;
         Ok(())
     }
+}
+
+/// Ends the rates of connections whose entry was removed or has expired, also of idle ones.
+///
+/// # Errors
+/// If the kernel refuses the program, which needs its types, CAP_PERFMON and Linux 5.16.
+pub(super) fn release_connections(folder: &Path) -> Result<(), TrafficError> {
+    let context = LoadContext::read()?;
+    let no_types = || TrafficError::kernel("the kernel's types", &io::Error::other("not readable"));
+    let types = context.types.as_ref().ok_or_else(no_types)?;
+    let bpf = ApplicationLoader::new(folder, &context).load(&0, false)?;
+    Sweep::load(bpf, "release", types)?.run()
 }
