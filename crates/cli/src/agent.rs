@@ -16,7 +16,7 @@ use weir_agent::live::{self, KernelState, Link, Settings};
 use weir_agent::queues::{
     DesiredQueues, Device, Interface, InterfaceLock, QueueError, ReplaceableRoots, Shares,
 };
-use weir_agent::traffic::{ConnectionEvent, EventKind, Traffic, TrafficError, remove_unused_applications};
+use weir_agent::traffic::{ConnectionEvent, EventKind, Traffic, remove_unused_applications};
 use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
 use weir_core::units::Time;
@@ -82,7 +82,7 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::runtime)?;
     let traffic = match &args.traffic.applications[..] {
         [] => None,
-        applications => Some(Traffic::start(applications, &interfaces).map_err(traffic_failure)?),
+        applications => Some(Traffic::start(applications, &interfaces)?),
     };
     let metrics = match args.metrics {
         Some(address) => Some((runtime.block_on(metrics_endpoint::listen(address))?, metrics_tls)),
@@ -127,7 +127,7 @@ fn refuse_repeated_interfaces(option: &str, interfaces: &[Interface]) -> Result<
 fn restore(state: KernelState, owns_programs: bool, dry_run: bool) -> Result<(), Failure> {
     let programs = match state.traffic {
         Some(traffic) => stop_traffic(traffic),
-        None if owns_programs => remove_unused_applications().map(drop).map_err(traffic_failure),
+        None if owns_programs => remove_unused_applications().map(drop).map_err(Failure::from),
         None => Ok(()),
     };
     let existing = state.interfaces.iter().filter(|interface| interface.index().is_some() && !dry_run);
@@ -203,7 +203,7 @@ fn print_traffic(args: &args::AgentTraffic) -> Result<(), Failure> {
     interrupt::record_signals();
     let args::ObservedTraffic { interfaces, applications } = &args.traffic;
     refuse_repeated_interfaces("--interface", interfaces)?;
-    let mut traffic = Traffic::start(applications, interfaces).map_err(traffic_failure)?;
+    let mut traffic = Traffic::start(applications, interfaces)?;
     let result = print_events(&mut traffic);
     stop_traffic(traffic)?;
     result
@@ -211,8 +211,8 @@ fn print_traffic(args: &args::AgentTraffic) -> Result<(), Failure> {
 
 /// Removes all programs from the kernel. Warns about missed events, unfollowed connections and remaining pacing rates.
 fn stop_traffic(traffic: Traffic) -> Result<(), Failure> {
-    let counts = traffic.loss_counts().map_err(traffic_failure)?;
-    let paced = traffic.stop().map_err(traffic_failure)?;
+    let counts = traffic.loss_counts()?;
+    let paced = traffic.stop()?;
     for (count, message) in [
         (
             counts.lost_events,
@@ -232,10 +232,10 @@ fn stop_traffic(traffic: Traffic) -> Result<(), Failure> {
 /// Prints a line for each connection that opens or closes, until a signal arrives.
 fn print_events(traffic: &mut Traffic) -> Result<(), Failure> {
     while !interrupt::is_requested() {
-        traffic.refresh().map_err(traffic_failure)?;
-        traffic.remove_stale_state().map_err(traffic_failure)?;
+        traffic.refresh()?;
+        traffic.remove_stale_state()?;
         if !traffic.inspection().is_intact() {
-            traffic.repair().1.map_err(traffic_failure)?;
+            traffic.repair().1?;
         }
         let mut text = String::new();
         while let Some(event) = traffic.next_event() {
@@ -268,11 +268,4 @@ fn event_line(traffic: &Traffic, event: &ConnectionEvent) -> String {
 
 fn queue_failure(error: QueueError) -> Failure {
     Failure::runtime(error)
-}
-
-pub fn traffic_failure(error: TrafficError) -> Failure {
-    match error {
-        TrafficError::Overlap(..) | TrafficError::NotEthernet { .. } => Failure::input(error),
-        _ => Failure::runtime(error),
-    }
 }

@@ -35,7 +35,7 @@ pub fn cleanup(args: &args::AgentCleanup) -> Result<(), Failure> {
     // This call fails if an agent runs, so it comes before any change.
     let had_programs = match traffic::cleanup() {
         Err(TrafficError::Busy) if args.if_unused => return Ok(()),
-        result => result.map_err(super::agent::traffic_failure)?,
+        result => result?,
     };
     let restored = if args.if_unused { queues::cleanup_unused() } else { queues::cleanup() };
     let restored = restored.map_err(Failure::runtime)?;

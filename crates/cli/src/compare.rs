@@ -4,14 +4,16 @@ mod groups;
 mod kept_outcomes;
 mod outputs;
 mod replays;
+mod results;
 mod table;
 
 use std::path::PathBuf;
 
 use kept_outcomes::KeptOutcomes;
+use outputs::Outputs;
 pub use outputs::check_distinct;
-use outputs::{Outputs, Results};
 use replays::{FinishedReplays, run_until_interrupted};
+use results::Results;
 use weir_console::drawing;
 use weir_console::failure::Failure;
 use weir_console::output::OutputFile;
@@ -276,7 +278,7 @@ fn durations_alone(
     network: &Network,
     run_options: &args::RunOptions,
 ) -> Result<Vec<Option<f64>>, Failure> {
-    let durations = |jobs: &Jobs| jobs.durations_alone(&source.workload, network, run_options);
+    let durations = |jobs: &Jobs| jobs.durations_alone(&source.workload, network.options(), run_options);
     source.jobs.as_ref().map_or(Ok(Vec::new()), durations)
 }
 

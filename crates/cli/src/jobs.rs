@@ -15,13 +15,12 @@ use weir_core::units::{Bytes, Rate, Time};
 use weir_sim::jobs::workload::{PROFILER_NODES, Workload as PublishedWorkload};
 use weir_sim::jobs::{self, Job};
 use weir_sim::outcome::mean;
-use weir_sim::{JobOutcome, Outcome};
+use weir_sim::{JobOutcome, Outcome, ReplayOptions};
 use weir_trace::jobs::{Jobs as JobsFile, ModelRef, WorkloadRef};
 use weir_trace::sensitivity::SensitivityTable;
 
 use crate::args;
-use crate::network::Network;
-use crate::source::{EmbeddedNetwork, check_bounds};
+use crate::embedded_network::EmbeddedNetwork;
 
 /// The maximum number of jobs in the table; `--per-job` has all.
 const MAX_TABLE_ROWS: usize = 40;
@@ -68,7 +67,6 @@ impl Jobs {
         let workload_names = file.jobs.iter().map(workload_name).collect();
         let added = jobs::add_jobs(workload, &jobs, max_flows);
         let first_number = added.map_err(|error| Failure::input(format_args!("{name}: {error}")))?;
-        check_bounds(&name, workload)?;
         let JobsFile { topology, cable_events, .. } = file;
         let network = EmbeddedNetwork { name: name.clone(), topology, cable_events, path_seed: 0 };
         Ok((Jobs { name, jobs, workload_names, sensitivities, first_number }, network))
@@ -111,7 +109,7 @@ impl Jobs {
     pub fn durations_alone(
         &self,
         workload: &Workload,
-        network: &Network,
+        options: &ReplayOptions,
         run_options: &args::RunOptions,
     ) -> Result<Vec<Option<f64>>, Failure> {
         let progress = Progress::new(run_options.quiet);
@@ -120,7 +118,7 @@ impl Jobs {
             let task = ReplayTask {
                 policy: "fair".to_owned(),
                 workload: &alone,
-                options: network.options().clone(),
+                options: options.clone(),
                 sensitivities: &[],
             };
             let outcome = task.run_observed(&progress, &mut []).map_err(|failure| {

@@ -12,6 +12,7 @@ mod compare;
 mod coordinator_hint;
 #[cfg(feature = "live")]
 mod ctl;
+mod embedded_network;
 mod explain;
 mod fabric;
 mod jobs;

@@ -15,7 +15,8 @@ use weir_trace::incast::IncastMeasurements;
 use weir_trace::network_file::NetworkFile;
 
 use crate::args;
-use crate::source::{EmbeddedNetwork, Source};
+use crate::embedded_network::EmbeddedNetwork;
+use crate::source::Source;
 
 /// The option of a sweep that varies the buffer, for error messages.
 const VARIED_BUFFER: &str = "--vary buffer";

@@ -10,7 +10,7 @@ use weir_core::model::{Scenario, Workload};
 use weir_sim::demands::{self, ActiveDemand};
 use weir_sim::{CoflowOutcome, Outcome};
 
-use crate::source::{EmbeddedNetwork, check_bounds};
+use crate::embedded_network::EmbeddedNetwork;
 
 /// The maximum number of services in tables; `--per-demand`, CSV and JSON have all.
 const MAX_SHOWN: usize = 8;
@@ -93,7 +93,6 @@ impl Services {
     ) -> Result<Services, Failure> {
         let added = demands::add_demands(workload, &scenario, cable_events, max_flows);
         let active = added.map_err(|error| Failure::input(format_args!("{name}: {error}")))?;
-        check_bounds(&name, workload)?;
         Ok(Services { name, scenario, active })
     }
 

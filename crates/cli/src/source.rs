@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use weir_console::failure::Failure;
 use weir_console::table::{format_bytes, format_count};
-use weir_core::model::topology::CableEvent;
-use weir_core::model::{CoflowKey, ServiceNames, Topology, Workload};
+use weir_core::model::{CoflowKey, ServiceNames, Workload};
 use weir_core::saba::Sensitivity;
 use weir_core::units::Time;
 use weir_fields::FileError;
 use weir_trace::{Format, Limits, SourceKind, TraceUnit, WriteError};
 
 use crate::args;
+use crate::embedded_network::EmbeddedNetwork;
 use crate::jobs::Jobs;
 use crate::services::{self, Services};
 
@@ -38,61 +38,11 @@ pub struct Source {
     trace: Option<(String, Format)>,
 }
 
-/// The network that a file of jobs or of services contains.
-#[derive(Clone)]
-pub struct EmbeddedNetwork {
-    /// The name of the file, as given.
-    pub name: String,
-    /// The hosts, switches and cables.
-    pub topology: Topology,
-    /// The events of cables, in order of time.
-    pub cable_events: Vec<CableEvent>,
-    /// The default of the seed of paths.
-    pub path_seed: u64,
-}
-
-impl EmbeddedNetwork {
-    /// The network of two files: both must have the same one, and if both have events, the same ones.
-    fn combine(jobs: EmbeddedNetwork, services: EmbeddedNetwork) -> Result<EmbeddedNetwork, Failure> {
-        if jobs.topology != services.topology {
-            let (jobs_size, services_size) = (network_size(&jobs.topology), network_size(&services.topology));
-            let difference = match jobs_size == services_size {
-                true => format!("both networks have {jobs_size}, but other names, rates or cables"),
-                false => format!("the network of jobs has {jobs_size}, that of services {services_size}"),
-            };
-            return Err(Failure::input(format_args!(
-                "{} and {}: {difference}; expected the same network; help: name one fabric file in both",
-                jobs.name, services.name
-            )));
-        }
-        match () {
-            () if services.cable_events.is_empty() => {
-                Ok(EmbeddedNetwork { cable_events: jobs.cable_events, ..services })
-            }
-            () if jobs.cable_events.is_empty() || jobs.cable_events == services.cable_events => Ok(services),
-            () => Err(Failure::input(format_args!(
-                "{} and {}: each has its own events of cables; expected the same events, or events in one of them",
-                jobs.name, services.name
-            ))),
-        }
-    }
-}
-
-/// The numbers of hosts, switches and cables as text.
-fn network_size(topology: &Topology) -> String {
-    format!(
-        "{}, {} and {}",
-        format_count(topology.hosts(), "host"),
-        format_count(topology.nodes() - topology.hosts(), "switch"),
-        format_count(topology.links().len() / 2, "cable")
-    )
-}
-
 /// Checks that the coflows of all sources are within the bounds of traces. `name` is the file that was added last.
 ///
 /// # Errors
 /// If a value is out of bounds.
-pub fn check_bounds(name: &str, workload: &Workload) -> Result<(), Failure> {
+fn check_bounds(name: &str, workload: &Workload) -> Result<(), Failure> {
     weir_trace::check_workload(workload).map_err(|error| match error {
         WriteError::Inexpressible { subject, reason } => {
             Failure::input(format_args!("{name}: {subject}: {reason}; expected less data and shorter times"))
@@ -167,7 +117,11 @@ impl Source {
             trace_format = Some((file.display().to_string(), trace.format));
         }
         let trace_keys = CoflowKey::ALL.into_iter().filter(|key| workload.differs_in(*key)).collect();
-        let read_jobs = |file: &Path| Jobs::read(file, &mut workload, read_options.max_flows);
+        let read_jobs = |file: &Path| {
+            let (jobs, network) = Jobs::read(file, &mut workload, read_options.max_flows)?;
+            check_bounds(&jobs.name, &workload)?;
+            Ok::<_, Failure>((jobs, network))
+        };
         let (jobs, jobs_network) = job_file.map(read_jobs).transpose()?.unzip();
         let scenario = service_file.map(services::read).transpose()?;
         let (scenario, services_network) = scenario.unzip();
@@ -176,7 +130,11 @@ impl Source {
             (jobs, services) => jobs.or(services),
         };
         let events = network.as_ref().map_or(&[][..], |network| &network.cable_events);
-        let add = |scenario| Services::add(scenario, &mut workload, events, read_options.max_flows);
+        let add = |scenario| {
+            let services = Services::add(scenario, &mut workload, events, read_options.max_flows)?;
+            check_bounds(&services.name, &workload)?;
+            Ok::<_, Failure>(services)
+        };
         let services = scenario.map(add).transpose()?;
         let name = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
         let sensitivities =

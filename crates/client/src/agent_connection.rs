@@ -15,7 +15,7 @@ use rustix::net::{
     SocketFlags, SocketType, connect, recv, sendmsg, shutdown, socket_with,
 };
 
-use crate::agent::AgentError;
+use crate::agent_error::AgentError;
 use crate::agent_messages::AgentMessage;
 use crate::gate::{Gate, Permission};
 use crate::wake::Wake;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::agent::UnscheduledReason;
+use crate::agent_error::UnscheduledReason;
 use crate::gate::{Permission, Unscheduled};
 
 /// A message of the agent.

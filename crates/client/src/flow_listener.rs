@@ -14,7 +14,7 @@ use socket2::SockRef;
 use weir_flow::{ACK_INTERVAL, BackLine, FirstLine, LineReader, Reason};
 
 use crate::flow_connection::FlowConnection;
-use crate::flow_receiver::Shared;
+use crate::flow_table::Shared;
 use crate::flow_tls::{FlowTls, check_relay};
 
 /// How long a sender may take for the first line.

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use socket2::SockRef;
 use weir_flow::{Attempt, BackLine, FirstLine, LineReader, Offset, Path, SendError, SendState};
 
-use crate::agent::{Agent, AgentError, GatedSocket};
+use crate::agent::{Agent, GatedSocket};
+use crate::agent_error::AgentError;
 use crate::flow_connection::FlowConnection;
 use crate::flow_tls::{FlowTls, check_relay, is_certificate_refused};
 use crate::gate::Permission;

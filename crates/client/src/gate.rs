@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::agent::UnscheduledReason;
+use crate::agent_error::UnscheduledReason;
 use crate::wake::Wake;
 
 /// The minimum time between the messages `data` and `idle`. The agent also measures how much data the kernel has.

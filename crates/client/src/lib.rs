@@ -82,6 +82,8 @@ mod agent;
 #[cfg(target_os = "linux")]
 mod agent_connection;
 #[cfg(target_os = "linux")]
+mod agent_error;
+#[cfg(target_os = "linux")]
 mod agent_messages;
 #[cfg(target_os = "linux")]
 mod application;
@@ -96,6 +98,8 @@ mod flow_receiver;
 #[cfg(target_os = "linux")]
 mod flow_sender;
 #[cfg(target_os = "linux")]
+mod flow_table;
+#[cfg(target_os = "linux")]
 mod flow_tls;
 #[cfg(target_os = "linux")]
 mod gate;
@@ -103,7 +107,9 @@ mod gate;
 mod wake;
 
 #[cfg(target_os = "linux")]
-pub use agent::{Agent, AgentError, UnscheduledReason};
+pub use agent::Agent;
+#[cfg(target_os = "linux")]
+pub use agent_error::{AgentError, UnscheduledReason};
 #[cfg(target_os = "linux")]
 pub use application::{Application, Connection};
 #[cfg(target_os = "linux")]

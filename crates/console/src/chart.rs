@@ -5,11 +5,13 @@
 mod axis;
 mod dots;
 mod legend;
+mod line_style;
 mod lines;
 
 pub use axis::{Scale, round_values};
 pub use dots::{Dot, DotPlot, DotRow, DotSeries};
-pub use lines::{LineChart, Marks, distribution, line_sample};
+pub use line_style::line_sample;
+pub use lines::{LineChart, Marks, distribution};
 
 use plotters::coord::Shift;
 use plotters::prelude::*;

@@ -4,12 +4,14 @@ use std::fmt::{self, Display};
 use std::io;
 use std::path::Path;
 
+#[cfg(all(feature = "live", target_os = "linux"))]
+use weir_agent::traffic::TrafficError;
 #[cfg(feature = "live")]
 use weir_client::CoordinatorError;
 use weir_fields::FileError;
 use weir_sim::ReplayError;
-use weir_trace::generate::WorkloadSpecError;
 use weir_trace::WriteError;
+use weir_trace::generate::WorkloadSpecError;
 
 use crate::interrupt;
 
@@ -114,6 +116,16 @@ impl From<CoordinatorError> for Failure {
             CoordinatorError::Unreachable { .. } => Failure::runtime(format_args!(
                 "{error}; help: start the coordinator (`weir serve`), or set --coordinator to the address `api` of its configuration"
             )),
+            _ => Failure::runtime(error),
+        }
+    }
+}
+
+#[cfg(all(feature = "live", target_os = "linux"))]
+impl From<TrafficError> for Failure {
+    fn from(error: TrafficError) -> Failure {
+        match error {
+            TrafficError::Overlap(..) | TrafficError::NotEthernet { .. } => Failure::input(error),
             _ => Failure::runtime(error),
         }
     }

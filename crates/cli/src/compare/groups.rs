@@ -6,7 +6,7 @@ use weir_core::model::{CoflowSpec, ServiceNames};
 use weir_sim::CoflowOutcome;
 use weir_sim::outcome::{DeadlineOutcome, mean, percentile};
 
-use super::outputs::Results;
+use super::results::Results;
 
 /// A kind of group, and the group of a coflow.
 type Grouping = (&'static str, fn(&CoflowSpec, &CoflowOutcome, &ServiceNames) -> String);

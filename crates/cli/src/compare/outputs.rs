@@ -11,11 +11,10 @@ use weir_console::table::BITS_PER_BYTE;
 use weir_sim::Outcome;
 
 use super::groups::write_groups;
+use super::results::Results;
 use crate::args;
 use crate::jobs;
-use crate::network::Network;
 use crate::services::ServedDemand;
-use crate::source::Source;
 
 /// The outputs of a command, opened before the replays.
 pub struct Outputs {
@@ -27,27 +26,6 @@ pub struct Outputs {
     per_demand: Option<OutputFile>,
     per_link: Option<OutputFile>,
     per_link_time: Option<OutputFile>,
-}
-
-/// What the outputs describe.
-pub struct Results<'a> {
-    /// The coflows.
-    pub source: &'a Source,
-    /// The network.
-    pub network: &'a Network,
-    /// The policies.
-    pub policies: &'a [String],
-    /// By policy: the outcome.
-    pub outcomes: &'a [Outcome],
-    /// By job of a file: the duration alone, in seconds; none if the job cannot complete.
-    pub alone: &'a [Option<f64>],
-}
-
-impl<'a> Results<'a> {
-    /// The policies and their outcomes.
-    pub fn by_policy(&self) -> impl Iterator<Item = (&'a String, &'a Outcome)> {
-        self.policies.iter().zip(self.outcomes)
-    }
 }
 
 type WriteLines = fn(&mut OutputFile, &Results<'_>) -> csv::Result<()>;

@@ -3,7 +3,8 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-use super::{Area, DARK, Drawn, Shape, WIDTH, draw_mark, lines, text_style, text_width};
+use super::line_style::draw_sample;
+use super::{Area, DARK, Drawn, Shape, WIDTH, draw_mark, text_style, text_width};
 
 /// Pixels between two lines of a legend.
 const LINE_HEIGHT: i32 = 20;
@@ -58,7 +59,7 @@ impl Legend {
         for ((sample, name), (x, y)) in self.items.iter().zip(self.places()) {
             match sample {
                 Sample::Line(position) => {
-                    lines::draw_sample(area, (x, y), SAMPLE_WIDTH - 6, *position, dashed_lines)?
+                    draw_sample(area, (x, y), SAMPLE_WIDTH - 6, *position, dashed_lines)?
                 }
                 Sample::Mark(shape, color) => draw_mark(area, (x + SAMPLE_WIDTH / 2 - 3, y), *shape, *color)?,
             }
