@@ -74,7 +74,7 @@ fn head(seeds: u64) -> String {
 fn summary(claims: &[Claim], table_3: &scaling::Table3) -> String {
     let (same, figures) = count_same(claims);
     let (same_in_table_3, figures_of_table_3) = table_3.count_within_10_percent(1.0);
-    let (same_payload, _) = table_3.count_within_10_percent(assumptions::PAYLOAD_FRACTION);
+    let (same_payload, _) = table_3.count_within_10_percent(scaling::PAYLOAD_FRACTION);
     format!(
         "## Summary\n\n\
          - Reproduced by simulation: the examples (Fig. 1 to 5), rate throttling (Table 2, Fig. 12 to 15), two shuffles over \

@@ -8,6 +8,7 @@
 mod contender;
 mod families;
 mod figures;
+mod goal;
 mod goals;
 mod policies_table;
 mod priors;

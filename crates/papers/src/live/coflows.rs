@@ -1,6 +1,7 @@
 //! Measures the CCTs of generated coflows between the hosts of a testbed, next to those of the simulator.
 
 pub mod control_plane;
+pub mod flow;
 mod library;
 mod tables;
 pub mod transfer;

@@ -6,15 +6,11 @@ use weir_sim::service::Mechanism;
 
 use super::Context;
 use super::examples::{TCP, fig4, fig5};
-use super::scaling::Table3;
+use super::scaling::{PAYLOAD_FRACTION, Table3};
 use super::scenario::{ScenarioBuilder, final_rates, mbit_rate};
 use super::throttling::{self, Table2};
 use crate::markdown::{format_cell, table};
 use weir_console::failure::Failure;
-
-/// The payload as a fraction of the bytes that links carry with ns-2's defaults. A packet has 1,000 bytes of data and 40
-/// bytes of headers, and links carry an acknowledgement of 40 bytes in the other direction.
-pub(super) const PAYLOAD_FRACTION: f64 = 1000.0 / 1080.0;
 
 /// The section of the page.
 pub(super) fn section(context: &Context<'_>, table_2: &Table2, table_3: &Table3) -> Result<String, Failure> {

@@ -18,7 +18,7 @@ use weir_sim::ReplayOptions;
 pub use presets::for_variants;
 pub use recurring::families as recurring;
 
-use super::goals::Goal;
+use super::goal::Goal;
 use super::{SAATH, SAATH_WITH_ESTIMATES};
 use crate::Trace;
 

@@ -6,7 +6,7 @@ use weir_sim::outcome::{mean, percentile};
 
 use super::RIVALS;
 use super::families::Timed;
-use super::goals::Yardstick;
+use super::goal::Yardstick;
 
 /// The times of one replay, in seconds.
 #[derive(Debug, Clone, Default)]

@@ -1,4 +1,4 @@
-//! Goals for the mean of `weir`, with their table and picture.
+//! Compares the goals for the mean of `weir` with figures, in a table and a picture.
 
 use weir_console::chart::{Dot, DotPlot, DotRow, DotSeries, Scale};
 use weir_console::confidence_interval::ConfidenceInterval;
@@ -7,34 +7,10 @@ use weir_sim::outcome::mean;
 use super::contender::{TRUE_SIZES, markdown_name};
 use super::families::Family;
 use super::figures::{Figures, Statistic, exceeds, interval};
+use super::goal::{Goal, Yardstick};
 use crate::markdown;
 
-/// A goal for the mean of `weir`.
-#[derive(Debug, Clone, Copy)]
-pub struct Goal {
-    /// The other side of the comparison.
-    pub against: Yardstick,
-    /// The maximum of the mean ratio over all workloads.
-    pub max_mean: f64,
-    /// The maximum of the ratio of each workload, if there is one.
-    pub max_each: Option<f64>,
-}
-
-/// What `weir` is compared with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Yardstick {
-    /// A policy.
-    Policy(&'static str),
-    /// The best policy that knows no sizes.
-    BestRival,
-}
-
 impl Goal {
-    /// A goal against a policy.
-    pub fn over(policy: &'static str, max_mean: f64) -> Goal {
-        Goal { against: Yardstick::Policy(policy), max_mean, max_each: None }
-    }
-
     /// Compares it with the figures of its family.
     pub fn compare(self, figures: &Figures) -> Comparison {
         let other = figures.yardstick(self.against);

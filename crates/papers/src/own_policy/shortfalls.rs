@@ -202,7 +202,7 @@ mod tests {
     use super::super::contender::TRUE_SIZES;
     use super::super::families::{Source, Timed};
     use super::super::figures::Times;
-    use super::super::goals::Goal;
+    use super::super::goal::Goal;
     use super::*;
 
     fn family(name: &str, goals: Vec<Goal>) -> Family<'static> {

@@ -20,8 +20,9 @@ use super::ports::{PortUse, Ports};
 use crate::django::random_pulls::{self, PulledFlow, RandomPulls, Reducer};
 use crate::django::replays::Inputs;
 use crate::django::setup::{Setup, WorkloadSource};
+use crate::live::coflows::flow::Flow;
 use crate::live::coflows::payload_fraction;
-use crate::live::coflows::transfer::{Flow, transfer};
+use crate::live::coflows::transfer::transfer;
 use crate::markdown::{format_cell, format_percent, table};
 
 /// Numbers of connections of a host. A host has four reducers.

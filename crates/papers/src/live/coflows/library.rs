@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use weir_client::{FlowReceiver, FlowSender, Route};
 use weir_testbed::{Plan, namespace};
 
-use super::transfer::{Flow, FlowEnd};
+use super::flow::{Flow, FlowEnd};
 
 /// The maximum time until a flow's connection arrives.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(120);

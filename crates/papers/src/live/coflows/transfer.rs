@@ -10,13 +10,13 @@ use indicatif::ProgressBar;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, copy_buf};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, interval, sleep_until};
-use weir_client::Agent;
 use weir_console::failure::Failure;
 use weir_core::model::Workload;
 use weir_testbed::{Node, Plan, namespace};
 
 use super::SenderKind;
 use super::control_plane::ControlPlane;
+use super::flow::{Flow, FlowEnd};
 use super::library::{self, LibraryReceivers};
 
 /// The maximum time to connect.
@@ -36,12 +36,6 @@ pub struct Run {
     pub unscheduled_flows: usize,
     /// The duration of the run.
     pub seconds: f64,
-}
-
-/// The end of a flow: when its last byte was read, and whether the flow was scheduled then.
-pub struct FlowEnd {
-    pub time: Instant,
-    pub is_scheduled: bool,
 }
 
 /// Coflows that wait for their release: at their arrival, or when their parents have completed if that is later.
@@ -155,17 +149,6 @@ pub async fn run(
             }
         }
     }
-}
-
-/// A flow between two hosts.
-pub struct Flow {
-    /// The sender and the receiver.
-    pub ends: [Node; 2],
-    /// Paces the flow, if any.
-    pub agent: Option<Arc<Agent>>,
-    pub coflow: String,
-    pub flow: u32,
-    pub bytes: u64,
 }
 
 /// Sends a flow over a socket that is handed over to the agent.

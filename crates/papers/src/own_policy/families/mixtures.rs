@@ -4,7 +4,7 @@ use weir_core::model::{CoflowSpec, FlowSpec};
 use weir_core::units::Bytes;
 use weir_trace::generate::FlowSizes;
 
-use super::super::goals::Yardstick;
+use super::super::goal::Yardstick;
 use super::periodic::{Pattern, PeriodicJob, job_coflows};
 use super::random::Random;
 use super::single_flows::{
