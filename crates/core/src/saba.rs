@@ -20,6 +20,7 @@ pub mod port;
 pub mod profile;
 pub mod sensitivity;
 mod set_hash;
+mod settings;
 mod solution_cache;
 
 pub use controller::Controller;

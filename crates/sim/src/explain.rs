@@ -37,6 +37,7 @@
 
 mod collision;
 mod limit;
+mod link;
 mod open_segment;
 mod report;
 #[cfg(test)]
@@ -44,7 +45,8 @@ mod tests;
 mod timeline;
 
 pub use collision::PathCollision;
-pub use report::{Explanation, Holder, Link, ProgressState, Segment, SlowdownCause};
+pub use link::Link;
+pub use report::{Explanation, Holder, ProgressState, Segment, SlowdownCause};
 pub use timeline::{TimelineEntry, build_timeline};
 
 use std::mem::discriminant;

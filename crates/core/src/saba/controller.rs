@@ -24,7 +24,6 @@
 //!   reserved queue gets the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -39,18 +38,7 @@ use crate::solve::{Polynomial, SeparableSolver};
 
 pub use super::ids::{AppId, ConnectionId, Port};
 pub use super::port::PortLimits;
-
-/// Settings of the operator.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ControllerSettings {
-    /// The fraction of each port that is reserved for Saba (C_saba). The last queue of the port gets the rest.
-    pub c_saba: Fraction,
-    /// The minimum weight of an application at a port, as a fraction of an even share of C_saba.
-    /// [`super::app_weights::DEFAULT_MIN_SHARE`] is the default.
-    pub min_share: Fraction,
-    /// Maximum number of priority levels of the network (S).
-    pub max_levels: NonZeroU16,
-}
+pub use super::settings::ControllerSettings;
 
 /// The result of a registration or deregistration.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use super::app_weights::AppWeights;
-use super::controller::ControllerSettings;
 use super::mapping::LevelMapping;
 use super::sensitivity::Fraction;
 use super::set_hash::SetHash;
+use super::settings::ControllerSettings;
 use crate::model::BitSet;
 use crate::solve::{Polynomial, SeparableSolver};
 

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_core::model::trunks::EvenShare;
 use weir_core::model::{Slot, Trunks};
 
-use super::report::Link;
+use super::link::Link;
 use crate::replay::Snapshot;
 
 /// Flows of a coflow that share a link although other paths are less loaded.

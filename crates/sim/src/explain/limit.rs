@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use weir_core::allocation::{CommonRate, OrderCriterion};
 use weir_core::model::{Coflow, FlowState, LinkKind, Slot};
 
-use super::report::{Link, SlowdownCause};
+use super::link::Link;
+use super::report::SlowdownCause;
 use crate::replay::Snapshot;
 
 /// Residual capacities up to this fraction of a link's nominal rate count as none.

@@ -3,7 +3,8 @@
 use weir_core::allocation::{OrderCriterion, Rule};
 
 use super::limit::HolderRates;
-use super::report::{Holder, Link, ProgressState, Segment, SlowdownCause};
+use super::link::Link;
+use super::report::{Holder, ProgressState, Segment, SlowdownCause};
 
 /// The explanation from the last schedule on, closed at the next one.
 pub(super) struct OpenSegment {
