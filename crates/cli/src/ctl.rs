@@ -13,6 +13,7 @@ use weir_console::output::{ResultDestination, print};
 use weir_console::policy_spec;
 use weir_console::record::{self, Record};
 use weir_console::table::{Alignment, Table, format_number, format_seconds};
+use weir_coordinator::registry::check_record;
 use weir_coordinator::store::{self, StoreSummary};
 
 use crate::args::{
@@ -271,11 +272,12 @@ fn backup(args: &args::Ctl, coordinator: &Coordinator, file: &Path, replace: boo
     }
     interrupt::record_signals();
     let stream = Interruptible(coordinator.get_stream("/v1/backup", Some(BACKUP_TIMEOUT))?);
-    let StoreSummary { epoch, bytes, records, .. } = match store::write_backup(stream, file, replace) {
-        Ok(contents) => contents,
-        Err(error) if interrupt::is_requested() => return Err(Failure::interrupted(error)),
-        Err(error) => return Err(Failure::runtime(error)),
-    };
+    let StoreSummary { epoch, bytes, records, .. } =
+        match store::write_backup(stream, file, replace, check_record) {
+            Ok(contents) => contents,
+            Err(error) if interrupt::is_requested() => return Err(Failure::interrupted(error)),
+            Err(error) => return Err(Failure::runtime(error)),
+        };
     let mut line = json!({ "file": file.display().to_string(), "epoch": epoch, "bytes": bytes });
     for (name, count) in records {
         line[name.replace(' ', "_")] = count.into();

@@ -10,6 +10,7 @@ use tracing::Level;
 use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
 use weir_coordinator::config;
+use weir_coordinator::registry::check_record;
 use weir_coordinator::server::Coordinator;
 use weir_coordinator::store::{self, StoreSummary};
 use weir_tls::TlsError;
@@ -58,7 +59,8 @@ pub fn serve(args: &args::Serve) -> Result<(), Failure> {
 
 /// Verifies a store and prints its contents.
 fn check_store(path: &Path) -> Result<(), Failure> {
-    let StoreSummary { version, epoch, bytes, records } = store::verify(path).map_err(Failure::runtime)?;
+    let StoreSummary { version, epoch, bytes, records } =
+        store::verify(path, check_record).map_err(Failure::runtime)?;
     let mut text = format!("{}: no damage found\n", path.display());
     let numbers = [("version", version), ("epoch", epoch), ("bytes", bytes)].into_iter();
     for (name, number) in numbers.chain(records) {

@@ -64,6 +64,7 @@ mod request;
 mod schedule;
 mod sender_queues;
 mod service_division;
+mod service_flow;
 mod service_weights;
 mod status;
 mod udp_demands;

@@ -34,16 +34,16 @@ use crate::quota::{CoflowQuota, UsageByService};
 mod bandwidth;
 mod coflow;
 pub mod decision;
+mod flows;
 mod handle;
 mod names;
 mod relay;
 mod rules;
 mod status;
 
-pub use coflow::{
-    Flow, FlowIndex, Registration, RegistrationDigest, Restored, find_common_number, join_flows,
-};
+pub use coflow::{Registration, RegistrationDigest, Restored, join_flows};
 pub use decision::{Decision, DecisionRequest};
+pub use flows::{Flow, FlowIndex, find_common_number};
 pub use handle::{Handle, NameTaken, OverlayCounts};
 pub use status::{CoflowStatus, CoflowSummary, LinkBytes, PathStatus, RelayStatus, RouteStatus};
 

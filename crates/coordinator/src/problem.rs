@@ -16,6 +16,7 @@ use weir_fields::FileError;
 use crate::control_plane::UnknownName;
 use crate::control_thread::Stopped;
 use crate::policy::PolicyError;
+use crate::quota::QuotaReached;
 use crate::store::StoreError;
 
 /// The media type of a problem document.
@@ -210,6 +211,12 @@ impl From<StoreError> for Problem {
             tracing::error!(%error, "the store failed");
         }
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("not stored: {error}"))
+    }
+}
+
+impl From<QuotaReached> for Problem {
+    fn from(reached: QuotaReached) -> Problem {
+        Problem::quota_reached(&reached.to_string())
     }
 }
 

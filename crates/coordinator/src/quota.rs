@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::control_plane::Refusal;
+/// Maximum number of open connections of applications.
+pub(crate) const MAX_CONNECTIONS: usize = 100_000;
 
 /// Maximum numbers of objects of one service. They apply to requests of its frameworks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +57,18 @@ impl UsageByService {
     }
 }
 
+/// The quota of a service is reached.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("too many {objects} of service `{service}`; expected at most {max} by its frameworks")]
+pub struct QuotaReached {
+    /// The service.
+    pub service: String,
+    /// The counted objects.
+    pub objects: &'static str,
+    /// The quota.
+    pub max: usize,
+}
+
 /// Registered coflows, of which each service has a quota: those of the control plane, and those between regions.
 pub trait CoflowQuota {
     /// Coflows and flows of each service.
@@ -67,14 +80,14 @@ pub trait CoflowQuota {
     /// Checks the quota of a service for a new coflow with this number of flows. A repeated registration adds none.
     ///
     /// # Errors
-    /// [`Refusal::QuotaReached`]
+    /// [`QuotaReached`]
     fn check_new_quota(
         &self,
         id: &str,
         service: &str,
         flows: usize,
         quota: Option<&ServiceQuota>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), QuotaReached> {
         let Some(quota) = quota.filter(|_| self.service_and_flow_count(id).is_none()) else { return Ok(()) };
         let usage = self.usage_by_service().of(service);
         check(service, "coflows", usage.coflows.saturating_add(1), quota.coflows)?;
@@ -84,13 +97,13 @@ pub trait CoflowQuota {
     /// Checks the quota of a service for the flows that replace those of its coflow. An update with fewer flows is always within the quota.
     ///
     /// # Errors
-    /// [`Refusal::QuotaReached`]
+    /// [`QuotaReached`]
     fn check_update_quota(
         &self,
         id: &str,
         flows: usize,
         quota: Option<&ServiceQuota>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), QuotaReached> {
         let (Some(quota), Some((service, former_flows))) = (quota, self.service_and_flow_count(id)) else {
             return Ok(());
         };
@@ -105,10 +118,10 @@ pub trait CoflowQuota {
 /// Checks the quota for `count` objects of a service, with the requested ones.
 ///
 /// # Errors
-/// [`Refusal::QuotaReached`]
-pub fn check(service: &str, objects: &'static str, count: usize, max: usize) -> Result<(), Refusal> {
+/// [`QuotaReached`]
+pub fn check(service: &str, objects: &'static str, count: usize, max: usize) -> Result<(), QuotaReached> {
     if count <= max {
         return Ok(());
     }
-    Err(Refusal::QuotaReached { service: service.to_owned(), objects, max })
+    Err(QuotaReached { service: service.to_owned(), objects, max })
 }

@@ -40,6 +40,7 @@ use crate::store::{Snapshot, Store, StoreError, StoreStatus, Table};
 use crate::values::{self, MAX_FLOW_BYTES, WEIGHT_RANGE, expected_weight};
 
 mod bandwidth;
+mod bodies;
 mod change_watcher;
 mod connections;
 mod division;
@@ -49,7 +50,7 @@ mod observed_connections;
 mod overlay;
 mod programs;
 mod quota;
-pub(crate) mod records;
+mod records;
 pub mod routing;
 mod services;
 mod sharing;
@@ -62,15 +63,14 @@ mod traffic;
 use routing::PortMap;
 use stored_coflow::StoredCoflow;
 
-pub(crate) use connections::MAX_CONNECTIONS;
-pub use connections::{Connection, ConnectionBody, ProgramStream};
+pub use bodies::{ApplicationBody, ConnectionBody, TrafficBody};
+pub use connections::{Connection, ProgramStream};
 pub use failed_coflows::FailedCoflow;
-pub(crate) use flow_weights::CONNECTION_WEIGHTS;
 pub use observed_connections::ObservedState;
 pub use quota::ObjectUsage;
+pub use records::check_record;
 pub use services::{ServiceChange, ServiceState};
-pub use sharing::{Application, ApplicationBody, PortQueues};
-pub use traffic::TrafficBody;
+pub use sharing::{Application, PortQueues};
 
 /// Key of the policy in the store's [`Table::Settings`].
 const POLICY_KEY: &str = "policy";
@@ -783,7 +783,7 @@ fn refusal_problem(refusal: Refusal, flows: &str) -> Problem {
         Refusal::IdTaken(_) => return Problem::conflict(&text),
         Refusal::UnknownCoflow(id) => return Problem::not_found("coflow", &id, EXPECTED_COFLOW_ID),
         Refusal::LimitReached { .. } => return Problem::limit_reached(&text),
-        Refusal::QuotaReached { .. } => return Problem::quota_reached(&text),
+        Refusal::QuotaReached(reached) => return reached.into(),
         Refusal::NoTreeLeaf(_) => return Problem::new(StatusCode::UNPROCESSABLE_ENTITY, text),
         Refusal::InvalidId(id) => (Location::parameter("id"), id),
         Refusal::NoFlows => (Location::Body(flows.to_owned()), "[]".to_owned()),

@@ -42,7 +42,7 @@ use numbers::{StartNumbers, unix_millis};
 use writer::{SharedStatus, Writer};
 
 pub(crate) use snapshot::hex;
-pub use snapshot::{BackupError, Snapshot, StoreSummary, verify, write_backup};
+pub use snapshot::{BackupError, RecordCheck, Snapshot, StoreSummary, verify, write_backup};
 pub use writer::StoreStatus;
 
 /// Version of the format, which the file contains.

@@ -8,10 +8,11 @@ use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 use weir_proto::MAX_ID_LENGTH;
 
-use crate::registry::CONNECTION_WEIGHTS;
-
 /// Valid weights of coflows and services.
 pub const WEIGHT_RANGE: RangeInclusive<f64> = weir_trace::MIN_WEIGHT..=weir_trace::MAX_WEIGHT;
+
+/// Valid weights of connections.
+pub const CONNECTION_WEIGHTS: RangeInclusive<f64> = 0.001..=1000.0;
 
 /// Maximum size of a flow, in bytes. A binary64 represents every integer up to it.
 pub const MAX_FLOW_BYTES: u64 = weir_trace::MAX_BYTES as u64 - 1;

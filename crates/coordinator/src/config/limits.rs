@@ -7,8 +7,7 @@ use weir_proto::MAX_APPLICATIONS;
 use super::settings::read_time;
 use crate::admission::Quota;
 use crate::control_plane::Settings;
-use crate::quota::ServiceQuota;
-use crate::registry::MAX_CONNECTIONS;
+use crate::quota::{MAX_CONNECTIONS, ServiceQuota};
 
 /// Limits for clients of the API.
 #[derive(Debug, Clone, Copy, PartialEq)]

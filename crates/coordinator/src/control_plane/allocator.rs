@@ -37,16 +37,13 @@ use weir_core::model::{BitSet, Trunks};
 use weir_core::netshare::{MEASUREMENT_PERIOD, limit_for_demand};
 use weir_core::solve::hierarchy::ClassId;
 use weir_core::units::Rate;
-use weir_proto::{Demand, Limit, ObservedConnections, OrderedRate, UdpFlow, UdpLimit};
+use weir_proto::{Demand, Limit, ObservedConnections, OrderedRate, UdpLimit};
 
 use super::service_division::{MaximumLinks, NetworkUse, ServiceDivision};
+use super::service_flow::{LimitedTraffic, MAX_FLOWS, Peer, ServiceFlow};
 use super::service_weights::ServiceWeights;
 use super::udp_demands::UdpDemands;
 use super::{ControlPlane, NetworkLinks};
-
-/// Maximum number of flows in total, of connections and of UDP each; flows beyond it have no limit. Schedules and leases wait for the
-/// computation, so it may take a few intervals at most.
-pub(super) const MAX_FLOWS: usize = 1 << 14;
 
 /// Maximum number of flows of one host; flows beyond it have no limit.
 const MAX_FLOWS_PER_HOST: usize = 1 << 10;
@@ -57,9 +54,6 @@ const MAX_TRUNKS_PER_FLOW: usize = 64;
 
 /// Relative difference to the last ordered limit up to which no new limit is ordered.
 const LIMIT_TOLERANCE: f64 = 0.01;
-
-/// An application, and the address of the other host.
-type Peer = (Arc<str>, IpAddr);
 
 /// The other end of connections.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -203,39 +197,6 @@ impl Limits {
     pub fn take_udp_limits(&mut self, receives_orders: bool) -> Vec<UdpLimit> {
         let limits = std::mem::take(&mut self.udp);
         if receives_orders { limits } else { Vec::new() }
-    }
-}
-
-/// What a limit applies to.
-enum LimitedTraffic {
-    /// All connections of an application with another host.
-    Connections(Peer),
-    Udp(UdpFlow),
-}
-
-/// Traffic of a service from one host to another.
-pub(super) struct ServiceFlow {
-    host: u32,
-    traffic: LimitedTraffic,
-    pub service: usize,
-    /// Positions in [`super::NetworkLinks::capacities`], and maxima of the service by [`MaximumLinks`]; each once.
-    pub links: Vec<u32>,
-    /// Its weight next to other flows of the service; above 0.
-    pub weight: u32,
-    demand: Demand,
-    /// The maximum of the flow by itself, in bytes per second.
-    pub max_rate: f64,
-    /// The highest rate that it may have without a measured demand, by the maxima that are not among its links.
-    pub max_lower_bound: f64,
-}
-
-impl ServiceFlow {
-    /// The demand in bytes per second; infinite if it is unlimited.
-    pub fn demand_rate(&self) -> f64 {
-        match self.demand {
-            Demand::Rate(rate) => rate as f64,
-            Demand::Unlimited | Demand::Unknown => f64::INFINITY,
-        }
     }
 }
 

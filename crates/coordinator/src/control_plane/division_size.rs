@@ -1,7 +1,7 @@
 //! Bounds the memory and time of a computation of limits, which grow with the number of links and maxima that flows cross, times the number
 //! of services.
 
-use super::allocator::MAX_FLOWS;
+use super::service_flow::MAX_FLOWS;
 use crate::service_bandwidth::{BandwidthError, ServiceBandwidth};
 
 /// Maximum number of cells: links and maxima that flows can share, times services. At most 62 services fit on all networks of the maximum

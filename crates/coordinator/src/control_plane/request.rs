@@ -4,6 +4,7 @@ use weir_core::model::ServiceNames;
 use weir_core::tree::TreeError;
 use weir_core::units::{Bytes, Time};
 
+use crate::quota::QuotaReached;
 use crate::values::expected_weight;
 
 /// A coflow as its framework registers it.
@@ -125,15 +126,8 @@ pub enum Refusal {
     #[error(transparent)]
     NoTreeLeaf(#[from] TreeError),
     /// The quota of a service is reached.
-    #[error("too many {objects} of service `{service}`; expected at most {max} by its frameworks")]
-    QuotaReached {
-        /// The service.
-        service: String,
-        /// The counted objects.
-        objects: &'static str,
-        /// The quota.
-        max: usize,
-    },
+    #[error(transparent)]
+    QuotaReached(#[from] QuotaReached),
     /// A limit is reached.
     #[error("too many {objects}; expected at most {max}")]
     LimitReached {

@@ -14,7 +14,7 @@ use weir_core::netshare::shares_with_minima;
 use weir_core::solve::hierarchy::{Guarantee, HierarchicalMaxMin};
 use weir_core::units::Rate;
 
-use super::allocator::ServiceFlow;
+use super::service_flow::ServiceFlow;
 use super::service_weights::ServiceWeights;
 use crate::service_bandwidth::ServiceBandwidth;
 

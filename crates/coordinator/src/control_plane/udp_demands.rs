@@ -11,7 +11,7 @@ use weir_core::units::Rate;
 use weir_proto::{MAX_UDP_FLOWS, UdpFlow, UdpMeasurement};
 
 use super::ControlPlane;
-use super::allocator::MAX_FLOWS;
+use super::service_flow::MAX_FLOWS;
 
 /// Time after the last measurement of a flow after which it has no demand, in seconds: as long as agents keep a limit.
 const DEMAND_LIFETIME: f64 = 1.0;

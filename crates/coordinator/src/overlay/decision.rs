@@ -9,7 +9,7 @@ use weir_core::wide_area::relays::{GroupPath, HopSchedule, RelayedCoflow, hop_sc
 use weir_core::wide_area::{Mechanisms, ServiceOrder, WaitingCoflow, WideAreaPolicy, estimate};
 
 use super::bandwidth;
-use super::coflow::FlowIndex;
+use super::flows::FlowIndex;
 use super::rules::{RegionRules, region_rules};
 
 /// The input of a decision.
@@ -83,7 +83,8 @@ pub struct Decision {
 impl Decision {
     /// Converts the decision to rules. `has_detours`: for each region, whether a relay accepts detours.
     pub(super) fn update_rules(&mut self, has_detours: Arc<[bool]>) {
-        self.rules = region_rules(&self.past, &has_detours, &self.coflows, &self.hops);
+        let index_of = self.coflows.iter().map(|coflow| (coflow.number, &*coflow.index)).collect();
+        self.rules = region_rules(&self.past, &has_detours, &index_of, &self.hops);
         self.has_detours = has_detours;
     }
 }

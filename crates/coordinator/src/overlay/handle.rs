@@ -12,14 +12,14 @@ use std::{io, thread};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 use weir_core::wide_area::WideAreaPolicy;
 use weir_proto::relay::{RelayOrder, RelayReport};
 
 use super::decision::{DecisionRequest, decide};
-use super::names::{Names, QUERY_INTERVAL};
+use super::names::{NamedRelay, Names, QUERY_INTERVAL};
 use super::{LinkBytes, Overlay, RelayStatus};
-use crate::config;
+use crate::config::{self, RelayAddress};
 
 /// Time between two checks for due orders and decisions.
 const TICK: Duration = Duration::from_millis(20);
@@ -187,6 +187,26 @@ impl Handle {
             coflows: overlay.counts(),
         })
     }
+
+    /// Applies the first address of a relay's name, unless the relay has one of them.
+    fn set_resolved_address(&self, relay: &NamedRelay, found: &[SocketAddr]) {
+        let present = self.call(|overlay, _| overlay.addresses()[usize::from(relay.id)]);
+        let is_present = present.is_some_and(|present| found.contains(&present));
+        let Some(&address) = found.first().filter(|_| !is_present) else { return };
+        info!(relay = %relay.name, name = %relay.host, %address, "resolved the name of a relay");
+        let has_other_hosts = |relay: &config::Relay| match relay.address {
+            RelayAddress::Fixed(address) => !address.ip().is_loopback(),
+            RelayAddress::Name { .. } => false,
+        };
+        if address.ip().is_loopback() && self.config().relays.iter().any(has_other_hosts) {
+            warn!(
+                relay = %relay.name, name = %relay.host, %address,
+                "other hosts cannot reach the address of a relay; help: the coordinator's host resolves its own name to a loopback address: \
+                 write the IP address into the configuration"
+            );
+        }
+        self.call(|overlay, _| overlay.set_address(relay.id, address));
+    }
 }
 
 impl Shared {
@@ -237,7 +257,11 @@ fn send_orders(shared: &Weak<Shared>) {
 
 fn resolve_names(mut names: Names, runtime: &Runtime, shared: &Weak<Shared>) {
     while let Some(shared) = shared.upgrade() {
-        runtime.block_on(names.resolve(&Handle(shared)));
+        let handle = Handle(shared);
+        for (relay, found) in runtime.block_on(names.resolve()) {
+            handle.set_resolved_address(relay, &found);
+        }
+        drop(handle);
         thread::sleep(QUERY_INTERVAL);
     }
 }

@@ -8,9 +8,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
-use tracing::{info, warn};
+use tracing::warn;
 
-use super::handle::Handle;
 use crate::config::{self, RelayAddress};
 
 /// The time between two queries for a name.
@@ -26,10 +25,11 @@ pub(super) struct Names {
     failed: BTreeSet<u16>,
 }
 
-struct NamedRelay {
-    id: u16,
-    name: String,
-    host: String,
+/// A relay with a name instead of an IP address.
+pub(super) struct NamedRelay {
+    pub id: u16,
+    pub name: String,
+    pub host: String,
     port: u16,
 }
 
@@ -50,18 +50,15 @@ impl Names {
         self.relays.is_empty()
     }
 
-    /// Queries all names at the same time, and applies new addresses. A relay keeps its address while its name cannot be resolved.
-    pub async fn resolve(&mut self, handle: &Handle) {
+    /// Queries all names at the same time. Returns the relays whose names could be resolved, with their addresses.
+    pub async fn resolve(&mut self) -> Vec<(&NamedRelay, Vec<SocketAddr>)> {
         let answers = join_all(self.relays.iter().map(query)).await;
+        let mut resolved = Vec::new();
         for (relay, answer) in self.relays.iter().zip(answers) {
             match answer {
                 Ok(found) => {
                     self.failed.remove(&relay.id);
-                    let present = handle.call(|overlay, _| overlay.addresses()[usize::from(relay.id)]);
-                    let is_present = present.is_some_and(|present| found.contains(&present));
-                    if let Some(&address) = found.first().filter(|_| !is_present) {
-                        note_address(relay, address, handle);
-                    }
+                    resolved.push((relay, found));
                 }
                 Err(error) => {
                     if self.failed.insert(relay.id) {
@@ -70,24 +67,8 @@ impl Names {
                 }
             }
         }
+        resolved
     }
-}
-
-/// Applies the new address of a relay.
-fn note_address(relay: &NamedRelay, address: SocketAddr, handle: &Handle) {
-    info!(relay = %relay.name, name = %relay.host, %address, "resolved the name of a relay");
-    let has_other_hosts = |relay: &config::Relay| match relay.address {
-        RelayAddress::Fixed(address) => !address.ip().is_loopback(),
-        RelayAddress::Name { .. } => false,
-    };
-    if address.ip().is_loopback() && handle.config().relays.iter().any(has_other_hosts) {
-        warn!(
-            relay = %relay.name, name = %relay.host, %address,
-            "other hosts cannot reach the address of a relay; help: the coordinator's host resolves its own name to a loopback address: \
-             write the IP address into the configuration"
-        );
-    }
-    handle.call(|overlay, _| overlay.set_address(relay.id, address));
 }
 
 /// The addresses of a relay.

@@ -15,8 +15,7 @@ use weir_core::model::BandwidthHistory;
 use weir_core::wide_area::relays::{GroupPath, HopSchedule};
 use weir_proto::relay::{MAX_RELAY_RULES, RegionPair, RelayMatch, RelayPath, RelayRule, RuleScope};
 
-use super::coflow::FlowIndex;
-use super::decision::DecidedCoflow;
+use super::flows::FlowIndex;
 
 /// The rules of the relays in a region.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -45,15 +44,13 @@ struct ForwardingKey {
     pair: RegionPair,
 }
 
-/// The rules of each region. `has_detours`: the regions in which a relay accepts detours.
+/// The rules of each region. `has_detours`: the regions in which a relay accepts detours; `index_of`: the flow groups of each coflow.
 pub(super) fn region_rules(
     past: &BandwidthHistory,
     has_detours: &[bool],
-    coflows: &[DecidedCoflow],
+    index_of: &BTreeMap<u32, &FlowIndex>,
     hops: &[HopSchedule],
 ) -> Vec<Arc<RegionRules>> {
-    let index_of: BTreeMap<u32, &FlowIndex> =
-        coflows.iter().map(|coflow| (coflow.number, &*coflow.index)).collect();
     let mut rules: Vec<Vec<(usize, RelayRule)>> = vec![Vec::new(); past.regions()];
     for (ForwardingKey { region, coflow, pair }, forwarding) in forwardings(past, has_detours, hops) {
         let ranges = index_of.get(&coflow).and_then(|index| index.ranges.get(&pair));

@@ -6,7 +6,7 @@ use weir_core::units::Time;
 use weir_proto::BandwidthLimit;
 
 use super::Registry;
-use super::sharing::check_id;
+use super::bodies::check_id;
 use crate::audit::Actor;
 use crate::control_plane::LimitTaken;
 use crate::problem::{Location, Problem};

@@ -11,49 +11,22 @@ use std::ops::Bound;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::{info, warn};
 use utoipa::ToSchema;
 use weir_core::saba::controller::{AppId, ConnectionId};
 
-use super::flow_weights::CONNECTION_WEIGHTS;
+use super::Registry;
+use super::bodies::{ConnectionBody, EXPECTED_APPLICATION_ID, Ends, check_id, service_name, service_of};
 use super::programs::{ProgramKey, Programs};
-use super::sharing::{EXPECTED_APPLICATION_ID, Numbered, SharingState, check_id, service_name, service_of};
-use super::{Registry, refusal_problem};
+use super::sharing::{Numbered, SharingState};
 use crate::audit::Actor;
-use crate::control_plane::Refusal;
 use crate::control_thread::Stopped;
 use crate::problem::{Location, Problem};
-use crate::quota::{self, ServiceQuota};
+use crate::quota::{self, MAX_CONNECTIONS, QuotaReached, ServiceQuota};
 use crate::store::Table;
-use crate::values::ConnectionWeight;
-
-/// Maximum number of open connections.
-pub(crate) const MAX_CONNECTIONS: usize = 100_000;
-
-/// A connection, as its framework opens it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ConnectionBody {
-    /// The id of its application.
-    pub application: String,
-    /// The host at one end.
-    pub from: String,
-    /// The host at the other end, or its IP address. If the configuration has no host with the address, the connection counts at
-    /// the links of `from` only.
-    pub to: String,
-    /// The program that has the connection, by an id that it chooses. The connection ends 10 s after the program's stream of the
-    /// application's level. Without a program, it ends by a request only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub program: Option<String>,
-    /// Its weight for the allocator, and for a maximum bandwidth of the service. The weight of all connections of an application between
-    /// two hosts, in both directions, is the sum of those that have one, or else 1. It divides the share of the service between pairs of
-    /// hosts, not between connections of one pair.
-    #[schema(inline, value_type = Option<ConnectionWeight>)]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weight: Option<f64>,
-}
+use crate::values::CONNECTION_WEIGHTS;
 
 /// An open connection.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -75,15 +48,6 @@ pub struct Connection {
     /// The time until the connection ends, in seconds, unless its program opens a stream; `null` without a program, and while the
     /// program has a stream.
     pub ends_in_seconds: Option<f64>,
-}
-
-/// The numbers of the hosts at both ends; none for an address of no host.
-pub(super) type Ends = (u32, Option<u32>);
-
-impl ConnectionBody {
-    fn program_key(&self) -> Option<ProgramKey> {
-        self.program.clone().map(|program| (self.application.clone(), program))
-    }
 }
 
 impl SharingState {
@@ -174,7 +138,7 @@ impl SharingState {
         id: &str,
         application: &str,
         quota: Option<ServiceQuota>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), QuotaReached> {
         let Some(quota) = quota.filter(|_| !self.connections.contains_key(id)) else { return Ok(()) };
         let Some(application) = self.applications.get(application) else { return Ok(()) };
         let service = service_of(&application.body);
@@ -196,6 +160,15 @@ impl SharingState {
 }
 
 impl Registry {
+    /// Sends changed weights of flows to the allocator.
+    pub(super) async fn send_flow_weights(&self, sharing: &mut SharingState) -> Result<(), Stopped> {
+        let changes = sharing.flow_weights.take_changes();
+        if changes.is_empty() || !self.handle.has_allocator() {
+            return Ok(());
+        }
+        self.handle.set_flow_weights(changes).await
+    }
+
     pub(super) fn programs(&self) -> MutexGuard<'_, Programs> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -239,8 +212,7 @@ impl Registry {
         let mut sharing = self.sharing.lock().await;
         let host_number = |name: &str, field| self.host_number(name, || Location::field(field));
         let ends = sharing.ends(&body, host_number)?;
-        let within_quota = sharing.check_connection_quota(id, &body.application, self.quota_of(actor));
-        within_quota.map_err(|refusal| refusal_problem(refusal, ""))?;
+        sharing.check_connection_quota(id, &body.application, self.quota_of(actor))?;
         if sharing.open(id, body.clone(), ends)? {
             if let Err(error) = self.store.put(Table::Connections, id, &body).await {
                 sharing.close(id)?;

@@ -3,17 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::Registry;
-use super::connections::{ConnectionBody, Ends};
-use super::sharing::SharingState;
+use super::bodies::{ConnectionBody, Ends};
 use crate::control_plane::{FlowPeer, WeightedFlow};
-use crate::control_thread::Stopped;
-
-/// Valid weights of connections.
-pub(crate) const CONNECTION_WEIGHTS: RangeInclusive<f64> = 0.001..=1000.0;
 
 /// The sum of the weights of each flow with a weighted connection, in thousandths: sums of whole numbers do not drift.
 #[derive(Debug, Default)]
@@ -63,19 +56,8 @@ impl FlowWeights {
     }
 
     /// The flows whose sum changed since the last call, each with its sum; none without a weighted connection.
-    fn take_changes(&mut self) -> Vec<(WeightedFlow, Option<u64>)> {
+    pub fn take_changes(&mut self) -> Vec<(WeightedFlow, Option<u64>)> {
         let changed = std::mem::take(&mut self.changed).into_iter();
         changed.map(|flow| (flow.clone(), self.sums.get(&flow).copied())).collect()
-    }
-}
-
-impl Registry {
-    /// Sends changed weights of flows to the allocator.
-    pub(super) async fn send_flow_weights(&self, sharing: &mut SharingState) -> Result<(), Stopped> {
-        let changes = sharing.flow_weights.take_changes();
-        if changes.is_empty() || !self.handle.has_allocator() {
-            return Ok(());
-        }
-        self.handle.set_flow_weights(changes).await
     }
 }

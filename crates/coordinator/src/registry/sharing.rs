@@ -9,54 +9,32 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_core::model::ServiceNames;
 use weir_core::netshare::shares_with_minima;
 use weir_core::saba::controller::{AppId, Port};
-use weir_proto::{MAX_APPLICATIONS, MAX_ID_LENGTH, ObservedConnections, Queues};
+use weir_proto::{MAX_APPLICATIONS, ObservedConnections, Queues};
 use weir_trace::sensitivity::SensitivityTable;
 
-use super::connections::{ConnectionBody, Ends};
+use super::bodies::{
+    ApplicationBody, ConnectionBody, EXPECTED_APPLICATION_ID, Ends, TrafficBody, check_id, service_name,
+    service_of,
+};
 use super::division::LinkDivision;
 use super::flow_weights::FlowWeights;
 use super::routing::PortMap;
-use super::traffic::TrafficBody;
-use super::{Registry, refusal_problem, unknown_host};
+use super::{Registry, unknown_host};
 use crate::audit::Actor;
 use crate::config::{CableEnd, Config, QueueAssignment};
-use crate::control_plane::{Refusal, ServiceWeights, UnknownName};
+use crate::control_plane::{ServiceWeights, UnknownName};
 use crate::control_thread::Stopped;
 use crate::events::EventKind;
 use crate::problem::{Location, Problem};
-use crate::quota::{self, ServiceQuota};
+use crate::quota::{self, QuotaReached, ServiceQuota};
 use crate::service_bandwidth::ServiceBandwidth;
 use crate::store::{Store, Table};
-
-/// The expected value where an application is unknown.
-pub(super) const EXPECTED_APPLICATION_ID: &str = "the id of a registered application";
-
-/// An application, as its framework registers it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ApplicationBody {
-    /// The service that it belongs to. Default: the framework's service, or `default` for other clients.
-    pub service: Option<String>,
-    /// Name of its model in the sensitivity table. Optional only if queues belong to services, which use no model.
-    pub model: Option<String>,
-    /// Its traffic of unmodified programs. Only operators may set it, also for a registered application: it replaces the former one. Empty:
-    /// no traffic. Default: unchanged.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub traffic: Option<TrafficBody>,
-}
-
-impl ApplicationBody {
-    /// Whether two registrations are equal, except for the traffic, which can be replaced.
-    fn is_same_registration(&self, other: &ApplicationBody) -> bool {
-        (&self.service, &self.model) == (&other.service, &other.model)
-    }
-}
 
 /// A registered application.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -294,7 +272,7 @@ impl SharingState {
         id: &str,
         service: &str,
         quota: Option<ServiceQuota>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), QuotaReached> {
         let Some(quota) = quota.filter(|_| !self.applications.contains_key(id)) else { return Ok(()) };
         let count = self.application_counts().get(service).copied().unwrap_or(0);
         quota::check(service, "applications", count + 1, quota.applications)
@@ -402,28 +380,12 @@ fn bandwidths_by_service(
     (0..names.services() as u32).map(bandwidth).collect()
 }
 
-pub(super) fn service_of(body: &ApplicationBody) -> String {
-    service_name(body).to_owned()
-}
-
-pub(super) fn service_name(body: &ApplicationBody) -> &str {
-    body.service.as_deref().unwrap_or(ServiceNames::DEFAULT)
-}
-
 /// The position of an application's model in the sensitivity table.
 fn model_position(table: &SensitivityTable, model: Option<&str>) -> Result<usize, Problem> {
     model.and_then(|model| table.position(model)).ok_or_else(|| {
         let expected = "the name of an application in the table of GET /v1/sensitivity";
         Problem::invalid(Location::field("model"), model.unwrap_or("nothing"), expected)
     })
-}
-
-pub(super) fn check_id(id: &str, location: impl FnOnce() -> Location) -> Result<(), Problem> {
-    if weir_proto::is_id(id) {
-        return Ok(());
-    }
-    let expected = format!("1 to {MAX_ID_LENGTH} printable characters without spaces");
-    Err(Problem::invalid(location(), id, &expected))
 }
 
 impl Registry {
@@ -473,8 +435,7 @@ impl Registry {
         let service = service_of(&body);
         UnknownName::check_service(&self.names, &service)?;
         let mut sharing = self.sharing.lock().await;
-        let within_quota = sharing.check_application_quota(id, &service, self.quota_of(actor));
-        within_quota.map_err(|refusal| refusal_problem(refusal, ""))?;
+        sharing.check_application_quota(id, &service, self.quota_of(actor))?;
         // Queues of services use no model. A stored record keeps a model that a later table lacks.
         if body.model.is_some() && !sharing.applications.contains_key(id) {
             model_position(&sharing.sensitivity_table, body.model.as_deref())?;

@@ -184,7 +184,7 @@ async fn check_accepts_a_store_with_bandwidths_that_a_client_has_set() {
     let folder = tempfile::tempdir().unwrap();
     let registry = create_registry(folder.path()).await;
     registry.set_service(&actor(), "ads", &min_change("100Mbit")).await.unwrap();
-    let contents = crate::store::verify(&configuration(folder.path()).store_path).unwrap();
+    let contents = crate::store::verify(&configuration(folder.path()).store_path, check_record).unwrap();
     assert_eq!(contents.records["settings"], 1);
 }
 
@@ -203,7 +203,7 @@ async fn measurements_of_another_format_are_ignored() {
     ] {
         store.put(table, key, &value).await.unwrap();
     }
-    crate::store::verify(&config.store_path).unwrap();
+    crate::store::verify(&config.store_path, check_record).unwrap();
     let registry = open_registry(&config, store).await.unwrap();
     let counts = registry.overlay().unwrap().call(|overlay, _| {
         let history = overlay.history();

@@ -4,82 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-use weir_proto::{ApplicationTraffic, CgroupPattern, MAX_TRAFFIC_RULES};
+use weir_proto::{ApplicationTraffic, MAX_TRAFFIC_RULES};
 
-use super::sharing::{ApplicationBody, Numbered, SharingState};
+use super::bodies::{ApplicationBody, TrafficBody};
+use super::sharing::{Numbered, SharingState};
 use super::{Registry, unknown_host};
 use crate::control_thread::Stopped;
 use crate::problem::{Location, Problem};
-use crate::values;
-
-/// Which traffic of unmodified programs belongs to an application. Agents mark it as if their options named it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TrafficBody {
-    /// Paths of cgroups (version 2) from their root, with the cgroups below them, such as `system.slice/job-*.service`. In a component, `*`
-    /// stands for any characters; at most two components have one, and none is `.` or `..`. Default: none.
-    #[schema(inline, value_type = Option<Vec<values::CgroupPath>>)]
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub cgroups: Vec<String>,
-    /// Names of systemd slices, such as `batch-sort.slice`. Default: none.
-    #[schema(inline, value_type = Option<Vec<values::SliceName>>)]
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub slices: Vec<String>,
-    /// TCP and UDP ports, at either end, of packets that no cgroup has a class for. Default: none.
-    #[schema(inline, value_type = Option<Vec<values::PortNumber>>)]
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ports: Vec<u16>,
-    /// The hosts at which this traffic belongs to the application. Default: all.
-    #[schema(min_items = 1)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hosts: Option<Vec<String>>,
-}
-
-impl TrafficBody {
-    /// The number of cgroups and ports.
-    fn rule_count(&self) -> usize {
-        self.cgroups.len() + self.slices.len() + self.ports.len()
-    }
-
-    /// Whether it names no packets.
-    pub(super) fn is_empty(&self) -> bool {
-        self.rule_count() == 0
-    }
-
-    /// Checks everything except the names of hosts.
-    fn check(&self) -> Result<(), Problem> {
-        let location = |list: &str, at: usize| Location::Body(format!("/traffic/{list}/{at}"));
-        for (at, path) in self.cgroups.iter().enumerate() {
-            if CgroupPattern::parse(path).is_none() {
-                return Err(Problem::invalid(location("cgroups", at), path, CgroupPattern::EXPECTED));
-            }
-        }
-        for (at, name) in self.slices.iter().enumerate() {
-            if CgroupPattern::from_slice(name).is_none() {
-                return Err(Problem::invalid(location("slices", at), name, CgroupPattern::EXPECTED_SLICE));
-            }
-        }
-        match self.ports.iter().position(|&port| port == 0) {
-            Some(at) => Err(Problem::invalid(location("ports", at), "0", "a whole number from 1 to 65535")),
-            None => Ok(()),
-        }
-    }
-
-    /// The traffic of an application for the order to a host; none for other hosts.
-    fn at_host(&self, application: &Arc<str>, host: &str) -> Option<ApplicationTraffic> {
-        let is_included = self.hosts.as_ref().is_none_or(|hosts| hosts.iter().any(|name| name == host));
-        // A record of the store can be invalid.
-        let paths = self.cgroups.iter().filter_map(|path| CgroupPattern::parse(path));
-        let slices = self.slices.iter().filter_map(|name| CgroupPattern::from_slice(name));
-        is_included.then(|| ApplicationTraffic {
-            application: Arc::clone(application),
-            cgroups: paths.chain(slices).map(|pattern| pattern.to_string()).collect(),
-            ports: self.ports.iter().copied().filter(|&port| port > 0).collect(),
-        })
-    }
-}
 
 impl SharingState {
     /// The body of a registration with the traffic that applies: a body without traffic keeps that of a registered application, and empty

@@ -17,13 +17,15 @@ use serde::{Deserialize, Serialize};
 use super::{
     Location, NUMBERS_TABLE, RESTORED_KEY, StoreError, StoreSource, Table, VERSION, build_file, publish,
 };
-use crate::registry::records;
 
 /// The version of the format of backups.
 const BACKUP_VERSION: u64 = 1;
 
 /// The maximum length of a line, in bytes: above that of a record of the highest configurable `limits.body`.
 const MAX_LINE_BYTES: u64 = 1 << 30;
+
+/// Checks a record by its table, key and value, and the ids of all applications. The error is the reason why the record is damaged.
+pub type RecordCheck = fn(Table, &str, &[u8], &BTreeSet<String>) -> Result<(), String>;
 
 /// The contents of a verified store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,9 +137,9 @@ pub(crate) fn hex(digest: &impl AsRef<[u8]>) -> String {
 ///
 /// # Errors
 /// The first damaged part, or why the file cannot be read.
-pub fn verify(path: &Path) -> Result<StoreSummary, StoreError> {
+pub fn verify(path: &Path, check_record: RecordCheck) -> Result<StoreSummary, StoreError> {
     let metadata = fs::metadata(path).map_err(|error| StoreError::from_io(path, error))?;
-    verify_contents(path).map_err(|error| match error {
+    verify_contents(path, check_record).map_err(|error| match error {
         StoreError::Damaged { .. } if is_changing(path, &metadata) => StoreError::InUse(path.to_owned()),
         other => other,
     })
@@ -151,7 +153,7 @@ fn is_changing(path: &Path, before: &fs::Metadata) -> bool {
     is_locked || file.metadata().is_ok_and(|now| size_and_time(&now) != size_and_time(before))
 }
 
-fn verify_contents(path: &Path) -> Result<StoreSummary, StoreError> {
+fn verify_contents(path: &Path, check_record: RecordCheck) -> Result<StoreSummary, StoreError> {
     let source = StoreSource::open(path, false)?;
     let bytes = source.file.file_len().map_err(|error| StoreError::from_io(path, error))?;
     let database = source.database()?;
@@ -165,7 +167,7 @@ fn verify_contents(path: &Path) -> Result<StoreSummary, StoreError> {
         if table == Table::Applications {
             applications.insert(key.to_owned());
         }
-        records::check_record(table, key, value, &applications)
+        check_record(table, key, value, &applications)
             .map_err(|reason| StoreError::damaged(path, record_location(table, key), reason))
     })?;
     Ok(StoreSummary { version, epoch, bytes, records })
@@ -194,7 +196,12 @@ pub enum BackupError {
 /// # Errors
 /// [`BackupError`]: the lines are not a complete backup, or the file cannot be written or verified. Without `replace`, an
 /// existing file is an error.
-pub fn write_backup(lines: impl Read, path: &Path, replace: bool) -> Result<StoreSummary, BackupError> {
+pub fn write_backup(
+    lines: impl Read,
+    path: &Path,
+    replace: bool,
+    check_record: RecordCheck,
+) -> Result<StoreSummary, BackupError> {
     let mut lines =
         LineReader { input: std::io::BufReader::new(lines), line_number: 0, digest: Context::new(&SHA256) };
     let mut line_error = None;
@@ -211,7 +218,7 @@ pub fn write_backup(lines: impl Read, path: &Path, replace: bool) -> Result<Stor
         (_, Some(error)) => return Err(error),
         (built, None) => built?,
     };
-    let contents = verify(temporary.path())?;
+    let contents = verify(temporary.path(), check_record)?;
     publish(temporary, path, replace)?;
     Ok(contents)
 }

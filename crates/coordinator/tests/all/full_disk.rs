@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use weir_coordinator::control_plane::{FlowKey, FlowProgress, Order, OrderedRate, Report, SenderState};
+use weir_coordinator::registry::check_record;
 use weir_coordinator::store::{Store, StoreError, Table, verify};
 
 use crate::api::{CONFIG, TIMEOUT, TestServer, get, get_text, put, send_json_request};
@@ -164,7 +165,7 @@ fn store_on_a_full_disk_is_read_and_written_again_when_space_returns() {
         assert!(runtime.block_on(store.put(Table::FirstFlows, "refused", &record(1))).is_err());
     }
     // Without the epoch file, the time of day makes the epochs different. A start after them has a higher one.
-    wait_until("a closed store", || verify(&path).is_ok());
+    wait_until("a closed store", || verify(&path, check_record).is_ok());
     fs::remove_file(disk.path.join("weir.redb.epoch")).unwrap();
     disk.fill();
     let millis = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
@@ -192,7 +193,7 @@ fn store_that_another_coordinator_has_opened_is_not_written_again() {
     let runtime = runtime();
     let [path, copy] = ["weir.redb", "copy"].map(|name| folder.path().join(name));
     drop(open(&disk.path.join("weir.redb")));
-    wait_until("a closed store", || verify(&disk.path.join("weir.redb")).is_ok());
+    wait_until("a closed store", || verify(&disk.path.join("weir.redb"), check_record).is_ok());
     symlink(disk.path.join("weir.redb"), &path).unwrap();
     let first = open(&path);
     disk.fill();
@@ -201,15 +202,15 @@ fn store_that_another_coordinator_has_opened_is_not_written_again() {
     // The other coordinator has changed the file at this path.
     fs::write(&copy, fs::read(&path).unwrap()).unwrap();
     drop(open(&copy));
-    wait_until("a closed copy", || verify(&copy).is_ok());
+    wait_until("a closed copy", || verify(&copy, check_record).is_ok());
     fs::remove_file(&path).unwrap();
     symlink(&copy, &path).unwrap();
-    let before = verify(&copy).unwrap();
+    let before = verify(&copy, check_record).unwrap();
     let is_refused =
         || first.status().failure.is_some_and(|reason| reason.contains("another coordinator has opened"));
     wait_until("the refusal", is_refused);
     assert!(runtime.block_on(first.put(Table::FirstFlows, "refused", &record(1))).is_err());
-    let after = verify(&copy).unwrap();
+    let after = verify(&copy, check_record).unwrap();
     assert_eq!((after.epoch, after.records), (before.epoch, before.records));
 }
 

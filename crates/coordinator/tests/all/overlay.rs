@@ -12,6 +12,7 @@ use weir_coordinator::overlay::decision::decide;
 use weir_coordinator::overlay::{
     CoflowSummary, Flow, Handle, Limits, Overlay, Registration, Restored, find_common_number,
 };
+use weir_coordinator::quota::QuotaReached;
 use weir_coordinator::quota::{CoflowQuota, CoflowUsage, ServiceQuota};
 use weir_core::wide_area::{WideAreaPolicy, build};
 use weir_proto::relay::wire::{self, controller_message};
@@ -238,7 +239,7 @@ fn quota_counts_the_coflows_between_regions_of_a_service() {
     let quota = Some(ServiceQuota { coflows: 2, flows: 3, applications: 1, connections: 1 });
     let flow = ("dc1", "dc2", MB);
     let one = cluster.registration(&[flow]);
-    let reached = |objects, max| Err(Refusal::QuotaReached { service: "ads".to_owned(), objects, max });
+    let reached = |objects, max| Err(QuotaReached { service: "ads".to_owned(), objects, max });
     let check_new = |cluster: &Cluster, id, quota: Option<ServiceQuota>| {
         cluster.overlay.check_new_quota(id, &one.service, one.flows.len(), quota.as_ref())
     };

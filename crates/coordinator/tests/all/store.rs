@@ -17,6 +17,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use redb::{Database, TableDefinition};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
+use weir_coordinator::registry::check_record;
 use weir_coordinator::registry::{CoflowBody, FlowBody};
 use weir_coordinator::store::{Store, StoreError, Table, verify, write_backup};
 
@@ -163,7 +164,7 @@ fn is_image_refused(images: &StoreImages, bytes: &[u8], case: &str) -> bool {
 fn refusal_of_image(images: &StoreImages, bytes: &[u8], case: &str) -> Option<String> {
     let path = images.folder.path().join("damaged.redb");
     fs::write(&path, bytes).unwrap();
-    let checked = verify(&path);
+    let checked = verify(&path, check_record);
     assert!(fs::read(&path).unwrap() == bytes, "{case}: the check changed the file");
     let opened = Store::open(&path);
     assert_eq!(checked.is_ok(), opened.is_ok(), "{case}: {checked:?} {:?}", opened.err());
@@ -335,19 +336,19 @@ fn backup_is_complete_or_not_written() {
     }
     let backup = backup_lines(&store);
     let restored_path = folder.path().join("backup.redb");
-    let contents = write_backup(&backup[..], &restored_path, false).unwrap();
+    let contents = write_backup(&backup[..], &restored_path, false, check_record).unwrap();
     assert_eq!((contents.epoch, contents.records["coflows"]), (store.epoch(), 20));
-    assert_eq!(contents, verify(&restored_path).unwrap());
+    assert_eq!(contents, verify(&restored_path, check_record).unwrap());
     let written = fs::read(&restored_path).unwrap();
     // Lines truncated or changed at any byte: no file is written, and an existing file stays unchanged.
     let other = folder.path().join("other.redb");
     for at in (0..backup.len()).step_by(backup.len() / 50) {
-        assert!(write_backup(&backup[..at], &other, false).is_err(), "the first {at} bytes");
+        assert!(write_backup(&backup[..at], &other, false, check_record).is_err(), "the first {at} bytes");
         let mut changed = backup.clone();
         changed[at] ^= 1;
-        assert!(write_backup(&changed[..], &restored_path, true).is_err(), "byte {at} changed");
+        assert!(write_backup(&changed[..], &restored_path, true, check_record).is_err(), "byte {at} changed");
     }
-    assert!(write_backup(&backup[..], &restored_path, false).is_err());
+    assert!(write_backup(&backup[..], &restored_path, false, check_record).is_err());
     assert!(!other.exists() && fs::read(&restored_path).unwrap() == written);
     assert_eq!(
         fs::read_dir(folder.path()).unwrap().count(),
@@ -380,11 +381,11 @@ fn check_names_the_undecodable_record() {
         let store = Store::open(&path).unwrap();
         runtime.block_on(store.put(table, key, &value)).unwrap();
         // A check takes no lock, so it can read an open store.
-        let error = verify(&path).unwrap_err().to_string();
+        let error = verify(&path, check_record).unwrap_err().to_string();
         let is_in_use = error.contains("another process has the store open");
         assert!(is_in_use || error.contains(reason), "{error}");
         close_store(store, &path);
-        let error = verify(&path).unwrap_err().to_string();
+        let error = verify(&path, check_record).unwrap_err().to_string();
         let location = format!("{}: damaged at table `", path.display());
         assert!(
             error.starts_with(&location) && error.contains(&format!("record `{key}` ({reason}")),
