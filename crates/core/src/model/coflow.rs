@@ -612,7 +612,7 @@ impl Coflow {
         open: &BitSet,
         found: &mut Vec<BlockFlows>,
     ) {
-        self.grid.find_flows(sender, &self.paths, paths, open, found);
+        self.paths.find_flows(sender, &self.grid, paths, open, found);
     }
 
     /// The flows of a block, in order.

@@ -5,7 +5,6 @@ use std::ops::Range;
 use super::super::bit_set::{BitSet, WordBits};
 use super::layout::FlowKey;
 use super::live_links::LiveLinks;
-use super::paths::{OpenPaths, Paths};
 
 /// Up to 64 flows of one sender to receivers in one word of a set of links. A block contains at most one flow per
 /// receiver: a second flow between two ports is in another block.
@@ -26,8 +25,8 @@ impl Block {
 /// Live flows of one block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockFlows {
-    block: u32,
-    receiver_bits: u64,
+    pub block: u32,
+    pub receiver_bits: u64,
 }
 
 /// The place of a flow in a [`LiveFlowGrid`].
@@ -253,42 +252,18 @@ impl LiveFlowGrid {
         }
     }
 
-    /// Writes the live flows from a sending link to open receivers to `found`, in order, without most of those over paths that are not open.
-    pub fn find_flows(
-        &self,
-        sender: usize,
-        paths: &Paths,
-        open_paths: &OpenPaths,
-        open: &BitSet,
-        found: &mut Vec<BlockFlows>,
-    ) {
-        let sender = self.sender_index(sender);
-        let (blocks, open) = (self.blocks_of(sender), open.words());
-        found.clear();
-        if !self.has_open_receiver(blocks.clone(), open) {
-            return;
-        }
-        for block in blocks.clone() {
-            found.push(BlockFlows { block: block as u32, receiver_bits: 0 });
-        }
-        // Loops without iterator adapters, which builds without link-time optimization do not inline.
-        for run in paths.sender_runs(sender) {
-            let open_bits = open_paths.bits_of(run);
-            if run.has_few(open_bits) {
-                for path in WordBits(open_bits) {
-                    for members in paths.members(run, path) {
-                        found[members.block as usize - blocks.start].receiver_bits |= members.receiver_bits;
-                    }
-                }
-            } else {
-                for members in paths.all_members(run) {
-                    found[members.block as usize - blocks.start].receiver_bits |= members.receiver_bits;
-                }
-            }
-        }
-        for (block, flows) in blocks.zip(found) {
-            flows.receiver_bits &= self.live_bits[block] & open[self.block_words[block] as usize];
-        }
+    /// The blocks from a sending link, if a live flow of them has an open receiver; otherwise none.
+    pub fn open_blocks(&self, sender: usize, open: &BitSet) -> Range<usize> {
+        let blocks = self.blocks_of(self.sender_index(sender));
+        if self.has_open_receiver(blocks.clone(), open.words()) { blocks } else { 0..0 }
+    }
+
+    /// Those of the flows of a block that are live and have an open receiver.
+    #[inline]
+    pub fn open_flows(&self, flows: BlockFlows, open: &BitSet) -> BlockFlows {
+        let block = flows.block as usize;
+        let open_bits = self.live_bits[block] & open.word(self.block_words[block] as usize);
+        BlockFlows { receiver_bits: flows.receiver_bits & open_bits, ..flows }
     }
 
     /// The flows of a block, in order.
@@ -298,7 +273,7 @@ impl LiveFlowGrid {
     }
 
     #[inline]
-    fn sender_index(&self, link: usize) -> usize {
+    pub fn sender_index(&self, link: usize) -> usize {
         let at = self.senders.partition_point(|of| (of.word as usize) < link / 64);
         self.senders[at].sender_index(link % 64)
     }

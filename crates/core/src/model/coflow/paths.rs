@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::super::bit_set::BitSet;
+use super::super::bit_set::{BitSet, WordBits};
 use super::super::fabric::Fabric;
 use super::super::trunks::Trunks;
 use super::super::workload::CoflowSpec;
-use super::grid::GridPosition;
+use super::grid::{BlockFlows, GridPosition, LiveFlowGrid};
 use super::layout::FlowKey;
 
 /// Flows of one sender over one path, in one block of the grid.
@@ -52,7 +52,7 @@ pub(super) struct SenderRun {
 impl SenderRun {
     /// Whether so few of the paths are open that the flows of the others are worth leaving out.
     #[inline]
-    pub fn has_few(&self, open_bits: u64) -> bool {
+    fn has_few(&self, open_bits: u64) -> bool {
         3 * open_bits.count_ones() <= 2 * self.path_bits.count_ones()
     }
 }
@@ -74,7 +74,7 @@ impl OpenPaths {
 
     /// The open paths of a sender's run, by position in the run.
     #[inline]
-    pub(super) fn bits_of(&self, sender_run: &SenderRun) -> u64 {
+    fn bits_of(&self, sender_run: &SenderRun) -> u64 {
         sender_run.path_bits & self.path_bits[sender_run.run as usize]
     }
 }
@@ -309,9 +309,45 @@ impl Paths {
         self.trunks_of_path(path).iter().all(|&trunk| open.contains(trunk as usize))
     }
 
+    /// Writes the live flows from a sending link to open receivers to `found`, in order, without most of those over paths that are not
+    /// open.
+    pub fn find_flows(
+        &self,
+        sender: usize,
+        grid: &LiveFlowGrid,
+        open_paths: &OpenPaths,
+        open: &BitSet,
+        found: &mut Vec<BlockFlows>,
+    ) {
+        let blocks = grid.open_blocks(sender, open);
+        found.clear();
+        found.extend(blocks.clone().map(|block| BlockFlows { block: block as u32, receiver_bits: 0 }));
+        if blocks.is_empty() {
+            return;
+        }
+        // Loops without iterator adapters, which builds without link-time optimization do not inline.
+        for run in self.sender_runs(grid.sender_index(sender)) {
+            let open_bits = open_paths.bits_of(run);
+            if run.has_few(open_bits) {
+                for path in WordBits(open_bits) {
+                    for members in self.members(run, path) {
+                        found[members.block as usize - blocks.start].receiver_bits |= members.receiver_bits;
+                    }
+                }
+            } else {
+                for members in self.all_members(run) {
+                    found[members.block as usize - blocks.start].receiver_bits |= members.receiver_bits;
+                }
+            }
+        }
+        for flows in found {
+            *flows = grid.open_flows(*flows, open);
+        }
+    }
+
     /// The runs of the `sender`-th sender.
     #[inline]
-    pub fn sender_runs(&self, sender: usize) -> &[SenderRun] {
+    fn sender_runs(&self, sender: usize) -> &[SenderRun] {
         let (first, end) = (self.first_sender_runs[sender], self.first_sender_runs[sender + 1]);
         &self.sender_runs[first as usize..end as usize]
     }
@@ -341,13 +377,13 @@ impl Paths {
 
     /// The members of all paths of a sender's run.
     #[inline]
-    pub fn all_members(&self, sender_run: &SenderRun) -> &[PathMembers] {
+    fn all_members(&self, sender_run: &SenderRun) -> &[PathMembers] {
         &self.run_members[sender_run.first_run_member as usize..sender_run.end_run_member as usize]
     }
 
     /// The members of the path at a bit of a sender's run.
     #[inline]
-    pub fn members(&self, sender_run: &SenderRun, bit: usize) -> &[PathMembers] {
+    fn members(&self, sender_run: &SenderRun, bit: usize) -> &[PathMembers] {
         let earlier_paths = (sender_run.path_bits & ((1 << bit) - 1)).count_ones();
         let at = (sender_run.first_path + earlier_paths) as usize;
         &self.members[self.first_members[at] as usize..self.first_members[at + 1] as usize]
