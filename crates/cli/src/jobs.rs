@@ -8,7 +8,6 @@ use weir_console::run::{self, ReplayTask};
 use weir_console::table::{Alignment, Table, format_number, format_optional};
 use weir_core::model::topology::{NodeId, Topology};
 use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, Stage, Workload};
-use weir_core::policy::saba_sensitivity;
 use weir_core::saba::Sensitivity;
 use weir_core::solve::polynomial::Degree;
 use weir_core::units::{Bytes, Rate, Time};
@@ -96,7 +95,7 @@ impl Jobs {
             services.flat_map(|(service, names)| names.iter().map(move |name| (service, name)));
         let of_application = |(service, name): (&str, &String)| {
             let job = (service == jobs::SERVICE).then(|| self.jobs.iter().position(|job| job.name == *name));
-            job.flatten().map_or_else(saba_sensitivity, |job| self.sensitivities[job])
+            job.flatten().map_or_else(Sensitivity::default, |job| self.sensitivities[job])
         };
         applications.map(of_application).collect()
     }

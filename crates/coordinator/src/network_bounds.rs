@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use weir_core::model::LinkBudget;
+use weir_core::rounding;
 use weir_core::units::Rate;
 
 use crate::control_plane::{DivisionSize, NetworkLinks};
@@ -75,8 +76,7 @@ impl NarrowestLink {
             .filter(|(_, min)| *min > Rate::ZERO)
             .collect();
         let sum: f64 = minima.iter().map(|(_, min)| min.get()).sum();
-        // Sums of rates differ by rounding.
-        if sum <= self.services.get() * (1.0 + 1e-9) {
+        if sum <= self.services.get() * (1.0 + rounding::CAPACITY) {
             return Ok(());
         }
         let minima: Vec<String> = minima.iter().map(|(name, min)| format!("{name} {min}")).collect();

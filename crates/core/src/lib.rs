@@ -13,6 +13,7 @@ pub mod model;
 pub mod netshare;
 pub mod ordered_f64;
 pub mod policy;
+pub mod rounding;
 pub mod saba;
 pub mod solve;
 pub mod suggestion;

@@ -1,8 +1,7 @@
 //! Scheduling policies, and the table that maps policy names to constructors.
 
 use crate::model::{CoflowKey, ServiceNames, SizesEstimated, SizesKnown, SizesUnknown};
-use crate::tree::TreeError;
-use crate::tree::spec::TreeSpec;
+use crate::tree::spec::{TreeError, TreeSpec};
 use crate::wide_area::{Mrtf, Siphon};
 
 mod aalo;
@@ -33,7 +32,7 @@ mod srtf;
 #[cfg(test)]
 mod test_engine;
 mod thresholds;
-mod timing;
+pub(crate) mod timing;
 mod tree_policies;
 mod varys;
 mod weir;
@@ -41,14 +40,13 @@ mod weir;
 use check::CheckedPolicy;
 pub use coflow_order::{CoflowOrder, OrderedPolicy};
 pub use error::{InvalidDecision, PolicyError};
+pub(crate) use interface::DecidedBy;
 pub use interface::{Event, Policy, Routing, TrunkSupport};
 pub use params::{Params, ParamsError};
 pub use policy_table::{PolicyEntry, RegisterError, all, build, django_settings, register};
 use served_in_order::{DETOURS_PARAM, GROUPS_PARAM, ServedInOrder};
 pub use thresholds::Thresholds;
-pub(crate) use timing::DecidedBy;
 pub use timing::{Reaction, Timing};
-pub use tree_policies::saba_sensitivity;
 pub use weir::Constants as WeirConstants;
 
 /// A policy, by the knowledge of flows that it needs.

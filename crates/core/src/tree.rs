@@ -62,6 +62,7 @@ pub(crate) mod weights;
 use crate::allocation::Allocation;
 use crate::model::{BitSet, CommonRateKind, Fabric, LinkLoad, Network, ServiceNames, Slot};
 use crate::policy::{self, AnyPolicy, DecidedBy, Event, ParamsError, PolicyError, Reaction, Timing};
+use crate::rounding;
 
 use division::divide_by_weight;
 use leaf::{Leaf, LeafAlgorithm};
@@ -127,9 +128,6 @@ const MAX_BOUND_ROUNDS: usize = 100;
 
 /// The rounds end when a round leaves at least this part of the distance between the bounds.
 const STALL_RATIO: f64 = 0.999;
-
-/// Distance at which bounds count as equal, as a part of a port.
-const BOUND_TOLERANCE: f64 = 1e-10;
 
 /// Bandwidth that does not justify another turn, as a part of a port.
 const MIN_USEFUL_FRACTION: f64 = 1e-9;
@@ -380,11 +378,11 @@ impl PolicyTree {
             self.tighten_bound(Bound::Upper, Bound::Lower);
             let before =
                 std::mem::replace(&mut bound_distance, self.tighten_bound(Bound::Lower, Bound::Upper));
-            if bound_distance <= BOUND_TOLERANCE * nominal || bound_distance >= STALL_RATIO * before {
+            if bound_distance <= rounding::BOUNDS * nominal || bound_distance >= STALL_RATIO * before {
                 break;
             }
         }
-        if bound_distance > BOUND_TOLERANCE * nominal && self.leaves.iter().all(Leaf::is_fair) {
+        if bound_distance > rounding::BOUNDS * nominal && self.leaves.iter().all(Leaf::is_fair) {
             self.search_fixed_point(nominal);
         }
         self.set_claims(Bound::Upper, f64::INFINITY);
@@ -398,7 +396,7 @@ impl PolicyTree {
             fair.set_bounds_to_mean();
         });
         for _ in 0..5 * MAX_BOUND_ROUNDS {
-            if self.tighten_bound(Bound::Upper, Bound::Lower) <= BOUND_TOLERANCE * nominal {
+            if self.tighten_bound(Bound::Upper, Bound::Lower) <= rounding::BOUNDS * nominal {
                 return;
             }
             self.update_fair_leaves(MaxMinLeaf::set_bounds_to_mean);

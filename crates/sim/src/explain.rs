@@ -54,6 +54,7 @@ use std::mem::discriminant;
 use weir_core::allocation::{OrderCriterion, Rule};
 use weir_core::model::{Coflow, FlowState, LinkKind, Slot, WorkloadChange};
 use weir_core::ordered_f64::OrderedF64;
+use weir_core::rounding;
 use weir_core::units::Time;
 
 use crate::outcome::CoflowOutcome;
@@ -438,7 +439,7 @@ impl Explainer {
             (OrderedF64(self.pace_at(link, rates)), OrderedF64(nominal_rate))
         };
         self.loaded_links()
-            .filter(|&link| seconds(link) > 0.0 && seconds(link) >= most * (1.0 - 1e-9))
+            .filter(|&link| seconds(link) > 0.0 && seconds(link) >= most * (1.0 - rounding::DURATION))
             .min_by_key(|&link| order(link))
     }
 

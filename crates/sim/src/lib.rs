@@ -12,7 +12,6 @@ pub mod outcome;
 mod port_numbering;
 pub mod regions;
 pub mod replay;
-mod rounding;
 pub mod service;
 pub mod summary;
 pub mod thread_clock;

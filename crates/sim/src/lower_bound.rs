@@ -29,8 +29,8 @@ use weir_core::units::{Rate, Time};
 
 use crate::outcome::{Outcome, mean};
 use crate::replay::{NetworkModel, ReplayOptions};
-use crate::rounding::{DURATION_TOLERANCE, is_shorter};
 use links::{Capacity, LinkLoads};
+use weir_core::rounding::{self, is_shorter};
 
 /// Lower bounds for any schedule of a workload.
 #[derive(Debug, Clone, PartialEq)]
@@ -139,7 +139,7 @@ impl LowerBounds {
         }
         let sides = [("sent", &outcome.send_utilization), ("received", &outcome.recv_utilization)];
         for (number, (side, used)) in sides.into_iter().enumerate() {
-            let is_above = |(used, max): (&f64, &[f64; 2])| *used > max[number] * (1.0 + DURATION_TOLERANCE);
+            let is_above = |(used, max): (&f64, &[f64; 2])| *used > max[number] * (1.0 + rounding::DURATION);
             if let Some(port) = used.iter().zip(&self.max_utilization).position(is_above) {
                 return Err(BoundViolation::PortOverCapacity { port, side, utilization: used[port] });
             }

@@ -21,9 +21,9 @@ use crate::outcome::{
 use crate::port_numbering::PortNumbering;
 use crate::regions::RegionLayout;
 use crate::regions::bandwidth::Bandwidth;
-use crate::rounding::{CLOCK_TOLERANCE, is_shorter};
 use crate::thread_clock::thread_cpu_time;
 use crate::transport::{Transport, build_transport};
+use weir_core::rounding::{self, is_shorter};
 
 pub(crate) mod error;
 mod link_use;
@@ -294,7 +294,7 @@ impl Replay<'_> {
     /// Adds the release of a coflow. Coflows that are released at the same time are released in the order of their indices, so that a
     /// time which differs by rounding only, from the completion of a parent, counts as the same.
     fn queue_release(&mut self, at: f64, index: usize) {
-        let rounding = at * CLOCK_TOLERANCE;
+        let rounding = at * rounding::CLOCK;
         let mut near = self.release_times.range(OrderedF64(at - rounding)..=OrderedF64(at + rounding));
         let at = near.next().map_or(at, |time| time.0);
         self.release_times.insert(OrderedF64(at));
@@ -349,7 +349,7 @@ impl Replay<'_> {
         let ticks = ((time - self.options.slack_seconds()) / interval).ceil() + 0.0;
         // At the boundary, `ticks` and `due_until` must not disagree by rounding: the event would never become due.
         let tick = ticks * interval;
-        if tick + self.options.slack_seconds().max(tick * CLOCK_TOLERANCE) < time {
+        if tick + self.options.slack_seconds().max(tick * rounding::CLOCK) < time {
             (ticks + 1.0) * interval
         } else {
             tick
@@ -362,7 +362,7 @@ impl Replay<'_> {
             Reaction::AtOnce => 0.0,
             Reaction::AtInterval => self.options.slack_seconds(),
         };
-        now + slack.max(now * CLOCK_TOLERANCE)
+        now + slack.max(now * rounding::CLOCK)
     }
 
     fn run(&mut self, observer: &mut dyn Observer) -> Result<(), ReplayError> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use weir_core::rounding;
 use weir_core::units::Time;
 
 /// A value of a parameter of a policy that agents cannot enforce.
@@ -98,8 +99,7 @@ pub fn check_enforceable(spec: &str, interval: f64) -> Result<(), NotEnforceable
     }
     if name == "aalo" && parameter(spec, "sharing") == Some("turns") {
         let turn = parameter(spec, "turn").and_then(|turn| turn.parse().ok());
-        // By rounding, equal times can differ.
-        if turn.map_or(DEFAULT_TURN, |turn: Time| turn.get()) < interval * (1.0 - 1e-9) {
+        if turn.map_or(DEFAULT_TURN, |turn: Time| turn.get()) < interval * (1.0 - rounding::DURATION) {
             let interval = Time::new(interval).unwrap_or(Time::ZERO);
             return Err(NotEnforceable::ShortTurn { interval });
         }

@@ -10,10 +10,8 @@ use std::collections::BTreeMap;
 use super::{CapacityLimit, SortedDecision, common_rate, rates};
 use crate::allocation::{Allocation, FlowRate};
 use crate::model::{FlowState, Network, Slot};
+use crate::rounding;
 use crate::solve::{CappedFlow, ResidualCapacity, max_min_capped};
-
-/// A rate above the maximum by this part is a rounding error.
-const ROUNDING: f64 = 1e-9;
 
 /// The rates of a limited flow.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +24,7 @@ impl LimitedFlow {
     /// How much the decided rate exceeds the maximum.
     fn excess(&self) -> f64 {
         let excess = self.decided_rate - self.max_rate;
-        if excess > self.max_rate * ROUNDING { excess } else { 0.0 }
+        if excess > self.max_rate * rounding::CAPACITY { excess } else { 0.0 }
     }
 
     /// How much more the flow can get.

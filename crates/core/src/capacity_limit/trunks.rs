@@ -10,10 +10,8 @@ use super::{CapacityLimit, SortedDecision, rates};
 use crate::allocation::{Allocation, CommonRate};
 use crate::model::topology::CableChange;
 use crate::model::{Coflow, LinkId, Network, Slot, Trunks};
+use crate::rounding;
 use crate::solve::{CappedFlow, max_min_capped};
-
-/// A link that is given so much more than it carries, as a part, is not short: that is rounding.
-const ROUNDING: f64 = 1e-9;
 
 /// The flows of a coflow.
 #[derive(Default, Clone)]
@@ -147,7 +145,7 @@ impl CapacityLimit for TrunkLimit {
         self.cross(decided, network, now);
         let links = self.given.iter().zip(self.trunks.capacities());
         self.short.clear();
-        self.short.extend(links.map(|(given, capacity)| *given > capacity * (1.0 + ROUNDING)));
+        self.short.extend(links.map(|(given, capacity)| *given > capacity * (1.0 + rounding::CAPACITY)));
         self.short.iter().any(|short| *short)
     }
 
@@ -183,7 +181,8 @@ impl CapacityLimit for TrunkLimit {
             at += self.crossing[from..].iter().take_while(|crossing| crossing.slot == slot).count();
             let crossing = self.crossing[from..at].iter().zip(&shares[from..at]);
             let (common, own) = decided.of(slot);
-            let whole = |(crossing, share): (&Crossing, &f64)| *share >= crossing.rate * (1.0 - ROUNDING);
+            let whole =
+                |(crossing, share): (&Crossing, &f64)| *share >= crossing.rate * (1.0 - rounding::CAPACITY);
             if !touched || crossing.clone().all(whole) {
                 carried.set_common(slot, common);
                 own.iter().for_each(|own| carried.add_flow_rate(slot, own.flow, own.rate));

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::bit_set::BitSet;
 use super::trunks::Trunks;
 use super::workload::PortSide;
+use crate::rounding;
 use crate::units::Rate;
 
 /// The default estimate of a flow's size, as time at the rate of the fastest port, and its maximum in bytes.
@@ -181,7 +182,7 @@ impl Fabric {
 
     /// A residual capacity up to this value counts as 0, since it is rounding; in bytes per second.
     pub fn rounding_tolerance(&self) -> f64 {
-        1e-9 * self.nominal_rate
+        rounding::CAPACITY * self.nominal_rate
     }
 
     /// The capacity of the fastest healthy port that can limit flows; between regions, of the fastest link at its mean bandwidth.
@@ -240,16 +241,16 @@ impl Fabric {
         self.has_limiting_ports
     }
 
-    /// Whether a link can limit flows while it is up.
-    pub(crate) fn can_limit(&self, link: usize) -> bool {
-        self.has_limiting_ports || self.trunks.contains(&link)
+    /// The first link that can limit flows while it is up; so can all later ones.
+    pub(crate) fn first_limiting_link(&self) -> usize {
+        if self.has_limiting_ports { 0 } else { self.trunks.start }
     }
 
     /// What each link can limit flows to: its capacity, or infinite for a port that limits no flow unless it is down.
     pub fn limits(&self) -> impl ExactSizeIterator<Item = f64> + Clone {
-        self.capacities.iter().enumerate().map(|(link, &capacity)| match self.can_limit(link) {
-            false if capacity > 0.0 => f64::INFINITY,
-            _ => capacity,
+        let first = self.first_limiting_link();
+        self.capacities.iter().enumerate().map(move |(link, &capacity)| {
+            if link < first && capacity > 0.0 { f64::INFINITY } else { capacity }
         })
     }
 

@@ -21,12 +21,6 @@ impl LinkHistory {
         LinkHistory::new(capacities.iter().map(|capacity| vec![1.0 / capacity.max(1.0)]).collect())
     }
 
-    /// Replaces the measurements of links from `first` on.
-    pub(crate) fn set_measured(&mut self, first: usize, measured: &LinkHistory) {
-        let links = self.seconds_per_byte[first..].iter_mut();
-        links.zip(&measured.seconds_per_byte).for_each(|(link, measured)| link.clone_from(measured));
-    }
-
     /// Number of links.
     pub fn links(&self) -> usize {
         self.seconds_per_byte.len()

@@ -13,6 +13,7 @@ use super::trunks::Trunks;
 use super::workload::{CoflowSpec, PortSide};
 use crate::allocation::{Allocation, CommonRate, FlowRate};
 use crate::model::Slot;
+use crate::rounding;
 
 /// Panic message for a vacant slot.
 const SLOT_IN_USE: &str = "slots come from events and from the active coflows, so no slot is vacant here";
@@ -109,12 +110,9 @@ pub struct Network {
 impl Network {
     /// Creates an idle network. `sharing` is [`CommonRateKind::EqualRates`] if all coflows use it.
     pub(crate) fn new(fabric: Fabric, routes: Option<Trunks>, sharing: CommonRateKind) -> Network {
-        let mut link_history = LinkHistory::constant(fabric.capacities());
-        if let Some(measured) = routes.as_ref().and_then(Trunks::measured) {
-            link_history.set_measured(fabric.trunk_links().start, measured);
-        }
+        let measured = routes.as_ref().and_then(Trunks::measured).cloned();
         Network {
-            link_history,
+            link_history: measured.unwrap_or_else(|| LinkHistory::constant(fabric.capacities())),
             link_fractions: Vec::new(),
             fabric,
             interval: 0.0,
@@ -155,7 +153,7 @@ impl Network {
         &self.fabric
     }
 
-    /// Past measurements of the links; their capacities at the start if nothing was measured.
+    /// Past measurements of the links from `Fabric::first_limiting_link` on; their capacities at the start if nothing was measured.
     pub fn link_history(&self) -> &LinkHistory {
         &self.link_history
     }
@@ -303,7 +301,7 @@ impl Network {
             }
             for (&flow, sent) in live.iter().zip(sent) {
                 let size = self.coflow(slot).flows[flow as usize].size;
-                let is_complete = sent >= size * (1.0 - 1e-12);
+                let is_complete = sent >= size * (1.0 - rounding::PROGRESS);
                 self.set_sent_bytes(
                     slot,
                     flow,

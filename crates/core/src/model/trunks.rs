@@ -23,6 +23,7 @@ use super::link_history::LinkHistory;
 use super::topology::{CableChange, Link, LinkId, NodeId, Routes, Topology};
 use super::wide_area::{BandwidthHistory, WideArea};
 use super::workload::CoflowSpec;
+use crate::rounding;
 use crate::units::Rate;
 
 /// Links between switches or regions, and the paths of flows.
@@ -326,8 +327,8 @@ impl Trunks {
             Paths::BetweenRegions { .. } => vec![f64::INFINITY; self.links],
         };
         let mut contended = BitSet::empty(self.capacities.len());
-        // Sums of rates differ from a capacity by rounding.
-        let exceeds = |(_, (load, capacity)): &(usize, (f64, &f64))| *load > *capacity * (1.0 + 1e-9);
+        let exceeds =
+            |(_, (load, capacity)): &(usize, (f64, &f64))| *load > *capacity * (1.0 + rounding::CAPACITY);
         loads
             .into_iter()
             .zip(&self.capacities)

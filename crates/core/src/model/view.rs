@@ -86,7 +86,7 @@ impl<'a, K: Knowledge> View<'a, K> {
         self.network.fabric()
     }
 
-    /// Past measurements of the links; their capacities at the start if nothing was measured.
+    /// Past measurements of the links from `Fabric::first_limiting_link` on; their capacities at the start if nothing was measured.
     pub fn link_history(&self) -> &LinkHistory {
         self.network.link_history()
     }

@@ -37,6 +37,7 @@ use crate::allocation::{
     Allocation, InterQueueSharing, IntraQueueSharing, QueueDiscipline, ReceiverMode, Rule,
 };
 use crate::model::{SizesUnknown, Slot, View};
+use crate::rounding;
 use crate::units::Time;
 
 /// D-CLAS.
@@ -154,8 +155,7 @@ impl QueueTurns {
     /// O(queues).
     fn advance_turn(&mut self, now: f64) {
         let count = self.coflow_counts.len();
-        // Tolerates wake-ups that are early by a rounding error.
-        if now < self.turn_ends_at - 1e-9 && self.coflow_counts[self.current_queue] > 0 {
+        if !rounding::is_due(self.turn_ends_at, now) && self.coflow_counts[self.current_queue] > 0 {
             return;
         }
         let mut next = (1..=count).map(|step| (self.current_queue + step) % count);

@@ -4,6 +4,7 @@
 //! Policies order coflows by *levels* of attained service, so that coflows with nearly equal service do not take turns at each schedule.
 
 use crate::model::{Knowledge, Slot, View};
+use crate::rounding;
 
 /// The bytes of the first level on the fastest link, unless the interval is longer: about the ten packets that TCP sends at once
 /// (RFC 6928). Nothing is decided inside a level, so these bytes are sent in the order of release.
@@ -71,8 +72,7 @@ impl AttainedService {
 
     /// Whether the next level has started if the attained service is `seconds`.
     pub fn is_next_level(&self, seconds: f64) -> bool {
-        // Sums over the links of flows with the default estimate are exact to about a byte.
-        seconds >= self.next_level_seconds * (1.0 - 1e-6)
+        seconds >= self.next_level_seconds * (1.0 - rounding::ATTAINED)
     }
 
     /// The time until the next level, in seconds, if the attained service is `seconds` and grows by `growth` seconds a second.

@@ -3,7 +3,7 @@
 //! Weir's own policies are not checked: tests cover them, and a check costs as much as a part of a schedule.
 
 use super::error::{InvalidDecision, PolicyError};
-use super::timing::DecidedBy;
+use super::interface::DecidedBy;
 use super::{Event, Policy, Routing, Timing, TrunkSupport};
 use crate::allocation::{Allocation, CommonRate, InterQueueSharing, QueueDiscipline};
 use crate::model::{BitSet, CoflowKey, CommonRateKind, FlowState, Knowledge, Network, Slot, View};

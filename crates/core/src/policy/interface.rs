@@ -104,3 +104,25 @@ pub trait Policy: Send {
         None
     }
 }
+
+/// Who decides: the coordinator, or hosts and switches between two schedules of the coordinator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DecidedBy {
+    Coordinator,
+    Hosts,
+}
+
+impl DecidedBy {
+    /// Lets a policy decide.
+    pub(crate) fn decide<K: Knowledge>(
+        self,
+        policy: &mut dyn Policy<Knowledge = K>,
+        view: &mut View<'_, K>,
+        out: &mut Allocation,
+    ) {
+        match self {
+            DecidedBy::Coordinator => policy.schedule(view, out),
+            DecidedBy::Hosts => policy.reassign(view, out),
+        }
+    }
+}

@@ -63,6 +63,7 @@ use super::{Event, Params, ParamsError, Policy, Reaction, Timing};
 use crate::allocation::{Allocation, CommonRate, OrderCriterion, Rule};
 use crate::model::{BitSet, Coflow, SizesUnknown, Slot, View};
 use crate::ordered_f64::OrderedF64;
+use crate::rounding;
 use crate::solve::{Contention, ResidualCapacity, residual::SavedResidual};
 
 /// Which coflows count as contending.
@@ -124,7 +125,7 @@ struct CoflowState {
 impl CoflowState {
     /// Whether the queue changes with the next schedule, because the time of its change has passed without one.
     fn awaits_queue_change(&self, now: f64) -> bool {
-        self.queue_change_at > f64::NEG_INFINITY && is_due(self.queue_change_at, now)
+        self.queue_change_at > f64::NEG_INFINITY && rounding::is_due(self.queue_change_at, now)
     }
 
     fn add_length(&mut self, bytes: f64) {
@@ -173,11 +174,6 @@ pub struct Saath {
     ports_changed: bool,
     /// By slot: total rate of the flows in bytes per second.
     coflow_rates: Vec<f64>,
-}
-
-/// Whether `time` has come. Tolerates times that are early by a rounding error.
-fn is_due(time: f64, now: f64) -> bool {
-    time <= now * (1.0 + 1e-14) + 1e-9
 }
 
 /// A coflow's place in the order of one schedule.
@@ -273,7 +269,7 @@ impl Saath {
         let (sent, rate) = view.min_sent_bytes(slot)?;
         // Under all-or-none, the other flows have often sent exactly as much as the completed flow. The tolerance
         // makes the result (no estimate) independent of rounding.
-        (sent < median * (1.0 - 1e-9)).then_some((median - sent, rate))
+        (sent < median * (1.0 - rounding::TIE)).then_some((median - sent, rate))
     }
 
     /// The maximum time of a coflow in a queue, in seconds (D5).
@@ -303,8 +299,8 @@ impl Saath {
         for i in 0..view.active_coflows().len() {
             let slot = view.active_coflows()[i];
             let state = &mut self.states[slot as usize];
-            self.order_valid &= !is_due(state.deadline, now) || state.expired;
-            let due = is_due(state.queue_change_at, now);
+            self.order_valid &= !rounding::is_due(state.deadline, now) || state.expired;
+            let due = rounding::is_due(state.queue_change_at, now);
             if state.queue.is_some() && !state.estimate_stale && !due {
                 continue;
             }
@@ -349,7 +345,7 @@ impl Saath {
         self.order.clear();
         for &slot in view.active_coflows() {
             let state = &mut self.states[slot as usize];
-            state.expired = is_due(state.deadline, view.now());
+            state.expired = rounding::is_due(state.deadline, view.now());
             let queue = state.queue.expect("`assign_queues` gives every active coflow a queue");
             let rivals = self.contention.contenders(slot);
             let (group, rank) = if state.expired {
@@ -749,7 +745,7 @@ impl Policy for Saath {
         let now = view.now();
         let next = |turn: &OrderEntry| {
             let state = &self.states[turn.slot as usize];
-            let expires = if is_due(state.deadline, now) { f64::INFINITY } else { state.deadline };
+            let expires = if rounding::is_due(state.deadline, now) { f64::INFINITY } else { state.deadline };
             state.queue_change_at.min(expires)
         };
         self.order.iter().map(next).fold(f64::INFINITY, f64::min)

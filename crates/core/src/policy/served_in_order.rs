@@ -14,6 +14,7 @@ use super::{Event, ParamsError, Policy, Routing};
 use crate::allocation::{Allocation, Rule};
 use crate::model::{Coflow, Fabric, SizesKnown, Slot, View};
 use crate::policy::params::Params;
+use crate::rounding;
 use crate::solve::maxmin::{FlowClass, max_min};
 use crate::wide_area::{self, ServiceOrder, WaitingCoflow, flow_groups};
 
@@ -94,9 +95,11 @@ impl<O: wide_area::Policy> ServedInOrder<O> {
             .filter(|&slot| view.coflow(slot).live_count() > 0)
             .collect();
         let to_waiting = |&slot: &Slot| {
-            let loads = view.remaining_loads(slot).by_link().filter(|&(link, _)| fabric.can_limit(link));
             // Over a part of a link, bytes take as long as more of them over all of it.
-            let loads = loads.map(|(link, bytes)| (link as u32, bytes / view.link_fraction(link).max(1e-9)));
+            let loads = view.remaining_loads(slot).by_link().filter_map(|(link, bytes)| {
+                let number = link.checked_sub(fabric.first_limiting_link())?;
+                Some((number as u32, bytes / view.link_fraction(link).max(1e-9)))
+            });
             WaitingCoflow {
                 seq: view.coflow(slot).seq,
                 remaining_bytes: loads.filter(|(_, bytes)| *bytes > 0.0).collect(),
@@ -170,7 +173,7 @@ impl ResidualLinks<'_> {
             let links = coflow.flow_links(flow);
             // Ports that limit no flow can still be down.
             let is_open = links.clone().all(|link| self.left[link] > 0.0);
-            let limiting = links.filter(|&link| self.fabric.can_limit(link));
+            let limiting = links.filter(|&link| link >= self.fabric.first_limiting_link());
             is_open.then(|| (flow, limiting.map(|link| link as u32).collect()))
         };
         let (flows, links): (Vec<u32>, Vec<Vec<u32>>) = flows.filter_map(with_links).unzip();
@@ -187,7 +190,7 @@ impl ResidualLinks<'_> {
         // A residual within the rounding error of the rates counts as 0.
         for (rate, links) in rates.iter().zip(&links) {
             for &link in links {
-                if self.left[link as usize] < rate * 1e-9 {
+                if self.left[link as usize] < rate * rounding::CAPACITY {
                     self.left[link as usize] = 0.0;
                 }
             }

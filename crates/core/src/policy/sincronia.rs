@@ -19,6 +19,7 @@
 use super::{Event, Params, ParamsError, Policy, Reaction, Timing};
 use crate::allocation::{Allocation, Rule};
 use crate::model::{CoflowKey, LinkKind, SizesKnown, Slot, View};
+use crate::rounding;
 use crate::solve::ResidualCapacity;
 
 /// The load of one coflow on links. Sending sides of ports come first in the numbering, then receiving sides, then
@@ -34,7 +35,7 @@ pub struct CoflowDemand {
 /// Computes the order of BSSI, first to last, as positions in `demands`, over `links` links. Of links of one kind, ties
 /// go to the last one; of different kinds, to the first one. O(n (links + n) + demands) for n coflows.
 pub fn bssi(demands: &[CoflowDemand], links: usize, kind: impl Fn(usize) -> usize) -> Vec<usize> {
-    let is_tie = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
+    let is_tie = |a: f64, b: f64| (a - b).abs() <= rounding::TIE * a.abs().max(b.abs());
     let mut totals = vec![0.0; links];
     let mut at_link = vec![Vec::new(); links];
     for (coflow, demand) in demands.iter().enumerate() {
@@ -76,8 +77,8 @@ pub fn bssi(demands: &[CoflowDemand], links: usize, kind: impl Fn(usize) -> usiz
             let better = last.is_none_or(|(best, best_time)| {
                 let other = weights[best] / best_time;
                 // A scaled weight is a difference: its error is relative to the initial weight.
-                let tolerance =
-                    1e-12 * f64::max(demands[coflow].weight / time, demands[best].weight / best_time);
+                let tolerance = rounding::PARTS
+                    * f64::max(demands[coflow].weight / time, demands[best].weight / best_time);
                 is_tie(ratio, other) || ratio < other + tolerance
             });
             if better {

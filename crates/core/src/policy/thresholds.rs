@@ -3,6 +3,7 @@
 use super::interface::MIN_WAKEUP_SECONDS;
 use super::{Params, ParamsError};
 use crate::model::{TotalsKnown, View};
+use crate::rounding;
 use crate::units::Bytes;
 
 /// Queues by bytes: queue k ends at the threshold S E^k, and the last of K queues has no upper threshold.
@@ -55,13 +56,13 @@ impl Thresholds {
 
     /// The queue of a coflow that has sent `bytes`. A coflow leaves a queue when it reaches the threshold.
     pub fn queue_by_sent_bytes(&self, bytes: f64) -> usize {
-        self.find_queue(|upper| bytes >= upper * (1.0 - 1e-12))
+        self.find_queue(|upper| bytes >= upper * (1.0 - rounding::PROGRESS))
     }
 
     /// The queue of a coflow with `bytes` remaining. A coflow enters a queue when its remaining bytes fall to the
     /// threshold.
     pub fn queue_by_remaining_bytes(&self, bytes: f64) -> usize {
-        self.find_queue(|upper| bytes > upper * (1.0 + 1e-12))
+        self.find_queue(|upper| bytes > upper * (1.0 + rounding::PROGRESS))
     }
 
     /// The time until a coflow in `queue` that has sent `sent` bytes reaches the threshold of the queue at `rate` bytes per second, in

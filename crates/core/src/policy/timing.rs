@@ -1,9 +1,5 @@
 //! What hosts and switches do at once under a policy, and what waits for the coordinator's next schedule.
 
-use super::Policy;
-use crate::allocation::Allocation;
-use crate::model::{Knowledge, View};
-
 /// When an event takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reaction {
@@ -50,27 +46,5 @@ impl Timing {
     /// Whether hosts and switches decide everything.
     pub fn is_local(&self) -> bool {
         self.at_interval.is_empty()
-    }
-}
-
-/// Who decides: the coordinator, or hosts and switches between two schedules of the coordinator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DecidedBy {
-    Coordinator,
-    Hosts,
-}
-
-impl DecidedBy {
-    /// Lets a policy decide.
-    pub(crate) fn decide<K: Knowledge>(
-        self,
-        policy: &mut dyn Policy<Knowledge = K>,
-        view: &mut View<'_, K>,
-        out: &mut Allocation,
-    ) {
-        match self {
-            DecidedBy::Coordinator => policy.schedule(view, out),
-            DecidedBy::Hosts => policy.reassign(view, out),
-        }
     }
 }

@@ -25,14 +25,7 @@ use std::num::NonZeroU16;
 
 use super::{Params, ParamsError};
 use crate::saba::{Fraction, SabaLimits, Sensitivity};
-use crate::solve::Polynomial;
 use crate::tree::spec::TreeSpec;
-
-/// The slowdown of an application without a value.
-const DEFAULT_SLOWDOWN: f64 = 2.0;
-
-/// The maximum slowdown that the parameter accepts.
-const MAX_SLOWDOWN: f64 = 1e6;
 
 pub(super) fn netshare_tree(params: &mut Params) -> Result<TreeSpec, ParamsError> {
     let expected = "numbers from 1e-9 to 1e9, separated by `/`, such as 4/2/1";
@@ -42,9 +35,12 @@ pub(super) fn netshare_tree(params: &mut Params) -> Result<TreeSpec, ParamsError
 
 pub(super) fn saba_tree(params: &mut Params) -> Result<TreeSpec, ParamsError> {
     let expected = "numbers from 1 to 1e6, separated by `/`, such as 2.3/1.1";
-    let slowdowns =
-        params.take_list("slowdown", |slowdown| (1.0..=MAX_SLOWDOWN).contains(&slowdown), expected)?;
-    let models = slowdowns.unwrap_or_default().into_iter().map(sensitivity).collect();
+    let slowdowns = params.take_list(
+        "slowdown",
+        |slowdown| (1.0..=Sensitivity::MAX_SLOWDOWN).contains(&slowdown),
+        expected,
+    )?;
+    let models = slowdowns.unwrap_or_default().into_iter().map(Sensitivity::with_slowdown).collect();
     Ok(TreeSpec::Saba { models, limits: saba_limits(params)? })
 }
 
@@ -74,16 +70,4 @@ fn saba_limits(params: &mut Params) -> Result<SabaLimits, ParamsError> {
     let is_valid = |&min_weight: &f64| SabaLimits { min_weight, ..limits }.is_feasible();
     limits.min_weight = params.take_value("min-weight", 0.0, is_valid, &expected)?;
     Ok(limits)
-}
-
-/// The sensitivity of an application about which nothing is known: twice the time at half of the bandwidth.
-pub fn saba_sensitivity() -> Sensitivity {
-    sensitivity(DEFAULT_SLOWDOWN)
-}
-
-/// The sensitivity model of an application with this slowdown at half of the bandwidth.
-fn sensitivity(slowdown: f64) -> Sensitivity {
-    let k = 4.0 * (slowdown - 1.0);
-    let model = Polynomial::new(&[1.0 + k, -2.0 * k, k]);
-    Sensitivity::new(model.expect("a slowdown of at most 1e6 has coefficients of at most 8e6"))
 }

@@ -22,6 +22,7 @@ use super::coflow_order::{SortedCoflows, assign_madd, assign_madd_or_backfill, b
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, OrderCriterion, Rule};
 use crate::model::{CoflowKey, SizesKnown, Slot, View};
+use crate::rounding;
 use crate::solve::ResidualCapacity;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,7 +69,7 @@ impl Varys {
                             true => self.residual.min_completion_time(view.remaining_loads(slot)),
                             false => f64::INFINITY,
                         };
-                        if needed > left * (1.0 + 1e-12) {
+                        if needed > left * (1.0 + rounding::PROGRESS) {
                             // Conversions to integers saturate.
                             let [needed_us, left_us] =
                                 [needed, left].map(|seconds| (seconds * 1e6).round() as u64);

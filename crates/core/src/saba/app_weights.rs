@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 
 use super::ids::AppId;
 use super::sensitivity::Fraction;
+use crate::rounding;
 use crate::solve::Polynomial;
 use crate::solve::separable::{SeparableProblem, SeparableSolver, Solution, total_cost};
 
@@ -29,9 +30,6 @@ pub const DEFAULT_MIN_SHARE: Fraction = Fraction::from_valid(0.1);
 /// Maximum number of splits of the search, times the number of applications at the port. So the maximum cost of the
 /// search is equal at all ports.
 const MAX_SPLITS: usize = 4000;
-
-/// Tolerated rounding of the weight of a queue, as a fraction of the port's capacity.
-const ROUNDING: f64 = 1e-12;
 
 /// The applications at a port, and their weights.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,7 +102,7 @@ impl AppWeights {
             let low_queues: Vec<usize> = open_queues
                 .iter()
                 .copied()
-                .filter(|&queue| weight_of_queue(queue) < min_weight - ROUNDING)
+                .filter(|&queue| weight_of_queue(queue) < min_weight - rounding::PARTS)
                 .collect();
             if low_queues.is_empty() {
                 break;

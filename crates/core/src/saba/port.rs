@@ -9,6 +9,7 @@ use super::sensitivity::Fraction;
 use super::set_hash::SetHash;
 use super::settings::ControllerSettings;
 use crate::model::BitSet;
+use crate::rounding;
 use crate::solve::{Polynomial, SeparableSolver};
 
 /// The queues that the switch of a port supports (section 5.3.2: switches differ).
@@ -33,14 +34,13 @@ impl PortLimits {
 
     /// [`PortLimits::max_min_weight`] for messages: rounded down to six digits, so that the shown value is valid.
     pub fn rounded_max_min_weight(queues: u16, c_saba: Fraction) -> f64 {
-        ((PortLimits::max_min_weight(queues, c_saba) + 1e-12) * 1e6).floor() / 1e6
+        ((PortLimits::max_min_weight(queues, c_saba) + rounding::PARTS) * 1e6).floor() / 1e6
     }
 
     /// Whether the minimum weight is from 0 to [`PortLimits::max_min_weight`], up to rounding.
     pub fn is_feasible(&self, c_saba: Fraction) -> bool {
-        const ROUNDING: f64 = 1e-9;
         let max = PortLimits::max_min_weight(self.queues, c_saba);
-        (0.0..=max * (1.0 + ROUNDING)).contains(&self.min_weight)
+        (0.0..=max * (1.0 + rounding::CAPACITY)).contains(&self.min_weight)
     }
 }
 

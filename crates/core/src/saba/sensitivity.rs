@@ -69,7 +69,28 @@ impl Fraction {
     }
 }
 
+impl Default for Sensitivity {
+    /// The sensitivity of an application about which nothing is known: twice the time at half of the bandwidth.
+    fn default() -> Sensitivity {
+        Sensitivity::with_slowdown(2.0)
+    }
+}
+
 impl Sensitivity {
+    /// The maximum slowdown of [`Sensitivity::with_slowdown`].
+    pub const MAX_SLOWDOWN: f64 = 1e6;
+
+    /// The sensitivity model of an application with this slowdown at half of the bandwidth, from 1 to [`Sensitivity::MAX_SLOWDOWN`]:
+    /// D(b) = 1 + 4 (s - 1) (1 - b)^2.
+    ///
+    /// # Panics
+    /// If the slowdown is far outside of this range.
+    pub fn with_slowdown(slowdown: f64) -> Sensitivity {
+        let k = 4.0 * (slowdown - 1.0);
+        let model = Polynomial::new(&[1.0 + k, -2.0 * k, k]);
+        Sensitivity::new(model.expect("a slowdown of at most 1e6 has coefficients of at most 8e6"))
+    }
+
     /// Creates a sensitivity from its model.
     pub const fn new(model: Polynomial) -> Sensitivity {
         Sensitivity { model }

@@ -18,6 +18,7 @@
 use std::ops::Range;
 
 use crate::model::BitSet;
+use crate::rounding;
 
 /// An open connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,12 +47,6 @@ const MAX_DOUBLINGS: i32 = 40;
 
 /// The maximum number of rounds that correct the rounding of a leap.
 const MAX_CORRECTION_ROUNDS: usize = 6;
-
-/// Movements of a level up to this fraction of the link count as none.
-const LEVEL_TOLERANCE: f64 = 1e-12;
-
-/// Differences up to this fraction of the link are rounding.
-const OFFER_TOLERANCE: f64 = 1e-9;
 
 /// A connection in the order in which its sender serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +110,7 @@ impl ConnectionSolver {
         for (served, &rate) in self.connections.iter().zip(&self.rates) {
             // Rates of connections that get nothing converge to 0 without reaching it.
             let capacity = send[served.src as usize].min(recv[served.dst as usize]);
-            let is_rounding = rate <= OFFER_TOLERANCE * capacity;
+            let is_rounding = rate <= rounding::CAPACITY * capacity;
             rates[served.input_index as usize] = if is_rounding { 0.0 } else { rate };
         }
     }
@@ -203,7 +198,7 @@ impl ConnectionSolver {
         let mut filled = true;
         for port in 0..self.recv_capacities.len() {
             let Some(level) = self.filled_level(port) else { continue };
-            if level < self.levels[port] - LEVEL_TOLERANCE * self.recv_capacities[port] {
+            if level < self.levels[port] - rounding::LEVEL * self.recv_capacities[port] {
                 self.levels[port] = level;
                 filled = false;
             }
@@ -293,7 +288,7 @@ impl ConnectionSolver {
             if *offer != more {
                 let dst = served.dst as usize;
                 // Offers above a level do not affect it.
-                if offer.min(more) <= levels[dst] + OFFER_TOLERANCE * self.recv_capacities[dst] {
+                if offer.min(more) <= levels[dst] + rounding::CAPACITY * self.recv_capacities[dst] {
                     self.stale_receivers.insert(dst);
                 }
                 *offer = more;
@@ -309,12 +304,12 @@ impl ConnectionSolver {
         for port in stale.iter() {
             let Some(level) = self.filled_level(port) else { continue };
             let capacity = self.recv_capacities[port];
-            if level > self.levels[port] + LEVEL_TOLERANCE * capacity {
+            if level > self.levels[port] + rounding::LEVEL * capacity {
                 let before = std::mem::replace(&mut self.levels[port], level);
                 let here = self.receiver_starts[port] as usize..self.receiver_starts[port + 1] as usize;
                 for &at in &self.by_receiver[here] {
                     // A connection whose rate was below its receiver's level keeps its rate.
-                    if self.offers[at as usize] + OFFER_TOLERANCE * capacity >= before {
+                    if self.offers[at as usize] + rounding::CAPACITY * capacity >= before {
                         self.stale_senders.insert(self.connections[at as usize].src as usize);
                     }
                 }

@@ -14,9 +14,7 @@
 
 use super::wfq::queue_filling::{QueueDemand, fill_level, unit_share};
 use super::wfq::{Queue, WfqError};
-
-/// Relative changes of a rate up to this one are ignored.
-const RATE_TOLERANCE: f64 = 1e-10;
+use crate::rounding;
 
 /// Number of rounds before damping, and the maximum number of rounds.
 const UNDAMPED_ROUNDS: u32 = 30;
@@ -338,7 +336,7 @@ impl GroupRateSolver {
                 };
                 change = change.max(self.set_level(member, level));
                 lowest = lowest.min(level);
-                if step_fraction < 1.0 && (level - target_level).abs() > RATE_TOLERANCE * target_level {
+                if step_fraction < 1.0 && (level - target_level).abs() > rounding::GROUP_RATE * target_level {
                     self.is_link_dirty[link as usize] = true;
                 }
             }
@@ -418,5 +416,5 @@ impl GroupRateSolver {
 }
 
 fn differs(a: f64, b: f64) -> bool {
-    (a - b).abs() > RATE_TOLERANCE * a.min(b)
+    (a - b).abs() > rounding::GROUP_RATE * a.min(b)
 }

@@ -91,17 +91,12 @@ mod residual_fill;
 mod service_shares;
 mod zero_bound;
 
+use crate::rounding;
 use bounds::{Bounds, SolverInputs};
 use class_network::ClassNetwork;
 use residual_fill::ResidualFill;
 pub use service_shares::{Guarantee, HierarchyError, ServiceShares};
 
-/// Offers with a smaller relative difference count as equal. The value covers the rounding of a product and a quotient, so
-/// that ties are detected. The error that it causes can be much larger: when most flows have stopped, the residual capacity
-/// is a small fraction of the link.
-const OFFER_TOLERANCE: f64 = 1e-15;
-/// Bounds with a smaller relative difference count as equal.
-const BOUND_TOLERANCE: f64 = 1e-10;
 /// Three rounds of lower bounds, with upper bounds between them.
 const STAGE_COUNT: usize = 5;
 
@@ -376,7 +371,7 @@ impl HierarchicalMaxMin {
         } = self;
         let rules = SolverInputs { capacities, shares, guarantees };
         bounds.compute_all(network, &rules);
-        let apart = |&cell: &usize| bounds.upper()[cell] > bounds.lower()[cell] * (1.0 + BOUND_TOLERANCE);
+        let apart = |&cell: &usize| bounds.upper()[cell] > bounds.lower()[cell] * (1.0 + rounding::BOUNDS);
         let apart = (0..network.cells.len()).filter(apart).flat_map(|cell| &network.cells[cell].classes);
         self.bounds_met = apart.into_iter().all(|&class| bounds_meet(network, bounds, class));
         if self.bounds_met {
@@ -415,5 +410,5 @@ fn bounds_meet(network: &ClassNetwork, bounds: &Bounds, class: u32) -> bool {
         let path = network.path(class).iter();
         path.map(|&(cell, _)| list[cell as usize]).fold(network.demand(class), f64::min)
     };
-    network.flows(class) == 0 || rate(bounds.upper()) <= rate(bounds.lower()) * (1.0 + BOUND_TOLERANCE)
+    network.flows(class) == 0 || rate(bounds.upper()) <= rate(bounds.lower()) * (1.0 + rounding::BOUNDS)
 }

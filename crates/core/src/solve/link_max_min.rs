@@ -16,12 +16,10 @@ use std::ops::Range;
 
 use super::crossing_flows::CrossingFlows;
 use crate::ordered_f64::OrderedF64;
+use crate::rounding;
 
 /// The position of a link that is not in the order: it carries no flows, or is slack.
 const NOT_IN_ORDER: u32 = u32::MAX;
-
-/// Loads above the capacity by this part are a rounding error.
-const LOAD_TOLERANCE: f64 = 1e-9;
 
 /// If a larger part of the flows has started since the last solution, the solver starts from scratch.
 const MAX_STARTED_FRACTION: f64 = 0.25;
@@ -319,7 +317,7 @@ impl LinkMaxMin {
             return at;
         }
         let mut left = self.capacities[link] - self.crossing.used_capacity(link, &self.earlier_levels);
-        if self.limited_flow_counts[link] == 0.0 && left >= -LOAD_TOLERANCE * self.capacities[link] {
+        if self.limited_flow_counts[link] == 0.0 && left >= -rounding::CAPACITY * self.capacities[link] {
             self.remove_from_order(at);
             self.list_as_slack(link as u32);
             return at;
@@ -329,7 +327,7 @@ impl LinkMaxMin {
         let first_at = at;
         while at > 0 {
             let other = self.order[at - 1] as usize;
-            if level >= self.levels[other] * (1.0 - 1e-13) {
+            if level >= self.levels[other] * (1.0 - rounding::ORDER) {
                 break;
             }
             left += f64::from(self.crossing.flows(link, other as u32)) * self.levels[other];
@@ -394,7 +392,7 @@ impl LinkMaxMin {
     /// link whose load cannot exceed its capacity.
     fn append_overloaded_links(&mut self) -> bool {
         self.append_slack_links(|solver, link| {
-            let limit = solver.capacities[link] * (1.0 + LOAD_TOLERANCE);
+            let limit = solver.capacities[link] * (1.0 + rounding::CAPACITY);
             if solver.slack[link].scaled_load * solver.level_growth <= limit {
                 return false;
             }

@@ -11,11 +11,10 @@
 //! - *R^2 of equal samples*, whose definition is 0 / 0: 1 if the fit passes through the samples, which holds up to
 //!   rounding.
 
+use crate::rounding;
+
 /// The maximum absolute value of a coefficient. It keeps sums of many values, and of their squares, far from overflow.
 pub const MAX_COEFFICIENT: f64 = 1e12;
-
-/// Slopes and curvatures up to this fraction of the sum of all absolute coefficients are rounding.
-const ROUNDING_FRACTION: f64 = 1e-9;
 
 /// c0 + c1 x + c2 x^2 + c3 x^3, with finite coefficients of at most [`MAX_COEFFICIENT`] in absolute value.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -155,7 +154,7 @@ impl Polynomial {
     }
 
     fn rounding_tolerance(&self) -> f64 {
-        ROUNDING_FRACTION * self.0.iter().map(|c| c.abs()).sum::<f64>()
+        rounding::SLOPE * self.0.iter().map(|c| c.abs()).sum::<f64>()
     }
 }
 
@@ -223,6 +222,6 @@ pub fn r_squared(polynomial: &Polynomial, samples: &[(f64, f64)]) -> f64 {
     let error_sum: f64 = samples.iter().map(|&(x, y)| (y - polynomial.evaluate(x)).powi(2)).sum();
     let variance_sum: f64 = samples.iter().map(|&(_, y)| (y - mean).powi(2)).sum();
     let greatest = samples.iter().map(|&(_, y)| y.abs()).fold(0.0, f64::max);
-    let rounding = samples.len() as f64 * (1e-12 * greatest).powi(2);
+    let rounding = samples.len() as f64 * (rounding::PARTS * greatest).powi(2);
     if error_sum <= rounding { 1.0 } else { 1.0 - error_sum / variance_sum }
 }

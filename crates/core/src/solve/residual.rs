@@ -2,6 +2,7 @@
 
 use crate::model::bit_set::WordBits;
 use crate::model::{BitSet, BlockFlows, Coflow, Fabric, OpenPaths, RemainingLoads};
+use crate::rounding;
 
 /// Residual capacity of the links, and the set of links with any.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +58,6 @@ pub struct ResidualCapacity {
     /// The links that are sending sides of ports, and receiving sides.
     senders: BitSet,
     receivers: BitSet,
-    /// The first trunk, if ports limit no flow; otherwise 0.
     first_limiting_link: usize,
     /// Buffers of [`ResidualCapacity::fill_flows`].
     path_buffer: OpenPaths,
@@ -79,7 +79,7 @@ impl ResidualCapacity {
         self.rounding_tolerance = fabric.rounding_tolerance();
         self.senders.copy_from(fabric.senders());
         self.receivers.copy_from(fabric.receivers());
-        self.first_limiting_link = if fabric.has_limiting_ports() { 0 } else { fabric.trunk_links().start };
+        self.first_limiting_link = fabric.first_limiting_link();
     }
 
     /// Saves the present state in `copy`. O(links).
@@ -130,7 +130,8 @@ impl ResidualCapacity {
             .map(|load| load.link as usize);
         used.all(|link| self.now.residuals[link] == self.idle.residuals[link])
             && (!ports_limit
-                || self.max_equal_rate(coflow) >= self.idle.max_equal_rate(coflow) * (1.0 - 1e-9))
+                || self.max_equal_rate(coflow)
+                    >= self.idle.max_equal_rate(coflow) * (1.0 - rounding::CAPACITY))
     }
 
     /// The highest rate that all live flows of a coflow can have at the same time: the minimum over its links of

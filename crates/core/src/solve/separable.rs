@@ -33,14 +33,12 @@ use std::collections::BinaryHeap;
 
 use super::Polynomial;
 use crate::ordered_f64::OrderedF64;
+use crate::rounding;
 use envelope::Envelope;
 use price::{Relaxation, Scratch, solve_relaxation};
 
 /// Gaps up to this fraction of the value, or of 1 if the value is smaller, count as 0.
 const TOLERANCE: f64 = 1e-9;
-
-/// Tolerated relative rounding of `costs.len() * lower`, and of `upper`, against the total.
-const ROUNDING: f64 = 1e-12;
 
 /// A total to divide into parts.
 #[derive(Debug, Clone, Copy)]
@@ -236,7 +234,7 @@ impl SeparableProblem<'_> {
         }
         let count = costs.len();
         let (min, max) = (count as f64 * lower, count as f64 * upper);
-        if !(min * (1.0 - ROUNDING) <= total && total <= max * (1.0 + ROUNDING)) {
+        if !(min * (1.0 - rounding::PARTS) <= total && total <= max * (1.0 + rounding::PARTS)) {
             return Err(SeparableError::InfeasibleTotal { total, min, max, count });
         }
         Ok(())

@@ -43,6 +43,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::ordered_f64::OrderedF64;
+use crate::rounding;
 
 mod classes;
 mod error;
@@ -157,12 +158,6 @@ const CLIMB_VISITS_PER_LINK: u64 = 8;
 
 /// Number of rounds before damping.
 const UNDAMPED_ROUNDS: u32 = 300;
-
-/// Relative changes of a rate up to this one are ignored.
-const RATE_TOLERANCE: f64 = 1e-12;
-
-/// Changes of a link's load up to this fraction of its capacity are rounding.
-const LOAD_TOLERANCE: f64 = 2e-15;
 
 impl WfqSolver {
     /// The maximum number of rounds of a solution.
@@ -447,7 +442,8 @@ impl WfqSolver {
         }
         let flows: f64 = elastic.iter().map(|&(_, flows)| flows).sum();
         let differs = |a: f64, b: f64| {
-            (a - b).abs() > RATE_TOLERANCE * a.min(b) && (a - b).abs() * flows > LOAD_TOLERANCE * capacity
+            (a - b).abs() > rounding::QUEUE_RATE * a.min(b)
+                && (a - b).abs() * flows > rounding::QUEUE_LOAD * capacity
         };
         self.levels[queue] = after;
         for (member, &(demand, _)) in self.classes.elastic_members(queue_demand.queue).iter().zip(elastic) {
@@ -464,7 +460,7 @@ impl WfqSolver {
             }
         }
         let before = self.pass_fractions[queue];
-        if (before - pass_fraction).abs() > RATE_TOLERANCE * before.max(pass_fraction) {
+        if (before - pass_fraction).abs() > rounding::QUEUE_RATE * before.max(pass_fraction) {
             self.pass_fractions[queue] = before + step_fraction * (pass_fraction - before);
             change = change.max((before - pass_fraction).abs());
             for member in self.classes.unresponsive_members(queue_demand.queue) {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::weights::ApplicationWeights;
 use crate::model::{CoflowKey, ServiceNames};
 use crate::policy::params::ParamsError;
-use crate::policy::{Timing, saba_sensitivity};
+use crate::policy::timing::Timing;
 use crate::saba::{SabaLimits, Sensitivity};
 
 /// How the applications of a service share the service's part.
@@ -59,7 +59,7 @@ pub enum TreeSpec {
     /// queue.
     Saba {
         /// By application, in the order of the workload's names. Applications past the end of the list have the last
-        /// model; with an empty list, all have [`crate::policy::saba_sensitivity`].
+        /// model; with an empty list, all have [`Sensitivity::default`].
         models: Vec<Sensitivity>,
         /// C_saba, priority levels and queues.
         limits: SabaLimits,
@@ -232,7 +232,7 @@ impl TreeSpec {
                 }
             }
             TreeSpec::Saba { models, limits } => {
-                let last = models.last().copied().unwrap_or_else(saba_sensitivity);
+                let last = models.last().copied().unwrap_or_default();
                 let model = |at: usize| models.get(at).copied().unwrap_or(last);
                 let models: Vec<Sensitivity> = (0..names.application_count()).map(model).collect();
                 layout.add_service(

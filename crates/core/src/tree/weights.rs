@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use crate::policy::DecidedBy;
+use crate::policy::interface::DecidedBy;
 use crate::saba::app_weights::{AppWeights, DEFAULT_MIN_SHARE};
 use crate::saba::controller::{AppId, ControllerSettings, PortLimits};
 use crate::saba::port::PortApps;

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_core::model::trunks::EvenShare;
 use weir_core::model::{Slot, Trunks};
+use weir_core::rounding;
 
 use super::link::Link;
 use crate::replay::Snapshot;
@@ -68,7 +69,7 @@ pub(super) fn find_collision(
     let even_seconds = fixed_seconds
         .max(choices.divided_seconds(flows, trunk_rates))
         .max(choices.undivided_seconds(flows, trunk_rates));
-    if seconds <= even_seconds * (1.0 + 1e-9) {
+    if seconds <= even_seconds * (1.0 + rounding::DURATION) {
         return None;
     }
     let crosses = |flow: &RoutedFlow<'_>| flow.bytes > 0.0 && flow.links.contains(&busiest);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_core::allocation::{OrderCriterion, Rule};
+use weir_core::rounding;
 
 use super::collision::PathCollision;
 use super::link::Link;
@@ -203,7 +204,7 @@ impl Explanation {
     /// The mean pace in a period, and the state in it as a whole.
     pub fn progress_between(&self, start: f64, end: f64) -> (f64, ProgressState) {
         let overlap = |segment: &Segment| segment.end.min(end) - segment.start.max(start);
-        let min_overlap = 1e-9 * (end - start);
+        let min_overlap = rounding::DURATION * (end - start);
         let overlapping = || self.segments.iter().filter(|segment| overlap(segment) > min_overlap);
         let alone_seconds: f64 = overlapping().map(|segment| segment.pace() * overlap(segment)).sum();
         let pace = pace(alone_seconds, end - start);
@@ -262,7 +263,8 @@ impl Explanation {
 
 /// The sums above rounding, in descending order.
 fn sort_descending<K>(sums: BTreeMap<K, f64>, cct: f64) -> Vec<(K, f64)> {
-    let mut sums: Vec<(K, f64)> = sums.into_iter().filter(|(_, sum)| *sum > 1e-9 * cct).collect();
+    let mut sums: Vec<(K, f64)> =
+        sums.into_iter().filter(|(_, sum)| *sum > rounding::DURATION * cct).collect();
     sums.sort_by(|a, b| b.1.total_cmp(&a.1));
     sums
 }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use weir_core::allocation::{Allocation, InterQueueSharing, QueueDiscipline};
 use weir_core::model::{BitSet, CompletedFlow, Fabric, Goodput, Network, Slot};
 use weir_core::ordered_f64::OrderedF64;
+use weir_core::rounding;
 
 use super::{SentProgress, Transport};
 
@@ -475,7 +476,7 @@ impl SenderQueues {
             [rate, one, taken]
         });
         // Rounding must not mark a receiver as overloaded if it is offered exactly its capacity.
-        let is_overloaded = offered > capacity * (1.0 + 1e-12);
+        let is_overloaded = offered > capacity * (1.0 + rounding::PARTS);
         let level = if is_overloaded {
             max_min_level(&wanted, capacity, [below_count, below_sum])
         } else {

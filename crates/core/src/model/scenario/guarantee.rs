@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CableChange, ErrorLocation, Scenario, ScenarioError, scenario_error};
 use crate::model::topology::{LinkId, Topology};
+use crate::rounding;
 use crate::units::{Rate, Time};
 
 /// A guaranteed rate: the rate on a link that a service gets before any service gets more (NetShare, 3.3: "minimum
@@ -22,16 +23,12 @@ pub struct Guarantee {
     pub rate: Rate,
 }
 
-/// Relative tolerance for the sum of guarantees on a link, because rates are parsed from decimals. The allocator's
-/// own tolerance is twice this value, so that the allocator accepts the accepted sums in any order of addition.
-const SUM_TOLERANCE: f64 = 5e-13;
-
 /// The weight of a service without any share of a link, as a part of the link's rate: below the rounding of rates.
 const MIN_WEIGHT_FRACTION: f64 = 1e-15;
 
 /// Whether the sum of guarantees exceeds the rate of a link.
 fn exceeds_link_rate(guaranteed: f64, link_rate: Rate) -> bool {
-    guaranteed > link_rate.get() * (1.0 + SUM_TOLERANCE)
+    guaranteed > link_rate.get() * (1.0 + rounding::GUARANTEES)
 }
 
 /// A period in which the guarantees on a link are reduced, because their sum exceeds the rate of the link.

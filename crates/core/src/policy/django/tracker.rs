@@ -5,9 +5,7 @@ use crate::django::candidates::{PendingFlow, ReducerPriority, balanced_capacity,
 use crate::django::local_scheduler::Downlink;
 use crate::django::micro_scheduler::by_opening;
 use crate::model::{BitSet, Fabric, Slot};
-
-/// Residual capacities up to this fraction of a link are the rounding of rates: the link is full.
-const RESIDUAL_TOLERANCE: f64 = 1e-9;
+use crate::rounding;
 
 /// A flow without a connection that could get one.
 #[derive(Debug, Clone, Copy)]
@@ -88,7 +86,7 @@ impl Tracker {
         ] {
             *left -= rate;
             // Below 0, the link has slowed down since the rate was computed.
-            if *left <= RESIDUAL_TOLERANCE * link {
+            if *left <= rounding::CAPACITY * link {
                 *left = 0.0;
             }
         }

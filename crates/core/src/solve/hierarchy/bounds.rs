@@ -3,7 +3,8 @@
 
 use super::class_network::ClassNetwork;
 use super::link_division::{FlowLimits, LinkDivider, ServiceClaim, surplus};
-use super::{OFFER_TOLERANCE, STAGE_COUNT, ServiceShares, WorkCounters};
+use super::{STAGE_COUNT, ServiceShares, WorkCounters};
+use crate::rounding;
 
 /// The inputs of a cell's offer.
 #[derive(Debug, Clone, Copy, Default)]
@@ -232,7 +233,7 @@ impl Bounds {
             let state = &mut stage.offer_inputs[cell];
             let part_before = std::mem::replace(&mut state.service_rate, claim.service_rate);
             let stale = std::mem::take(&mut stage.stale_cells[cell]);
-            if !stale && (claim.service_rate - part_before).abs() <= OFFER_TOLERANCE * part_before {
+            if !stale && (claim.service_rate - part_before).abs() <= rounding::OFFER * part_before {
                 state.service_rate = part_before;
                 continue;
             }
@@ -259,7 +260,7 @@ impl Bounds {
                 }
                 divider.compute_offer(&limits, claim.service_rate, old, &mut self.counters.limits_read)
             };
-            if new != old && (old.is_infinite() || (new - old).abs() > OFFER_TOLERANCE * old) {
+            if new != old && (old.is_infinite() || (new - old).abs() > rounding::OFFER * old) {
                 stage.offers[cell] = new;
                 self.changed_offers.push((cell as u32, new.min(old)));
             }
@@ -292,7 +293,7 @@ fn gather_limits(
 
 /// The value above which an offer counts as higher than a limit.
 fn with_tolerance(limit: f64) -> f64 {
-    limit * (1.0 + OFFER_TOLERANCE)
+    limit * (1.0 + rounding::OFFER)
 }
 
 /// The highest offer of each service at any link.

@@ -1,5 +1,7 @@
 //! Divides one link between its services, and a service's share between its flows.
 
+use crate::rounding;
+
 /// A service that shares a link.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ServiceClaim {
@@ -206,5 +208,5 @@ fn sum_service_limits(order: &[FillStep], claims: &[ServiceClaim]) -> f64 {
 /// The part minus the sum of limits, less rounding: rounding is small relative to a part, but can be large relative to one
 /// flow.
 pub(super) fn surplus(part: f64, limit_sum: f64) -> f64 {
-    (part * (1.0 - 1e-12) - limit_sum).max(0.0)
+    (part * (1.0 - rounding::PARTS) - limit_sum).max(0.0)
 }

@@ -8,9 +8,8 @@ use super::bounds::{ChangedOffer, SolverInputs};
 use super::class_network::ClassNetwork;
 use super::link_division::{FlowLimits, LinkDivider};
 use crate::ordered_f64::OrderedF64;
+use crate::rounding;
 
-/// Factors with a smaller relative difference count as equal. It is above rounding, so that repairs terminate.
-const FACTOR_TOLERANCE: f64 = 1e-13;
 /// The factors by which rates rise. A *stop* limits them: a link or, for a service without excess weight, its guarantee on
 /// a link (a *cap*). Stops are numbered: links first, then caps by cell.
 #[derive(Debug, Clone)]
@@ -146,7 +145,7 @@ impl ResidualFill {
         while let Some(Reverse((OrderedF64(key), stop))) = heap.pop() {
             let stop = stop as usize;
             let now = estimate(stop, &open);
-            if now > key * (1.0 + FACTOR_TOLERANCE) {
+            if now > key * (1.0 + rounding::ORDER) {
                 if now.is_finite() {
                     heap.push(Reverse((OrderedF64(now), stop as u32)));
                 }
@@ -340,7 +339,7 @@ impl ResidualFill {
             Some(cell) => self.cap_factors[cell],
         };
         let new = self.evaluate_stop(network, rules, low, stop, old);
-        if new == old || (old.is_finite() && (new - old).abs() <= FACTOR_TOLERANCE * old) {
+        if new == old || (old.is_finite() && (new - old).abs() <= rounding::ORDER * old) {
             return;
         }
         self.set_factor(network, stop, new);

@@ -1,5 +1,7 @@
 //! Weights, excess weights and guarantees of services, validated.
 
+use crate::rounding;
+
 /// An invalid service, link or class.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum HierarchyError {
@@ -290,7 +292,7 @@ fn check_capacity(link: usize, capacity: f64) -> Result<(), HierarchyError> {
 fn check_guarantee_sum(link: usize, capacity: f64, guarantees: &[f64]) -> Result<(), HierarchyError> {
     let guaranteed: f64 = guarantees.iter().sum();
     // Computed fractions can sum to slightly more than the capacity.
-    if guaranteed > capacity * (1.0 + 1e-12) {
+    if guaranteed > capacity * (1.0 + rounding::PARTS) {
         return Err(HierarchyError::GuaranteesExceedCapacity { link, guaranteed, capacity });
     }
     Ok(())

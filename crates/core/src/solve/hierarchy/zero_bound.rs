@@ -2,9 +2,7 @@
 
 use super::super::maxmin::{FlowClass, max_min};
 use super::HierarchicalMaxMin;
-
-/// Residuals up to this fraction of a link are rounding.
-const RESIDUAL_TOLERANCE: f64 = 1e-10;
+use crate::rounding;
 
 impl HierarchicalMaxMin {
     /// Where guarantees take all of a link, lower bounds of other services can be 0, and no factor raises them. These flows
@@ -42,7 +40,7 @@ impl HierarchicalMaxMin {
                 None => self.capacities[index],
                 Some(cell) => self.guarantees[cell],
             };
-            *left = if *left > RESIDUAL_TOLERANCE * capacity { *left } else { 0.0 };
+            *left = if *left > rounding::BOUNDS * capacity { *left } else { 0.0 };
         }
         let mut class_links = Vec::new();
         let mut link_ends = vec![0];

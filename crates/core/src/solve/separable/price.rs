@@ -6,10 +6,8 @@
 //! the middle.
 
 use super::envelope::Envelope;
+use crate::rounding;
 use crate::solve::Polynomial;
-
-/// A missing fraction of the total that ends the search. [`distribute_remainder`] distributes it.
-const SUM_TOLERANCE: f64 = 1e-12;
 
 /// The maximum number of steps: two for each bit of a bracket from -1e13 to 1e13, far more than a search takes.
 const MAX_STEPS: usize = 400;
@@ -116,7 +114,7 @@ fn bracket_price(envelopes: &[Envelope], total: f64, start: f64, jumps: &mut Vec
             return (price, price);
         }
         let missing = if sums.max_sum < total { total - sums.max_sum } else { total - sums.min_sum };
-        if missing.abs() <= SUM_TOLERANCE * total {
+        if missing.abs() <= rounding::PARTS * total {
             return (price, price);
         }
         if missing > 0.0 {
