@@ -143,7 +143,9 @@ fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     connections.iter().for_each(FlowConnection::send);
     thread::sleep(Duration::from_millis(200));
     let utilization = relative_utilization(&connections, &control, Duration::from_millis(300));
-    eprintln!("utilization at first: {utilization:.3?}");
+    // On a busy machine the measurement can be late, and last until after the end of `short`.
+    let short_has_ended = connections[2].has_ended();
+    eprintln!("utilization at first: {utilization:.3?}, short has ended: {short_has_ended}");
     wait_for("the end of all flows", || connections.iter().all(FlowConnection::has_ended));
     let control_rate = (control.acked_bytes() - control_bytes) / start_time.elapsed().as_secs_f64();
     // How much longer than at the link's rate the control's bytes took.
@@ -166,8 +168,9 @@ fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     );
     // A flow of the first coflow gets the port without the reserve; a waiting flow gets the reserve.
     let [wide, wide_second, short, middle] = utilization[..] else { panic!() };
-    for sending in [short, middle] {
-        assert!(sending.may_be_over(0.9) && sending.may_be_under(1.0), "{utilization:?}");
+    for (sending, has_ended) in [(short, short_has_ended), (middle, false)] {
+        assert!(has_ended || sending.may_be_over(0.9), "{utilization:?}");
+        assert!(sending.may_be_under(1.0), "{utilization:?}");
     }
     for waiting in [wide, wide_second] {
         assert!(waiting.may_be_under(0.03), "{utilization:?}");
