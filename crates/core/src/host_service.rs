@@ -9,7 +9,7 @@
 //! to the time that the coflow takes, and a reaction of hosts to each of its completions would make simulations much slower.
 
 use crate::allocation::{Allocation, CommonRate, Rule};
-use crate::model::{Coflow, FlowState, LinkLoad, Network, Slot};
+use crate::model::{Coflow, FlowState, Network, Slot};
 use crate::solve::{FlowClass, max_min};
 
 /// The maximum number of flows of a fresh coflow. It bounds the time of simulations, as hosts react to each completion.
@@ -114,7 +114,7 @@ impl HostService {
                     if coflow.live_count() > 0 { Rule::Transport } else { Rule::WaitingForData },
                 );
             }
-            if !has_open_links(coflow, is_open) {
+            if !coflow.reaches(is_open) {
                 continue;
             }
             for flow in coflow.live_flows() {
@@ -136,13 +136,6 @@ impl HostService {
         }
         self.served.sort_unstable();
     }
-}
-
-/// Whether a live flow may cross only links that are open. O(ports of the coflow).
-fn has_open_links(coflow: &Coflow, is_open: impl Fn(usize) -> bool) -> bool {
-    let has_open =
-        |loads: &[LinkLoad]| loads.iter().any(|load| load.live_flow_count > 0 && is_open(load.link as usize));
-    has_open(coflow.senders()) && has_open(coflow.receivers())
 }
 
 /// Lets all flows of an allocation keep the rates that they have had until now.

@@ -1,8 +1,9 @@
-//! Tolerances for rounding, and the comparisons of times that use them: all of the engine, the policies, the solvers and the simulator.
+//! Tolerances for rounding, and the comparisons of times that use them: those of the engine, the policies, the solvers and the simulator.
+//! The loops of `weir share` and of jobs in lockstep have others until the engine replaces them.
 //!
-//! One operation on doubles has a relative error of 1e-16. A schedule adds and subtracts the rates of up to a million flows at a link, so
-//! what is left of a link is exact to about 1e-10 of its capacity. Smaller tolerances are for shorter computations, and larger ones for
-//! results of iterations. Thresholds with a meaning, such as the minimum weight of a service, stay where they are used.
+//! One operation on doubles has a relative error of 1e-16. A schedule adds and subtracts the rates of up to a million flows at a link,
+//! so the residual capacity of a link is exact to about 1e-10 of its capacity. Smaller tolerances are for shorter computations, and
+//! larger ones for results of iterations. Thresholds with a meaning, such as the minimum weight of a service, stay where they are used.
 
 /// A rate, residual capacity or excess up to this part of a link's capacity is the rounding of sums of rates.
 pub const CAPACITY: f64 = 1e-9;

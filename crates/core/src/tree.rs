@@ -60,7 +60,7 @@ pub(crate) mod spec;
 pub(crate) mod weights;
 
 use crate::allocation::Allocation;
-use crate::model::{BitSet, CommonRateKind, Fabric, LinkLoad, Network, ServiceNames, Slot};
+use crate::model::{BitSet, CommonRateKind, Fabric, Network, ServiceNames, Slot};
 use crate::policy::{self, AnyPolicy, DecidedBy, Event, ParamsError, PolicyError, Reaction, Timing};
 use crate::rounding;
 
@@ -617,16 +617,10 @@ impl PolicyTree {
         let offer = |side: usize| self.unused_capacity[side] + leaf.used_capacity[side];
         let is_shared =
             |side: usize| leaf.active_sides.contains(side) && self.scratch.divided_sides.contains(side);
-        let has_open = |sides: &[LinkLoad]| {
-            let mut live = sides.iter().filter(|load| load.live_flow_count > 0);
-            live.any(|load| self.unused_capacity[load.link as usize] > dust)
-        };
+        let open = |side: usize| self.unused_capacity[side] > dust;
         let mut before = leaf.scope.fabric.capacities().iter().enumerate();
         let more = before.any(|(side, had)| is_shared(side) && offer(side) > had + dust);
-        more && leaf.scope.active_coflows.iter().any(|&slot| {
-            let coflow = network.coflow(slot);
-            has_open(coflow.senders()) && has_open(coflow.receivers())
-        })
+        more && leaf.scope.active_coflows.iter().any(|&slot| network.coflow(slot).reaches(open))
     }
 
     /// Lets a leaf decide over its slice (in second turns: over the bandwidth that it uses), and all free bandwidth.

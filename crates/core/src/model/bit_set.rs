@@ -103,14 +103,6 @@ impl BitSet {
         self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
     }
 
-    /// Whether `other` contains every bit of `self`.
-    #[inline]
-    pub fn is_subset(&self, other: &BitSet) -> bool {
-        let common = self.0.len().min(other.0.len());
-        let (own, rest) = self.0.split_at(common);
-        own.iter().zip(&other.0).all(|(a, b)| a & !b == 0) && rest.iter().all(|a| *a == 0)
-    }
-
     /// Number of bits in both sets.
     #[inline]
     pub fn intersection_count(&self, other: &BitSet) -> u32 {

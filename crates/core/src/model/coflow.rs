@@ -438,11 +438,6 @@ impl Coflow {
         self.receiving_ports().binary_search(&port).ok()
     }
 
-    /// The position of a sending port in [`Coflow::senders`]. O(log ports of the coflow).
-    pub fn position_of_sender(&self, port: u32) -> Option<usize> {
-        self.sending_ports().binary_search(&port).ok()
-    }
-
     /// The number of a flow's reducer among those of the coflow at the receiving port: [`super::FlowSpec::reducer`].
     pub fn reducer(&self, flow: u32) -> u32 {
         self.reducers.as_ref().map_or(0, |reducers| reducers.number(flow))
@@ -585,7 +580,16 @@ impl Coflow {
         self.live_links.are_open(open)
     }
 
-    /// Whether live flows have an open sender, and live flows have an open receiver.
+    /// Whether a live flow may cross only links that are open: whether live flows have an open sender, and an open receiver. O(ports of
+    /// the coflow).
+    pub(crate) fn reaches(&self, is_open: impl Fn(usize) -> bool) -> bool {
+        let has_open = |loads: &[LinkLoad]| {
+            loads.iter().any(|load| load.live_flow_count > 0 && is_open(load.link as usize))
+        };
+        has_open(self.senders()) && has_open(self.receivers())
+    }
+
+    /// [`Coflow::reaches`] by a set of open links. O(words of 64 ports of the coflow).
     #[inline]
     pub(crate) fn has_open_ends(&self, open: &BitSet) -> bool {
         self.live_links.have_open_ends(open.words())

@@ -205,7 +205,8 @@ impl LiveFlowGrid {
         self.word_count > 0
     }
 
-    /// [`LiveFlowGrid::visit_open_flows`] if the grid is full: the open receivers are copied to a few words, which all senders use.
+    /// [`LiveFlowGrid::visit_open_flows`] if the grid is full: the open receivers are copied to a few words, which all senders use. The
+    /// inner loop stands twice, since a function for both makes schedules 10 % slower.
     #[inline]
     fn visit_full_rows(
         &self,
