@@ -15,7 +15,6 @@ pub mod replay;
 pub mod service;
 pub mod summary;
 pub mod thread_clock;
-mod transport;
 
 pub use outcome::{CoflowOutcome, JobOutcome, Outcome};
 pub use regions::RegionLinks;

@@ -22,8 +22,8 @@ use crate::port_numbering::PortNumbering;
 use crate::regions::RegionLayout;
 use crate::regions::bandwidth::Bandwidth;
 use crate::thread_clock::thread_cpu_time;
-use crate::transport::{Transport, build_transport};
 use weir_core::rounding::{self, is_shorter};
+use weir_core::transport::{Transport, build_transport};
 
 pub(crate) mod error;
 mod link_use;

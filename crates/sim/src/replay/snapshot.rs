@@ -6,7 +6,7 @@ use weir_core::model::{Coflow, Fabric, FlowState, Goodput, LinkKind, Slot, Trunk
 
 use crate::outcome::CoflowOutcome;
 use crate::port_numbering::PortNumbering;
-use crate::transport::Transport;
+use weir_core::transport::Transport;
 
 /// The network between two schedules, for an [`Observer`].
 ///

@@ -5,9 +5,9 @@
 //! capacity max-min between flows, at most at the offered rates. The residual capacity goes to the coflows in the order of
 //! queues.
 
-use weir_core::allocation::InterQueueSharing;
-use weir_core::model::{Network, Slot};
-use weir_core::solve::ResidualCapacity;
+use crate::allocation::InterQueueSharing;
+use crate::model::{Network, Slot};
+use crate::solve::ResidualCapacity;
 
 use super::row_transport::{LiveFlows, RowRates};
 

@@ -11,8 +11,8 @@ mod sender_queues;
 
 use std::sync::Arc;
 
-use weir_core::allocation::{Allocation, IntraQueueSharing, QueueDiscipline, ReceiverMode};
-use weir_core::model::{CompletedFlow, Goodput, Network, Slot};
+use crate::allocation::{Allocation, IntraQueueSharing, QueueDiscipline, ReceiverMode};
+use crate::model::{CompletedFlow, Goodput, Network, Slot};
 
 use coordinated_queues::CoordinatedQueues;
 use link_queues::LinkQueues;
@@ -22,7 +22,7 @@ use sender_queues::SenderQueues;
 
 /// Progress of a coflow.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SentProgress {
+pub struct SentProgress {
     /// Bytes sent by all its flows until `time`.
     pub sent_bytes: f64,
     /// Their rate from `time` on, in bytes per second.
@@ -32,7 +32,7 @@ pub(crate) struct SentProgress {
 }
 
 /// Moves flows whose rates the policy leaves open.
-pub(crate) trait Transport {
+pub trait Transport {
     /// Starts a flow at `now`, with `remaining_bytes` bytes to send.
     fn start_flow(&mut self, slot: Slot, flow: u32, remaining_bytes: f64, network: &Network, now: f64);
 
@@ -67,7 +67,7 @@ fn order_by_class(order: &mut Vec<(usize, Slot)>, network: &Network, allocation:
 }
 
 /// Creates the transport for these queues. `goodput` is the capacity of receiving ports by their number of senders.
-pub(crate) fn build_transport(
+pub fn build_transport(
     queues: &QueueDiscipline,
     network: &Network,
     goodput: Option<Arc<Goodput>>,

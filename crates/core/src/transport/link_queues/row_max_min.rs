@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-use weir_core::model::Slot;
-use weir_core::ordered_f64::OrderedF64;
+use crate::model::Slot;
+use crate::ordered_f64::OrderedF64;
 
 use super::super::row_transport::LiveFlows;
 use super::super::rows::{CoflowFlows, Row};

@@ -1,7 +1,7 @@
 //! Reassigns the senders' capacity that overloaded receivers do not accept.
 
-use weir_core::model::{BitSet, Goodput, Network, Slot};
-use weir_core::solve::ResidualCapacity;
+use crate::model::{BitSet, Goodput, Network, Slot};
+use crate::solve::ResidualCapacity;
 
 use super::{NONE, SenderQueues};
 

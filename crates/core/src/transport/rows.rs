@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use weir_core::model::Coflow;
+use crate::model::Coflow;
 
 /// No entry.
 const NONE: u32 = u32::MAX;

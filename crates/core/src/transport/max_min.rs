@@ -8,10 +8,10 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
-use weir_core::allocation::Allocation;
-use weir_core::model::{CompletedFlow, Fabric, Goodput, Network, Slot};
-use weir_core::ordered_f64::OrderedF64;
-use weir_core::solve::LinkMaxMin;
+use crate::allocation::Allocation;
+use crate::model::{CompletedFlow, Fabric, Goodput, Network, Slot};
+use crate::ordered_f64::OrderedF64;
+use crate::solve::LinkMaxMin;
 
 use super::{SentProgress, Transport};
 

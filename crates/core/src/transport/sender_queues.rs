@@ -16,10 +16,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use weir_core::allocation::{Allocation, InterQueueSharing, QueueDiscipline};
-use weir_core::model::{BitSet, CompletedFlow, Fabric, Goodput, Network, Slot};
-use weir_core::ordered_f64::OrderedF64;
-use weir_core::rounding;
+use crate::allocation::{Allocation, InterQueueSharing, QueueDiscipline};
+use crate::model::{BitSet, CompletedFlow, Fabric, Goodput, Network, Slot};
+use crate::ordered_f64::OrderedF64;
+use crate::rounding;
 
 use super::{SentProgress, Transport};
 

@@ -6,8 +6,8 @@
 //!
 //! A change at one link changes the residual capacity of many others, so an update computes all rates.
 
-use weir_core::allocation::InterQueueSharing;
-use weir_core::model::{Network, Slot};
+use crate::allocation::InterQueueSharing;
+use crate::model::{Network, Slot};
 
 use super::row_transport::{LiveFlows, RowRates};
 use super::rows::CoflowFlows;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use weir_core::allocation::Allocation;
-use weir_core::model::{Coflow, CompletedFlow, Goodput, Network, Slot};
+use crate::allocation::Allocation;
+use crate::model::{Coflow, CompletedFlow, Goodput, Network, Slot};
 
 use super::rows::CoflowFlows;
 use super::{SentProgress, Transport, order_by_class};
