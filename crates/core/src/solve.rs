@@ -3,7 +3,7 @@
 pub mod cluster;
 pub mod connections;
 pub mod contention;
-mod crossing_flows;
+pub(crate) mod crossing_flows;
 pub mod group_rates;
 pub mod hierarchy;
 pub mod link_max_min;

@@ -3,7 +3,6 @@
 //! A policy that sets all rates needs no transport. A transport computes the steady-state rates and the bytes sent.
 
 mod coordinated_queues;
-mod link_queues;
 mod max_min;
 mod row_transport;
 mod rows;
@@ -15,7 +14,6 @@ use crate::allocation::{Allocation, IntraQueueSharing, QueueDiscipline, Receiver
 use crate::model::{CompletedFlow, Goodput, Network, Slot};
 
 use coordinated_queues::CoordinatedQueues;
-use link_queues::LinkQueues;
 use max_min::MaxMin;
 use row_transport::RowTransport;
 use sender_queues::SenderQueues;
@@ -75,11 +73,8 @@ pub fn build_transport(
     let fabric = network.fabric();
     match (queues.intra_queue, queues.receiver_mode) {
         (IntraQueueSharing::MaxMin, _) => Box::new(MaxMin::new(fabric, goodput)),
-        (IntraQueueSharing::Fifo, ReceiverMode::Transport) if fabric.trunk_links().is_empty() => {
-            Box::new(SenderQueues::new(queues, fabric, goodput))
-        }
         (IntraQueueSharing::Fifo, ReceiverMode::Transport) => {
-            Box::new(RowTransport::new(LinkQueues::new(queues.inter_queue.clone()), goodput))
+            Box::new(SenderQueues::new(queues, fabric, goodput))
         }
         (IntraQueueSharing::Fifo, ReceiverMode::SameQueues) => {
             Box::new(RowTransport::new(CoordinatedQueues::new(queues.inter_queue.clone()), goodput))

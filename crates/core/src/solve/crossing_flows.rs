@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// By link and other link: the flows over the first that the second one limits.
 #[derive(Debug, Clone)]
-pub(super) enum CrossingFlows {
+pub(crate) enum CrossingFlows {
     /// A number for each pair of links.
     Dense {
         links: usize,
@@ -18,6 +18,12 @@ pub(super) enum CrossingFlows {
 
 /// Maximum number of links of the dense form, which takes 1 MB there. Its rows are fast to add up, but have all links.
 const MAX_DENSE_LINKS: usize = 512;
+
+impl Default for CrossingFlows {
+    fn default() -> CrossingFlows {
+        CrossingFlows::Sparse(Vec::new())
+    }
+}
 
 impl CrossingFlows {
     pub fn new(links: usize) -> CrossingFlows {
@@ -61,6 +67,22 @@ impl CrossingFlows {
                     }
                     Err(at) => row.insert(at, (bottleneck, change)),
                 }
+            }
+        }
+    }
+
+    /// Visits the links whose number is not 0. O(links), or O(those links) in the sparse form.
+    pub fn visit(&self, link: usize, mut visit: impl FnMut(usize, f64)) {
+        match self {
+            CrossingFlows::Dense { links, flows, spans } => {
+                let span = spans[link].clone();
+                let flows = &flows[link * links..][span.clone()];
+                for (other, &flows) in span.zip(flows).filter(|(_, flows)| **flows != 0.0) {
+                    visit(other, f64::from(flows));
+                }
+            }
+            CrossingFlows::Sparse(rows) => {
+                rows[link].iter().for_each(|&(other, flows)| visit(other as usize, f64::from(flows)));
             }
         }
     }

@@ -23,10 +23,6 @@ impl LiveFlows {
         &self.coflows[slot as usize]
     }
 
-    pub(super) fn coflow_mut(&mut self, slot: Slot) -> &mut CoflowFlows {
-        &mut self.coflows[slot as usize]
-    }
-
     /// The flows of a coflow that gets a rate.
     pub(super) fn coflow_with_rate(&mut self, slot: Slot) -> &mut CoflowFlows {
         let flows = &mut self.coflows[slot as usize];

@@ -91,29 +91,6 @@ impl CoflowFlows {
         self.entry_of_flow.get(flow as usize).filter(|entry| **entry != NONE).map(|&entry| entry as usize)
     }
 
-    fn row_sender(&self, row: &Row) -> u32 {
-        self.row_links[row.links.start]
-    }
-
-    pub(super) fn row_trunks(&self, row: &Row) -> &[u32] {
-        &self.row_links[row.links.start + 1..row.links.end]
-    }
-
-    /// The rows of a sending link. O(log rows).
-    pub(super) fn sender_rows(&self, src: u32) -> &[Row] {
-        let first = self.rows.partition_point(|row| self.row_sender(row) < src);
-        let rows = &self.rows[first..];
-        &rows[..rows.partition_point(|row| self.row_sender(row) == src)]
-    }
-
-    /// Adds to the rate of a live flow.
-    pub(super) fn add_rate(&mut self, flow: u32, rate: f64) {
-        if let Some(entry) = self.entry(flow) {
-            self.rates[entry] += rate;
-            self.total_rate += rate;
-        }
-    }
-
     /// Whether flows have started, or most entries are unused.
     pub(super) fn needs_new_rows(&self, coflow: &Coflow) -> bool {
         !self.started.is_empty() || 2 * coflow.live_count() < self.flows.len()

@@ -1,4 +1,4 @@
-//! Reassigns the senders' capacity that overloaded receivers do not accept.
+//! Reassigns the senders' capacity that overloaded links do not accept.
 
 use crate::model::{BitSet, Goodput, Network, Slot};
 use crate::solve::ResidualCapacity;
@@ -144,14 +144,15 @@ impl SenderQueues {
             let number = self.find_or_add_entry(slot, flow, &mut unvisited);
             self.reassignment.ordered_entries.push(number);
             let passed = &mut self.reassignment.flows[number as usize];
-            let total = rate + self.rates.get(passed.group as usize).copied().unwrap_or(0.0);
+            let total = rate + self.groups.rate(passed.group);
             passed.update_number = update_number;
             if passed.rate != rate {
                 self.add_pending_bytes(slot, flow);
                 self.reassignment.flows[number as usize].rate = rate;
             }
             if self.reassignment.flows[number as usize].total_rate != total {
-                let end = self.last_time + self.remaining_bytes(slot, flow, self.last_time) / total;
+                let now = self.groups.last_time();
+                let end = now + self.remaining_bytes(slot, flow, now) / total;
                 let passed = &mut self.reassignment.flows[number as usize];
                 (passed.total_rate, passed.completion) = (total, end);
             }
@@ -166,10 +167,7 @@ impl SenderQueues {
                 self.add_pending_bytes(slot, flow);
                 self.remove_reassigned(slot, flow);
                 let f = self.coflows[slot as usize].flows[flow as usize];
-                let group = f.group as usize;
-                if self.groups.get_mut(group).is_some_and(|group| group.add_flow(f.end_count, slot, flow)) {
-                    self.stale_ends.insert(group);
-                }
+                self.groups.add_flow(f.group, (f.end_count, slot, flow));
             }
         }
         self.reassignment.entry_buffer = previous_entries;
@@ -184,36 +182,37 @@ impl SenderQueues {
         assigned_rates: &mut Vec<(Slot, u32, f64)>,
         network: &Network,
     ) {
-        let capacities = network.fabric().capacities();
-        let tolerance = network.fabric().rounding_tolerance();
-        let mut residuals = self.residuals[..self.port_count].to_vec();
-        // By receiver: the number of sending flows, and their total rate.
-        let mut receivers: Vec<Option<(usize, f64)>> = vec![None; self.port_count];
-        let mut open_links = BitSet::empty(2 * self.port_count);
-        for port in 0..self.port_count {
-            if residuals[port] > tolerance {
-                open_links.insert(port);
-            }
-            if capacities[self.port_count + port] > 0.0 {
-                open_links.insert(self.port_count + port);
+        let fabric = network.fabric();
+        let tolerance = fabric.rounding_tolerance();
+        let mut residuals = self.residuals.clone();
+        // By link, for receivers: the number of sending flows, and their total rate.
+        let mut receivers: Vec<Option<(usize, f64)>> = vec![None; fabric.links()];
+        let mut open_links = BitSet::empty(fabric.links());
+        for link in 0..fabric.links() {
+            let is_receiver = fabric.receivers().contains(link);
+            if if is_receiver { self.capacities[link] > 0.0 } else { residuals[link] > tolerance } {
+                open_links.insert(link);
             }
         }
         for &(_, slot) in &self.coflow_order {
-            if !open_links.intersects(network.fabric().senders()) {
+            if !open_links.intersects(fabric.senders()) {
                 break;
             }
             let coflow = network.coflow(slot);
-            coflow.visit_open_flows(&mut open_links, |flow, src, receiver| {
-                let dst = receiver - self.port_count;
-                let offered = || (self.connection_count(dst), self.offered_rates[dst]);
+            coflow.visit_open_flows(&mut open_links, |flow, src, dst| {
+                let offered = || (self.connection_count(dst), self.loads[dst]);
                 let (count, total_rate) = receivers[dst].get_or_insert_with(offered);
                 let residual =
-                    |count, total_rate| capacities[receiver] * goodput.utilization(count) - total_rate;
+                    |count, total_rate| self.capacities[dst] * goodput.utilization(count) - total_rate;
                 let new_count = *count + usize::from(self.base_rate(slot, flow) == 0.0);
-                let rate = residuals[src].min(residual(new_count, *total_rate));
+                let trunks = coflow.flow_trunks(flow);
+                let before_receiver =
+                    trunks.iter().fold(residuals[src], |min, &at| min.min(residuals[at as usize]));
+                let rate = before_receiver.min(residual(new_count, *total_rate));
                 // A rate in the order of rounding errors counts as 0.
                 if rate > tolerance {
                     residuals[src] -= rate;
+                    trunks.iter().for_each(|&trunk| residuals[trunk as usize] -= rate);
                     (*count, *total_rate) = (new_count, *total_rate + rate);
                     assigned_rates.push((slot, flow, rate));
                 }
@@ -244,7 +243,7 @@ impl SenderQueues {
         }
         let f = &mut self.coflows[slot as usize].flows[flow as usize];
         if f.reassignment_entry == NONE {
-            f.reassignment_entry = self.reassignment.add_flow(slot, flow, f.group, self.last_time);
+            f.reassignment_entry = self.reassignment.add_flow(slot, flow, f.group, self.groups.last_time());
         } else if let Some(at) =
             unvisited.as_slice().iter().take(8).position(|&next| next == f.reassignment_entry)
         {
@@ -257,7 +256,7 @@ impl SenderQueues {
     /// Includes the bytes reassigned to a flow until now, the time of the last count, in its `end`.
     fn add_pending_bytes(&mut self, slot: Slot, flow: u32) {
         let f = &mut self.coflows[slot as usize].flows[flow as usize];
-        f.end_count -= self.reassignment.take_pending_bytes(f.reassignment_entry, self.last_time);
+        f.end_count -= self.reassignment.take_pending_bytes(f.reassignment_entry, self.groups.last_time());
     }
 
     /// Removes the entry of a flow.

@@ -89,15 +89,13 @@ impl ReferenceSimulator<'_> {
                 for (src, &rate) in left[..ports].iter().enumerate() {
                     self.offer_rates(src, rate, &order, strict, aalo);
                 }
-                // Over trunks, goodput reduces the rates afterwards, as for policies that set rates.
-                let goodput = self.goodput.filter(|_| self.links.len() == 2 * ports);
-                self.limit_to_links(ports, goodput);
+                self.limit_to_links(ports, self.goodput);
                 for flow in self.coflows.iter().flat_map(Coflow::live_flows) {
                     flow.links().for_each(|link| left[link] -= flow.rate);
                 }
                 // Work conservation: later coflows use the residual capacity of the senders.
                 for (_, c) in order {
-                    match goodput {
+                    match self.goodput {
                         Some(goodput) => self.backfill_within_goodput(c, goodput, left),
                         None => self.backfill(c, left),
                     }
@@ -106,7 +104,7 @@ impl ReferenceSimulator<'_> {
         }
     }
 
-    /// Gives each flow in turn the residual capacity of its sender, as far as its receiver carries it with one more
+    /// Gives each flow in turn the residual capacity of its sender and trunks, as far as its receiver carries it with one more
     /// sending flow.
     fn backfill_within_goodput(&mut self, c: usize, goodput: &GoodputCurve, left: &mut [f64]) {
         for f in 0..self.coflows[c].flows.len() {
@@ -122,7 +120,9 @@ impl ReferenceSimulator<'_> {
                 count += 1;
                 received += other.rate;
             }
-            let rate = left[flow.src].min(self.links[receiver] * goodput.share(count) - received);
+            let before_receiver = flow.links().filter(|&link| link != receiver).map(|link| left[link]);
+            let before_receiver = before_receiver.fold(f64::INFINITY, f64::min);
+            let rate = before_receiver.min(self.links[receiver] * goodput.share(count) - received);
             if rate > TOLERANCE {
                 self.coflows[c].flows[f].take_rate(rate, left);
             }
