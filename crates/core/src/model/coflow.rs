@@ -14,15 +14,17 @@ mod reducers;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use self::completion_queue::CompletionQueue;
-pub(crate) use self::grid::BlockFlows;
 use self::grid::{GridPosition, LiveFlowGrid};
 use self::layout::FlowKey;
+pub(crate) use self::live_links::LiveWord;
 use self::live_links::{LiveLinks, Role};
-pub(crate) use self::paths::OpenPaths;
+pub(crate) use self::paths::OpenFlows;
 use self::paths::{FlowTrunks, Paths};
 use self::reducers::Reducers;
+use super::Slot;
 use super::bit_set::BitSet;
 use super::fabric::{Fabric, LinkKind};
 use super::trunks::Trunks;
@@ -270,6 +272,10 @@ pub struct Coflow {
     /// The ports of the first links.
     ports: Vec<u32>,
     sender_count: usize,
+    /// Its slot, and a number that no other layout of flows has had: solvers keep what they know of the flows by slot, while the
+    /// number stays.
+    pub(super) slot: Slot,
+    pub(super) layout: u64,
     live_links: LiveLinks,
     live_count: usize,
     completed_count: usize,
@@ -348,6 +354,8 @@ impl Coflow {
             links: links.collect(),
             ports,
             sender_count,
+            slot: 0,
+            layout: 0,
             live_links,
             live_count: 0,
             completed_count: 0,
@@ -595,45 +603,44 @@ impl Coflow {
         self.live_links.have_open_ends(open.words())
     }
 
+    /// The slot of the coflow.
+    pub(crate) fn slot(&self) -> Slot {
+        self.slot
+    }
+
     /// Whether no flow crosses a trunk.
     #[inline]
     pub(crate) fn is_on_one_switch(&self) -> bool {
         self.paths.is_switch()
     }
 
-    /// Finds the paths with live flows over open trunks, and their senders. Not on one switch. O(runs of paths over the same first
-    /// trunk, and paths over open first trunks).
-    pub(crate) fn find_open_paths(&self, open: &BitSet, found: &mut OpenPaths) {
-        self.paths.find_open(open, found);
+    /// Brings the open flows up to date with the open links. Costs as much as the trunks that have opened or closed.
+    pub(crate) fn update_open_flows(&self, open: &BitSet, flows: &mut OpenFlows) {
+        self.paths.update_open_flows(self.layout, open, flows);
     }
 
-    /// Writes the live flows from a sending link to open receivers to `found`, in order. Flows over a path that is not among the open
-    /// `paths` may be missing. O(words of 64 receivers, and open paths of the sender).
-    pub(crate) fn find_flows(
-        &self,
-        sender: usize,
-        paths: &OpenPaths,
-        open: &BitSet,
-        found: &mut Vec<BlockFlows>,
-    ) {
-        self.paths.find_flows(sender, &self.grid, paths, open, found);
-    }
-
-    /// The flows of a block, in order.
+    /// The live senders in the `at`-th word of senders.
     #[inline]
-    pub(crate) fn flows_of_block(&self, flows: BlockFlows) -> impl Iterator<Item = u32> {
-        self.grid.flows_of_block(flows)
+    pub(crate) fn live_senders(&self, at: usize) -> Option<LiveWord> {
+        self.live_links.senders().get(at).copied()
     }
 
-    /// Whether the path of a flow is among the open paths.
+    /// The blocks of flows of the sender at a bit of the `at`-th word of senders.
     #[inline]
-    pub(crate) fn has_open_path(&self, flow: u32, paths: &OpenPaths) -> bool {
-        self.paths.has_open_path(flow, paths)
+    pub(crate) fn blocks_of_sender(&self, at: usize, bit: usize) -> Range<usize> {
+        self.grid.blocks_of_bit(at, bit)
     }
 
-    /// Removes the path of a flow from the open paths if a trunk has closed.
-    pub(crate) fn close_path(&self, flow: u32, open: &BitSet, paths: &mut OpenPaths) {
-        self.paths.close_path(flow, open, paths);
+    /// The first live flow of a block over an open path to an open receiver.
+    #[inline]
+    pub(crate) fn first_open_flow(&self, block: usize, open: &BitSet, flows: &OpenFlows) -> Option<u32> {
+        self.grid.first_open_flow(block, flows.receiver_bits[block], open)
+    }
+
+    /// Removes the flows over those trunks of a flow that are closed now from the open flows.
+    #[inline]
+    pub(crate) fn close_trunks(&self, flow: u32, open: &BitSet, flows: &mut OpenFlows) {
+        self.paths.close_trunks(flow, open, flows);
     }
 
     /// Calls `visit` with the live flows, and their receiving links, from the `index`-th sender of [`Coflow::senders`].
@@ -1118,7 +1125,6 @@ impl Coflow {
         self.grid.insert(self.flows[flow as usize].grid_position, self.links[receiver].link);
         self.links[receiver].add_flow(Role::Receiver, &mut self.live_links);
         self.links[sender].add_flow(Role::Sender, &mut self.live_links);
-        self.paths.add_live_flow(flow);
         for &trunk in self.paths.trunk_indices(flow) {
             self.links[trunk as usize].add_flow(Role::Trunk, &mut self.live_links);
         }
@@ -1138,7 +1144,6 @@ impl Coflow {
         self.grid.remove(grid_position, self.links[receiver].link);
         self.links[receiver].remove_flow(base, Role::Receiver, &mut self.live_links);
         self.links[sender].remove_flow(base, Role::Sender, &mut self.live_links);
-        self.paths.remove_live_flow(flow);
         for &trunk in self.paths.trunk_indices(flow) {
             self.links[trunk as usize].remove_flow(base, Role::Trunk, &mut self.live_links);
         }

@@ -79,6 +79,8 @@ pub struct Network {
     vacant_slots: Vec<Slot>,
     active_coflows: Vec<Slot>,
     released_count: u64,
+    /// Number of layouts of flows so far, of all coflows.
+    layout_count: u64,
     /// Flows with own rates. Entries without a coflow are vacant.
     own_rates: Vec<OwnRate>,
     /// By entry: time of the flow's completion; infinite for vacant entries.
@@ -122,6 +124,7 @@ impl Network {
             vacant_slots: Vec::new(),
             active_coflows: Vec::new(),
             released_count: 0,
+            layout_count: 0,
             own_rates: Vec::new(),
             own_completions: Vec::new(),
             vacant_own_rates: Vec::new(),
@@ -239,8 +242,11 @@ impl Network {
     ) -> Slot {
         let (seq, estimate) = (self.released_count, self.fabric.default_estimate());
         let links = (&self.fabric, self.routes.as_mut());
-        let coflow = Coflow::new(spec, index, seq, now, links, sharing, estimate);
+        let mut coflow = Coflow::new(spec, index, seq, now, links, sharing, estimate);
         self.released_count += 1;
+        self.layout_count += 1;
+        coflow.layout = self.layout_count;
+        coflow.slot = self.vacant_slots.last().copied().unwrap_or(self.slots.len() as Slot);
         let slot = match self.vacant_slots.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = Some(coflow);
@@ -341,6 +347,8 @@ impl Network {
             before.default_estimate,
         );
         after.copy_progress(before, now);
+        self.layout_count += 1;
+        (after.slot, after.layout) = (slot, self.layout_count);
         *before = after;
     }
 

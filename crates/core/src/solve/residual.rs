@@ -1,7 +1,9 @@
 //! Residual capacity of each link during the construction of a schedule.
 
+use std::ops::Range;
+
 use crate::model::bit_set::WordBits;
-use crate::model::{BitSet, BlockFlows, Coflow, Fabric, OpenPaths, RemainingLoads};
+use crate::model::{BitSet, Coflow, Fabric, OpenFlows, RemainingLoads};
 use crate::rounding;
 
 /// Residual capacity of the links, and the set of links with any.
@@ -59,9 +61,8 @@ pub struct ResidualCapacity {
     senders: BitSet,
     receivers: BitSet,
     first_limiting_link: usize,
-    /// Buffers of [`ResidualCapacity::fill_flows`].
-    path_buffer: OpenPaths,
-    flow_buffer: Vec<BlockFlows>,
+    /// By slot: the flows over open paths at the last call of [`ResidualCapacity::fill_flows`].
+    open_flows: Vec<OpenFlows>,
 }
 
 impl ResidualCapacity {
@@ -225,48 +226,51 @@ impl ResidualCapacity {
         }
     }
 
-    /// [`ResidualCapacity::fill_flows`] over trunks. O([`Coflow::find_open_paths`]), and O(words of 64 receivers + open paths) for each
-    /// sender with an open path.
+    /// [`ResidualCapacity::fill_flows`] over trunks. O(words of 64 receivers) for each open sender, and as much as the trunks that have
+    /// opened or closed since the last call for the coflow.
     fn fill_flows_over_trunks(&mut self, coflow: &Coflow, mut on_rate: impl FnMut(u32, f64)) {
         if !coflow.has_open_ends(&self.now.open_links) {
             return;
         }
-        let mut paths = std::mem::take(&mut self.path_buffer);
-        let mut flows = std::mem::take(&mut self.flow_buffer);
-        coflow.find_open_paths(&self.now.open_links, &mut paths);
-        for at in 0..paths.senders().words().len() {
-            let senders = paths.senders().words()[at] & coflow.live_links().word(at);
-            for bit in WordBits(senders) {
-                let src = 64 * at + bit;
-                coflow.find_flows(src, &paths, &self.now.open_links, &mut flows);
-                self.fill_flows_of_sender(src, coflow, &flows, &mut paths, &mut on_rate);
-            }
+        let slot = coflow.slot() as usize;
+        if slot >= self.open_flows.len() {
+            self.open_flows.resize_with(slot + 1, OpenFlows::default);
         }
-        (self.path_buffer, self.flow_buffer) = (paths, flows);
+        let mut flows = std::mem::take(&mut self.open_flows[slot]);
+        coflow.update_open_flows(&self.now.open_links, &mut flows);
+        let mut at = 0;
+        while let Some(live) = coflow.live_senders(at) {
+            for bit in WordBits(live.open_bits(self.now.open_links.words())) {
+                let src = 64 * live.word as usize + bit;
+                self.fill_flows_of_sender(
+                    src,
+                    coflow.blocks_of_sender(at, bit),
+                    coflow,
+                    &mut flows,
+                    &mut on_rate,
+                );
+            }
+            at += 1;
+        }
+        self.open_flows[slot] = flows;
     }
 
     #[inline]
     fn fill_flows_of_sender(
         &mut self,
         src: usize,
+        blocks: Range<usize>,
         coflow: &Coflow,
-        flows: &[BlockFlows],
-        paths: &mut OpenPaths,
+        flows: &mut OpenFlows,
         on_rate: &mut impl FnMut(u32, f64),
     ) {
-        for &block in flows {
-            for flow in coflow.flows_of_block(block) {
-                if !coflow.has_open_path(flow, paths) {
-                    continue;
-                }
+        for block in blocks {
+            // Each of these flows closes a link.
+            while let Some(flow) = coflow.first_open_flow(block, &self.now.open_links, flows) {
                 let rate = self.flow_residual(coflow, flow);
-                if rate <= self.rounding_tolerance {
-                    // An earlier flow has closed the receiver or a trunk.
-                    coflow.close_path(flow, &self.now.open_links, paths);
-                    continue;
-                }
                 self.subtract_flow_rate(coflow, flow, rate);
                 on_rate(flow, rate);
+                coflow.close_trunks(flow, &self.now.open_links, flows);
                 if !self.now.open_links.contains(src) {
                     return;
                 }

@@ -22,13 +22,6 @@ impl Block {
     }
 }
 
-/// Live flows of one block.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct BlockFlows {
-    pub block: u32,
-    pub receiver_bits: u64,
-}
-
 /// The place of a flow in a [`LiveFlowGrid`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GridPosition {
@@ -253,30 +246,17 @@ impl LiveFlowGrid {
         }
     }
 
-    /// The blocks from a sending link, if a live flow of them has an open receiver; otherwise none.
-    pub fn open_blocks(&self, sender: usize, open: &BitSet) -> Range<usize> {
-        let blocks = self.blocks_of(self.sender_index(sender));
-        if self.has_open_receiver(blocks.clone(), open.words()) { blocks } else { 0..0 }
+    /// The blocks of the sender at a bit of the `at`-th word of senders.
+    #[inline]
+    pub fn blocks_of_bit(&self, at: usize, bit: usize) -> Range<usize> {
+        self.blocks_of(self.senders[at].sender_index(bit))
     }
 
-    /// Those of the flows of a block that are live and have an open receiver.
+    /// The first live flow of a block to an open receiver, among `receiver_bits`.
     #[inline]
-    pub fn open_flows(&self, flows: BlockFlows, open: &BitSet) -> BlockFlows {
-        let block = flows.block as usize;
-        let open_bits = self.live_bits[block] & open.word(self.block_words[block] as usize);
-        BlockFlows { receiver_bits: flows.receiver_bits & open_bits, ..flows }
-    }
-
-    /// The flows of a block, in order.
-    #[inline]
-    pub fn flows_of_block(&self, flows: BlockFlows) -> impl Iterator<Item = u32> {
-        WordBits(flows.receiver_bits).map(move |bit| self.blocks[flows.block as usize].flow(bit))
-    }
-
-    #[inline]
-    pub fn sender_index(&self, link: usize) -> usize {
-        let at = self.senders.partition_point(|of| (of.word as usize) < link / 64);
-        self.senders[at].sender_index(link % 64)
+    pub fn first_open_flow(&self, block: usize, receiver_bits: u64, open: &BitSet) -> Option<u32> {
+        let bits = receiver_bits & self.live_bits[block] & open.word(self.block_words[block] as usize);
+        WordBits(bits).next().map(|bit| self.blocks[block].flow(bit))
     }
 
     /// Whether a live flow of these blocks has an open receiver. Most senders reach none, and one branch covers all blocks of the sender.

@@ -6,7 +6,7 @@ use super::super::bit_set::BitSet;
 
 /// The live links in one word of a set of links.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LiveWord {
+pub(crate) struct LiveWord {
     pub word: u32,
     pub bits: u64,
 }

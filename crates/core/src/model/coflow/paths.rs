@@ -6,98 +6,58 @@ use super::super::bit_set::{BitSet, WordBits};
 use super::super::fabric::Fabric;
 use super::super::trunks::Trunks;
 use super::super::workload::CoflowSpec;
-use super::grid::{BlockFlows, GridPosition, LiveFlowGrid};
+use super::grid::GridPosition;
 use super::layout::FlowKey;
 
-/// Flows of one sender over one path, in one block of the grid.
+/// Flows over one path, in one block of the grid.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PathMembers {
-    path: u32,
-    pub block: u32,
-    pub receiver_bits: u64,
+struct PathMembers {
+    block: u32,
+    receiver_bits: u64,
 }
 
-/// A path of flows.
-#[derive(Debug, Clone)]
-struct Path {
-    /// The trunks, as a range of [`Paths::trunks`].
-    trunks: Range<u32>,
-    live_flow_count: u32,
-    /// The links of the ports of the path's only flow. In networks of three tiers, most paths have one flow.
-    only_flow: Option<(u32, u32)>,
-}
-
-/// Up to 64 consecutive paths with the same first trunk, or the path without trunks.
-#[derive(Debug, Clone)]
-struct Run {
-    first_trunk: Option<u32>,
-    paths: Range<u32>,
-    /// The sending links of its flows.
-    senders: BitSet,
-}
-
-/// The paths of one run from one sender.
+/// The trunks of a coflow in one word of a set of links.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SenderRun {
-    run: u32,
-    /// Positions in the run.
-    path_bits: u64,
-    /// The entry of the first path in [`Paths::first_members`]; those of the other paths follow.
-    first_path: u32,
-    /// The members of all of its paths together, as a range of [`Paths::run_members`].
-    first_run_member: u32,
-    end_run_member: u32,
+struct TrunkWord {
+    word: u32,
+    bits: u64,
+    /// Number of trunks in earlier words.
+    earlier_trunks: u32,
 }
 
-impl SenderRun {
-    /// Whether so few of the paths are open that the flows of the others are worth leaving out.
-    #[inline]
-    fn has_few(&self, open_bits: u64) -> bool {
-        3 * open_bits.count_ones() <= 2 * self.path_bits.count_ones()
-    }
-}
-
-/// The paths of a coflow that consist of open trunks and have live flows.
-#[derive(Debug, Default)]
-pub(crate) struct OpenPaths {
-    paths: BitSet,
-    /// By run: the same, by position in the run.
-    path_bits: Vec<u64>,
-    senders: BitSet,
-}
-
-impl OpenPaths {
-    /// The open sending links with such paths.
-    pub fn senders(&self) -> &BitSet {
-        &self.senders
-    }
-
-    /// The open paths of a sender's run, by position in the run.
-    #[inline]
-    fn bits_of(&self, sender_run: &SenderRun) -> u64 {
-        sender_run.path_bits & self.path_bits[sender_run.run as usize]
-    }
+/// The flows of a coflow over open paths, as far as the last search knows which trunks are open. A search visits only the paths over
+/// trunks that have opened or closed since.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OpenFlows {
+    /// The number of the layout whose flows these are; 0 before the first search.
+    layout: u64,
+    /// By word of the coflow's trunks: those that are open.
+    open_trunks: Vec<u64>,
+    /// By path: closed trunks.
+    closed_trunk_counts: Vec<u16>,
+    /// By block of the grid: flows over open paths, live or not.
+    pub receiver_bits: Vec<u64>,
 }
 
 /// The paths of a coflow's flows. Without paths, all flows are on one switch.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Paths {
-    /// Sorted by trunks.
-    paths: Vec<Path>,
     path_by_flow: Vec<u32>,
+    /// By path, in the order of trunks: its trunks, as a range of [`Paths::trunks`].
+    ranges: Vec<Range<u32>>,
     /// The trunks of all paths: their links, and their positions among the links of the coflow.
     trunks: Vec<u32>,
     trunk_indices: Vec<u32>,
-    runs: Vec<Run>,
-    /// By sender, path and block.
+    /// The position of the first trunk among the links of the coflow.
+    first_index: usize,
+    /// By path and block, and the first of each path, and the end of the last ones.
     members: Vec<PathMembers>,
-    /// By sender and path: the first of its members, and the end of the last ones.
     first_members: Vec<u32>,
-    /// By sender, run and block; without paths.
-    run_members: Vec<PathMembers>,
-    sender_runs: Vec<SenderRun>,
-    /// By sender: its first entry in [`Paths::sender_runs`], and the end of the last sender's entries.
-    first_sender_runs: Vec<u32>,
+    /// By trunk: its paths, and the first of each trunk, and the end of the last ones.
+    paths_by_trunk: Vec<u32>,
+    first_paths: Vec<u32>,
+    trunk_words: Vec<TrunkWord>,
+    block_count: usize,
 }
 
 impl Paths {
@@ -109,112 +69,75 @@ impl Paths {
         trunks: &FlowTrunks,
         first_index: usize,
     ) -> Paths {
-        let mut paths = Paths::default();
-        paths.assign(trunks, first_index);
+        let mut paths = Paths { first_index, ..Paths::default() };
+        let flows = paths.assign(trunks);
         if paths.is_switch() {
             return Paths::default();
         }
-        paths.find_runs(keys);
-        paths.list_members(keys, positions);
+        paths.list_members(&flows, keys, positions);
+        paths.list_paths_of_trunks();
         paths
     }
 
-    /// Numbers the distinct paths in the order of their trunks, and sets the path of each flow.
-    fn assign(&mut self, flow_trunks: &FlowTrunks, first_index: usize) {
+    /// Numbers the distinct paths in the order of their trunks, and sets the path of each flow. Returns the flows by path, then in order.
+    fn assign(&mut self, flow_trunks: &FlowTrunks) -> Vec<u32> {
         let mut flows: Vec<u32> = (0..flow_trunks.ends.len() as u32).collect();
-        flows.sort_unstable_by(|&a, &b| flow_trunks.of(a).cmp(flow_trunks.of(b)));
+        flows.sort_by(|&a, &b| flow_trunks.of(a).cmp(flow_trunks.of(b)));
         self.path_by_flow = vec![0; flows.len()];
         let mut before = None;
-        for flow in flows {
+        for &flow in &flows {
             let trunks = flow_trunks.of(flow);
             if before != Some(trunks) {
                 before = Some(trunks);
                 let start = self.trunks.len() as u32;
                 self.trunks.extend_from_slice(trunks);
-                let trunks = start..self.trunks.len() as u32;
-                self.paths.push(Path { trunks, live_flow_count: 0, only_flow: None });
+                self.ranges.push(start..self.trunks.len() as u32);
             }
-            self.path_by_flow[flow as usize] = self.paths.len() as u32 - 1;
+            self.path_by_flow[flow as usize] = self.ranges.len() as u32 - 1;
         }
         let distinct = self.distinct_trunks();
-        let index_of = |trunk: &u32| (first_index + distinct.partition_point(|other| other < trunk)) as u32;
+        let index_of =
+            |trunk: &u32| (self.first_index + distinct.partition_point(|other| other < trunk)) as u32;
         self.trunk_indices = self.trunks.iter().map(index_of).collect();
+        flows
     }
 
-    /// Finds the runs, and the paths with one flow.
-    fn find_runs(&mut self, keys: &[FlowKey]) {
-        let mut run_by_path: Vec<u32> = Vec::new();
-        for path in 0..self.paths.len() as u32 {
-            let first_trunk = self.trunks_of_path(path).first().copied();
-            let is_same =
-                |run: &&mut Run| run.first_trunk == first_trunk && path - run.paths.start < u64::BITS;
-            match self.runs.last_mut().filter(is_same) {
-                Some(run) => run.paths.end = path + 1,
-                None => {
-                    self.runs.push(Run { first_trunk, paths: path..path + 1, senders: BitSet::default() })
-                }
+    /// Lists the flows of each path by block. `flows` are all flows by path.
+    fn list_members(&mut self, flows: &[u32], keys: &[FlowKey], positions: &[GridPosition]) {
+        let path_and_block = |flow: u32| (self.path_by_flow[flow as usize], positions[flow as usize].block);
+        for same in flows.chunk_by(|&a, &b| path_and_block(a) == path_and_block(b)) {
+            let (path, block) = path_and_block(same[0]);
+            let receiver_bits = same.iter().fold(0, |bits, &flow| bits | 1 << (keys[flow as usize].dst % 64));
+            if path as usize == self.first_members.len() {
+                self.first_members.push(self.members.len() as u32);
             }
-            run_by_path.push(self.runs.len() as u32 - 1);
-        }
-        let mut flow_counts = vec![0; self.paths.len()];
-        for (key, &path) in keys.iter().zip(&self.path_by_flow) {
-            let path = path as usize;
-            self.runs[run_by_path[path] as usize].senders.insert(key.src as usize);
-            flow_counts[path] += 1;
-            self.paths[path].only_flow = (flow_counts[path] == 1).then_some((key.src, key.dst));
-        }
-    }
-
-    /// Lists the flows of each sender by path and block.
-    fn list_members(&mut self, keys: &[FlowKey], positions: &[GridPosition]) {
-        let of_flow = |((key, &path), position): ((&FlowKey, &u32), &GridPosition)| {
-            (key.src, PathMembers { path, block: position.block, receiver_bits: 1 << (key.dst % 64) })
-        };
-        let mut flows: Vec<(u32, PathMembers)> =
-            keys.iter().zip(&self.path_by_flow).zip(positions).map(of_flow).collect();
-        flows.sort_unstable_by_key(|(src, flow)| (*src, flow.path, flow.block));
-        for of_sender in flows.chunk_by(|a, b| a.0 == b.0) {
-            let first_run = self.sender_runs.len();
-            self.first_sender_runs.push(first_run as u32);
-            for of_path in of_sender.chunk_by(|a, b| a.1.path == b.1.path) {
-                self.add_path(first_run, of_path[0].1.path);
-                for same in of_path.chunk_by(|a, b| a.1.block == b.1.block) {
-                    let receiver_bits = same.iter().fold(0, |bits, (_, flow)| bits | flow.receiver_bits);
-                    self.add_members(PathMembers { receiver_bits, ..same[0].1 });
-                }
-            }
-        }
-        self.first_sender_runs.push(self.sender_runs.len() as u32);
-        self.first_members.push(self.members.len() as u32);
-    }
-
-    /// Adds a path of the sender whose runs start at `first_run`. Its members follow.
-    fn add_path(&mut self, first_run: usize, path: u32) {
-        let run = self.runs.partition_point(|run| run.paths.end <= path);
-        let path_bit = 1 << (path - self.runs[run].paths.start);
-        match self.sender_runs[first_run..].last_mut().filter(|last| last.run == run as u32) {
-            Some(last) => last.path_bits |= path_bit,
-            None => self.sender_runs.push(SenderRun {
-                run: run as u32,
-                path_bits: path_bit,
-                first_path: self.first_members.len() as u32,
-                first_run_member: self.run_members.len() as u32,
-                end_run_member: self.run_members.len() as u32,
-            }),
+            self.members.push(PathMembers { block, receiver_bits });
         }
         self.first_members.push(self.members.len() as u32);
+        self.block_count = positions.iter().map(|position| position.block as usize + 1).max().unwrap_or(0);
     }
 
-    /// Adds members of the last path.
-    fn add_members(&mut self, members: PathMembers) {
-        self.members.push(members);
-        let Some(run) = self.sender_runs.last_mut() else { return };
-        let of_run = &mut self.run_members[run.first_run_member as usize..];
-        match of_run.iter_mut().find(|other| other.block == members.block) {
-            Some(other) => other.receiver_bits |= members.receiver_bits,
-            None => {
-                self.run_members.push(members);
-                run.end_run_member += 1;
+    /// Lists the paths of each trunk, and the words of trunks.
+    fn list_paths_of_trunks(&mut self) {
+        let mut crossings: Vec<(u32, u32)> = Vec::new();
+        for (path, range) in (0..).zip(&self.ranges) {
+            let trunks = &self.trunk_indices[range.start as usize..range.end as usize];
+            crossings.extend(trunks.iter().map(|&index| (index, path)));
+        }
+        crossings.sort_unstable();
+        for of_trunk in crossings.chunk_by(|a, b| a.0 == b.0) {
+            self.first_paths.push(self.paths_by_trunk.len() as u32);
+            self.paths_by_trunk.extend(of_trunk.iter().map(|&(_, path)| path));
+        }
+        self.first_paths.push(self.paths_by_trunk.len() as u32);
+        for (number, trunk) in (0..).zip(self.distinct_trunks()) {
+            match self.trunk_words.last_mut().filter(|last| last.word == trunk / 64) {
+                Some(last) => last.bits |= 1 << (trunk % 64),
+                None => self.trunk_words.push(TrunkWord {
+                    word: trunk / 64,
+                    bits: 1 << (trunk % 64),
+                    earlier_trunks: number,
+                }),
             }
         }
     }
@@ -227,13 +150,8 @@ impl Paths {
 
     #[inline]
     fn range(&self, path: u32) -> Range<usize> {
-        let Range { start, end } = self.paths[path as usize].trunks;
+        let Range { start, end } = self.ranges[path as usize];
         start as usize..end as usize
-    }
-
-    #[inline]
-    fn trunks_of_path(&self, path: u32) -> &[u32] {
-        &self.trunks[self.range(path)]
     }
 
     /// The path of a flow. Flows over the same trunks have the same one; 0 on one switch.
@@ -245,16 +163,16 @@ impl Paths {
     /// The links of a flow's trunks.
     #[inline]
     pub fn trunks(&self, flow: u32) -> &[u32] {
-        self.path_by_flow.get(flow as usize).map_or(&[], |&path| self.trunks_of_path(path))
+        self.path_by_flow.get(flow as usize).map_or(&[], |&path| &self.trunks[self.range(path)])
     }
 
-    /// The trunks of a flow, by position among the links of the coflow.
+    /// The positions of a flow's trunks among the links of the coflow.
     #[inline]
     pub fn trunk_indices(&self, flow: u32) -> &[u32] {
         self.path_by_flow.get(flow as usize).map_or(&[], |&path| &self.trunk_indices[self.range(path)])
     }
 
-    /// The trunks that any path crosses, sorted.
+    /// The links of all trunks, sorted.
     pub fn distinct_trunks(&self) -> Vec<u32> {
         let mut trunks = self.trunks.clone();
         trunks.sort_unstable();
@@ -262,131 +180,61 @@ impl Paths {
         trunks
     }
 
-    /// Counts a flow that becomes live.
-    pub fn add_live_flow(&mut self, flow: u32) {
-        if let Some(&path) = self.path_by_flow.get(flow as usize) {
-            self.paths[path as usize].live_flow_count += 1;
+    /// Brings the open flows of a layout up to date with the open links. O(words of trunks, and members of paths over trunks that have
+    /// opened or closed).
+    pub fn update_open_flows(&self, layout: u64, open: &BitSet, flows: &mut OpenFlows) {
+        if flows.layout != layout {
+            flows.layout = layout;
+            flows.open_trunks.clear();
+            flows.open_trunks.extend(self.trunk_words.iter().map(|of| of.bits));
+            flows.closed_trunk_counts.clear();
+            flows.closed_trunk_counts.resize(self.ranges.len(), 0);
+            flows.receiver_bits.clear();
+            flows.receiver_bits.resize(self.block_count, u64::MAX);
         }
-    }
-
-    /// Counts a flow that is no longer live.
-    pub fn remove_live_flow(&mut self, flow: u32) {
-        if let Some(&path) = self.path_by_flow.get(flow as usize) {
-            self.paths[path as usize].live_flow_count -= 1;
-        }
-    }
-
-    /// Finds the open paths. Skips runs over a closed first trunk, runs without an open sender, and paths whose only flow has a closed
-    /// port. O(runs, and paths of the others).
-    pub fn find_open(&self, open: &BitSet, found: &mut OpenPaths) {
-        let is_open = |link: u32| open.contains(link as usize);
-        found.senders.clear();
-        found.path_bits.clear();
-        found.paths.reset(self.paths.len());
-        for run in &self.runs {
-            let is_closed = run.first_trunk.is_some_and(|trunk| !is_open(trunk));
-            let mut path_bits = 0;
-            if !is_closed && run.senders.intersects(open) {
-                for path in run.paths.clone() {
-                    let Path { live_flow_count, only_flow, .. } = self.paths[path as usize];
-                    let has_open_ports = only_flow.is_none_or(|(src, dst)| is_open(src) && is_open(dst));
-                    if live_flow_count > 0 && has_open_ports && self.is_open(path, open) {
-                        path_bits |= 1 << (path - run.paths.start);
-                        found.paths.insert(path as usize);
-                    }
-                }
+        for (at, of) in self.trunk_words.iter().enumerate() {
+            let open_bits = of.bits & open.word(of.word as usize);
+            let changed = open_bits ^ flows.open_trunks[at];
+            for bit in WordBits(changed) {
+                let earlier = (of.bits & ((1 << bit) - 1)).count_ones();
+                self.change_trunk((of.earlier_trunks + earlier) as usize, open_bits >> bit & 1 == 1, flows);
             }
-            found.path_bits.push(path_bits);
-            if path_bits != 0 {
-                found.senders.union_with(&run.senders);
+            flows.open_trunks[at] = open_bits;
+        }
+    }
+
+    /// Removes the flows over those trunks of a flow that are closed now.
+    #[inline]
+    pub fn close_trunks(&self, flow: u32, open: &BitSet, flows: &mut OpenFlows) {
+        for (&trunk, &index) in self.trunks(flow).iter().zip(self.trunk_indices(flow)) {
+            if open.contains(trunk as usize) {
+                continue;
             }
+            let at = self.trunk_words.partition_point(|of| of.word < trunk / 64);
+            flows.open_trunks[at] &= !(1 << (trunk % 64));
+            self.change_trunk(index as usize - self.first_index, false, flows);
         }
-        found.senders.intersect_with(open);
     }
 
-    /// Whether all trunks of a path are open.
-    fn is_open(&self, path: u32, open: &BitSet) -> bool {
-        self.trunks_of_path(path).iter().all(|&trunk| open.contains(trunk as usize))
-    }
-
-    /// Writes the live flows from a sending link to open receivers to `found`, in order, without most of those over paths that are not
-    /// open.
-    pub fn find_flows(
-        &self,
-        sender: usize,
-        grid: &LiveFlowGrid,
-        open_paths: &OpenPaths,
-        open: &BitSet,
-        found: &mut Vec<BlockFlows>,
-    ) {
-        let blocks = grid.open_blocks(sender, open);
-        found.clear();
-        found.extend(blocks.clone().map(|block| BlockFlows { block: block as u32, receiver_bits: 0 }));
-        if blocks.is_empty() {
-            return;
-        }
-        // Loops without iterator adapters, which builds without link-time optimization do not inline.
-        for run in self.sender_runs(grid.sender_index(sender)) {
-            let open_bits = open_paths.bits_of(run);
-            if run.has_few(open_bits) {
-                for path in WordBits(open_bits) {
-                    for members in self.members(run, path) {
-                        found[members.block as usize - blocks.start].receiver_bits |= members.receiver_bits;
-                    }
-                }
-            } else {
-                for members in self.all_members(run) {
-                    found[members.block as usize - blocks.start].receiver_bits |= members.receiver_bits;
-                }
+    /// Opens or closes a trunk, by its number among those of the coflow.
+    fn change_trunk(&self, number: usize, opens: bool, flows: &mut OpenFlows) {
+        for &path in
+            &self.paths_by_trunk[self.first_paths[number] as usize..self.first_paths[number + 1] as usize]
+        {
+            let path = path as usize;
+            let count = &mut flows.closed_trunk_counts[path];
+            *count = if opens { *count - 1 } else { *count + 1 };
+            let changes = *count == u16::from(!opens);
+            if !changes {
+                continue;
+            }
+            for members in
+                &self.members[self.first_members[path] as usize..self.first_members[path + 1] as usize]
+            {
+                // A flow has one path.
+                flows.receiver_bits[members.block as usize] ^= members.receiver_bits;
             }
         }
-        for flows in found {
-            *flows = grid.open_flows(*flows, open);
-        }
-    }
-
-    /// The runs of the `sender`-th sender.
-    #[inline]
-    fn sender_runs(&self, sender: usize) -> &[SenderRun] {
-        let (first, end) = (self.first_sender_runs[sender], self.first_sender_runs[sender + 1]);
-        &self.sender_runs[first as usize..end as usize]
-    }
-
-    /// Whether the path of a flow is among the open paths.
-    #[inline]
-    pub fn has_open_path(&self, flow: u32, open: &OpenPaths) -> bool {
-        open.paths.contains(self.path_by_flow[flow as usize] as usize)
-    }
-
-    /// Removes the path of a flow from the open paths if a trunk has closed; with the other paths of its run if the first one has.
-    pub fn close_path(&self, flow: u32, open_links: &BitSet, open: &mut OpenPaths) {
-        let path = self.path_by_flow[flow as usize];
-        if self.is_open(path, open_links) {
-            return;
-        }
-        let number = self.runs.partition_point(|run| run.paths.end <= path);
-        let run = &self.runs[number];
-        if run.first_trunk.is_some_and(|trunk| !open_links.contains(trunk as usize)) {
-            open.path_bits[number] = 0;
-            run.paths.clone().for_each(|path| open.paths.remove(path as usize));
-        } else {
-            open.path_bits[number] &= !(1 << (path - run.paths.start));
-            open.paths.remove(path as usize);
-        }
-    }
-
-    /// The members of all paths of a sender's run.
-    #[inline]
-    fn all_members(&self, sender_run: &SenderRun) -> &[PathMembers] {
-        &self.run_members[sender_run.first_run_member as usize..sender_run.end_run_member as usize]
-    }
-
-    /// The members of the path at a bit of a sender's run.
-    #[inline]
-    fn members(&self, sender_run: &SenderRun, bit: usize) -> &[PathMembers] {
-        let earlier_paths = (sender_run.path_bits & ((1 << bit) - 1)).count_ones();
-        let at = (sender_run.first_path + earlier_paths) as usize;
-        &self.members[self.first_members[at] as usize..self.first_members[at + 1] as usize]
     }
 }
 
