@@ -2,6 +2,9 @@
 //!
 //! The engine is sans-I/O: it uses no clock, thread, socket or file. A driver (the simulator's loop, the coordinator)
 //! passes events and times, and requests schedules. Policies behave identically under all drivers.
+//!
+//! If the policy leaves rates open, a transport sets them, and counts the bytes of live flows. The network then knows only what flows
+//! had sent when they became live, so policies cannot read more.
 
 use std::sync::Arc;
 
@@ -14,6 +17,7 @@ use crate::model::{
     PortSide, ServiceNames, SizesEstimated, SizesKnown, SizesUnknown, Slot, Trunks, View,
 };
 use crate::policy::{AnyPolicy, DecidedBy, Event, Policy, PolicyError, Timing, TrunkSupport};
+use crate::transport::{SentProgress, Transport, build_transport};
 use crate::tree::{PolicyTree, TreeError};
 
 /// The policy, or tree of policies, that decides.
@@ -64,6 +68,13 @@ pub struct Engine {
     demand_limiter: CapacityLimiter<DemandLimit>,
     /// Reduce these rates to the capacity of links that the policy does not decide over.
     capacity_limiters: Vec<CapacityLimiter>,
+    /// Sets the rates from the first decision that leaves them open. Every live flow has started in it.
+    transport: Option<Box<dyn Transport>>,
+    /// The number of coflows that were released before the last update of the transport.
+    known_coflows: u64,
+    /// By slot: the part of the coflow's reported bytes that the transport does not count.
+    uncounted_bytes: Vec<f64>,
+    goodput: Option<Arc<Goodput>>,
     /// Between regions, where ports limit no flow: the region of each port.
     regions: Option<Vec<u32>>,
     /// Whether an event has occurred since the last schedule.
@@ -99,8 +110,8 @@ impl Engine {
         if let Some(trunks) = &mut trunks {
             fabric = fabric.with_trunks(trunks);
         }
-        if let Some(goodput) = goodput {
-            capacity_limiters.push(CapacityLimiter::new(Box::new(GoodputLimit::new(goodput))));
+        if let Some(goodput) = &goodput {
+            capacity_limiters.push(CapacityLimiter::new(Box::new(GoodputLimit::new(Arc::clone(goodput)))));
         }
         let (sharing, root) = match policy {
             AnyPolicy::SizesUnknown(policy) => (CommonRateKind::EqualRates, RootPolicy::SizesUnknown(policy)),
@@ -122,6 +133,10 @@ impl Engine {
             allocation: Allocation::default(),
             demand_limiter: CapacityLimiter::new(Box::default()),
             capacity_limiters,
+            transport: None,
+            known_coflows: 0,
+            uncounted_bytes: Vec::new(),
+            goodput,
             regions,
             has_new_events: false,
             host_service: None,
@@ -149,6 +164,31 @@ impl Engine {
     /// The last decision.
     pub fn allocation(&self) -> &Allocation {
         &self.allocation
+    }
+
+    /// The capacity of receiving ports by their number of senders, if it is not constant.
+    pub fn goodput(&self) -> Option<&Goodput> {
+        self.goodput.as_deref()
+    }
+
+    /// The rate of a flow in bytes per second; 0 unless the flow is live.
+    pub fn flow_rate(&self, slot: Slot, flow: u32) -> f64 {
+        match &self.transport {
+            None => self.network.rate(slot, flow),
+            Some(_) if self.network.coflow(slot).flow_state(flow) != FlowState::Live => 0.0,
+            Some(transport) => transport.flow_rate(slot, flow, &self.network),
+        }
+    }
+
+    /// Bytes that a flow has sent by `at`, which is before the next schedule.
+    pub fn sent_bytes(&self, slot: Slot, flow: u32, at: f64) -> f64 {
+        match &self.transport {
+            Some(transport) if self.network.coflow(slot).flow_state(flow) == FlowState::Live => {
+                let remaining_bytes = transport.remaining_bytes(slot, flow, &self.network, at);
+                self.network.flow_size(slot, flow) - remaining_bytes
+            }
+            _ => self.network.sent_bytes(slot, flow, at),
+        }
     }
 
     /// In a tree: the slices that the leaf of a coflow decided over last, the minimum of its offers. Sending sides of
@@ -204,12 +244,16 @@ impl Engine {
                 slot
             }
         };
+        self.uncounted_bytes.resize(self.network.slots(), 0.0);
+        self.uncounted_bytes[slot as usize] = 0.0;
         for flow in 0..spec.flows.len() as u32 {
             let flow_spec = &spec.flows[self.network.coflow(slot).spec_index(flow) as usize];
             if flow_spec.data_delay.get() > 0.0 {
                 continue;
             }
-            if self.start_flow(slot, flow, flow_spec.bytes.get(), now) == FlowState::Completed {
+            let bytes = flow_spec.bytes.get();
+            if self.start_flow(slot, flow, bytes, now) == FlowState::Completed {
+                self.count_instant_flow(slot, bytes, now);
                 completed.push(CompletedFlow { slot, flow, completed_at: now });
             }
         }
@@ -244,7 +288,7 @@ impl Engine {
         let state = self.starting_state(slot, flow, bytes);
         match state {
             FlowState::Waiting => {}
-            FlowState::Live => self.network.set_flow_live(slot, flow, now),
+            FlowState::Live => self.begin_sending(slot, flow, now),
             FlowState::Completed => self.network.complete_flow(slot, flow),
         }
         state
@@ -260,14 +304,37 @@ impl Engine {
         let state = self.starting_state(slot, flow, bytes);
         match state {
             FlowState::Waiting => {}
-            FlowState::Completed => self.complete_flow(slot, flow, now),
+            FlowState::Completed => {
+                self.count_instant_flow(slot, bytes, now);
+                self.network.complete_flow(slot, flow);
+                self.notify_policy(Event::FlowCompleted(slot, flow), now);
+            }
             FlowState::Live => {
-                self.network.set_flow_live(slot, flow, now);
+                self.begin_sending(slot, flow, now);
                 self.drop_cached_flows(slot);
                 self.notify_policy(Event::FlowLive(slot, flow), now);
             }
         }
         state
+    }
+
+    /// Makes a waiting flow live, in the network and in the transport.
+    fn begin_sending(&mut self, slot: Slot, flow: u32, now: f64) {
+        self.network.set_flow_live(slot, flow, now);
+        if let Some(transport) = &mut self.transport {
+            let remaining_bytes = self.network.remaining_bytes(slot, flow, now);
+            transport.start_flow(slot, flow, remaining_bytes, &self.network);
+        }
+    }
+
+    /// Makes a live flow wait, in the transport and in the network. It keeps its progress.
+    fn end_sending(&mut self, slot: Slot, flow: u32, now: f64) {
+        let Some(transport) = &mut self.transport else {
+            return self.network.set_flow_waiting(slot, flow, now);
+        };
+        let remaining_bytes = transport.stop_flow(slot, flow, &self.network, now);
+        self.network.set_flow_waiting(slot, flow, now);
+        self.network.set_remaining_bytes(slot, flow, remaining_bytes);
     }
 
     /// Marks the data of a live flow as unavailable; the flow waits for [`Engine::set_flow_live`]. Returns whether the flow
@@ -276,7 +343,7 @@ impl Engine {
         if self.network.coflow(slot).flow_state(flow) != FlowState::Live {
             return false;
         }
-        self.network.set_flow_waiting(slot, flow, now);
+        self.end_sending(slot, flow, now);
         self.drop_cached_flows(slot);
         self.notify_policy(Event::FlowInterrupted(slot, flow), now);
         true
@@ -410,12 +477,6 @@ impl Engine {
         rerouted
     }
 
-    /// Records the observed completion of a flow.
-    pub fn complete_flow(&mut self, slot: Slot, flow: u32, now: f64) {
-        self.network.complete_flow(slot, flow);
-        self.notify_policy(Event::FlowCompleted(slot, flow), now);
-    }
-
     /// Corrects flows that should have completed by `now` at the decided rates, but without an observed completion.
     ///
     /// Such flows get `remaining_bytes` bytes to send, or their whole size if that is smaller. A driver that learns of
@@ -448,10 +509,10 @@ impl Engine {
                 self.notify_policy(Event::FlowInterrupted(slot, flow), now);
             }
             FlowState::Live => {
-                self.network.set_flow_waiting(slot, flow, now);
+                self.end_sending(slot, flow, now);
                 self.network.set_sent_bytes(slot, flow, bytes);
                 self.notify_policy(Event::FlowInterrupted(slot, flow), now);
-                self.network.set_flow_live(slot, flow, now);
+                self.begin_sending(slot, flow, now);
                 self.notify_policy(Event::FlowLive(slot, flow), now);
             }
         }
@@ -459,8 +520,12 @@ impl Engine {
 
     /// Records the observed completion of a flow after `bytes` bytes, independent of its specified size.
     pub fn close_flow(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) {
-        if self.network.coflow(slot).flow_state(flow) == FlowState::Completed {
-            return;
+        match (self.network.coflow(slot).flow_state(flow), &mut self.transport) {
+            (FlowState::Completed, _) => return,
+            (FlowState::Live, Some(transport)) => {
+                transport.stop_flow(slot, flow, &self.network, now);
+            }
+            (FlowState::Live | FlowState::Waiting, _) => {}
         }
         self.network.close_flow(slot, flow, bytes);
         self.notify_policy(Event::FlowCompleted(slot, flow), now);
@@ -472,6 +537,7 @@ impl Engine {
     /// if it waited. All other flows start, or complete at once if they have no bytes. The coflow keeps its age.
     /// O(flows log flows).
     pub fn replace_flows(&mut self, slot: Slot, spec: &CoflowSpec, now: f64) {
+        self.drop_transport(now);
         let before = self.network.coflow(slot);
         let flows = 0..before.width() as u32;
         let is_unchanged = |flow: u32| {
@@ -503,7 +569,7 @@ impl Engine {
     /// Removes a coflow that may be incomplete.
     pub fn withdraw_coflow(&mut self, slot: Slot, now: f64) {
         for flow in 0..self.network.coflow(slot).width() as u32 {
-            self.close_flow(slot, flow, self.network.sent_bytes(slot, flow, now), now);
+            self.close_flow(slot, flow, self.sent_bytes(slot, flow, now), now);
         }
         self.remove_coflow(slot, now);
     }
@@ -511,7 +577,76 @@ impl Engine {
     /// Records what all flows of a coflow have sent by `now` in bytes, and their total rate in bytes per second, as
     /// reported by hosts.
     pub fn record_coflow_report(&mut self, slot: Slot, sent_bytes: f64, rate: f64, now: f64) {
+        let counted = self.transport_progress(slot).map_or(0.0, |progress| progress.sent_bytes_at(now));
         self.network.record_report(slot, sent_bytes, rate, now);
+        self.uncounted_bytes[slot as usize] = sent_bytes - counted;
+    }
+
+    /// Reports the bytes of a flow that took no time, which no transport counts.
+    fn count_instant_flow(&mut self, slot: Slot, bytes: f64, now: f64) {
+        self.uncounted_bytes[slot as usize] += bytes;
+        if self.transport_progress(slot).is_none() {
+            self.network.record_report(slot, self.uncounted_bytes[slot as usize], 0.0, now);
+        }
+    }
+
+    /// The progress of a coflow since the transport was created; `None` if the transport does not know the coflow, or counts by flow only.
+    fn transport_progress(&self, slot: Slot) -> Option<SentProgress> {
+        let is_known = self.network.coflow(slot).seq < self.known_coflows;
+        self.transport.as_ref().filter(|_| is_known)?.coflow_progress(slot)
+    }
+
+    /// Reports the bytes that the transport has sent, as hosts do. O(coflows).
+    fn record_transport_progress(&mut self) {
+        if self.transport.is_none() {
+            return;
+        }
+        for i in 0..self.network.active_coflows().len() {
+            let slot = self.network.active_coflows()[i];
+            if let Some(SentProgress { sent_bytes, rate, time }) = self.transport_progress(slot) {
+                let sent_bytes = sent_bytes + self.uncounted_bytes[slot as usize];
+                self.network.record_report(slot, sent_bytes, rate, time);
+            }
+        }
+    }
+
+    /// Computes the transport's rates for a decision that leaves rates open. The first one creates the transport.
+    fn update_transport(&mut self, now: f64) {
+        let Some(queues) = self.allocation.queue_discipline() else { return self.drop_transport(now) };
+        let network = &self.network;
+        let transport = self.transport.get_or_insert_with(|| {
+            let mut transport = build_transport(queues, network, self.goodput.clone());
+            for &slot in network.active_coflows() {
+                for flow in network.coflow(slot).live_flows() {
+                    transport.start_flow(slot, flow, network.remaining_bytes(slot, flow, now), network);
+                }
+            }
+            transport
+        });
+        transport.update_rates(network, &self.allocation, now);
+        self.known_coflows = network.released_count();
+        self.record_transport_progress();
+    }
+
+    /// Ends the transport, if there is one: its progress moves to the network, until a decision creates another one. O(flows).
+    fn drop_transport(&mut self, now: f64) {
+        if self.transport.is_none() {
+            return;
+        }
+        for i in 0..self.network.active_coflows().len() {
+            let slot = self.network.active_coflows()[i];
+            if let Some(progress) = self.transport_progress(slot) {
+                let sent_bytes = progress.sent_bytes_at(now) + self.uncounted_bytes[slot as usize];
+                self.network.record_report(slot, sent_bytes, 0.0, now);
+                self.uncounted_bytes[slot as usize] = sent_bytes;
+            }
+            let live: Vec<u32> = self.network.coflow(slot).live_flows().collect();
+            for flow in live {
+                let sent_bytes = self.sent_bytes(slot, flow, now);
+                self.network.advance_flow(slot, flow, sent_bytes, now);
+            }
+        }
+        self.transport = None;
     }
 
     /// Removes a coflow whose flows have all completed.
@@ -527,14 +662,26 @@ impl Engine {
     /// The time of the next completion at the decided rates, as far as sizes are known; infinite if no flow
     /// completes.
     pub fn next_completion(&mut self) -> f64 {
-        self.network.next_completion()
+        match &mut self.transport {
+            Some(transport) => transport.next_completion(),
+            None => self.network.next_completion(),
+        }
     }
 
     /// Completes the flows that the decided rates complete by `until`, notifies the policy, and adds the flows to
     /// `completed` in the order of time.
     pub fn complete_flows_until(&mut self, until: f64, completed: &mut Vec<CompletedFlow>) {
         let first = completed.len();
-        self.network.complete_flows_until(until, completed);
+        match &mut self.transport {
+            None => self.network.complete_flows_until(until, completed),
+            Some(transport) => {
+                transport.complete_flows_until(until, &self.network, completed);
+                completed[first..].sort_by(|a, b| a.completed_at.total_cmp(&b.completed_at));
+                for &CompletedFlow { slot, flow, .. } in &completed[first..] {
+                    self.network.complete_flow(slot, flow);
+                }
+            }
+        }
         for &CompletedFlow { slot, flow, completed_at: at } in &completed[first..] {
             self.notify_policy(Event::FlowCompleted(slot, flow), at);
         }
@@ -618,6 +765,7 @@ impl Engine {
     }
 
     fn decide(&mut self, by: DecidedBy, now: f64) {
+        self.record_transport_progress();
         self.network.update_progress(now);
         self.allocation.start_decision(self.network.slots());
         let out = &mut self.allocation;
@@ -649,12 +797,12 @@ impl Engine {
             enforced = limiter.limit_rates(enforced, &self.network, now);
         }
         self.network.apply_rates(enforced, now);
+        self.update_transport(now);
     }
 
     /// The time of the next schedule if no event occurs before; infinite if none is needed.
     ///
-    /// Call it right after [`Engine::schedule`]. If rates are left to the transport, call it after the reports of the
-    /// resulting rates.
+    /// Call it right after [`Engine::schedule`].
     ///
     /// # Errors
     /// If the policy is checked, and the time is not after `now`.

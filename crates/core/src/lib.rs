@@ -18,7 +18,7 @@ pub mod saba;
 pub mod solve;
 pub mod suggestion;
 pub mod timestamp;
-pub mod transport;
+mod transport;
 pub mod tree;
 pub mod units;
 pub mod wide_area;

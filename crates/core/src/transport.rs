@@ -20,7 +20,7 @@ use sender_queues::SenderQueues;
 
 /// Progress of a coflow.
 #[derive(Debug, Clone, Copy)]
-pub struct SentProgress {
+pub(crate) struct SentProgress {
     /// Bytes sent by all its flows until `time`.
     pub sent_bytes: f64,
     /// Their rate from `time` on, in bytes per second.
@@ -29,10 +29,17 @@ pub struct SentProgress {
     pub time: f64,
 }
 
+impl SentProgress {
+    /// Bytes sent until `at`, which is not before `time`.
+    pub(crate) fn sent_bytes_at(&self, at: f64) -> f64 {
+        self.sent_bytes + self.rate * (at - self.time)
+    }
+}
+
 /// Moves flows whose rates the policy leaves open.
-pub trait Transport {
-    /// Starts a flow at `now`, with `remaining_bytes` bytes to send.
-    fn start_flow(&mut self, slot: Slot, flow: u32, remaining_bytes: f64, network: &Network, now: f64);
+pub(crate) trait Transport: Send {
+    /// Adds a flow with `remaining_bytes` bytes to send, which gets a rate at the next update.
+    fn start_flow(&mut self, slot: Slot, flow: u32, remaining_bytes: f64, network: &Network);
 
     /// Stops a flow. Returns the bytes that it has left.
     fn stop_flow(&mut self, slot: Slot, flow: u32, network: &Network, now: f64) -> f64;
@@ -49,8 +56,8 @@ pub trait Transport {
     /// The rate of a live flow, in bytes per second.
     fn flow_rate(&self, slot: Slot, flow: u32, network: &Network) -> f64;
 
-    /// Visits every live flow, with the bytes that it has left at `at`, which is between the last update and the next.
-    fn visit_remaining_bytes(&self, network: &Network, at: f64, visit: &mut dyn FnMut(Slot, u32, f64));
+    /// The bytes that a live flow has left at `at`, which is between the last update and the next.
+    fn remaining_bytes(&self, slot: Slot, flow: u32, network: &Network, at: f64) -> f64;
 
     /// The progress of a coflow; `None` if no policy needs it.
     fn coflow_progress(&self, slot: Slot) -> Option<SentProgress>;
@@ -65,7 +72,7 @@ fn order_by_class(order: &mut Vec<(usize, Slot)>, network: &Network, allocation:
 }
 
 /// Creates the transport for these queues. `goodput` is the capacity of receiving ports by their number of senders.
-pub fn build_transport(
+pub(crate) fn build_transport(
     queues: &QueueDiscipline,
     network: &Network,
     goodput: Option<Arc<Goodput>>,

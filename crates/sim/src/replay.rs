@@ -2,14 +2,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
-use std::sync::Arc;
 use std::time::Instant;
 
 use weir_core::allocation::OrderCriterion;
 use weir_core::engine::{Engine, Links};
 use weir_core::model::topology::CableEvent;
 use weir_core::model::{
-    CoflowSpec, CompletedFlow, Fabric, FlowState, Goodput, Slot, Trunks, Workload, WorkloadChange,
+    CoflowSpec, CompletedFlow, Fabric, FlowState, Slot, Trunks, Workload, WorkloadChange,
 };
 use weir_core::ordered_f64::OrderedF64;
 use weir_core::policy::{AnyPolicy, PolicyError, Reaction, Timing};
@@ -23,7 +22,6 @@ use crate::regions::RegionLayout;
 use crate::regions::bandwidth::Bandwidth;
 use crate::thread_clock::thread_cpu_time;
 use weir_core::rounding::{self, is_shorter};
-use weir_core::transport::{Transport, build_transport};
 
 pub(crate) mod error;
 mod link_use;
@@ -60,8 +58,6 @@ struct CoflowProgress {
     flow_ends: Vec<f64>,
     flow_paths: Vec<Box<[u32]>>,
     dropped_bytes: f64,
-    /// Bytes of flows that took no time. The transport does not know these flows.
-    instant_bytes: f64,
     /// By flow in the specification's order: its number in the network; empty unless flows wait for data.
     flow_numbers: Vec<u32>,
 }
@@ -93,9 +89,6 @@ struct Replay<'a> {
     cable_events: &'a [CableEvent],
     /// The random bandwidth of trunks, if it changes.
     bandwidth: Option<Bandwidth<'a>>,
-    goodput: Option<Arc<Goodput>>,
-    /// The transport, if the policy leaves rates open.
-    transport: Option<Box<dyn Transport>>,
     /// By the time at which it takes effect, then by the time of the event: starts of flows can wait for a schedule.
     event_queue: BinaryHeap<Reverse<(OrderedF64, OrderedF64, QueuedEvent)>>,
     /// The times at which coflows are released.
@@ -113,8 +106,6 @@ struct Replay<'a> {
     children: Vec<Vec<usize>>,
     /// By coflow and flow in the specification's order: the time before which a late event withholds the flow's data.
     data_not_before: BTreeMap<(usize, u32), f64>,
-    /// By coflow and flow, likewise: remaining bytes of flows on the transport whose data was withdrawn.
-    interrupted_remaining_bytes: BTreeMap<(usize, u32), f64>,
     /// By slot, the coflow's index in the workload.
     coflow_by_slot: Vec<usize>,
     outcomes: Vec<Option<CoflowOutcome>>,
@@ -214,7 +205,7 @@ impl<'a> Replay<'a> {
         let limits = trunks.as_ref().map_or(0, |trunks| trunks.capacities().len() - trunks.links());
         let goodput = options.network.goodput.clone().filter(|goodput| goodput.has_reduction());
         let decides_over = options.network.decides_over;
-        let links = Links { fabric, trunks, goodput: goodput.clone(), decides_over };
+        let links = Links { fabric, trunks, goodput, decides_over };
         let mut engine = Engine::new(links, policy, &workload.names)?;
         engine.set_interval(options.interval.get());
         let timing = engine.timing();
@@ -236,8 +227,6 @@ impl<'a> Replay<'a> {
             nominal_rates,
             cable_events: &options.network.cable_events,
             bandwidth,
-            goodput,
-            transport: None,
             event_queue: BinaryHeap::new(),
             release_times: BTreeSet::new(),
             timing,
@@ -248,7 +237,6 @@ impl<'a> Replay<'a> {
             progress: vec![CoflowProgress::default(); count],
             children: vec![Vec::new(); count],
             data_not_before: BTreeMap::new(),
-            interrupted_remaining_bytes: BTreeMap::new(),
             coflow_by_slot: Vec::new(),
             outcomes: vec![None; count],
             completed_count: 0,
@@ -442,10 +430,7 @@ impl Replay<'_> {
 
     /// When the next flows complete, as far as the policy reacts.
     fn next_completion(&mut self) -> f64 {
-        let at = match &mut self.transport {
-            Some(transport) => transport.next_completion(),
-            None => self.engine.next_completion(),
-        };
+        let at = self.engine.next_completion();
         match self.timing.completion {
             Reaction::AtOnce => at,
             Reaction::AtInterval => self.next_schedule_time(at),
@@ -465,24 +450,18 @@ impl Replay<'_> {
     /// decision if no event comes before; `next_schedule` is the time before.
     fn decide(&mut self, by_coordinator: bool, now: f64, next_schedule: f64) -> Result<f64, PolicyError> {
         let by_coordinator = by_coordinator || self.timing.is_local() || self.options.interval.get() == 0.0;
-        self.report_progress();
         let started = Instant::now();
         if by_coordinator {
             self.engine.schedule(now)?;
         } else {
             self.engine.reassign(now)?;
         }
-        let mut elapsed = started.elapsed();
-        self.update_transport(now);
-        self.report_progress();
-        let started = Instant::now();
         // Hosts that only serve flows between schedules change nothing about the coordinator's next schedule.
         let mut next_wakeup = match by_coordinator || !self.timing.hosts_serve_between_schedules() {
             true => self.engine.next_wakeup(now)?,
             false => f64::INFINITY,
         };
-        elapsed += started.elapsed();
-        self.schedule_ns.push(elapsed.as_nanos().min(u32::MAX.into()) as u32);
+        self.schedule_ns.push(started.elapsed().as_nanos().min(u32::MAX.into()) as u32);
         if self.next_schedule_time(next_wakeup) <= now {
             // The wake-up does not advance time, because rounding puts it at or before now.
             next_wakeup = now + self.options.interval.get().max(1e-9).max(now * 1e-12);
@@ -500,10 +479,8 @@ impl Replay<'_> {
             workload: self.workload,
             has_cable_events: !self.options.network.cable_events.is_empty(),
             nominal_rates: &self.nominal_rates,
-            goodput: self.goodput.as_deref(),
             engine: &self.engine,
             ports: &self.port_numbering,
-            transport: self.transport.as_deref(),
             now,
         }
     }
@@ -562,97 +539,14 @@ impl Replay<'_> {
     /// Ends flows and coflows until `until` at the present rates. Returns the time of the last end, at least `now`.
     fn complete_flows_until(&mut self, until: f64, now: f64, observer: &mut dyn Observer) -> f64 {
         self.completed_flows.clear();
-        match &mut self.transport {
-            None => self.engine.complete_flows_until(until, &mut self.completed_flows),
-            Some(transport) => {
-                transport.complete_flows_until(until, self.engine.network(), &mut self.completed_flows);
-                self.completed_flows.sort_by(|a, b| a.completed_at.total_cmp(&b.completed_at));
-                for ended in &self.completed_flows {
-                    self.engine.complete_flow(ended.slot, ended.flow, ended.completed_at);
-                }
-            }
-        }
+        self.engine.complete_flows_until(until, &mut self.completed_flows);
         let last_completion = self.completed_flows.iter().map(|ended| ended.completed_at).fold(now, f64::max);
         self.record_completions(observer);
         last_completion
     }
 
-    /// Computes the transport's rates for the decision, if the policy leaves rates open.
-    fn update_transport(&mut self, now: f64) {
-        let network = self.engine.network();
-        if self.transport.is_none()
-            && let Some(queues) = self.engine.allocation().queue_discipline()
-        {
-            let mut transport = build_transport(queues, network, self.goodput.clone());
-            for &slot in network.active_coflows() {
-                for flow in network.coflow(slot).live_flows() {
-                    let left = self
-                        .flow_size(self.coflow_by_slot[slot as usize], network.coflow(slot).spec_index(flow));
-                    transport.start_flow(slot, flow, left, network, now);
-                }
-            }
-            self.transport = Some(transport);
-        }
-        if let Some(transport) = &mut self.transport {
-            transport.update_rates(network, self.engine.allocation(), now);
-        }
-    }
-
-    /// Reports the bytes that the transport has sent to the engine, as agents do.
-    fn report_progress(&mut self) {
-        let Some(transport) = &self.transport else { return };
-        for i in 0..self.engine.network().active_coflows().len() {
-            let slot = self.engine.network().active_coflows()[i];
-            if let Some(progress) = transport.coflow_progress(slot) {
-                let instant_bytes = self.progress[self.coflow_by_slot[slot as usize]].instant_bytes;
-                let sent_bytes = progress.sent_bytes + instant_bytes;
-                self.engine.record_coflow_report(slot, sent_bytes, progress.rate, progress.time);
-            }
-        }
-    }
-
-    /// Counts the flows of a coflow in `completed_flows`, which took no time.
-    fn count_instant_bytes(&mut self, index: usize, slot: Slot, now: f64) {
-        for ended in &self.completed_flows {
-            let spec_index = self.engine.network().coflow(slot).spec_index(ended.flow);
-            self.progress[index].instant_bytes += self.flow_size(index, spec_index);
-        }
-        let instant_bytes = self.progress[index].instant_bytes;
-        if self.transport.is_none() && instant_bytes > 0.0 {
-            // The first schedule comes before the first report of a transport.
-            self.engine.record_coflow_report(slot, instant_bytes, 0.0, now);
-        }
-    }
-
     fn flow_size(&self, index: usize, spec_index: u32) -> f64 {
         self.workload.coflows[index].flows[spec_index as usize].bytes.get()
-    }
-
-    /// Starts a live flow on the transport.
-    fn start_flow(&mut self, index: usize, slot: Slot, flow: u32, now: f64) {
-        let network = self.engine.network();
-        let spec_index = network.coflow(slot).spec_index(flow);
-        let size = self.flow_size(index, spec_index);
-        let left = self.interrupted_remaining_bytes.remove(&(index, spec_index)).unwrap_or(size);
-        if let Some(transport) = &mut self.transport {
-            transport.start_flow(slot, flow, left, self.engine.network(), now);
-        }
-    }
-
-    /// Stops a flow whose data is about to be withdrawn. The flow keeps its progress.
-    fn stop_flow(&mut self, index: usize, slot: Slot, flow: u32, now: f64) {
-        let network = self.engine.network();
-        if network.coflow(slot).flow_state(flow) != FlowState::Live {
-            return;
-        }
-        let mut sent = network.sent_bytes(slot, flow, now);
-        if let Some(transport) = &mut self.transport {
-            let left = transport.stop_flow(slot, flow, network, now);
-            let spec_index = network.coflow(slot).spec_index(flow);
-            self.interrupted_remaining_bytes.insert((index, spec_index), left);
-            sent = self.flow_size(index, spec_index) - left;
-        }
-        self.count_link_use(slot, flow, sent);
     }
 
     /// Records the flows in `completed_flows`.
@@ -760,7 +654,7 @@ impl Replay<'_> {
             match item {
                 QueuedEvent::CoflowRelease(index) => {
                     self.effects.add(self.timing_of(index).start);
-                    self.release_coflow(index, at, now, observer);
+                    self.release_coflow(index, at, observer);
                 }
                 QueuedEvent::DataAvailable(index, flow) => {
                     self.make_data_available(index, flow, at, now, observer);
@@ -774,7 +668,7 @@ impl Replay<'_> {
         now
     }
 
-    fn release_coflow(&mut self, index: usize, at: f64, now: f64, observer: &mut dyn Observer) {
+    fn release_coflow(&mut self, index: usize, at: f64, observer: &mut dyn Observer) {
         let workload = self.workload;
         let mut spec = self.numbered_spec(index);
         for (&(_, flow), &later) in self.data_not_before.range((index, 0)..=(index, u32::MAX)) {
@@ -791,7 +685,6 @@ impl Replay<'_> {
         }
         self.coflow_by_slot[slot as usize] = index;
         self.progress[index].slot = Some(slot);
-        self.count_instant_bytes(index, slot, at);
         self.index_waiting_flows(index, slot);
         if let Some(limit) = spec.max_transfer_time {
             self.transfer_limits.push(Reverse((OrderedF64(at + limit.get()), index)));
@@ -799,15 +692,11 @@ impl Replay<'_> {
         for flow in 0..spec.flows.len() as u32 {
             let coflow = self.engine.network().coflow(slot);
             let spec_index = coflow.spec_index(flow);
-            match coflow.flow_state(flow) {
-                FlowState::Waiting => {
-                    let release = at + workload.coflows[index].flows[spec_index as usize].data_delay.get();
-                    let available_at =
-                        self.data_not_before.get(&(index, spec_index)).map_or(release, |l| l.max(release));
-                    self.queue_event(available_at, QueuedEvent::DataAvailable(index, spec_index));
-                }
-                FlowState::Live if self.transport.is_some() => self.start_flow(index, slot, flow, now),
-                FlowState::Live | FlowState::Completed => {}
+            if coflow.flow_state(flow) == FlowState::Waiting {
+                let release = at + workload.coflows[index].flows[spec_index as usize].data_delay.get();
+                let available_at =
+                    self.data_not_before.get(&(index, spec_index)).map_or(release, |l| l.max(release));
+                self.queue_event(available_at, QueuedEvent::DataAvailable(index, spec_index));
             }
         }
         self.record_completions(observer);
@@ -842,16 +731,12 @@ impl Replay<'_> {
     ) {
         let Some((slot, flow)) = self.find_waiting_flow(index, spec_index, at) else { return };
         match self.engine.set_flow_live(slot, flow, self.flow_size(index, spec_index), now) {
-            FlowState::Live => {
-                self.effects.add(self.reaction_to_data(index));
-                self.start_flow(index, slot, flow, now);
-            }
+            FlowState::Live => self.effects.add(self.reaction_to_data(index)),
             FlowState::Waiting => self.blocked_flows.push((index, spec_index)),
             FlowState::Completed => {
                 // The flow needs no schedule, so it ends at once. The coordinator learns of it with its next schedule.
                 let by_coordinator = self.effects.by_coordinator;
                 self.completed_flows.push(CompletedFlow { slot, flow, completed_at: at });
-                self.count_instant_bytes(index, slot, at);
                 self.record_completions(observer);
                 self.effects.by_coordinator = by_coordinator;
             }
@@ -886,7 +771,7 @@ impl Replay<'_> {
                     self.engine.network().coflow(slot).flow_state(place) == FlowState::Completed
                 };
                 if let Some((slot, place)) = found.filter(|&(slot, place)| !is_completed(slot, place)) {
-                    self.stop_flow(coflow, slot, place, now);
+                    self.count_link_use(slot, place, self.engine.sent_bytes(slot, place, now));
                     self.engine.set_flow_waiting(slot, place, now);
                     self.queue_event(until, QueuedEvent::DataAvailable(coflow, flow as u32));
                 }
@@ -898,22 +783,11 @@ impl Replay<'_> {
     fn restart_flow(&mut self, index: usize, slot: Slot, flow: u32, now: f64) {
         let network = self.engine.network();
         let coflow = network.coflow(slot);
-        let (live, (src, dst)) = (coflow.flow_state(flow) == FlowState::Live, coflow.flow_ports(flow));
-        let spec_index = coflow.spec_index(flow);
-        let mut sent = network.sent_bytes(slot, flow, now);
         if coflow.flow_state(flow) == FlowState::Completed {
             return;
         }
-        if let Some(transport) = &mut self.transport {
-            let left = match live {
-                true => transport.stop_flow(slot, flow, network, now),
-                false => self
-                    .interrupted_remaining_bytes
-                    .remove(&(index, spec_index))
-                    .unwrap_or(self.flow_size(index, spec_index)),
-            };
-            sent = self.flow_size(index, spec_index) - left;
-        }
+        let ((src, dst), spec_index) = (coflow.flow_ports(flow), coflow.spec_index(flow));
+        let sent = self.engine.sent_bytes(slot, flow, now);
         self.extra_bytes.push((
             self.port_numbering.port_with_number(src),
             self.port_numbering.port_with_number(dst),
@@ -924,9 +798,6 @@ impl Replay<'_> {
         self.count_link_use(slot, flow, sent);
         self.skip_link_use(slot, flow, -sent);
         self.engine.restart_flow(slot, flow, now);
-        if live {
-            self.start_flow(index, slot, flow, now);
-        }
     }
 
     /// An active flow, by its index in the workload.

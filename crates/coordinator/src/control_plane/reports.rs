@@ -249,7 +249,7 @@ impl ControlPlane {
                 let estimated_bytes = estimated_bytes.min(size - flow.sent_bytes);
                 flow.sent_bytes += estimated_bytes;
                 coflow.sent_bytes += estimated_bytes;
-                let in_engine = self.engine.network().sent_bytes(slot, flow.engine_index, now);
+                let in_engine = self.engine.sent_bytes(slot, flow.engine_index, now);
                 let link_rate = self.links.hosts[flow.transfer.src as usize].send.get();
                 let intervals = (flow.sent_bytes - in_engine).abs() / (link_rate * settings.interval);
                 if intervals > SYNC_TOLERANCE {

@@ -223,6 +223,16 @@ impl Network {
         }
     }
 
+    /// The size of a flow in bytes. Policies without size knowledge have no access to it.
+    pub(crate) fn flow_size(&self, slot: Slot, flow: u32) -> f64 {
+        self.coflow(slot).flows[flow as usize].size
+    }
+
+    /// The bytes that a flow has left at `now`. Policies without size knowledge have no access to them.
+    pub(crate) fn remaining_bytes(&self, slot: Slot, flow: u32, now: f64) -> f64 {
+        (self.flow_size(slot, flow) - self.sent_bytes(slot, flow, now)).max(0.0)
+    }
+
     // Changes of the network.
 
     /// Exchanges fabric, active coflows, changed flows and fractions of links with those of the scope. O(1).
@@ -323,6 +333,18 @@ impl Network {
     /// Sets the bytes that a waiting flow has sent.
     pub(crate) fn set_sent_bytes(&mut self, slot: Slot, flow: u32, bytes: f64) {
         self.coflow_mut(slot).set_sent_bytes(flow, bytes);
+    }
+
+    /// Sets the bytes that a waiting flow has left. By rounding, they can be 0 just before the completion.
+    pub(crate) fn set_remaining_bytes(&mut self, slot: Slot, flow: u32, bytes: f64) {
+        let size = self.flow_size(slot, flow);
+        self.set_sent_bytes(slot, flow, (size - bytes).min(size.next_down().max(0.0)));
+    }
+
+    /// Adds what a live flow has sent in addition by `now`, if it has sent `bytes` bytes in all.
+    pub(crate) fn advance_flow(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) {
+        let more = bytes - self.sent_bytes(slot, flow, now);
+        self.coflow_mut(slot).add_own_bytes(flow, more, now);
     }
 
     /// Completes a flow that has sent `bytes` bytes.

@@ -15,6 +15,20 @@ use crate::solve::LinkMaxMin;
 
 use super::{SentProgress, Transport};
 
+/// The class of a flow that has no class before the next update.
+const STARTING: u32 = u32::MAX;
+
+/// The class of a flow that has been stopped.
+const STOPPED: u32 = u32::MAX - 1;
+
+/// One flow.
+#[derive(Debug, Clone, Copy)]
+struct Flow {
+    class: u32,
+    /// The count of its class at which it ends; without a class, its remaining bytes.
+    end_count: f64,
+}
+
 /// Flows over the same links.
 #[derive(Debug)]
 struct FlowClass {
@@ -42,6 +56,10 @@ pub(super) struct MaxMin {
     fabric_version: u64,
     links: Vec<LinkState>,
     classes: Vec<FlowClass>,
+    /// By slot and flow.
+    flows: Vec<Vec<Flow>>,
+    /// Flows that started since the last update, and some that have been stopped again.
+    started: Vec<(Slot, u32)>,
     /// By the links of a class.
     class_by_links: HashMap<Box<[u32]>, u32>,
     /// The links of the flow in question.
@@ -58,6 +76,8 @@ impl MaxMin {
             rates: LinkMaxMin::new(fabric.capacities().to_vec()),
             fabric_version: fabric.version(),
             classes: Vec::new(),
+            flows: Vec::new(),
+            started: Vec::new(),
             class_by_links: HashMap::new(),
             flow_links: Vec::new(),
             last_time: 0.0,
@@ -84,15 +104,11 @@ impl MaxMin {
         }
     }
 
-    fn find_class(&mut self, slot: Slot, flow: u32, network: &Network) -> Option<u32> {
+    fn find_or_add_class(&mut self, slot: Slot, flow: u32, network: &Network) -> u32 {
         self.flow_links.clear();
         let links = network.coflow(slot).flow_links(flow);
         self.flow_links.extend(links.map(|link| link as u32));
-        self.class_by_links.get(self.flow_links.as_slice()).copied()
-    }
-
-    fn find_or_add_class(&mut self, slot: Slot, flow: u32, network: &Network) -> u32 {
-        if let Some(class) = self.find_class(slot, flow, network) {
+        if let Some(&class) = self.class_by_links.get(self.flow_links.as_slice()) {
             return class;
         }
         let class = self.rates.add_class(&self.flow_links);
@@ -156,6 +172,24 @@ impl MaxMin {
         self.enqueue_class(number);
     }
 
+    /// Adds a flow that has started to its class.
+    fn add_to_class(&mut self, slot: Slot, flow: u32, network: &Network, now: f64) {
+        let Flow { class, end_count: remaining_bytes } = self.flows[slot as usize][flow as usize];
+        if class != STARTING {
+            return;
+        }
+        let number = self.find_or_add_class(slot, flow, network);
+        let end_count = self.sent_bytes_at(number, now) + remaining_bytes;
+        self.flows[slot as usize][flow as usize] = Flow { class: number, end_count };
+        let class = &mut self.classes[number as usize];
+        let first = class.flows.peek().is_none_or(|Reverse((first, ..))| OrderedF64(end_count) < *first);
+        class.flows.push(Reverse((OrderedF64(end_count), slot, flow)));
+        if first {
+            self.enqueue_class(number);
+        }
+        self.rates.add_flow(number);
+    }
+
     /// Adds the bytes sent until `now` to the counts.
     fn advance(&mut self, now: f64) {
         for (link, level) in self.links.iter_mut().zip(self.rates.levels()) {
@@ -168,35 +202,35 @@ impl MaxMin {
 }
 
 impl Transport for MaxMin {
-    fn start_flow(&mut self, slot: Slot, flow: u32, remaining_bytes: f64, network: &Network, now: f64) {
-        let number = self.find_or_add_class(slot, flow, network);
-        let end = OrderedF64(self.sent_bytes_at(number, now) + remaining_bytes);
-        let class = &mut self.classes[number as usize];
-        let first = class.flows.peek().is_none_or(|Reverse((first, ..))| end < *first);
-        class.flows.push(Reverse((end, slot, flow)));
-        if first {
-            self.enqueue_class(number);
+    fn start_flow(&mut self, slot: Slot, flow: u32, remaining_bytes: f64, network: &Network) {
+        if self.flows.len() <= slot as usize {
+            self.flows.resize_with(slot as usize + 1, Vec::new);
         }
-        self.rates.add_flow(number);
+        let flows = &mut self.flows[slot as usize];
+        if flows.len() <= flow as usize {
+            let width = network.coflow(slot).width();
+            flows.resize(width, Flow { class: STOPPED, end_count: 0.0 });
+        }
+        flows[flow as usize] = Flow { class: STARTING, end_count: remaining_bytes };
+        self.started.push((slot, flow));
     }
 
     fn stop_flow(&mut self, slot: Slot, flow: u32, network: &Network, now: f64) -> f64 {
-        let Some(number) = self.find_class(slot, flow, network) else { return 0.0 };
-        let count = self.sent_bytes_at(number, now);
-        let mut left = 0.0;
-        self.classes[number as usize].flows.retain(|&Reverse((OrderedF64(end), s, f))| {
-            let is_stopped = (s, f) == (slot, flow);
-            if is_stopped {
-                left = (end - count).max(0.0);
-            }
-            !is_stopped
-        });
-        self.enqueue_class(number);
-        self.rates.remove_flow(number);
+        let left = self.remaining_bytes(slot, flow, network, now);
+        let stopped = Flow { class: STOPPED, end_count: left };
+        let Flow { class, .. } = std::mem::replace(&mut self.flows[slot as usize][flow as usize], stopped);
+        if class != STARTING {
+            self.classes[class as usize].flows.retain(|&Reverse((_, s, f))| (s, f) != (slot, flow));
+            self.enqueue_class(class);
+            self.rates.remove_flow(class);
+        }
         left
     }
 
     fn update_rates(&mut self, network: &Network, _: &Allocation, now: f64) {
+        let mut started = std::mem::take(&mut self.started);
+        started.drain(..).for_each(|(slot, flow)| self.add_to_class(slot, flow, network, now));
+        self.started = started;
         self.advance(now);
         let fabric = network.fabric();
         if self.fabric_version != fabric.version() {
@@ -235,18 +269,17 @@ impl Transport for MaxMin {
         }
     }
 
-    fn flow_rate(&self, slot: Slot, flow: u32, network: &Network) -> f64 {
-        let links: Vec<u32> = network.coflow(slot).flow_links(flow).map(|link| link as u32).collect();
-        let class = self.class_by_links.get(links.as_slice());
-        class.map_or(0.0, |&class| self.rates.level(self.rates.bottleneck(class) as usize))
+    fn flow_rate(&self, slot: Slot, flow: u32, _: &Network) -> f64 {
+        match self.flows[slot as usize][flow as usize].class {
+            STARTING => 0.0,
+            class => self.rates.level(self.rates.bottleneck(class) as usize),
+        }
     }
 
-    fn visit_remaining_bytes(&self, _: &Network, at: f64, visit: &mut dyn FnMut(Slot, u32, f64)) {
-        for (number, class) in self.classes.iter().enumerate() {
-            let count = self.sent_bytes_at(number as u32, at);
-            for &Reverse((OrderedF64(end), slot, flow)) in &class.flows {
-                visit(slot, flow, (end - count).max(0.0));
-            }
+    fn remaining_bytes(&self, slot: Slot, flow: u32, _: &Network, at: f64) -> f64 {
+        match self.flows[slot as usize][flow as usize] {
+            Flow { class: STARTING, end_count: remaining_bytes } => remaining_bytes,
+            Flow { class, end_count } => (end_count - self.sent_bytes_at(class, at)).max(0.0),
         }
     }
 

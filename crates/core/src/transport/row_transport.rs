@@ -95,7 +95,7 @@ impl LiveFlows {
 }
 
 /// Sets the rates of flows, which are all 0 before.
-pub(super) trait RowRates {
+pub(super) trait RowRates: Send {
     /// `order` has the active coflows, by class, then by release. A rate up to `tolerance` is rounding.
     fn set_rates(
         &mut self,
@@ -122,7 +122,7 @@ impl<R> RowTransport<R> {
 }
 
 impl<R: RowRates> Transport for RowTransport<R> {
-    fn start_flow(&mut self, slot: Slot, flow: u32, remaining_bytes: f64, network: &Network, _: f64) {
+    fn start_flow(&mut self, slot: Slot, flow: u32, remaining_bytes: f64, network: &Network) {
         let flows = self.flows.prepare_coflow(slot, network.coflow(slot));
         flows.started.push((flow, remaining_bytes));
     }
@@ -191,15 +191,14 @@ impl<R: RowRates> Transport for RowTransport<R> {
         flows.and_then(|flows| flows.entry(flow).map(|entry| flows.rates[entry])).unwrap_or(0.0)
     }
 
-    fn visit_remaining_bytes(&self, network: &Network, at: f64, visit: &mut dyn FnMut(Slot, u32, f64)) {
-        for &slot in network.active_coflows() {
-            // A coflow without live flows may have no state.
-            let Some(flows) = self.flows.coflows.get(slot as usize) else { continue };
-            for entry in flows.rows.iter().flat_map(|row| row.entries.clone()) {
+    fn remaining_bytes(&self, slot: Slot, flow: u32, _: &Network, at: f64) -> f64 {
+        let flows = self.flows.coflow(slot);
+        match flows.entry(flow) {
+            Some(entry) => {
                 let sent_bytes = flows.rates[entry] * (at - self.flows.last_time);
-                visit(slot, flows.flows[entry], (flows.remaining_bytes[entry] - sent_bytes).max(0.0));
+                (flows.remaining_bytes[entry] - sent_bytes).max(0.0)
             }
-            flows.started.iter().for_each(|&(flow, bytes)| visit(slot, flow, bytes));
+            None => flows.started.iter().find(|started| started.0 == flow).map_or(0.0, |started| started.1),
         }
     }
 

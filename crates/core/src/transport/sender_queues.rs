@@ -394,7 +394,7 @@ impl SenderQueues {
 }
 
 impl Transport for SenderQueues {
-    fn start_flow(&mut self, slot: Slot, flow: u32, remaining_bytes: f64, network: &Network, _: f64) {
+    fn start_flow(&mut self, slot: Slot, flow: u32, remaining_bytes: f64, network: &Network) {
         self.prepare_coflow(slot, network);
         let flows = &mut self.coflows[slot as usize];
         flows.flows[flow as usize].end_count = remaining_bytes;
@@ -471,12 +471,8 @@ impl Transport for SenderQueues {
         self.base_rate(slot, flow) + self.reassignment.rate(flows.flows[flow as usize].reassignment_entry)
     }
 
-    fn visit_remaining_bytes(&self, network: &Network, at: f64, visit: &mut dyn FnMut(Slot, u32, f64)) {
-        for &slot in network.active_coflows() {
-            for flow in network.coflow(slot).live_flows() {
-                visit(slot, flow, self.remaining_bytes(slot, flow, at));
-            }
-        }
+    fn remaining_bytes(&self, slot: Slot, flow: u32, _: &Network, at: f64) -> f64 {
+        SenderQueues::remaining_bytes(self, slot, flow, at)
     }
 
     fn coflow_progress(&self, slot: Slot) -> Option<SentProgress> {

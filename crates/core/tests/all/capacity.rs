@@ -1,19 +1,20 @@
-//! Checks the current rates of a network against its port capacities.
+//! Checks the current rates of an engine against the capacities of its ports.
 
-use weir_core::model::Network;
+use weir_core::engine::Engine;
 
 /// Checks that no rate is negative or infinite, and that no port exceeds its capacity by more than one part
 /// in 10^9.
 ///
 /// # Errors
 /// Returns the first flow or port that fails a check.
-pub fn check_rates(network: &Network) -> Result<(), String> {
+pub fn check_rates(engine: &Engine) -> Result<(), String> {
+    let network = engine.network();
     let ports = network.fabric().ports();
     let (mut send, mut recv) = (vec![0.0; ports], vec![0.0; ports]);
     for &slot in network.active_coflows() {
         let coflow = network.coflow(slot);
         for flow in coflow.live_flows() {
-            let rate = network.rate(slot, flow);
+            let rate = engine.flow_rate(slot, flow);
             if !(rate.is_finite() && rate >= 0.0) {
                 return Err(format!("coflow {}, flow {flow}: rate {rate}", coflow.id));
             }

@@ -74,7 +74,7 @@ fn run_steps(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
                 let (id, seq) = (coflow.id, coflow.seq);
                 let mut before = BTreeMap::new();
                 for flow in 0..coflow.width() as u32 {
-                    let known = (engine.network().sent_bytes(slot, flow, now), coflow.flow_state(flow));
+                    let known = (engine.sent_bytes(slot, flow, now), coflow.flow_state(flow));
                     before.insert(coflow.spec_index(flow), known);
                 }
                 let list = flows.get_mut(&slot).unwrap();
@@ -86,7 +86,7 @@ fn run_steps(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
                 prop_assert_eq!((coflow.id, coflow.seq), (id, seq));
                 for flow in 0..coflow.width() as u32 {
                     let original = coflow.spec_index(flow);
-                    let sent = engine.network().sent_bytes(slot, flow, now);
+                    let sent = engine.sent_bytes(slot, flow, now);
                     if original as usize == place && !same {
                         prop_assert_eq!((sent, coflow.flow_state(flow)), (0.0, FlowState::Live));
                     } else if original as usize != place {
@@ -105,7 +105,7 @@ fn run_steps(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
                 }
                 let size = f64::from(flows[&slot][coflow.spec_index(flow) as usize].2);
                 engine.set_flow_sent_bytes(slot, flow, size * part, now);
-                let known = engine.network().sent_bytes(slot, flow, now);
+                let known = engine.sent_bytes(slot, flow, now);
                 let bytes = if *part < 1.0 { size * part } else { size - 1.0 };
                 prop_assert!((known - bytes).abs() < 1e-9, "{} {}", known, bytes);
                 prop_assert_eq!(engine.network().coflow(slot).flow_state(flow), FlowState::Live);
@@ -117,7 +117,7 @@ fn run_steps(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
                 engine.close_flow(slot, flow, 0.75, now);
                 let coflow = engine.network().coflow(slot);
                 prop_assert_eq!(coflow.flow_state(flow), FlowState::Completed);
-                prop_assert!(was_done || engine.network().sent_bytes(slot, flow, now) == 0.75);
+                prop_assert!(was_done || engine.sent_bytes(slot, flow, now) == 0.75);
                 if coflow.completed_count() == coflow.width() {
                     engine.remove_coflow(slot, now);
                 }
@@ -133,7 +133,7 @@ fn run_steps(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
                 engine.schedule(now).unwrap();
                 let wake = engine.next_wakeup(now).unwrap();
                 prop_assert!(!wake.is_nan());
-                if let Err(e) = check_rates(engine.network()) {
+                if let Err(e) = check_rates(&engine) {
                     prop_assert!(false, "{}: {}", policy, e);
                 }
             }

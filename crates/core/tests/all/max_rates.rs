@@ -26,10 +26,11 @@ fn release(engine: &mut Engine, id: u64, flows: &[(u32, u32, f64)]) -> Slot {
 /// The rates of all flows of these coflows after a schedule.
 fn scheduled_rates(engine: &mut Engine, slots: &[Slot]) -> Vec<f64> {
     engine.schedule(0.0).unwrap();
-    check_rates(engine.network()).unwrap();
-    let network = engine.network();
+    check_rates(engine).unwrap();
+    let engine = &*engine;
     let flows = |&slot: &Slot| {
-        (0..network.coflow(slot).width() as u32).map(move |flow| network.rate(slot, flow)).collect::<Vec<_>>()
+        let width = engine.network().coflow(slot).width() as u32;
+        (0..width).map(move |flow| engine.flow_rate(slot, flow)).collect::<Vec<_>>()
     };
     slots.iter().flat_map(flows).collect()
 }

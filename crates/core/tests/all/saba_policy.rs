@@ -287,7 +287,7 @@ proptest! {
     #[test]
     fn every_queue_gets_its_part_by_weight_at_a_side_of_each_flow(case in any_case()) {
         run_to_completion(case.engine(), |engine| {
-            crate::capacity::check_rates(engine.network()).map_err(TestCaseError::fail)?;
+            crate::capacity::check_rates(engine).map_err(TestCaseError::fail)?;
             check_rates(engine, &case, false)
         })?;
     }

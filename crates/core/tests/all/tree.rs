@@ -434,7 +434,7 @@ proptest! {
     #[test]
     fn tree_respects_port_capacity_and_completes_every_coflow(case in cases_with_fixed_weights(&LEAF_POLICIES)) {
         run_to_completion(case.engine(), |engine| {
-            check_rates(engine.network()).map_err(TestCaseError::fail)
+            check_rates(engine).map_err(TestCaseError::fail)
         })?;
     }
 
@@ -453,7 +453,7 @@ proptest! {
         let queues = NonZeroU16::new(queues).filter(|queues| share == 1.0 || queues.get() > 1);
         let case = TreeCase { limits: SabaLimits { c_saba, max_levels, queues, min_weight: 0.0 }, ..case };
         run_to_completion(case.engine(), |engine| {
-            check_rates(engine.network()).map_err(TestCaseError::fail)
+            check_rates(engine).map_err(TestCaseError::fail)
         })?;
     }
 

@@ -23,30 +23,17 @@ impl Replay<'_> {
     pub(super) fn count_link_use_until(&mut self, until: f64) {
         let Some(mut link_use) = self.link_use.take() else { return };
         while let Some(at) = link_use.end_of_part(until) {
-            self.visit_remaining_bytes(at, |slot, flow, remaining_bytes| {
-                let index = self.flow_index(slot, flow);
-                let sent_bytes = self.flow_size(index.coflow, index.flow) - remaining_bytes;
-                link_use.count_bytes(index, sent_bytes, self.engine.flow_links(slot, flow));
-            });
+            for &slot in self.engine.network().active_coflows() {
+                for flow in self.engine.network().coflow(slot).live_flows() {
+                    let index = self.flow_index(slot, flow);
+                    let size = self.flow_size(index.coflow, index.flow);
+                    let sent_bytes = self.engine.sent_bytes(slot, flow, at).min(size);
+                    link_use.count_bytes(index, sent_bytes, self.engine.flow_links(slot, flow));
+                }
+            }
             link_use.begin_part();
         }
         self.link_use = Some(link_use);
-    }
-
-    /// Visits every live flow, with the bytes that it has left at `at`, which is before the next schedule.
-    fn visit_remaining_bytes(&self, at: f64, mut visit: impl FnMut(Slot, u32, f64)) {
-        let network = self.engine.network();
-        if let Some(transport) = &self.transport {
-            transport.visit_remaining_bytes(network, at, &mut visit);
-            return;
-        }
-        for &slot in network.active_coflows() {
-            for flow in network.coflow(slot).live_flows() {
-                let FlowIndex { coflow, flow: spec_index, .. } = self.flow_index(slot, flow);
-                let size = self.flow_size(coflow, spec_index);
-                visit(slot, flow, (size - network.sent_bytes(slot, flow, at)).max(0.0));
-            }
-        }
     }
 
     /// Counts the bytes of a flow whose path or progress is about to change, or that stops.

@@ -1,7 +1,5 @@
 //! Moves flows to other paths when cables fail or are repaired.
 
-use std::collections::BTreeMap;
-
 use weir_core::model::topology::CableChange;
 use weir_core::model::{FlowState, LinkId, Slot};
 
@@ -34,15 +32,15 @@ impl Replay<'_> {
             for flow in 0..self.engine.network().coflow(slot).width() as u32 {
                 let network = self.engine.network();
                 if network.coflow(slot).flow_state(flow) != FlowState::Completed {
-                    let sent = network.sent_bytes(slot, flow, now);
-                    self.leave_path(slot, flow, sent);
+                    self.leave_path(slot, flow, now);
                 }
             }
         }
     }
 
-    /// Counts the bytes that a flow has sent over a path that it may leave: `sent_bytes` in all.
-    fn leave_path(&mut self, slot: Slot, flow: u32, sent_bytes: f64) {
+    /// Counts the bytes that a flow has sent over a path that it may leave.
+    fn leave_path(&mut self, slot: Slot, flow: u32, now: f64) {
+        let sent_bytes = self.engine.sent_bytes(slot, flow, now);
         let key = (self.coflow_by_slot[slot as usize], self.engine.network().coflow(slot).spec_index(flow));
         let before = self.bytes_on_former_paths.insert(key, sent_bytes).unwrap_or(0.0);
         self.trunk_usage.add_bytes(self.engine.flow_trunks(slot, flow), sent_bytes - before);
@@ -52,37 +50,12 @@ impl Replay<'_> {
     /// Moves the flows of a coflow to their present paths. They keep their progress.
     fn reroute_coflow(&mut self, slot: Slot, now: f64) {
         let index = self.coflow_by_slot[slot as usize];
-        // By flow in the specification's order: remaining bytes on the transport.
-        let mut remaining = BTreeMap::new();
         for flow in 0..self.engine.network().coflow(slot).width() as u32 {
-            let network = self.engine.network();
-            let coflow = network.coflow(slot);
-            let (spec_index, state) = (coflow.spec_index(flow), coflow.flow_state(flow));
-            let size = self.flow_size(index, spec_index);
-            let sent = match (&mut self.transport, state) {
-                (_, FlowState::Completed) => continue,
-                (None, _) => network.sent_bytes(slot, flow, now),
-                (Some(transport), FlowState::Live) => {
-                    let left = transport.stop_flow(slot, flow, network, now);
-                    remaining.insert(spec_index, left);
-                    size - left
-                }
-                (Some(_), FlowState::Waiting) => {
-                    self.interrupted_remaining_bytes.get(&(index, spec_index)).map_or(0.0, |left| size - left)
-                }
-            };
-            self.leave_path(slot, flow, sent);
+            if self.engine.network().coflow(slot).flow_state(flow) != FlowState::Completed {
+                self.leave_path(slot, flow, now);
+            }
         }
         self.engine.replace_flows(slot, &self.numbered_spec(index), now);
         self.index_waiting_flows(index, slot);
-        if let Some(transport) = &mut self.transport {
-            let network = self.engine.network();
-            let coflow = network.coflow(slot);
-            for flow in coflow.live_flows() {
-                if let Some(left) = remaining.get(&coflow.spec_index(flow)) {
-                    transport.start_flow(slot, flow, *left, network, now);
-                }
-            }
-        }
     }
 }

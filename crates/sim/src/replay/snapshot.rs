@@ -2,11 +2,10 @@
 
 use weir_core::allocation::{Allocation, CommonRate};
 use weir_core::engine::Engine;
-use weir_core::model::{Coflow, Fabric, FlowState, Goodput, LinkKind, Slot, Trunks, Workload};
+use weir_core::model::{Coflow, Fabric, LinkKind, Slot, Trunks, Workload};
 
 use crate::outcome::CoflowOutcome;
 use crate::port_numbering::PortNumbering;
-use weir_core::transport::Transport;
 
 /// The network between two schedules, for an [`Observer`].
 ///
@@ -15,10 +14,8 @@ pub struct Snapshot<'a> {
     pub(super) workload: &'a Workload,
     pub(super) has_cable_events: bool,
     pub(super) nominal_rates: &'a [f64],
-    pub(super) goodput: Option<&'a Goodput>,
     pub(super) engine: &'a Engine,
     pub(super) ports: &'a PortNumbering,
-    pub(super) transport: Option<&'a dyn Transport>,
     pub(super) now: f64,
 }
 
@@ -81,13 +78,13 @@ impl Snapshot<'_> {
 
     /// Whether the capacity of receiving ports depends on the number of flows.
     pub fn has_incast(&self) -> bool {
-        self.goodput.is_some()
+        self.engine.goodput().is_some()
     }
 
     /// The fraction of a link's capacity that remains if this number of flows uses the link: below 1 at receiving ports with incast.
     pub fn goodput_fraction(&self, link: usize, flow_count: usize) -> f64 {
         let is_receiver = self.fabric().receivers().contains(link);
-        self.goodput.filter(|_| is_receiver).map_or(1.0, |goodput| goodput.utilization(flow_count))
+        self.engine.goodput().filter(|_| is_receiver).map_or(1.0, |goodput| goodput.utilization(flow_count))
     }
 
     /// The rate of a live flow by the decided common rate of its coflow, in bytes per second. Limits outside of the policy's decision
@@ -125,23 +122,15 @@ impl Snapshot<'_> {
 
     /// The rate of a flow (by its index in the coflow), in bytes per second.
     pub fn rate(&self, slot: Slot, flow: u32) -> f64 {
-        let network = self.engine.network();
-        match self.transport {
-            Some(transport) if network.coflow(slot).flow_state(flow) == FlowState::Live => {
-                transport.flow_rate(slot, flow, network)
-            }
-            Some(_) => 0.0,
-            None => network.rate(slot, flow),
-        }
+        self.engine.flow_rate(slot, flow)
     }
 
     /// The bytes that a flow has left. `None` under a transport, which changes rates whenever a flow ends.
     pub fn remaining_bytes(&self, slot: Slot, flow: u32) -> Option<f64> {
-        let network = self.engine.network();
-        let coflow = network.coflow(slot);
+        let coflow = self.coflow(slot);
         let spec = &self.workload.coflows[coflow.workload_index].flows[coflow.spec_index(flow) as usize];
-        let remaining = || (spec.bytes.get() - network.sent_bytes(slot, flow, self.now)).max(0.0);
-        self.transport.is_none().then(remaining)
+        let remaining = || (spec.bytes.get() - self.engine.sent_bytes(slot, flow, self.now)).max(0.0);
+        self.allocation().queue_discipline().is_none().then(remaining)
     }
 
     /// The allocation of the schedule.

@@ -46,7 +46,7 @@ impl Replay<'_> {
         *self.bytes_on_former_paths.entry(key).or_insert(0.0) += remaining;
     }
 
-    /// Stops a flow for good. Returns its remaining bytes, which its ports do not carry; `None` if it has completed.
+    /// Counts a flow that ends at `at`. Returns its remaining bytes, which its ports do not carry; `None` if it has completed.
     pub(super) fn take_remaining_bytes(
         &mut self,
         index: usize,
@@ -54,18 +54,12 @@ impl Replay<'_> {
         flow: u32,
         at: f64,
     ) -> Option<f64> {
-        let network = self.engine.network();
-        let coflow = network.coflow(slot);
-        let (state, (src, dst)) = (coflow.flow_state(flow), coflow.flow_ports(flow));
-        let key = (index, coflow.spec_index(flow));
-        let size = self.flow_size(index, key.1);
-        let remaining = match (&mut self.transport, state) {
-            (_, FlowState::Completed) => return None,
-            (None, _) => size - network.sent_bytes(slot, flow, at),
-            (Some(transport), FlowState::Live) => transport.stop_flow(slot, flow, network, at),
-            (Some(_), FlowState::Waiting) => self.interrupted_remaining_bytes.remove(&key).unwrap_or(size),
-        };
-        let remaining = remaining.clamp(0.0, size);
+        let coflow = self.engine.network().coflow(slot);
+        if coflow.flow_state(flow) == FlowState::Completed {
+            return None;
+        }
+        let ((src, dst), size) = (coflow.flow_ports(flow), self.flow_size(index, coflow.spec_index(flow)));
+        let remaining = (size - self.engine.sent_bytes(slot, flow, at)).clamp(0.0, size);
         let port = |number| self.port_numbering.port_with_number(number);
         self.extra_bytes.push((port(src), port(dst), -remaining));
         Some(remaining)
