@@ -62,7 +62,6 @@ mod rejected_entries;
 mod reports;
 mod request;
 mod schedule;
-mod sender_queues;
 mod service_division;
 mod service_flow;
 mod service_weights;

@@ -351,7 +351,8 @@ impl Engine {
 
     /// Sets or removes the maximum rate of a flow that has not completed, in bytes per second: its program does not write more. The next
     /// schedule limits the flow to it, and gives the capacity that becomes free to other flows, in the order of the policy if it has one. A
-    /// policy that leaves rates to the transport does not use maximum rates. Returns whether the maximum differs from the last one.
+    /// policy that leaves max-min rates to the transport (`fair`) does not use maximum rates. Returns whether the maximum differs from the
+    /// last one.
     pub fn set_flow_max_rate(&mut self, slot: Slot, flow: u32, max_rate: Option<f64>) -> bool {
         let is_changed = self.demand_limiter.limit_mut().set_max_rate(slot, flow, max_rate);
         self.has_new_events |= is_changed;
@@ -612,7 +613,7 @@ impl Engine {
 
     /// Computes the transport's rates for a decision that leaves rates open. The first one creates the transport.
     fn update_transport(&mut self, now: f64) {
-        let Some(queues) = self.allocation.queue_discipline() else { return self.drop_transport(now) };
+        let Some(queues) = self.allocation.queue_discipline() else { return };
         let network = &self.network;
         let transport = self.transport.get_or_insert_with(|| {
             let mut transport = build_transport(queues, network, self.goodput.clone());
@@ -791,13 +792,19 @@ impl Engine {
 
     /// Applies the decided rates, up to the maximum rates of flows and the limits of links that the policy does not decide over.
     fn apply_decision(&mut self, now: f64) {
-        let out = &self.allocation;
-        let mut enforced = self.demand_limiter.limit_rates(out, &self.network, now);
+        let leaves_rates_open = self.allocation.queue_discipline().is_some();
+        let has_transport = leaves_rates_open && !self.demand_limiter.limit().limits_queues(&self.allocation);
+        if !has_transport {
+            self.drop_transport(now);
+        }
+        let mut enforced = self.demand_limiter.limit_rates(&self.allocation, &self.network, now);
         for limiter in &mut self.capacity_limiters {
             enforced = limiter.limit_rates(enforced, &self.network, now);
         }
         self.network.apply_rates(enforced, now);
-        self.update_transport(now);
+        if has_transport {
+            self.update_transport(now);
+        }
     }
 
     /// The time of the next schedule if no event occurs before; infinite if none is needed.

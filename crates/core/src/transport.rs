@@ -3,6 +3,7 @@
 //! A policy that sets all rates needs no transport. A transport computes the steady-state rates and the bytes sent.
 
 mod coordinated_queues;
+mod limited_queues;
 mod max_min;
 mod row_transport;
 mod rows;
@@ -14,6 +15,7 @@ use crate::allocation::{Allocation, IntraQueueSharing, QueueDiscipline, Receiver
 use crate::model::{CompletedFlow, Goodput, Network, Slot};
 
 use coordinated_queues::CoordinatedQueues;
+pub(crate) use limited_queues::limited_queue_rates;
 use max_min::MaxMin;
 use row_transport::RowTransport;
 use sender_queues::SenderQueues;

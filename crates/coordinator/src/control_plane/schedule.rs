@@ -1,10 +1,9 @@
 //! Computes schedules: runs the policy and converts its allocation to orders.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_core::allocation::{IntraQueueSharing, QueueDiscipline};
+use weir_core::allocation::IntraQueueSharing;
 use weir_core::model::Slot;
 use weir_core::policy::PolicyError;
 use weir_proto::{FlowKey, Order, OrderedRate};
@@ -229,19 +228,16 @@ impl ControlPlane {
 
     /// The ordered rate of each active flow, in the order of coflow ids and flow indices.
     fn ordered_rates(&self) -> Vec<OrderedRate> {
-        let network = self.engine.network();
-        let rates = match self.engine.allocation().queue_discipline() {
-            // Flows send without a rate, or not at all.
-            _ if self.matching.is_some() => Some(BTreeMap::new()),
-            None if self.policy_error.is_none() => None,
-            None | Some(QueueDiscipline { intra_queue: IntraQueueSharing::MaxMin, .. }) => {
-                return self.active_flows().map(|_| OrderedRate::Unlimited).collect();
-            }
-            Some(queues) => Some(self.sender_queue_rates(queues)),
-        };
-        let rate = |slot: Slot, flow: &Flow| match &rates {
-            None => network.rate(slot, flow.engine_index),
-            Some(rates) => rates.get(&(slot, flow.engine_index)).copied().unwrap_or(0.0),
+        let has_matching = self.matching.is_some();
+        let queues = self.engine.allocation().queue_discipline();
+        let is_max_min = queues.is_some_and(|queues| queues.intra_queue == IntraQueueSharing::MaxMin);
+        if !has_matching && (is_max_min || self.policy_error.is_some()) {
+            return self.active_flows().map(|_| OrderedRate::Unlimited).collect();
+        }
+        // With matching, flows send without a rate, or not at all.
+        let rate = |slot: Slot, flow: &Flow| match has_matching {
+            true => 0.0,
+            false => self.engine.flow_rate(slot, flow.engine_index),
         };
         let scheduled_rates: Vec<f64> = self.active_flows().map(|(slot, flow)| rate(slot, flow)).collect();
         let capacities = self.links.capacities();
@@ -252,7 +248,7 @@ impl ControlPlane {
             rate < 1.0 || rate < MIN_RATE_FRACTION * reserve * slowest
         };
         let mut slow_flow_counts = vec![0u32; capacities.len()];
-        let has_connection = |flow: &Flow| self.matching.is_some() && flow.is_open;
+        let has_connection = |flow: &Flow| has_matching && flow.is_open;
         let shares_reserve = |&((slot, flow), &rate): &((Slot, &Flow), &f64)| {
             !flow.is_gated && !has_connection(flow) && flow.may_send(self.now) && is_slow((slot, flow), rate)
         };
@@ -267,11 +263,8 @@ impl ControlPlane {
         let mut contention = self.contention(capacities.len());
         let to_ordered_rate = |((slot, flow), &scheduled): ((Slot, &Flow), &f64)| {
             // With matching, a flow waits for its connection, also if no other coflow competes.
-            let mut is_alone = || {
-                self.matching.is_none()
-                    && !flow.is_udp
-                    && contention.is_alone(slot, self.flow_links(slot, flow))
-            };
+            let mut is_alone =
+                || !has_matching && !flow.is_udp && contention.is_alone(slot, self.flow_links(slot, flow));
             if has_connection(flow) || is_alone() {
                 return OrderedRate::Unlimited;
             }

@@ -4,14 +4,17 @@
 //! decided rate exceeds the maximum, the flow gets the maximum. The capacity that no flow has goes to the coflows in the order in which the
 //! policy served them: each flow takes the residual capacity of its links, up to its own maximum. Coflows with the same position (those of
 //! several leaves of a policy tree), and those of a policy without an order, share the residual capacity max-min.
+//!
+//! If the policy leaves rates to queues, these rates are [`limited_queue_rates`].
 
 use std::collections::BTreeMap;
 
 use super::{CapacityLimit, SortedDecision, common_rate, rates};
-use crate::allocation::{Allocation, FlowRate};
+use crate::allocation::{Allocation, FlowRate, IntraQueueSharing, QueueDiscipline};
 use crate::model::{FlowState, Network, Slot};
 use crate::rounding;
 use crate::solve::{CappedFlow, ResidualCapacity, max_min_capped};
+use crate::transport::limited_queue_rates;
 
 /// The rates of a limited flow.
 #[derive(Debug, Clone, Copy)]
@@ -69,6 +72,12 @@ impl DemandLimit {
     /// Whether a flow of a coflow has a maximum rate.
     pub(crate) fn limits(&self, slot: Slot) -> bool {
         self.limited.range((slot, 0)..=(slot, u32::MAX)).next().is_some()
+    }
+
+    /// Whether the decision leaves rates to queues that maximum rates limit. Max-min rates of flows ignore them.
+    pub(crate) fn limits_queues(&self, decided: &Allocation) -> bool {
+        let is_fifo = |queues: &QueueDiscipline| queues.intra_queue == IntraQueueSharing::Fifo;
+        !self.limited.is_empty() && decided.queue_discipline().is_some_and(is_fifo)
     }
 
     /// Computes the capacity of each link that no flow has. O(links of coflows with a rate + flows with own rates).
@@ -161,6 +170,9 @@ impl CapacityLimit for DemandLimit {
         if self.limited.is_empty() {
             return false;
         }
+        if decided.queue_discipline().is_some() {
+            return self.limits_queues(decided);
+        }
         for (&(slot, flow), limited) in &mut self.limited {
             let coflow = network.coflow(slot);
             limited.decided_rate = match coflow.flow_state(flow) {
@@ -184,6 +196,14 @@ impl CapacityLimit for DemandLimit {
         now: f64,
         carried: &mut Allocation,
     ) {
+        if let Some(queues) = decided.whole.queue_discipline() {
+            let max_rate = |slot, flow| self.max_rate(slot, flow).unwrap_or(f64::INFINITY);
+            for FlowRate { slot, flow, rate } in limited_queue_rates(queues, decided.whole, network, max_rate)
+            {
+                carried.add_flow_rate(slot, flow, rate);
+            }
+            return;
+        }
         self.compute_residuals(decided.whole, network, now);
         self.add_residual_capacity(decided.whole, network);
         for &slot in network.active_coflows() {

@@ -1,7 +1,7 @@
 //! Tests of flows with a maximum rate: other flows get the capacity that becomes free.
 
 use proptest::prelude::*;
-use weir_core::allocation::CommonRate;
+use weir_core::allocation::{CommonRate, IntraQueueSharing};
 use weir_core::engine::{Engine, Links};
 use weir_core::model::{CoflowSpec, Fabric, FlowSpec, ServiceNames, Slot};
 use weir_core::policy::{self, POLICIES};
@@ -82,6 +82,27 @@ fn flows_of_fair_leaves_share_the_freed_capacity() {
     assert_near(&scheduled_rates(&mut engine, &slots), &[0.6, 0.05, 0.35]);
 }
 
+/// Queues with a limited flow have no transport, so the bytes of flows move between the transport and the network.
+#[test]
+fn flows_in_queues_keep_their_progress_when_a_maximum_rate_begins_and_ends() {
+    for name in ["aalo", "aalo+"] {
+        let mut engine = engine(policy::build(name).unwrap(), &ServiceNames::default());
+        let slots = [release(&mut engine, 0, &[(0, 1, 10.0)]), release(&mut engine, 1, &[(2, 3, 10.0)])];
+        for (now, max_rate, expected) in [(0.0, None, 0.0), (2.0, Some(0.5), 2.0), (4.0, None, 3.0)] {
+            engine.set_flow_max_rate(slots[0], 0, max_rate);
+            engine.schedule(now).unwrap();
+            assert_near(&[engine.flow_rate(slots[0], 0)], &[max_rate.unwrap_or(1.0)]);
+            let sent = slots.map(|slot| engine.sent_bytes(slot, 0, now));
+            assert_near(&sent, &[expected, now]);
+        }
+        assert_near(&[engine.next_completion()], &[10.0]);
+        let mut completed = Vec::new();
+        engine.complete_flows_until(11.5, &mut completed);
+        let ends: Vec<f64> = completed.iter().map(|flow| flow.completed_at).collect();
+        assert_near(&ends, &[10.0, 11.0]);
+    }
+}
+
 /// A slot is used again, and the next coflow in it has no maximum rate.
 #[test]
 fn maximum_rates_end_with_their_coflow() {
@@ -105,8 +126,8 @@ fn underserved_flow(engine: &Engine) -> Option<(Slot, u32)> {
     };
     for (slot, flow) in live() {
         let (src, dst) = network.coflow(slot).flow_ports(flow);
-        send[src as usize] += network.rate(slot, flow);
-        recv[dst as usize] += network.rate(slot, flow);
+        send[src as usize] += engine.flow_rate(slot, flow);
+        recv[dst as usize] += engine.flow_rate(slot, flow);
     }
     live().find(|&(slot, flow)| {
         let (src, dst) = network.coflow(slot).flow_ports(flow);
@@ -130,7 +151,7 @@ fn decided_rate(engine: &Engine, slot: Slot, flow: u32) -> f64 {
 proptest! {
     #![proptest_config(config_with_cases(100))]
 
-    /// Under every policy with rates: limited flows get their maximum at most, no port exceeds its capacity, and without maximum rates the
+    /// Under every policy but `fair`: limited flows get their maximum at most, no port exceeds its capacity, and without maximum rates the
     /// rates are those of an engine that never had any. If a decided rate exceeds a maximum, flows without a maximum use the residual
     /// capacity. Otherwise the decision applies unmodified, and a policy such as Saath may leave capacity that a flow could use.
     #[test]
@@ -146,9 +167,16 @@ proptest! {
                 release(&mut engine, id, &flows)
             }).collect();
             let before = scheduled_rates(&mut engine, &slots);
-            if engine.allocation().queue_discipline().is_some() {
+            let queues = engine.allocation().queue_discipline();
+            let has_queues = queues.is_some();
+            if queues.is_some_and(|queues| queues.intra_queue == IntraQueueSharing::MaxMin) {
                 continue;
             }
+            // A maximum above the capacity of ports limits nothing.
+            engine.set_flow_max_rate(slots[0], 0, Some(10.0));
+            let unlimited = scheduled_rates(&mut engine, &slots);
+            prop_assert!(entry.name == "django" || are_near(&unlimited, &before), "{}: {unlimited:?}, expected {before:?}", entry.name);
+            engine.set_flow_max_rate(slots[0], 0, None);
             let mut limited = Vec::new();
             for (coflow, flow, max_rate) in &limits {
                 let slot = slots[coflow.index(slots.len())];
@@ -158,14 +186,14 @@ proptest! {
                 scheduled_rates(&mut engine, &slots);
             }
             for &(slot, flow) in &limited {
-                let (rate, max_rate) = (engine.network().rate(slot, flow), engine.flow_max_rate(slot, flow).unwrap());
+                let (rate, max_rate) = (engine.flow_rate(slot, flow), engine.flow_max_rate(slot, flow).unwrap());
                 prop_assert!(rate <= max_rate + 1e-9, "{}: {rate} of at most {max_rate}", entry.name);
             }
             // A later maximum of the same flow replaces an earlier one.
             let is_exceeded = |&(slot, flow): &(Slot, u32)| {
                 decided_rate(&engine, slot, flow) > engine.flow_max_rate(slot, flow).unwrap() + 1e-6
             };
-            if limited.iter().any(is_exceeded) {
+            if has_queues || limited.iter().any(is_exceeded) {
                 prop_assert_eq!(underserved_flow(&engine), None, "{}", entry.name);
             }
             for &(slot, flow) in &limited {
