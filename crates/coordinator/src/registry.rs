@@ -87,6 +87,9 @@ const ID_LOCK_COUNT: usize = 64;
 /// The expected value where a coflow is unknown.
 const EXPECTED_COFLOW_ID: &str = "the id of a registered coflow";
 
+/// The expected value of a host's name.
+const EXPECTED_HOST: &str = "a host of GET /v1/hosts";
+
 /// The JSON pointer of the flows of a coflow.
 const FLOWS_POINTER: &str = "/flows";
 
@@ -519,7 +522,7 @@ impl Registry {
     /// [`Problem`]: a field is invalid, another coflow has the id, a limit is reached, or the store cannot be written.
     /// The coflow is not registered.
     pub async fn register(&self, actor: &Actor, id: &str, body: CoflowBody) -> Result<(), Problem> {
-        if let Some(overlay) = self.overlay_for(&body.flows) {
+        if let Some(overlay) = self.overlay_for(&body.flows)? {
             let _id_lock = self.lock_id(id).await;
             return self.register_in_overlay(actor, overlay, id, &body).await;
         }
@@ -695,7 +698,7 @@ impl Registry {
 }
 
 fn unknown_host(name: &str, location: Location) -> Problem {
-    Problem::invalid(location, name, "a host of GET /v1/hosts")
+    Problem::invalid(location, name, EXPECTED_HOST)
 }
 
 fn open_audit_log(config: &Config) -> Result<AuditLog, String> {

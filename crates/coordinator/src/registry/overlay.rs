@@ -8,10 +8,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 use weir_core::model::ServiceNames;
+use weir_core::suggestion::did_you_mean;
 use weir_proto::relay::RegionPair;
 
 use super::{
-    CoflowBody, EXPECTED_COFLOW_ID, FLOWS_POINTER, FlowBody, Registry, check_flow_bytes, refusal_problem,
+    CoflowBody, EXPECTED_COFLOW_ID, EXPECTED_HOST, FLOWS_POINTER, FlowBody, Registry, check_flow_bytes,
+    refusal_problem,
 };
 use crate::audit::Actor;
 use crate::config;
@@ -24,6 +26,9 @@ use crate::overlay::{
 use crate::problem::{Location, Problem};
 use crate::quota::CoflowQuota;
 use crate::store::{StoreError, Table, hex};
+
+/// The expected value of an end of a flow between regions.
+const EXPECTED_END: &str = "a region of GET /v1/relays, or an address in a network of its relays";
 
 /// A coflow between regions in the store.
 #[derive(Debug, Serialize, Deserialize)]
@@ -100,10 +105,34 @@ impl Registry {
         self.overlay.as_ref()
     }
 
-    /// The overlay, if these flows are for it: the sender of the first flow is not a host.
-    pub(super) fn overlay_for(&self, flows: &[FlowBody]) -> Option<&Handle> {
-        let is_host = |flow: &FlowBody| self.host_numbers.contains_key(&flow.from);
-        self.overlay().filter(|_| flows.first().is_some_and(|flow| !is_host(flow)))
+    /// The overlay, if a coflow with these flows is between regions; `None` if it is between hosts. Hosts have precedence over regions of
+    /// the same names.
+    ///
+    /// # Errors
+    /// An end is neither a host nor in a region, or some ends are hosts and others are regions.
+    pub(super) fn overlay_for(&self, flows: &[FlowBody]) -> Result<Option<&Handle>, Problem> {
+        let is_host = |end: &str| self.host_numbers.contains_key(end);
+        let is_region =
+            |end: &str| self.overlay().is_some_and(|overlay| overlay.config().region_of_end(end).is_some());
+        let ends = || {
+            let numbered = flows.iter().enumerate();
+            numbered.flat_map(|(at, flow)| [(at, "from", &*flow.from), (at, "to", &*flow.to)])
+        };
+        let mut other_ends = ends().filter(|(.., end)| !is_host(end)).peekable();
+        let Some(&first) = other_ends.peek() else { return Ok(None) };
+        let unknown = other_ends.find(|(.., end)| !is_region(end));
+        if unknown.is_none() && ends().all(|(.., end)| is_region(end)) {
+            return Ok(self.overlay());
+        }
+        let (at, field, end) = unknown.unwrap_or(first);
+        let regions = self.overlay().map(|overlay| overlay.config().area.regions()).unwrap_or_default();
+        let names = self.hosts.iter().map(|host| &host.name).chain(regions).map(String::as_str);
+        let expected = match unknown {
+            None => "a host of GET /v1/hosts, since other ends are hosts".to_owned(),
+            Some(_) if regions.is_empty() => format!("{EXPECTED_HOST}{}", did_you_mean(end, names)),
+            Some(_) => format!("{EXPECTED_HOST}, {EXPECTED_END}{}", did_you_mean(end, names)),
+        };
+        Err(Problem::invalid(Location::Body(format!("{FLOWS_POINTER}/{at}/{field}")), end, &expected))
     }
 
     /// The overlay, if it has a coflow with this id.
@@ -427,7 +456,6 @@ fn overlay_flow(
     at: usize,
     flow: &FlowBody,
 ) -> Result<Flow, Problem> {
-    const EXPECTED_END: &str = "a region of GET /v1/relays, or an address in a network of its relays";
     let location = |field: &str| Location::Body(format!("{pointer}/{at}/{field}"));
     let region = |end: &str, field: &str| {
         config.region_of_end(end).ok_or_else(|| Problem::invalid(location(field), end, EXPECTED_END))

@@ -151,6 +151,36 @@ async fn failed_writes_leave_state_unchanged() {
     assert!(registry.store.get::<Override<PolicySpec>>(Table::Settings, POLICY_KEY).unwrap().is_some());
 }
 
+#[tokio::test]
+async fn unknown_end_of_a_flow_is_reported_as_neither_host_nor_region() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{CONFIG}{OVERLAY}").replace("b = ", "beta = ");
+    let config = read_configuration(folder.path(), &text);
+    let registry = open_registry(&config, Store::open(&config.store_path).unwrap()).await.unwrap();
+    let neither =
+        "a host of GET /v1/hosts, a region of GET /v1/relays, or an address in a network of its relays";
+    let similar = format!("{neither}; help: did you mean `beta`?");
+    let mixed = "a host of GET /v1/hosts, since other ends are hosts";
+    for (from, to, found) in [
+        ("beat", "a", Err(("/flows/0/from", "beat", similar.as_str()))),
+        ("a", "beat", Err(("/flows/0/to", "beat", &similar))),
+        ("eu", "beat", Err(("/flows/0/to", "beat", &similar))),
+        ("a", "10.3.0.1", Err(("/flows/0/to", "10.3.0.1", neither))),
+        ("a", "eu", Err(("/flows/0/to", "eu", mixed))),
+        ("eu", "a", Err(("/flows/0/from", "eu", mixed))),
+        ("a", "beta", Ok(())),
+        ("eu", "10.2.0.1", Ok(())),
+    ] {
+        let body = CoflowBody { flows: flow_bodies(from, to, Some(1)), ..coflow_body(None) };
+        let registered = registry.register(&actor(), &format!("{from}-{to}"), body).await;
+        let parts = registered.map_err(|problem| (problem.pointer, problem.value, problem.expected));
+        let texts = |(pointer, value, expected): (&str, &str, &str)| {
+            (Some(pointer.into()), Some(value.into()), Some(expected.into()))
+        };
+        assert_eq!(parts, found.map_err(texts), "{from} to {to}");
+    }
+}
+
 /// Earlier versions store the flows of the first registration instead of its digest.
 #[tokio::test]
 async fn repeated_registration_between_regions_is_compared_with_a_stored_first_one() {
