@@ -498,7 +498,7 @@ impl ControlPlane {
         epoch: u64,
     ) -> Result<ControlPlane, TreeError> {
         let LivePolicy { engine: policy, matching } = policy.into();
-        let needs_sizes = matching.is_some() || matches!(policy, AnyPolicy::SizesKnown(_));
+        let needs_sizes = matching.is_some() || policy.needs_sizes();
         let engine = build_engine(&links, policy, &names, &settings)?;
         let hosts = std::iter::repeat_with(Host::new).take(links.hosts.len()).collect();
         let mut control_plane = ControlPlane {
@@ -762,7 +762,7 @@ impl ControlPlane {
     /// Engine and active coflows for a new policy.
     fn prepare_policy(&self, policy: LivePolicy) -> Result<PreparedPolicy, Refusal> {
         let LivePolicy { engine: policy, matching } = policy;
-        let needs_sizes = matching.is_some() || matches!(policy, AnyPolicy::SizesKnown(_));
+        let needs_sizes = matching.is_some() || policy.needs_sizes();
         for coflow in self.coflows.values().filter(|coflow| coflow.slot.is_some()) {
             if needs_sizes && let Some(flow) = coflow.flows.iter().position(|f| f.transfer.bytes.is_none()) {
                 return Err(Refusal::UnknownSize(flow));

@@ -13,18 +13,16 @@ use crate::capacity_limit::{CapacityLimiter, DemandLimit, GoodputLimit, TrunkLim
 use crate::host_service::HostService;
 use crate::model::topology::CableChange;
 use crate::model::{
-    CoflowSpec, CommonRateKind, CompletedFlow, Fabric, FlowState, Goodput, LinkId, LinkKind, Network,
-    PortSide, ServiceNames, SizesEstimated, SizesKnown, SizesUnknown, Slot, Trunks, View,
+    CoflowSpec, CompletedFlow, Fabric, FlowState, Goodput, LinkId, LinkKind, Network, PortSide, ServiceNames,
+    Slot, Trunks,
 };
-use crate::policy::{AnyPolicy, DecidedBy, Event, Policy, PolicyError, Timing, TrunkSupport};
+use crate::policy::{AnyPolicy, DecidedBy, Event, PolicyError, PolicyObject, Timing, TrunkSupport};
 use crate::transport::{SentProgress, Transport, build_transport};
 use crate::tree::{PolicyTree, TreeError};
 
 /// The policy, or tree of policies, that decides.
 enum RootPolicy {
-    SizesUnknown(Box<dyn Policy<Knowledge = SizesUnknown>>),
-    SizesEstimated(Box<dyn Policy<Knowledge = SizesEstimated>>),
-    SizesKnown(Box<dyn Policy<Knowledge = SizesKnown>>),
+    Policy(Box<dyn PolicyObject>),
     Tree(Box<PolicyTree>),
 }
 
@@ -114,13 +112,7 @@ impl Engine {
             capacity_limiters.push(CapacityLimiter::new(Box::new(GoodputLimit::new(Arc::clone(goodput)))));
         }
         let (sharing, root) = match policy {
-            AnyPolicy::SizesUnknown(policy) => (CommonRateKind::EqualRates, RootPolicy::SizesUnknown(policy)),
-            AnyPolicy::SizesEstimated(policy) => {
-                (CommonRateKind::EstimatedRates, RootPolicy::SizesEstimated(policy))
-            }
-            AnyPolicy::SizesKnown(policy) => {
-                (CommonRateKind::ProportionalRates, RootPolicy::SizesKnown(policy))
-            }
+            AnyPolicy::Policy(policy) => (policy.common_rate_kind(), RootPolicy::Policy(policy)),
             AnyPolicy::Tree(plan) => {
                 let tree = PolicyTree::new(&plan, names, &fabric)?;
                 (tree.common_rate_kind(), RootPolicy::Tree(Box::new(tree)))
@@ -198,20 +190,14 @@ impl Engine {
     pub fn slices(&self, slot: Slot) -> Option<&[f64]> {
         match &self.root {
             RootPolicy::Tree(tree) => Some(tree.slices(slot)),
-            RootPolicy::SizesUnknown(_) | RootPolicy::SizesEstimated(_) | RootPolicy::SizesKnown(_) => None,
+            RootPolicy::Policy(_) => None,
         }
     }
 
     fn notify_policy(&mut self, event: Event, now: f64) {
         self.has_new_events = true;
         match &mut self.root {
-            RootPolicy::SizesUnknown(policy) => {
-                policy.on_event(event, &mut View::new(&mut self.network, now))
-            }
-            RootPolicy::SizesEstimated(policy) => {
-                policy.on_event(event, &mut View::new(&mut self.network, now))
-            }
-            RootPolicy::SizesKnown(policy) => policy.on_event(event, &mut View::new(&mut self.network, now)),
+            RootPolicy::Policy(policy) => policy.on_event(event, &mut self.network, now),
             RootPolicy::Tree(tree) => tree.on_event(event, &mut self.network, now),
         }
     }
@@ -228,14 +214,8 @@ impl Engine {
         completed: &mut Vec<CompletedFlow>,
     ) -> Slot {
         let slot = match &mut self.root {
-            RootPolicy::SizesUnknown(_) => {
-                self.network.insert_coflow(spec, index, now, CommonRateKind::EqualRates)
-            }
-            RootPolicy::SizesEstimated(_) => {
-                self.network.insert_coflow(spec, index, now, CommonRateKind::EstimatedRates)
-            }
-            RootPolicy::SizesKnown(_) => {
-                self.network.insert_coflow(spec, index, now, CommonRateKind::ProportionalRates)
+            RootPolicy::Policy(policy) => {
+                self.network.insert_coflow(spec, index, now, policy.common_rate_kind())
             }
             RootPolicy::Tree(tree) => {
                 let leaf = tree.find_leaf(spec.service, spec.application);
@@ -691,9 +671,7 @@ impl Engine {
     /// What happens at once under the policy, and what waits for [`Engine::schedule`].
     pub fn timing(&self) -> Timing {
         match &self.root {
-            RootPolicy::SizesUnknown(policy) => policy.timing(),
-            RootPolicy::SizesEstimated(policy) => policy.timing(),
-            RootPolicy::SizesKnown(policy) => policy.timing(),
+            RootPolicy::Policy(policy) => policy.timing(),
             RootPolicy::Tree(tree) => tree.timing(),
         }
     }
@@ -702,9 +680,7 @@ impl Engine {
     pub fn timing_of(&self, service: u32, application: u32) -> Timing {
         match &self.root {
             RootPolicy::Tree(tree) => tree.timing_of_leaf(tree.find_leaf(service, application)),
-            RootPolicy::SizesUnknown(_) | RootPolicy::SizesEstimated(_) | RootPolicy::SizesKnown(_) => {
-                self.timing()
-            }
+            RootPolicy::Policy(policy) => policy.timing(),
         }
     }
 
@@ -721,9 +697,9 @@ impl Engine {
         self.check_policy()
     }
 
-    /// Reassigns capacity between two schedules, as hosts and switches do at once; see [`Policy::reassign`]. If the policy
-    /// leaves only the time between schedules to hosts, the last schedule continues, and they serve other flows over the capacity that it
-    /// leaves; see [`Timing`].
+    /// Reassigns capacity between two schedules, as hosts and switches do at once; see
+    /// [`Policy::reassign`](crate::policy::Policy::reassign). If the policy leaves only the time between schedules to hosts, the last
+    /// schedule continues, and they serve other flows over the capacity that it leaves; see [`Timing`].
     ///
     /// # Errors
     /// As [`Engine::schedule`].
@@ -754,9 +730,7 @@ impl Engine {
     #[inline]
     fn check_policy(&self) -> Result<(), PolicyError> {
         let error = match &self.root {
-            RootPolicy::SizesUnknown(policy) => policy.error(),
-            RootPolicy::SizesEstimated(policy) => policy.error(),
-            RootPolicy::SizesKnown(policy) => policy.error(),
+            RootPolicy::Policy(policy) => policy.error(),
             RootPolicy::Tree(tree) => tree.error(),
         };
         match error {
@@ -771,15 +745,7 @@ impl Engine {
         self.allocation.start_decision(self.network.slots());
         let out = &mut self.allocation;
         match &mut self.root {
-            RootPolicy::SizesUnknown(policy) => {
-                by.decide(&mut **policy, &mut View::new(&mut self.network, now), out);
-            }
-            RootPolicy::SizesEstimated(policy) => {
-                by.decide(&mut **policy, &mut View::new(&mut self.network, now), out);
-            }
-            RootPolicy::SizesKnown(policy) => {
-                by.decide(&mut **policy, &mut View::new(&mut self.network, now), out);
-            }
+            RootPolicy::Policy(policy) => policy.decide(by, &mut self.network, now, out),
             RootPolicy::Tree(tree) => tree.decide(by, &mut self.network, now, out),
         }
         out.drop_unkept_flows();
@@ -816,15 +782,7 @@ impl Engine {
     pub fn next_wakeup(&mut self, now: f64) -> Result<f64, PolicyError> {
         let decided = &self.allocation;
         let next = match &mut self.root {
-            RootPolicy::SizesUnknown(policy) => {
-                policy.next_wakeup(&mut View::new(&mut self.network, now), decided)
-            }
-            RootPolicy::SizesEstimated(policy) => {
-                policy.next_wakeup(&mut View::new(&mut self.network, now), decided)
-            }
-            RootPolicy::SizesKnown(policy) => {
-                policy.next_wakeup(&mut View::new(&mut self.network, now), decided)
-            }
+            RootPolicy::Policy(policy) => policy.next_wakeup(&mut self.network, now, decided),
             RootPolicy::Tree(tree) => tree.next_wakeup(&mut self.network, now),
         };
         self.check_policy().map(|()| next)

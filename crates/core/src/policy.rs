@@ -1,6 +1,6 @@
 //! Scheduling policies, and the table that maps policy names to constructors.
 
-use crate::model::{CoflowKey, ServiceNames, SizesEstimated, SizesKnown, SizesUnknown};
+use crate::model::{CoflowKey, CommonRateKind, ServiceNames};
 use crate::tree::spec::{TreeError, TreeSpec};
 use crate::wide_area::{Mrtf, Siphon};
 
@@ -40,7 +40,7 @@ mod weir;
 use check::CheckedPolicy;
 pub use coflow_order::{CoflowOrder, OrderedPolicy};
 pub use error::{InvalidDecision, PolicyError};
-pub(crate) use interface::DecidedBy;
+pub(crate) use interface::{DecidedBy, PolicyObject};
 pub use interface::{Event, Policy, Routing, TrunkSupport};
 pub use params::{Params, ParamsError};
 pub use policy_table::{PolicyEntry, RegisterError, all, build, django_settings, register};
@@ -49,16 +49,18 @@ pub use thresholds::Thresholds;
 pub use timing::{Reaction, Timing};
 pub use weir::Constants as WeirConstants;
 
-/// A policy, by the knowledge of flows that it needs.
+/// A policy of any knowledge, or a tree of policies.
 pub enum AnyPolicy {
-    /// The policy sees the bytes that flows have sent, and no sizes.
-    SizesUnknown(Box<dyn Policy<Knowledge = SizesUnknown>>),
-    /// The policy sees the bytes that flows have sent, and estimates sizes.
-    SizesEstimated(Box<dyn Policy<Knowledge = SizesEstimated>>),
-    /// The policy sees the sizes of flows.
-    SizesKnown(Box<dyn Policy<Knowledge = SizesKnown>>),
+    /// One policy for all coflows.
+    Policy(Box<dyn PolicyObject>),
     /// A policy tree: services and applications share the ports, and a policy schedules the coflows of each.
     Tree(TreeSpec),
+}
+
+impl<P: Policy + 'static> From<P> for AnyPolicy {
+    fn from(policy: P) -> AnyPolicy {
+        AnyPolicy::Policy(Box::new(policy))
+    }
 }
 
 impl AnyPolicy {
@@ -67,19 +69,20 @@ impl AnyPolicy {
     /// for n flows with own rates.
     pub fn checked(self, policy: &str) -> AnyPolicy {
         match self {
-            AnyPolicy::SizesUnknown(inner) => box_sizes_unknown(CheckedPolicy::new(inner, policy)),
-            AnyPolicy::SizesEstimated(inner) => box_sizes_estimated(CheckedPolicy::new(inner, policy)),
-            AnyPolicy::SizesKnown(inner) => box_sizes_known(CheckedPolicy::new(inner, policy)),
+            AnyPolicy::Policy(inner) => AnyPolicy::Policy(Box::new(CheckedPolicy::new(inner, policy))),
             AnyPolicy::Tree(tree) => AnyPolicy::Tree(tree),
         }
+    }
+
+    /// Whether this is a policy that reads the sizes of flows.
+    pub fn needs_sizes(&self) -> bool {
+        matches!(self, AnyPolicy::Policy(policy) if policy.common_rate_kind() == CommonRateKind::ProportionalRates)
     }
 
     /// What sets the rates of flows over trunks.
     pub fn trunk_support(&self) -> TrunkSupport {
         match self {
-            AnyPolicy::SizesUnknown(policy) => policy.trunk_support(),
-            AnyPolicy::SizesEstimated(policy) => policy.trunk_support(),
-            AnyPolicy::SizesKnown(policy) => policy.trunk_support(),
+            AnyPolicy::Policy(policy) => policy.trunk_support(),
             AnyPolicy::Tree(tree) => {
                 let leaves = tree.leaf_policies().filter_map(|spec| build(spec).ok());
                 // Outside of leaves, the tree itself decides.
@@ -91,9 +94,7 @@ impl AnyPolicy {
     /// What happens at once under the policy, and what waits for the next multiple of the interval.
     pub fn timing(&self) -> Timing {
         match self {
-            AnyPolicy::SizesUnknown(policy) => policy.timing(),
-            AnyPolicy::SizesEstimated(policy) => policy.timing(),
-            AnyPolicy::SizesKnown(policy) => policy.timing(),
+            AnyPolicy::Policy(policy) => policy.timing(),
             AnyPolicy::Tree(tree) => tree.timing(),
         }
     }
@@ -101,9 +102,7 @@ impl AnyPolicy {
     /// Whether decisions depend on this key of coflows.
     pub fn uses(&self, key: CoflowKey) -> bool {
         match self {
-            AnyPolicy::SizesUnknown(policy) => policy.uses(key),
-            AnyPolicy::SizesEstimated(policy) => policy.uses(key),
-            AnyPolicy::SizesKnown(policy) => policy.uses(key),
+            AnyPolicy::Policy(policy) => policy.uses(key),
             AnyPolicy::Tree(tree) => {
                 tree.divides_by(key)
                     || tree.leaf_policies().filter_map(|spec| build(spec).ok()).any(|policy| policy.uses(key))
@@ -121,15 +120,11 @@ impl AnyPolicy {
             Ok(services.map(|service| vec![routing; names.applications(service).len()]).collect())
         };
         match self {
-            AnyPolicy::SizesUnknown(policy) => everywhere(policy.routing()),
-            AnyPolicy::SizesEstimated(policy) => everywhere(policy.routing()),
-            AnyPolicy::SizesKnown(policy) => everywhere(policy.routing()),
+            AnyPolicy::Policy(policy) => everywhere(policy.routing()),
             AnyPolicy::Tree(tree) => {
                 let layout = tree.layout(names)?;
                 let of_leaf = |spec: &String| match build(spec)? {
-                    AnyPolicy::SizesUnknown(policy) => Ok(policy.routing()),
-                    AnyPolicy::SizesEstimated(policy) => Ok(policy.routing()),
-                    AnyPolicy::SizesKnown(policy) => Ok(policy.routing()),
+                    AnyPolicy::Policy(policy) => Ok(policy.routing()),
                     AnyPolicy::Tree(_) => Ok(Routing::default()),
                 };
                 let by_leaf = layout.policies.iter().map(of_leaf).collect::<Result<Vec<_>, ParamsError>>()?;
@@ -139,18 +134,6 @@ impl AnyPolicy {
             }
         }
     }
-}
-
-fn box_sizes_unknown(policy: impl Policy<Knowledge = SizesUnknown> + 'static) -> AnyPolicy {
-    AnyPolicy::SizesUnknown(Box::new(policy))
-}
-
-fn box_sizes_estimated(policy: impl Policy<Knowledge = SizesEstimated> + 'static) -> AnyPolicy {
-    AnyPolicy::SizesEstimated(Box::new(policy))
-}
-
-fn box_sizes_known(policy: impl Policy<Knowledge = SizesKnown> + 'static) -> AnyPolicy {
-    AnyPolicy::SizesKnown(Box::new(policy))
 }
 
 /// Parameters of the policies with queues by bytes at each port.
@@ -177,49 +160,49 @@ pub const POLICIES: &[PolicyEntry] = &[
         name: "fair",
         description: "per-flow max-min, as TCP shares (UC-TCP); sizes unknown",
         params: &[DETOURS_PARAM],
-        build: |p| fair::Fair::from_params(p).map(box_sizes_unknown),
+        build: |p| fair::Fair::from_params(p).map(AnyPolicy::from),
     },
     PolicyEntry {
         name: "pfp",
         description: "shortest remaining flow first, independent of coflows; needs flow sizes",
         params: &[],
-        build: |p| pfp::Pfp::from_params(p).map(box_sizes_known),
+        build: |p| pfp::Pfp::from_params(p).map(AnyPolicy::from),
     },
     PolicyEntry {
         name: "fifo",
         description: "coflows in order of arrival, MADD and backfilling; needs flow sizes",
         params: &[],
-        build: |p| fifo::Fifo::from_params(p).map(box_sizes_known),
+        build: |p| fifo::Fifo::from_params(p).map(AnyPolicy::from),
     },
     PolicyEntry {
         name: "scf",
         description: "shortest coflow first; needs flow sizes",
         params: &[("by=size", "shortest by total `size`, or by the `length` of the longest flow")],
-        build: |p| scf::Scf::from_params(p).map(box_sizes_known),
+        build: |p| scf::Scf::from_params(p).map(AnyPolicy::from),
     },
     PolicyEntry {
         name: "ncf",
         description: "narrowest coflow first; needs flow sizes",
         params: &[("by=flows", "width as number of `flows`, or of `endpoints` on the side with fewer")],
-        build: |p| ncf::Ncf::from_params(p).map(box_sizes_known),
+        build: |p| ncf::Ncf::from_params(p).map(AnyPolicy::from),
     },
     PolicyEntry {
         name: "lcf",
         description: "lightest coflow first, by remaining bytes; needs flow sizes",
         params: &[],
-        build: |p| lcf::Lcf::from_params(p).map(box_sizes_known),
+        build: |p| lcf::Lcf::from_params(p).map(AnyPolicy::from),
     },
     PolicyEntry {
         name: "srtf",
         description: "shortest remaining time first; needs flow sizes",
         params: &[TIME_PARAM],
-        build: |p| srtf::Srtf::from_params(p).map(box_sizes_known),
+        build: |p| srtf::Srtf::from_params(p).map(AnyPolicy::from),
     },
     PolicyEntry {
         name: "lwtf",
         description: "least waiting time first, by the delay that a coflow adds to others (Saath 2.4); needs flow sizes",
         params: &[],
-        build: |p| lwtf::Lwtf::from_params(p).map(box_sizes_known),
+        build: |p| lwtf::Lwtf::from_params(p).map(AnyPolicy::from),
     },
     PolicyEntry {
         name: "varys",
@@ -228,13 +211,13 @@ pub const POLICIES: &[PolicyEntry] = &[
             "deadlines=off",
             "admit the coflows that can meet their deadlines, and complete them in time",
         )],
-        build: |p| varys::Varys::from_params(p).map(box_sizes_known),
+        build: |p| varys::Varys::from_params(p).map(AnyPolicy::from),
     },
     PolicyEntry {
         name: "sincronia",
         description: "BSSI order, greedy rates (SIGCOMM '18); needs flow sizes, uses weights",
         params: &[],
-        build: |p| sincronia::Sincronia::from_params(p).map(box_sizes_known),
+        build: |p| sincronia::Sincronia::from_params(p).map(AnyPolicy::from),
     },
     PolicyEntry {
         name: "aalo",
@@ -253,13 +236,13 @@ pub const POLICIES: &[PolicyEntry] = &[
             ),
             QUEUE_PARAMS[4],
         ],
-        build: |p| aalo::Aalo::from_params(p).map(box_sizes_unknown),
+        build: |p| aalo::Aalo::from_params(p).map(AnyPolicy::from),
     },
     PolicyEntry {
         name: "aalo+",
         description: "Aalo's queues by coflow size (the baseline of Django's evaluation); needs flow sizes",
         params: QUEUE_PARAMS,
-        build: |p| aalo_plus::AaloPlus::from_params(p).map(box_sizes_known),
+        build: |p| aalo_plus::AaloPlus::from_params(p).map(AnyPolicy::from),
     },
     PolicyEntry {
         name: "django",
@@ -275,7 +258,7 @@ pub const POLICIES: &[PolicyEntry] = &[
             ),
             ("theta=0", "fraction of the downlink that must be unused before the tracker looks for senders"),
         ],
-        build: |p| django::Django::from_params(p).map(box_sizes_known),
+        build: |p| django::Django::from_params(p).map(AnyPolicy::from),
     },
     PolicyEntry {
         name: "saath",
@@ -308,7 +291,7 @@ pub const POLICIES: &[PolicyEntry] = &[
                 "t of the deadline: time of the `total` bytes of the queue, or of one `flow`'s part",
             ),
         ],
-        build: |p| saath::Saath::from_params(p).map(box_sizes_unknown),
+        build: |p| saath::Saath::from_params(p).map(AnyPolicy::from),
     },
     PolicyEntry {
         name: "philae",
@@ -321,7 +304,7 @@ pub const POLICIES: &[PolicyEntry] = &[
                 "sampled coflows by estimated size times `contention`, or by estimated `size`",
             ),
         ],
-        build: |p| philae::Philae::from_params(p).map(box_sizes_unknown),
+        build: |p| philae::Philae::from_params(p).map(AnyPolicy::from),
     },
     PolicyEntry {
         name: "gittins",
@@ -330,7 +313,7 @@ pub const POLICIES: &[PolicyEntry] = &[
             ("index=gittins", "`gittins`, or `las`: least attained service, without a distribution"),
             ("prior=1", "number of coflows that the distribution before the first sizes counts as"),
         ],
-        build: |p| gittins::Gittins::from_params(p).map(box_sizes_unknown),
+        build: |p| gittins::Gittins::from_params(p).map(AnyPolicy::from),
     },
     PolicyEntry {
         name: "weir",
@@ -354,8 +337,8 @@ pub const POLICIES: &[PolicyEntry] = &[
             ),
         ],
         build: |p| match p.take_choice("sizes", &[("estimated", false), ("known", true)])? {
-            false => weir::Weir::from_params(p).map(box_sizes_estimated),
-            true => weir::WeirKnown::from_params(p).map(box_sizes_known),
+            false => weir::Weir::from_params(p).map(AnyPolicy::from),
+            true => weir::WeirKnown::from_params(p).map(AnyPolicy::from),
         },
     },
     PolicyEntry {
@@ -420,23 +403,23 @@ pub const POLICIES: &[PolicyEntry] = &[
         ],
         build: |p| {
             let siphon = Siphon::from_params(p)?;
-            ServedInOrder::from_params(siphon, p).map(box_sizes_known)
+            ServedInOrder::from_params(siphon, p).map(AnyPolicy::from)
         },
     },
     PolicyEntry {
         name: "mrtf",
         description: "minimum remaining time first, at mean bandwidth; every link serves in that order; needs flow sizes",
         params: &[DETOURS_PARAM, GROUPS_PARAM],
-        build: |p| ServedInOrder::from_params(Mrtf, p).map(box_sizes_known),
+        build: |p| ServedInOrder::from_params(Mrtf, p).map(AnyPolicy::from),
     },
 ];
 
 /// The policy `gittins` with the distribution of these sizes, in seconds on the busiest link. It learns no others.
 pub fn gittins_with(sizes: &[f64]) -> AnyPolicy {
-    box_sizes_unknown(gittins::Gittins::with_sizes(sizes))
+    gittins::Gittins::with_sizes(sizes).into()
 }
 
 /// The policy `weir` with other constants than the default ones.
 pub fn weir_with(constants: WeirConstants) -> AnyPolicy {
-    box_sizes_estimated(weir::Weir::new(constants))
+    weir::Weir::new(constants).into()
 }

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
             let threshold =
                 params.take_value("threshold", default, is_valid, "a size above 0 such as 1MB")?;
             let order = TwoQueues(Thresholds::new(threshold, 10.0, 2));
-            Ok(AnyPolicy::SizesKnown(Box::new(OrderedPolicy::new(order))))
+            Ok(AnyPolicy::from(OrderedPolicy::new(order)))
         },
     }])
 }

@@ -1216,7 +1216,7 @@ impl Policy for RateSetTwice {
 
 #[test]
 fn tcp_divides_the_links_after_an_invalid_decision_of_a_policy() {
-    let policy = || AnyPolicy::SizesUnknown(Box::new(RateSetTwice)).checked("twice");
+    let policy = || AnyPolicy::from(RateSetTwice).checked("twice");
     let settings = Settings::default();
     let mut plane = ControlPlane::new(equal_links(), policy(), ServiceNames::default(), settings, 1).unwrap();
     plane.register("a", registration(&[(0, 1, 1e6)]), 0.0).unwrap();

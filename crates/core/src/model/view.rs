@@ -6,14 +6,17 @@
 use std::marker::PhantomData;
 
 use super::Slot;
-use super::coflow::{Coflow, FlowState, LinkLoad};
+use super::coflow::{Coflow, CommonRateKind, FlowState, LinkLoad};
 use super::fabric::Fabric;
 use super::link_history::LinkHistory;
 use super::network::Network;
 use crate::allocation::FlowRate;
 
 /// The knowledge of flows that a policy uses.
-pub trait Knowledge: sealed::Sealed + 'static {}
+pub trait Knowledge: sealed::Sealed + 'static {
+    /// How common rates are counted.
+    const COMMON_RATE_KIND: CommonRateKind;
+}
 
 /// The bytes that flows have sent, including the lengths of completed flows.
 #[derive(Debug, Clone, Copy)]
@@ -27,9 +30,17 @@ pub enum SizesEstimated {}
 #[derive(Debug, Clone, Copy)]
 pub enum SizesKnown {}
 
-impl Knowledge for SizesUnknown {}
-impl Knowledge for SizesEstimated {}
-impl Knowledge for SizesKnown {}
+impl Knowledge for SizesUnknown {
+    const COMMON_RATE_KIND: CommonRateKind = CommonRateKind::EqualRates;
+}
+
+impl Knowledge for SizesEstimated {
+    const COMMON_RATE_KIND: CommonRateKind = CommonRateKind::EstimatedRates;
+}
+
+impl Knowledge for SizesKnown {
+    const COMMON_RATE_KIND: CommonRateKind = CommonRateKind::ProportionalRates;
+}
 
 /// Knowledge of remaining bytes, actual or estimated.
 pub trait SizesOrEstimates: Knowledge {}
@@ -60,10 +71,6 @@ pub struct View<'a, K: Knowledge> {
 impl<'a, K: Knowledge> View<'a, K> {
     pub(crate) fn new(network: &'a mut Network, now: f64) -> View<'a, K> {
         View { network, now, knowledge: PhantomData }
-    }
-
-    pub(crate) fn network(&self) -> &Network {
-        self.network
     }
 
     /// The current time in seconds.

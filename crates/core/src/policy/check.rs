@@ -3,14 +3,14 @@
 //! Weir's own policies are not checked: tests cover them, and a check costs as much as a part of a schedule.
 
 use super::error::{InvalidDecision, PolicyError};
-use super::interface::DecidedBy;
-use super::{Event, Policy, Routing, Timing, TrunkSupport};
+use super::interface::{DecidedBy, PolicyObject};
+use super::{Event, Routing, Timing, TrunkSupport};
 use crate::allocation::{Allocation, CommonRate, InterQueueSharing, QueueDiscipline};
-use crate::model::{BitSet, CoflowKey, CommonRateKind, FlowState, Knowledge, Network, Slot, View};
+use crate::model::{BitSet, CoflowKey, CommonRateKind, FlowState, Network, Slot};
 
 /// A policy whose decisions are checked. After an invalid decision, the policy decides nothing more.
-pub(super) struct CheckedPolicy<K: Knowledge> {
-    policy: Box<dyn Policy<Knowledge = K>>,
+pub(super) struct CheckedPolicy {
+    policy: Box<dyn PolicyObject>,
     /// The specification of the policy.
     name: String,
     /// The queues of the first schedule, if the policy sets some.
@@ -20,8 +20,8 @@ pub(super) struct CheckedPolicy<K: Knowledge> {
     error: Option<PolicyError>,
 }
 
-impl<K: Knowledge> CheckedPolicy<K> {
-    pub(super) fn new(policy: Box<dyn Policy<Knowledge = K>>, name: &str) -> CheckedPolicy<K> {
+impl CheckedPolicy {
+    pub(super) fn new(policy: Box<dyn PolicyObject>, name: &str) -> CheckedPolicy {
         CheckedPolicy {
             policy,
             name: name.to_owned(),
@@ -32,38 +32,27 @@ impl<K: Knowledge> CheckedPolicy<K> {
         }
     }
 
-    /// Checks a decision, which belongs to the view's time.
-    fn check(&mut self, decided: &Allocation, view: &View<'_, K>) -> Result<(), Invalid> {
+    /// Checks a decision.
+    fn check(&mut self, decided: &Allocation, network: &Network, now: f64) -> Result<(), Invalid> {
         let queues = decided.queue_discipline();
         if !self.has_decided {
             self.has_decided = true;
             self.queues = queues.cloned();
         }
         if let Some(queues) = queues {
-            check_queues(queues, self.policy.trunk_support(), decided, view.network())?;
+            check_queues(queues, self.policy.trunk_support(), decided, network)?;
         }
         if queues != self.queues.as_ref() {
             return Err(Invalid::new(InvalidDecision::QueuesChanged));
         }
-        self.check.check(decided, view.network(), view.now())
-    }
-
-    fn decide(&mut self, by: DecidedBy, view: &mut View<'_, K>, out: &mut Allocation) {
-        if self.error.is_none() {
-            by.decide(&mut *self.policy, view, out);
-            out.drop_unkept_flows();
-            let checked = self.check(out, view);
-            self.error = checked.err().map(|invalid| invalid.into_error(&self.name, view.now()));
-        }
-        if self.error.is_some() {
-            *out = Allocation::default();
-            out.start_decision(view.slots());
-        }
+        self.check.check(decided, network, now)
     }
 }
 
-impl<K: Knowledge> Policy for CheckedPolicy<K> {
-    type Knowledge = K;
+impl PolicyObject for CheckedPolicy {
+    fn common_rate_kind(&self) -> CommonRateKind {
+        self.policy.common_rate_kind()
+    }
 
     fn trunk_support(&self) -> TrunkSupport {
         self.policy.trunk_support()
@@ -81,29 +70,34 @@ impl<K: Knowledge> Policy for CheckedPolicy<K> {
         self.policy.uses(key)
     }
 
-    fn on_event(&mut self, event: Event, view: &mut View<'_, K>) {
+    fn on_event(&mut self, event: Event, network: &mut Network, now: f64) {
         if self.error.is_none() {
-            self.policy.on_event(event, view);
+            self.policy.on_event(event, network, now);
         }
     }
 
-    fn schedule(&mut self, view: &mut View<'_, K>, out: &mut Allocation) {
-        self.decide(DecidedBy::Coordinator, view, out);
+    fn decide(&mut self, by: DecidedBy, network: &mut Network, now: f64, out: &mut Allocation) {
+        if self.error.is_none() {
+            self.policy.decide(by, network, now, out);
+            out.drop_unkept_flows();
+            let checked = self.check(out, network, now);
+            self.error = checked.err().map(|invalid| invalid.into_error(&self.name, now));
+        }
+        if self.error.is_some() {
+            *out = Allocation::default();
+            out.start_decision(network.slots());
+        }
     }
 
-    fn reassign(&mut self, view: &mut View<'_, K>, out: &mut Allocation) {
-        self.decide(DecidedBy::Hosts, view, out);
-    }
-
-    fn next_wakeup(&mut self, view: &mut View<'_, K>, allocation: &Allocation) -> f64 {
+    fn next_wakeup(&mut self, network: &mut Network, now: f64, allocation: &Allocation) -> f64 {
         if self.error.is_some() {
             return f64::INFINITY;
         }
-        let next = self.policy.next_wakeup(view, allocation);
-        if next > view.now() {
+        let next = self.policy.next_wakeup(network, now, allocation);
+        if next > now {
             return next;
         }
-        self.error = Some(Invalid::new(InvalidDecision::Wakeup(next)).into_error(&self.name, view.now()));
+        self.error = Some(Invalid::new(InvalidDecision::Wakeup(next)).into_error(&self.name, now));
         f64::INFINITY
     }
 

@@ -3,7 +3,7 @@
 use super::error::PolicyError;
 use super::timing::Timing;
 use crate::allocation::Allocation;
-use crate::model::{CoflowKey, Knowledge, Slot, View};
+use crate::model::{CoflowKey, CommonRateKind, Knowledge, Network, Slot, View};
 
 /// Wake-ups are at least this far in the future, in seconds. Rounding cannot repeat a schedule without end.
 pub(super) const MIN_WAKEUP_SECONDS: f64 = 1e-6;
@@ -98,31 +98,83 @@ pub trait Policy: Send {
         let _ = (view, allocation);
         f64::INFINITY
     }
+}
 
-    /// The first invalid decision of a policy that is checked; see [`AnyPolicy::checked`](super::AnyPolicy::checked).
+/// Who decides: the coordinator, or hosts and switches between two schedules of the coordinator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DecidedBy {
+    /// The coordinator.
+    Coordinator,
+    /// Hosts and switches.
+    Hosts,
+}
+
+/// A [`Policy`] behind a type that does not name its knowledge: the methods create the [`View`] of that knowledge.
+pub trait PolicyObject: Send {
+    /// How common rates are counted, by the knowledge of sizes.
+    fn common_rate_kind(&self) -> CommonRateKind;
+
+    /// See [`Policy::trunk_support`].
+    fn trunk_support(&self) -> TrunkSupport;
+
+    /// See [`Policy::routing`].
+    fn routing(&self) -> Routing;
+
+    /// See [`Policy::timing`].
+    fn timing(&self) -> Timing;
+
+    /// See [`Policy::uses`].
+    fn uses(&self, key: CoflowKey) -> bool;
+
+    /// See [`Policy::on_event`].
+    fn on_event(&mut self, event: Event, network: &mut Network, now: f64);
+
+    /// [`Policy::schedule`] or [`Policy::reassign`].
+    fn decide(&mut self, by: DecidedBy, network: &mut Network, now: f64, out: &mut Allocation);
+
+    /// See [`Policy::next_wakeup`].
+    fn next_wakeup(&mut self, network: &mut Network, now: f64, allocation: &Allocation) -> f64;
+
+    /// The first invalid decision, if the policy is checked; see [`AnyPolicy::checked`](super::AnyPolicy::checked).
     fn error(&self) -> Option<&PolicyError> {
         None
     }
 }
 
-/// Who decides: the coordinator, or hosts and switches between two schedules of the coordinator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DecidedBy {
-    Coordinator,
-    Hosts,
-}
+impl<P: Policy> PolicyObject for P {
+    fn common_rate_kind(&self) -> CommonRateKind {
+        P::Knowledge::COMMON_RATE_KIND
+    }
 
-impl DecidedBy {
-    /// Lets a policy decide.
-    pub(crate) fn decide<K: Knowledge>(
-        self,
-        policy: &mut dyn Policy<Knowledge = K>,
-        view: &mut View<'_, K>,
-        out: &mut Allocation,
-    ) {
-        match self {
-            DecidedBy::Coordinator => policy.schedule(view, out),
-            DecidedBy::Hosts => policy.reassign(view, out),
+    fn trunk_support(&self) -> TrunkSupport {
+        Policy::trunk_support(self)
+    }
+
+    fn routing(&self) -> Routing {
+        Policy::routing(self)
+    }
+
+    fn timing(&self) -> Timing {
+        Policy::timing(self)
+    }
+
+    fn uses(&self, key: CoflowKey) -> bool {
+        Policy::uses(self, key)
+    }
+
+    fn on_event(&mut self, event: Event, network: &mut Network, now: f64) {
+        Policy::on_event(self, event, &mut View::new(network, now));
+    }
+
+    fn decide(&mut self, by: DecidedBy, network: &mut Network, now: f64, out: &mut Allocation) {
+        let view = &mut View::new(network, now);
+        match by {
+            DecidedBy::Coordinator => self.schedule(view, out),
+            DecidedBy::Hosts => self.reassign(view, out),
         }
+    }
+
+    fn next_wakeup(&mut self, network: &mut Network, now: f64, allocation: &Allocation) -> f64 {
+        Policy::next_wakeup(self, &mut View::new(network, now), allocation)
     }
 }

@@ -97,10 +97,8 @@ mod tests {
     #[test]
     fn description_states_whether_sizes_are_known() {
         for entry in crate::policy::POLICIES {
-            let expected = match build(entry.name).unwrap() {
-                AnyPolicy::SizesKnown(_) => "needs flow sizes",
-                _ => "sizes unknown",
-            };
+            let needs_sizes = build(entry.name).unwrap().needs_sizes();
+            let expected = if needs_sizes { "needs flow sizes" } else { "sizes unknown" };
             assert!(entry.description.contains(expected), "{}: {expected}", entry.name);
         }
     }
@@ -112,7 +110,7 @@ mod tests {
             name,
             description: "",
             params: &[],
-            build: |params| Ok(AnyPolicy::SizesKnown(Box::new(Fifo::from_params(params)?))),
+            build: |params| Fifo::from_params(params).map(AnyPolicy::from),
         };
         for (names, expected) in [
             (&["own", "saath"][..], RegisterError::NameInUse("saath")),

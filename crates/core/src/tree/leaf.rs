@@ -3,20 +3,15 @@
 use super::maxmin::{Bound, MaxMinLeaf};
 use crate::allocation::Allocation;
 use crate::model::network::LeafScope;
-use crate::model::{
-    BitSet, CommonRateKind, Fabric, FlowState, Knowledge, Network, SizesEstimated, SizesKnown, SizesUnknown,
-    View,
-};
+use crate::model::{BitSet, CommonRateKind, Fabric, FlowState, Network};
 use crate::policy::{
-    self, AnyPolicy, DecidedBy, Event, Params, ParamsError, Policy, PolicyError, Reaction, Timing,
+    self, AnyPolicy, DecidedBy, Event, Params, ParamsError, PolicyError, PolicyObject, Reaction, Timing,
     TrunkSupport,
 };
 
 /// The algorithm of a leaf.
 pub(super) enum LeafAlgorithm {
-    SizesUnknown(Box<dyn Policy<Knowledge = SizesUnknown>>),
-    SizesEstimated(Box<dyn Policy<Knowledge = SizesEstimated>>),
-    SizesKnown(Box<dyn Policy<Knowledge = SizesKnown>>),
+    Policy(Box<dyn PolicyObject>),
     MaxMin(MaxMinLeaf),
 }
 
@@ -59,9 +54,7 @@ fn build_algorithm(spec: &str) -> Result<LeafAlgorithm, ParamsError> {
         _ if name == "fair" => Ok(LeafAlgorithm::MaxMin(MaxMinLeaf::default())),
         // A leaf has rates, and no queues.
         policy if policy.trunk_support() == TrunkSupport::Transport => Err(ParamsError::NotForLeaf { name }),
-        AnyPolicy::SizesUnknown(policy) => Ok(LeafAlgorithm::SizesUnknown(policy)),
-        AnyPolicy::SizesEstimated(policy) => Ok(LeafAlgorithm::SizesEstimated(policy)),
-        AnyPolicy::SizesKnown(policy) => Ok(LeafAlgorithm::SizesKnown(policy)),
+        AnyPolicy::Policy(policy) => Ok(LeafAlgorithm::Policy(policy)),
         AnyPolicy::Tree(_) => Err(ParamsError::NotForLeaf { name }),
     }
 }
@@ -70,20 +63,6 @@ fn build_algorithm(spec: &str) -> Result<LeafAlgorithm, ParamsError> {
 fn leaf_policies() -> String {
     let names = policy::all().map(|entry| entry.name);
     names.filter(|name| build_algorithm(name).is_ok()).collect::<Vec<_>>().join(", ")
-}
-
-/// Lets the policy of a leaf decide. `changed`: whether capacities have changed since its last decision.
-fn decide_rates<K: Knowledge>(
-    policy: &mut dyn Policy<Knowledge = K>,
-    changed: bool,
-    by: DecidedBy,
-    view: &mut View<'_, K>,
-    out: &mut Allocation,
-) {
-    if changed {
-        policy.on_event(Event::CapacityChanged, view);
-    }
-    by.decide(policy, view, out);
 }
 
 /// Checks that a policy can be a leaf: its specification is valid, and it is `fair` or sets rates itself.
@@ -121,9 +100,7 @@ impl Leaf {
 
     pub(super) fn timing(&self) -> Timing {
         let timing = match &self.algorithm {
-            LeafAlgorithm::SizesUnknown(policy) => policy.timing(),
-            LeafAlgorithm::SizesEstimated(policy) => policy.timing(),
-            LeafAlgorithm::SizesKnown(policy) => policy.timing(),
+            LeafAlgorithm::Policy(policy) => policy.timing(),
             LeafAlgorithm::MaxMin(_) => Timing::local("TCP has no coordinator"),
         };
         // Hosts do not know the slices of a leaf, so its new coflows wait for the coordinator.
@@ -134,9 +111,7 @@ impl Leaf {
     /// The first invalid decision of the leaf's policy.
     pub(super) fn error(&self) -> Option<&PolicyError> {
         match &self.algorithm {
-            LeafAlgorithm::SizesUnknown(policy) => policy.error(),
-            LeafAlgorithm::SizesEstimated(policy) => policy.error(),
-            LeafAlgorithm::SizesKnown(policy) => policy.error(),
+            LeafAlgorithm::Policy(policy) => policy.error(),
             LeafAlgorithm::MaxMin(_) => None,
         }
     }
@@ -147,10 +122,9 @@ impl Leaf {
     }
 
     pub(super) fn common_rate_kind(&self) -> CommonRateKind {
-        match self.algorithm {
-            LeafAlgorithm::SizesKnown(_) => CommonRateKind::ProportionalRates,
-            LeafAlgorithm::SizesEstimated(_) => CommonRateKind::EstimatedRates,
-            LeafAlgorithm::SizesUnknown(_) | LeafAlgorithm::MaxMin(_) => CommonRateKind::EqualRates,
+        match &self.algorithm {
+            LeafAlgorithm::Policy(policy) => policy.common_rate_kind(),
+            LeafAlgorithm::MaxMin(_) => CommonRateKind::EqualRates,
         }
     }
 
@@ -161,9 +135,7 @@ impl Leaf {
         }
         network.swap_scope(&mut self.scope);
         match &mut self.algorithm {
-            LeafAlgorithm::SizesUnknown(policy) => policy.on_event(event, &mut View::new(network, now)),
-            LeafAlgorithm::SizesEstimated(policy) => policy.on_event(event, &mut View::new(network, now)),
-            LeafAlgorithm::SizesKnown(policy) => policy.on_event(event, &mut View::new(network, now)),
+            LeafAlgorithm::Policy(policy) => policy.on_event(event, network, now),
             LeafAlgorithm::MaxMin(fair) => fair.stale = true,
         }
         network.swap_scope(&mut self.scope);
@@ -172,15 +144,7 @@ impl Leaf {
     pub(super) fn next_wakeup(&mut self, network: &mut Network, now: f64) -> f64 {
         network.swap_scope(&mut self.scope);
         let wake = match &mut self.algorithm {
-            LeafAlgorithm::SizesUnknown(policy) => {
-                policy.next_wakeup(&mut View::new(network, now), &self.allocation)
-            }
-            LeafAlgorithm::SizesEstimated(policy) => {
-                policy.next_wakeup(&mut View::new(network, now), &self.allocation)
-            }
-            LeafAlgorithm::SizesKnown(policy) => {
-                policy.next_wakeup(&mut View::new(network, now), &self.allocation)
-            }
+            LeafAlgorithm::Policy(policy) => policy.next_wakeup(network, now, &self.allocation),
             LeafAlgorithm::MaxMin(_) => f64::INFINITY,
         };
         network.swap_scope(&mut self.scope);
@@ -259,18 +223,11 @@ impl Leaf {
             return;
         }
         network.swap_scope(&mut self.scope);
-        let out = &mut self.allocation;
-        match &mut self.algorithm {
-            LeafAlgorithm::SizesUnknown(policy) => {
-                decide_rates(&mut **policy, changed, by, &mut View::new(network, now), out);
+        if let LeafAlgorithm::Policy(policy) = &mut self.algorithm {
+            if changed {
+                policy.on_event(Event::CapacityChanged, network, now);
             }
-            LeafAlgorithm::SizesEstimated(policy) => {
-                decide_rates(&mut **policy, changed, by, &mut View::new(network, now), out);
-            }
-            LeafAlgorithm::SizesKnown(policy) => {
-                decide_rates(&mut **policy, changed, by, &mut View::new(network, now), out);
-            }
-            LeafAlgorithm::MaxMin(_) => {}
+            policy.decide(by, network, now, &mut self.allocation);
         }
         network.swap_scope(&mut self.scope);
         self.allocation.drop_unkept_flows();

@@ -36,7 +36,7 @@ fn entry(
 }
 
 fn full_rates(trunk_support: TrunkSupport) -> AnyPolicy {
-    AnyPolicy::SizesUnknown(Box::new(FullRates { trunk_support }))
+    AnyPolicy::from(FullRates { trunk_support })
 }
 
 /// A tree with one service under this policy, and one under `fair`.

@@ -183,7 +183,7 @@ mod tests {
     fn observe(max_connections: usize, seed: u64) -> (f64, Vec<[Vec<u32>; 2]>) {
         let options = ReplayOptions { port_rate: Rate::new(1.0).unwrap(), ..ReplayOptions::default() };
         let mut open = OpenFlows::default();
-        let policy = AnyPolicy::SizesUnknown(Box::new(RandomPulls::new(max_connections, seed)));
+        let policy = AnyPolicy::from(RandomPulls::new(max_connections, seed));
         let outcome = replay(&workload(), policy, &options, &mut open).unwrap();
         (outcome.ccts()[0], open.0)
     }

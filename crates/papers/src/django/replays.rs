@@ -241,7 +241,7 @@ fn replay(
                 unreachable!("random pulls are those of the coflow of Fig. 2");
             };
             let pulls = RandomPulls::new(*connections, seed);
-            let policy = AnyPolicy::SizesUnknown(Box::new(pulls));
+            let policy = AnyPolicy::from(pulls);
             weir_sim::replay(&workload, policy, &options, &mut NoObserver)
                 .map_err(|error| Failure::from_replay_error("random pulls", &error))
         }

@@ -66,18 +66,18 @@ fn error_of(policy: AnyPolicy) -> String {
 
 /// The error of a policy without knowledge of sizes.
 fn error_without_sizes(schedule: fn(&mut View<'_, SizesUnknown>, &mut Allocation)) -> String {
-    error_of(AnyPolicy::SizesUnknown(Box::new(Scripted::new(schedule))))
+    error_of(AnyPolicy::from(Scripted::new(schedule)))
 }
 
 /// The error of a policy that knows sizes.
 fn error_with_sizes(schedule: fn(&mut View<'_, SizesKnown>, &mut Allocation)) -> String {
-    error_of(AnyPolicy::SizesKnown(Box::new(Scripted::new(schedule))))
+    error_of(AnyPolicy::from(Scripted::new(schedule)))
 }
 
 /// The error of a policy without rates that sets these queues, and this class of each coflow.
 fn error_with_queues(schedule: fn(&mut View<'_, SizesUnknown>, &mut Allocation)) -> String {
     let scripted = Scripted { trunk_support: TrunkSupport::Transport, ..Scripted::new(schedule) };
-    error_of(AnyPolicy::SizesUnknown(Box::new(scripted)))
+    error_of(AnyPolicy::from(scripted))
 }
 
 fn queues(weights: &[f64]) -> QueueDiscipline {
@@ -99,7 +99,7 @@ fn equal_rates_with_known_sizes_are_an_error() {
     let estimated = Scripted::<SizesEstimated>::new(|view, out| {
         out.set_common(view.active_coflows()[0], CommonRate::Equal(1.0));
     });
-    assert_eq!(error_of(AnyPolicy::SizesEstimated(Box::new(estimated))), expected);
+    assert_eq!(error_of(AnyPolicy::from(estimated)), expected);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn error_names_the_coflow_with_the_highest_rate_on_the_link() {
             out.add_flow_rate(slot, 0, gbits * RATE);
         }
     });
-    let error = error_over(&all, AnyPolicy::SizesUnknown(Box::new(scripted)), &options(RATE, 0.0));
+    let error = error_over(&all, AnyPolicy::from(scripted), &options(RATE, 0.0));
     let expected = "policy `wrong` at 0s: coflow 5, port 2 (receiving): the rates on the link sum to 1.25Gbit; expected at most \
                     its capacity of 1Gbit";
     assert_eq!(error, expected);
@@ -164,7 +164,7 @@ fn rates_above_the_capacity_of_a_trunk_are_an_error() {
     let scripted = Scripted::<SizesUnknown>::new(|view, out| {
         out.set_common(view.active_coflows()[0], CommonRate::Equal(0.75));
     });
-    let error = error_over(&all, AnyPolicy::SizesUnknown(Box::new(scripted)), &options_over(&trunks, 0.0));
+    let error = error_over(&all, AnyPolicy::from(scripted), &options_over(&trunks, 0.0));
     let expected = "policy `wrong` at 0s: coflow 7, leaf0 -> spine0: the rates on the link sum to 12bit; expected at most its \
                     capacity of 8bit";
     assert_eq!(error, expected);
@@ -175,7 +175,7 @@ fn rate_within_rounding_of_the_capacity_is_valid() {
     let scripted = Scripted::<SizesUnknown>::new(|view, out| {
         out.set_common(view.active_coflows()[0], CommonRate::Equal(RATE / 2.0 * (1.0 + 1e-10)));
     });
-    let policy = AnyPolicy::SizesUnknown(Box::new(scripted)).checked("right");
+    let policy = AnyPolicy::from(scripted).checked("right");
     let outcome = replay(&two_flows(), policy, &options(RATE, 0.0), &mut NoObserver).unwrap();
     assert_near(&outcome.ccts(), &[0.4], 1e-9, "two flows at half of a port's rate");
 }
@@ -218,7 +218,7 @@ fn wakeup_that_is_not_in_the_future_is_an_error() {
         let expected = format!(
             "policy `wrong` at 500ms: a wake-up at {time}; expected a later time, or an infinite one for none"
         );
-        assert_eq!(error_of(AnyPolicy::SizesUnknown(Box::new(scripted))), expected);
+        assert_eq!(error_of(AnyPolicy::from(scripted)), expected);
     }
 }
 
@@ -247,7 +247,7 @@ fn completion_times_of_outgrown_estimates_are_an_error() {
     });
     let expected = "policy `wrong` at 500ms: coflow 7: a flow has sent its whole estimated size; expected a higher estimate by \
                     `View::raise_estimates`";
-    assert_eq!(error_of(AnyPolicy::SizesEstimated(Box::new(scripted))), expected);
+    assert_eq!(error_of(AnyPolicy::from(scripted)), expected);
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn queues_that_change_are_an_error() {
         })
     };
     let expected = "policy `wrong` at 600ms: other queues than at the first schedule; expected equal queues at every schedule";
-    assert_eq!(error_of(AnyPolicy::SizesUnknown(Box::new(scripted))), expected);
+    assert_eq!(error_of(AnyPolicy::from(scripted)), expected);
 }
 
 /// Queues by total bytes sent, with checks of the totals and of the wake-ups.
@@ -333,7 +333,7 @@ proptest! {
     ) {
         let thresholds = Thresholds::new(Bytes::new(1.5).unwrap(), 2.0, 4);
         let order = CheckedQueues { thresholds, queues: Vec::new() };
-        let policy = AnyPolicy::SizesKnown(Box::new(OrderedPolicy::new(order))).checked("queues");
+        let policy = AnyPolicy::from(OrderedPolicy::new(order)).checked("queues");
         replay(&w, policy, &options(1.0, 0.0), &mut NoObserver).unwrap();
     }
 

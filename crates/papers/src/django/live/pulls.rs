@@ -104,7 +104,7 @@ fn simulate(workload: &Workload, connections: usize, seed: u64) -> Result<f64, F
     let rate = Rate::new(PULLS.rate().get() * payload_fraction()).expect("a rate times a fraction is a rate");
     let options = ReplayOptions { port_rate: rate, ..ReplayOptions::default() };
     let policy = RandomPulls::new(connections, seed);
-    let policy = AnyPolicy::SizesUnknown(Box::new(policy));
+    let policy = AnyPolicy::from(policy);
     let outcome = weir_sim::replay(&workload, policy, &options, &mut NoObserver)
         .map_err(|error| Failure::from_replay_error("random pulls", &error))?;
     Ok(outcome.makespan)
