@@ -4,7 +4,7 @@
 
 use super::error::{InvalidDecision, PolicyError};
 use super::interface::{DecidedBy, PolicyObject};
-use super::{Event, Routing, Timing, TrunkSupport};
+use super::{Event, LinkService, Routing, Timing, TrunkSupport};
 use crate::allocation::{Allocation, CommonRate, InterQueueSharing, QueueDiscipline};
 use crate::model::{BitSet, CoflowKey, CommonRateKind, FlowState, Network, Slot};
 
@@ -56,6 +56,10 @@ impl PolicyObject for CheckedPolicy {
 
     fn trunk_support(&self) -> TrunkSupport {
         self.policy.trunk_support()
+    }
+
+    fn link_service(&self) -> LinkService {
+        self.policy.link_service()
     }
 
     fn routing(&self) -> Routing {

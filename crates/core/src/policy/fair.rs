@@ -3,7 +3,7 @@
 //! This policy is UC-TCP in Saath (section 6.1): no queues, no coordination, all flows scheduled upon arrival. All
 //! flows are in one class, and the transport shares the ports.
 
-use super::{Params, ParamsError, Policy, Routing, Timing, TrunkSupport};
+use super::{LinkService, Params, ParamsError, Policy, Routing, Timing, TrunkSupport};
 use crate::allocation::{
     Allocation, InterQueueSharing, IntraQueueSharing, QueueDiscipline, ReceiverMode, Rule,
 };
@@ -25,6 +25,10 @@ impl Policy for Fair {
 
     fn trunk_support(&self) -> TrunkSupport {
         TrunkSupport::Transport
+    }
+
+    fn link_service(&self) -> LinkService {
+        LinkService::MaxMin
     }
 
     fn timing(&self) -> Timing {

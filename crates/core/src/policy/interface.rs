@@ -39,6 +39,18 @@ pub enum TrunkSupport {
     Transport,
 }
 
+/// What a link needs in order to serve flows as the policy decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LinkService {
+    /// The rates, queues or connections of every schedule.
+    #[default]
+    Decisions,
+    /// The order of coflows, which stays until coflows arrive or complete: the link serves them by strict priority.
+    InOrder,
+    /// Nothing: the link shares its capacity max-min between all flows, as under TCP.
+    MaxMin,
+}
+
 /// What a policy requires of the paths of flows between regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Routing {
@@ -58,6 +70,11 @@ pub trait Policy: Send {
     /// What sets the rates of flows over trunks.
     fn trunk_support(&self) -> TrunkSupport {
         TrunkSupport::Decides
+    }
+
+    /// What a link needs in order to serve flows as the policy decides. Policy trees and relays accept policies by it.
+    fn link_service(&self) -> LinkService {
+        LinkService::Decisions
     }
 
     /// The paths that the policy requires between regions.
@@ -117,6 +134,9 @@ pub trait PolicyObject: Send {
     /// See [`Policy::trunk_support`].
     fn trunk_support(&self) -> TrunkSupport;
 
+    /// See [`Policy::link_service`].
+    fn link_service(&self) -> LinkService;
+
     /// See [`Policy::routing`].
     fn routing(&self) -> Routing;
 
@@ -148,6 +168,10 @@ impl<P: Policy> PolicyObject for P {
 
     fn trunk_support(&self) -> TrunkSupport {
         Policy::trunk_support(self)
+    }
+
+    fn link_service(&self) -> LinkService {
+        Policy::link_service(self)
     }
 
     fn routing(&self) -> Routing {

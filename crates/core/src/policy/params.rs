@@ -47,11 +47,15 @@ pub enum ParamsError {
         /// The malformed part.
         part: String,
     },
-    /// The policy cannot be a leaf of a policy tree.
-    #[error("policy `{name}` cannot be a leaf of a policy tree; expected `fair` or a policy that sets rates")]
-    NotForLeaf {
+    /// The policy needs more than the place where it is used can give.
+    #[error("policy `{name}` cannot {purpose}; expected {expected}")]
+    Unsuitable {
         /// Name of the policy.
         name: String,
+        /// A verb phrase: the use that the policy does not fit.
+        purpose: &'static str,
+        /// The policies that can.
+        expected: String,
     },
     /// The value is malformed or out of range.
     #[error("policy `{policy}`: `{key}={value}` is invalid; expected {expected}")]

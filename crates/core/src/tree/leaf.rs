@@ -5,8 +5,8 @@ use crate::allocation::Allocation;
 use crate::model::network::LeafScope;
 use crate::model::{BitSet, CommonRateKind, Fabric, FlowState, Network};
 use crate::policy::{
-    self, AnyPolicy, DecidedBy, Event, Params, ParamsError, PolicyError, PolicyObject, Reaction, Timing,
-    TrunkSupport,
+    self, AnyPolicy, DecidedBy, Event, LinkService, Params, ParamsError, PolicyError, PolicyObject, Reaction,
+    Timing, TrunkSupport,
 };
 
 /// The algorithm of a leaf.
@@ -43,19 +43,25 @@ pub(super) struct Leaf {
 
 /// Builds the algorithm of a leaf from the specification of its policy.
 fn build_algorithm(spec: &str) -> Result<LeafAlgorithm, ParamsError> {
-    let name = Params::parse(spec)?.name().to_owned();
-    let algorithm = policy::build(spec).map_err(|error| match error {
+    let policy = policy::build(spec).map_err(|error| match error {
         ParamsError::UnknownPolicy { name, .. } => {
             ParamsError::UnknownPolicy { name, known: leaf_policies() }
         }
         other => other,
     })?;
-    match algorithm {
-        _ if name == "fair" => Ok(LeafAlgorithm::MaxMin(MaxMinLeaf::default())),
+    match policy {
+        AnyPolicy::Policy(policy) if policy.link_service() == LinkService::MaxMin => {
+            Ok(LeafAlgorithm::MaxMin(MaxMinLeaf::default()))
+        }
         // A leaf has rates, and no queues.
-        policy if policy.trunk_support() == TrunkSupport::Transport => Err(ParamsError::NotForLeaf { name }),
-        AnyPolicy::Policy(policy) => Ok(LeafAlgorithm::Policy(policy)),
-        AnyPolicy::Tree(_) => Err(ParamsError::NotForLeaf { name }),
+        AnyPolicy::Policy(policy) if policy.trunk_support() != TrunkSupport::Transport => {
+            Ok(LeafAlgorithm::Policy(policy))
+        }
+        AnyPolicy::Policy(_) | AnyPolicy::Tree(_) => Err(ParamsError::Unsuitable {
+            name: Params::parse(spec)?.name().to_owned(),
+            purpose: "be a leaf of a policy tree",
+            expected: "`fair` or a policy that sets rates".to_owned(),
+        }),
     }
 }
 
@@ -65,10 +71,10 @@ fn leaf_policies() -> String {
     names.filter(|name| build_algorithm(name).is_ok()).collect::<Vec<_>>().join(", ")
 }
 
-/// Checks that a policy can be a leaf: its specification is valid, and it is `fair` or sets rates itself.
+/// Checks that a policy can be a leaf: its specification is valid, and it shares links max-min or sets rates itself.
 ///
 /// # Errors
-/// [`ParamsError`] if the specification is invalid, or [`ParamsError::NotForLeaf`] if the policy cannot be a leaf.
+/// [`ParamsError`] if the specification is invalid, or [`ParamsError::Unsuitable`] if the policy cannot be a leaf.
 pub fn check_leaf_policy(spec: &str) -> Result<(), ParamsError> {
     build_algorithm(spec).map(|_| ())
 }

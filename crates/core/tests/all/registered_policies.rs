@@ -77,6 +77,7 @@ fn schedule(policy: AnyPolicy) -> (Result<(), PolicyError>, Vec<f64>) {
 fn decisions_of_registered_policies_are_checked() {
     policy::register(vec![
         entry("full", |_| Ok(full_rates(TrunkSupport::Decides))),
+        entry("even", |_| build("fair")),
         entry("queued", |_| Ok(full_rates(TrunkSupport::Transport))),
     ])
     .unwrap();
@@ -107,8 +108,8 @@ fn decisions_of_registered_policies_are_checked() {
     assert_eq!(rates[0], 0.0);
     assert!(rates[1] >= 0.5);
 
-    // A policy without rates cannot be a leaf.
-    assert!(check_leaf_policy("full").is_ok());
+    // A policy without rates cannot be a leaf, unless all flows share max-min.
+    assert!(check_leaf_policy("full").is_ok() && check_leaf_policy("even").is_ok());
     let refused = check_leaf_policy("queued").unwrap_err().to_string();
     assert_eq!(
         refused,
