@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tonic::transport::server::Connected;
 use tracing::{error, info};
-use weir_core::wide_area;
+use weir_core::wide_area_policy::WideAreaPolicy;
 use weir_tls::WrongName;
 
 use crate::admission::{Admission, Quota};
@@ -194,7 +194,7 @@ fn start_overlay(config: &Config, overlay: &config::Overlay, epoch: u64) -> Resu
         max_flows: config.settings.max_flows,
         keep_completed: config.settings.keep_completed,
     };
-    let policy = wide_area::build(&overlay.policy).map_err(|error| format!("overlay policy: {error}"))?;
+    let policy = WideAreaPolicy::new(&overlay.policy).map_err(|error| format!("overlay policy: {error}"))?;
     let overlay = Arc::new(overlay.clone());
     overlay::Handle::start(Overlay::new(Arc::clone(&overlay), limits, epoch), overlay, policy)
         .map_err(|error| format!("overlay: a thread cannot be created: {error}"))

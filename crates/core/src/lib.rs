@@ -22,3 +22,4 @@ mod transport;
 pub mod tree;
 pub mod units;
 pub mod wide_area;
+pub mod wide_area_policy;

@@ -2,7 +2,7 @@
 
 use crate::model::{CoflowKey, CommonRateKind, ServiceNames};
 use crate::tree::spec::{TreeError, TreeSpec};
-use crate::wide_area::{Mrtf, Siphon};
+use crate::wide_area::{Siphon, mrtf};
 
 mod aalo;
 mod aalo_plus;
@@ -402,15 +402,19 @@ pub const POLICIES: &[PolicyEntry] = &[
             GROUPS_PARAM,
         ],
         build: |p| {
-            let siphon = Siphon::from_params(p)?;
-            ServedInOrder::from_params(siphon, p).map(AnyPolicy::from)
+            let mut siphon = Siphon::from_params(p)?;
+            ServedInOrder::from_params(
+                Box::new(move |waiting, past| siphon.search_order(waiting, past).order),
+                p,
+            )
+            .map(AnyPolicy::from)
         },
     },
     PolicyEntry {
         name: "mrtf",
         description: "minimum remaining time first, at mean bandwidth; every link serves in that order; needs flow sizes",
         params: &[DETOURS_PARAM, GROUPS_PARAM],
-        build: |p| ServedInOrder::from_params(Mrtf, p).map(AnyPolicy::from),
+        build: |p| ServedInOrder::from_params(Box::new(mrtf::decide_order), p).map(AnyPolicy::from),
     },
 ];
 

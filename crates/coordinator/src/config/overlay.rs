@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use weir_core::model::WideArea;
 use weir_core::model::wide_area::LinkMeasurement;
 use weir_core::units::{Rate, Time};
-use weir_core::wide_area;
+use weir_core::wide_area_policy::WideAreaPolicy;
 use weir_fields::{FileError, TableFields, Value, expectation};
 use weir_proto::relay::{MAX_RELAY_NETWORKS, MAX_RELAYS, Network, NetworkTable, RegionPair};
 
@@ -19,7 +19,7 @@ pub const MAX_LINK_SAMPLES: usize = 1024;
 /// An overlay of relays between regions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Overlay {
-    /// The policy, with its parameters: `weir_core::wide_area::build` accepts it.
+    /// The policy, with its parameters: [`WideAreaPolicy::new`] accepts it.
     pub policy: String,
     /// Maximum fraction of a coflow's bytes that uses detours.
     pub max_detoured: f64,
@@ -168,7 +168,7 @@ pub(super) fn read_overlay(fields: &TableFields<'_>, value: &Value<'_>) -> Resul
     let mut overlay = fields.read_table(value, "overlay ".to_owned())?;
     let policy_value = overlay.required("policy", EXPECTED_POLICY)?;
     let policy = overlay.read_string(&policy_value, EXPECTED_POLICY)?;
-    wide_area::build(policy).map_err(|error| overlay.value_error(&policy_value, &expectation(error)))?;
+    WideAreaPolicy::new(policy).map_err(|error| overlay.value_error(&policy_value, &expectation(error)))?;
     let max_detoured = match overlay.optional("max-detoured") {
         None => 1.0,
         Some(value) => {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use weir_core::model::BandwidthHistory;
 use weir_core::wide_area::detour::{self, CoflowPaths, PathShare, RegionLimits};
 use weir_core::wide_area::relays::{GroupPath, HopSchedule, RelayedCoflow, hop_schedules};
-use weir_core::wide_area::{Mechanisms, ServiceOrder, WaitingCoflow, WideAreaPolicy, estimate};
+use weir_core::wide_area::{ServiceOrder, WaitingCoflow, estimate};
+use weir_core::wide_area_policy::{Mechanisms, WideAreaPolicy};
 
 use super::bandwidth;
 use super::flows::FlowIndex;
@@ -123,7 +124,7 @@ pub fn decide(policy: &mut WideAreaPolicy, request: DecisionRequest) -> Decision
         .zip(&paths)
         .map(|(coflow, chosen)| to_relayed(coflow, &chosen.paths, &past, mechanisms))
         .collect();
-    let order = order.unwrap_or_else(|| policy.policy.decide_order(&waiting, &past));
+    let order = order.unwrap_or_else(|| policy.decide_order(&waiting, &past));
     let seconds = estimate::completion_times(&past, &order, &waiting);
     let hops = hop_schedules(&past, &order, &relayed);
     let decided = coflows.into_iter().zip(paths).zip(seconds);

@@ -13,7 +13,7 @@ use std::{io, thread};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
-use weir_core::wide_area::WideAreaPolicy;
+use weir_core::wide_area_policy::WideAreaPolicy;
 use weir_proto::relay::{RelayOrder, RelayReport};
 
 use super::decision::{DecisionRequest, decide};

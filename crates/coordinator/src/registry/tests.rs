@@ -67,7 +67,7 @@ async fn open_registry(config: &Config, store: Store) -> Result<Registry, String
 
 fn start_overlay(config: Arc<config::Overlay>, epoch: u64) -> OverlayHandle {
     let limits = Limits { max_coflows: 10, max_flows: 100, keep_completed: 60.0 };
-    let policy = weir_core::wide_area::build(&config.policy).unwrap();
+    let policy = weir_core::wide_area_policy::WideAreaPolicy::new(&config.policy).unwrap();
     OverlayHandle::start(Overlay::new(Arc::clone(&config), limits, epoch), config, policy).unwrap()
 }
 

@@ -14,7 +14,7 @@ use weir_coordinator::overlay::{
 };
 use weir_coordinator::quota::QuotaReached;
 use weir_coordinator::quota::{CoflowQuota, CoflowUsage, ServiceQuota};
-use weir_core::wide_area::{WideAreaPolicy, build};
+use weir_core::wide_area_policy::WideAreaPolicy;
 use weir_proto::relay::wire::{self, controller_message};
 use weir_proto::relay::{
     GroupProgress, PathSample, RegionPair, RelayCoflow, RelayMatch, RelayOrder, RelayPeer, RelayReport,
@@ -112,7 +112,7 @@ impl Cluster {
         let relays = config.relays.len();
         let mut cluster = Cluster {
             overlay: Overlay::new(Arc::clone(&config), limits(), 5),
-            policy: build(&config.policy).unwrap(),
+            policy: WideAreaPolicy::new(&config.policy).unwrap(),
             relays: vec![FakeRelay::default(); relays],
             is_connected: vec![true; relays],
             now: 0.0,
@@ -665,7 +665,7 @@ fn relays_with_names_are_peers_when_their_addresses_are_known() {
 fn names_of_relays_are_resolved_while_the_overlay_runs() {
     let config = parse(&with_name("localhost:7710"));
     let overlay = Overlay::new(Arc::clone(&config), limits(), 5);
-    let handle = Handle::start(overlay, config, build("fifo").unwrap()).unwrap();
+    let handle = Handle::start(overlay, config, WideAreaPolicy::new("fifo").unwrap()).unwrap();
     let mut orders = handle.subscribe_to_orders(0, "10.1.0.1:4000".parse().unwrap()).unwrap();
     // The first order may precede the answer. Only full orders have peers.
     let resolved =

@@ -272,6 +272,11 @@ impl Network {
         slot
     }
 
+    /// Sets the number of released coflows, which is the number of the next one.
+    pub(crate) fn set_released_count(&mut self, count: u64) {
+        self.released_count = count;
+    }
+
     pub(crate) fn remove_coflow(&mut self, slot: Slot) {
         self.slots[slot as usize] = None;
         self.vacant_slots.push(slot);

@@ -174,6 +174,19 @@ impl Trunks {
         )
     }
 
+    /// The links between regions with their median bandwidth as capacity, and one port in each region, which limits no flow.
+    pub(crate) fn between_measured_regions(past: &BandwidthHistory) -> Trunks {
+        let links = 0..past.links() as u32;
+        let capacities: Vec<f64> = links.map(|link| past.median_seconds_per_byte(link).recip()).collect();
+        let port_rate = Rate::from_valid(2.0 * capacities.iter().sum::<f64>());
+        Trunks::from_parts(
+            Paths::BetweenRegions { history: past.clone(), relays: BTreeMap::new() },
+            (0..past.regions() as u32).collect(),
+            vec![port_rate; past.regions()],
+            capacities,
+        )
+    }
+
     /// Limits the flows of coflows with [`CoflowSpec::max_flow_rate`]: each of them crosses a separate trunk with that capacity. A
     /// coflow that begins after the end of the one before it, with the same rate and number of flows, uses the same trunks.
     #[must_use]

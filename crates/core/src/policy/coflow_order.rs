@@ -19,7 +19,7 @@
 //!   exists.
 //! - Ties go to the coflow that was released first. Inside a coflow, backfilling serves flows in the order of ports.
 
-use super::{Event, Policy};
+use super::{Event, LinkService, Policy};
 use crate::allocation::{Allocation, CommonRate, Rule};
 use crate::model::{CoflowKey, Knowledge, SizesKnown, SizesOrEstimates, SizesUnknown, Slot, View};
 use crate::solve::ResidualCapacity;
@@ -63,6 +63,11 @@ pub trait CoflowOrder: Send {
     fn next_wakeup(&mut self, view: &View<'_, SizesKnown>) -> f64 {
         let _ = view;
         f64::INFINITY
+    }
+
+    /// Whether the order of two coflows never changes.
+    fn is_constant(&self) -> bool {
+        false
     }
 
     /// Whether the order depends on this key of coflows.
@@ -230,6 +235,10 @@ pub fn backfill_coflows<K: Knowledge>(
 
 impl<O: CoflowOrder> Policy for OrderedPolicy<O> {
     type Knowledge = SizesKnown;
+
+    fn link_service(&self) -> LinkService {
+        if self.order.is_constant() { LinkService::InOrder } else { LinkService::Decisions }
+    }
 
     fn uses(&self, key: CoflowKey) -> bool {
         self.order.uses(key)

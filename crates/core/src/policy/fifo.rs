@@ -16,4 +16,8 @@ impl Fifo {
 }
 
 // The order of release is the default.
-impl CoflowOrder for Fifo {}
+impl CoflowOrder for Fifo {
+    fn is_constant(&self) -> bool {
+        true
+    }
+}

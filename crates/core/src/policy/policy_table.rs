@@ -64,7 +64,11 @@ pub fn all() -> impl Iterator<Item = &'static PolicyEntry> {
 /// # Errors
 /// The name, a parameter or a value is unknown or invalid. The error lists the known names.
 pub fn build(spec: &str) -> Result<AnyPolicy, ParamsError> {
-    let mut params = Params::parse(spec)?;
+    build_from(Params::parse(spec)?, spec)
+}
+
+/// Builds the policy of `spec` from the parameters that are left.
+pub(crate) fn build_from(mut params: Params, spec: &str) -> Result<AnyPolicy, ParamsError> {
     let entry = all().find(|e| e.name == params.name()).ok_or_else(|| ParamsError::UnknownPolicy {
         name: params.name().to_owned(),
         known: all().map(|e| e.name).collect::<Vec<_>>().join(", "),

@@ -1,6 +1,6 @@
 //! Policies that decide an order of coflows, in which every link serves them (Siphon, ATC '18, section 3).
 //!
-//! The algorithm that orders the coflows ([`crate::wide_area::Policy`]) knows sizes and past bandwidth
+//! The algorithm that orders the coflows ([`CoflowOrderer`]) knows sizes and past bandwidth
 //! ([`crate::model::LinkHistory`]), but not the present capacity of links. Rates follow from the order and the present
 //! capacity, as at relays that serve by strict priority: coflow by coflow, the flows of a coflow share the residual capacity
 //! of their links max-min. With `groups`, the flows of a coflow are served group by group too
@@ -10,13 +10,16 @@
 
 use std::collections::BTreeMap;
 
-use super::{Event, ParamsError, Policy, Routing};
+use super::{Event, LinkService, ParamsError, Policy, Routing};
 use crate::allocation::{Allocation, Rule};
-use crate::model::{Coflow, Fabric, SizesKnown, Slot, View};
+use crate::model::{Coflow, Fabric, LinkHistory, SizesKnown, Slot, View};
 use crate::policy::params::Params;
 use crate::rounding;
 use crate::solve::maxmin::{FlowClass, max_min};
-use crate::wide_area::{self, ServiceOrder, WaitingCoflow, flow_groups};
+use crate::wide_area::{WaitingCoflow, flow_groups};
+
+/// Orders coflows, which are in the order of arrival, by sizes and past bandwidth. Returns their indices in the order of service.
+pub(super) type CoflowOrderer = Box<dyn FnMut(&[WaitingCoflow], &LinkHistory) -> Vec<usize> + Send>;
 
 /// The order of flow groups inside a coflow; a group is all flows to one receiving port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +40,8 @@ pub(super) const GROUPS_PARAM: (&str, &str) = (
 );
 
 /// A policy that serves coflows in the order of `orderer`.
-pub struct ServedInOrder<O> {
-    orderer: O,
+pub(super) struct ServedInOrder {
+    orderer: CoflowOrderer,
     detours: bool,
     group_order: GroupOrder,
     /// Whether the order has to be computed again.
@@ -48,8 +51,11 @@ pub struct ServedInOrder<O> {
     groups: Vec<Vec<Vec<u32>>>,
 }
 
-impl<O: wide_area::Policy> ServedInOrder<O> {
-    pub(super) fn from_params(orderer: O, params: &mut Params) -> Result<ServedInOrder<O>, ParamsError> {
+impl ServedInOrder {
+    pub(super) fn from_params(
+        orderer: CoflowOrderer,
+        params: &mut Params,
+    ) -> Result<ServedInOrder, ParamsError> {
         let words = [
             ("off", GroupOrder::Concurrent),
             ("on", GroupOrder::LargestFirst),
@@ -106,15 +112,17 @@ impl<O: wide_area::Policy> ServedInOrder<O> {
             }
         };
         let waiting: Vec<WaitingCoflow> = waiting_slots.iter().map(to_waiting).collect();
-        self.order = match self.orderer.decide_order(&waiting, view.link_history()) {
-            ServiceOrder::InOrder(order) => order.into_iter().map(|at| waiting_slots[at]).collect(),
-            ServiceOrder::MaxMin => waiting_slots,
-        };
+        let order = (self.orderer)(&waiting, view.link_history());
+        self.order = order.into_iter().map(|at| waiting_slots[at]).collect();
     }
 }
 
-impl<O: wide_area::Policy> Policy for ServedInOrder<O> {
+impl Policy for ServedInOrder {
     type Knowledge = SizesKnown;
+
+    fn link_service(&self) -> LinkService {
+        LinkService::InOrder
+    }
 
     fn routing(&self) -> Routing {
         Routing { detours: self.detours, separate_receivers: self.group_order != GroupOrder::Concurrent }

@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Policy, ServiceOrder, WaitingCoflow};
+use super::WaitingCoflow;
 use crate::model::LinkHistory;
 use crate::policy::params::{Params, ParamsError};
 use crate::solve::montecarlo::{
@@ -69,10 +69,7 @@ impl Siphon {
 
     /// Searches again, and returns the complete result.
     pub fn search_order(&mut self, waiting: &[WaitingCoflow], past: &LinkHistory) -> SearchResult {
-        let coflows: Vec<SearchCoflow<'_>> = waiting
-            .iter()
-            .map(|coflow| SearchCoflow { key: coflow.seq, remaining_bytes: &coflow.remaining_bytes })
-            .collect();
+        let coflows: Vec<SearchCoflow<'_>> = waiting.iter().map(WaitingCoflow::for_search).collect();
         self.forget(waiting);
         let numbers = |places: &[usize]| places.iter().map(|&place| waiting[place].seq).collect::<Vec<u64>>();
         let closed = |places: &[usize]| {
@@ -111,11 +108,5 @@ impl Siphon {
             (!branch.is_empty() && branch.iter().all(|seq| stays.contains(seq))).then_some(branch)
         });
         self.closed = kept.collect();
-    }
-}
-
-impl Policy for Siphon {
-    fn decide_order(&mut self, waiting: &[WaitingCoflow], past: &LinkHistory) -> ServiceOrder {
-        ServiceOrder::InOrder(self.search_order(waiting, past).order)
     }
 }

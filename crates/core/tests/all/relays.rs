@@ -10,7 +10,8 @@ use weir_core::model::{CoflowSpec, Fabric, FlowSpec, ServiceNames, Trunks, WideA
 use weir_core::policy;
 use weir_core::units::{Bytes, Rate, Time};
 use weir_core::wide_area::relays::{GroupPath, HopFlow, RelayedCoflow, hop_schedules};
-use weir_core::wide_area::{ServiceOrder, WaitingCoflow, build, flow_groups};
+use weir_core::wide_area::{ServiceOrder, WaitingCoflow, flow_groups};
+use weir_core::wide_area_policy::WideAreaPolicy;
 
 /// The bandwidth of each link, in bytes per second.
 const RATE: f64 = 100.0;
@@ -100,7 +101,7 @@ proptest! {
         let past = area.bandwidth_history();
         let (policy, groups) = [("mrtf", false), ("mrtf:groups=on", true), ("siphon:samples=20", false)][way];
         let waiting: Vec<WaitingCoflow> = (0..).zip(&coflows).map(|(seq, flows)| to_waiting(seq, flows)).collect();
-        let order = build(policy).unwrap().policy.decide_order(&waiting, &past);
+        let order = WideAreaPolicy::new(policy).unwrap().decide_order(&waiting, &past);
         let relayed: Vec<RelayedCoflow> =
             (0..).zip(&coflows).map(|(seq, flows)| to_relayed(seq, flows, &area, groups)).collect();
         let rates = engine_rates(&coflows, &area, policy);

@@ -4,7 +4,8 @@
 use proptest::prelude::*;
 use weir_core::model::BandwidthHistory;
 use weir_core::solve::montecarlo::{Objective, SearchParams};
-use weir_core::wide_area::{ServiceOrder, Siphon, WaitingCoflow, build};
+use weir_core::wide_area::{ServiceOrder, Siphon, WaitingCoflow};
+use weir_core::wide_area_policy::WideAreaPolicy;
 
 const PARAMS: SearchParams = SearchParams {
     depth: 3,
@@ -123,9 +124,9 @@ proptest! {
     #[test]
     fn wide_area_policies_order_every_coflow_once(seed in 0..1000u64) {
         for spec in ["siphon:samples=50", "mrtf", "fifo", "siphon:samples=50:reuse=off:breadth=3"] {
-            let mut scheme = build(spec).unwrap();
+            let mut policy = WideAreaPolicy::new(spec).unwrap();
             for waiting in random_history(seed, 20) {
-                let ServiceOrder::InOrder(mut order) = scheme.policy.decide_order(&waiting, &history_of_bandwidth()) else {
+                let ServiceOrder::InOrder(mut order) = policy.decide_order(&waiting, &history_of_bandwidth()) else {
                     panic!("{spec}: expected an order")
                 };
                 order.sort_unstable();
@@ -167,13 +168,20 @@ fn siphon_reuse_agrees_with_a_full_search_as_often() {
 
 #[test]
 fn unknown_overlay_policies_and_parameters_are_rejected() {
-    let error = |spec: &str| build(spec).err().expect("refused").to_string();
+    let error = |spec: &str| WideAreaPolicy::new(spec).err().expect("refused").to_string();
     assert!(error("siphon:depth=5").contains("expected a whole number from 1 to 4"));
     assert!(error("siphon:samples=0").contains("expected a whole number from 1 to 100000"));
     assert!(error("siphon:confidence=NaN").contains("expected a number from 0.5 to 1"));
     assert!(error("siphon:choose=median").contains("expected `wins` or `mean`"));
     assert!(error("siphon:detours=maybe").contains("expected `on` or `off`"));
     assert!(error("mrtf:depth=2").contains("has no parameter `depth`"));
-    assert!(error("nothing").contains("unknown policy `nothing`; expected one of siphon, mrtf, fifo, fair"));
-    assert!(error("saath").contains("unknown policy `saath`"));
+    assert!(error("nothing").contains("unknown policy `nothing`; expected one of fair, fifo, siphon, mrtf"));
+    for name in ["saath", "aalo", "saba"] {
+        let expected =
+            "since its decisions change while bytes move; expected one of fair, fifo, siphon, mrtf";
+        let expected = format!("policy `{name}` cannot order coflows for relays, {expected}");
+        // Other tests register policies.
+        assert!(error(name).starts_with(&expected), "{}", error(name));
+    }
+    assert!(error("fair:groups=on").contains("has no parameter `groups`; expected one of detours"));
 }
