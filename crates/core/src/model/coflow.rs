@@ -862,7 +862,7 @@ impl Coflow {
     /// Remaining bytes of a live flow, as estimated, without bytes sent at its own rate since the last fold. Not with equal rates.
     ///
     /// The result is also exact if the size is far greater than the remainder.
-    pub fn remaining_bytes(&self, flow: u32, now: f64) -> f64 {
+    pub(crate) fn remaining_bytes(&self, flow: u32, now: f64) -> f64 {
         self.flows[flow as usize].base * self.remaining_share(now)
     }
 

@@ -206,6 +206,12 @@ impl Network {
         }
     }
 
+    /// Remaining bytes of a live flow, as the policy knows or estimates them, without bytes sent at its own rate since the last fold. Not
+    /// for policies without sizes.
+    pub fn remaining_bytes(&self, slot: Slot, flow: u32, now: f64) -> f64 {
+        self.coflow(slot).remaining_bytes(flow, now)
+    }
+
     /// The rate of a flow in bytes per second; 0 unless the flow is live.
     pub fn rate(&self, slot: Slot, flow: u32) -> f64 {
         let coflow = self.coflow(slot);

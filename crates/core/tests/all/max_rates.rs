@@ -141,9 +141,7 @@ fn decided_rate(engine: &Engine, slot: Slot, flow: u32) -> f64 {
     let common = match engine.allocation().common(slot) {
         CommonRate::None => 0.0,
         CommonRate::Equal(rate) => rate,
-        CommonRate::CompleteTogether(seconds) => {
-            engine.network().coflow(slot).remaining_bytes(flow, 0.0) / seconds
-        }
+        CommonRate::CompleteTogether(seconds) => engine.network().remaining_bytes(slot, flow, 0.0) / seconds,
     };
     common + own.map(|own| own.rate).sum::<f64>()
 }

@@ -95,7 +95,7 @@ impl Snapshot<'_> {
             CommonRate::Equal(rate) => rate,
             CommonRate::CompleteTogether(seconds) => {
                 // By the sizes that the policy knows or estimates.
-                self.engine.network().coflow(slot).remaining_bytes(flow, self.now) / seconds
+                self.engine.network().remaining_bytes(slot, flow, self.now) / seconds
             }
         }
     }
