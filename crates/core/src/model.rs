@@ -18,7 +18,7 @@ pub mod wide_area;
 pub mod workload;
 
 pub use bit_set::BitSet;
-pub(crate) use coflow::OpenFlows;
+pub(crate) use coflow::{LiveWord, OpenFlows};
 pub use coflow::{Coflow, CommonRateKind, FlowState, LinkLoad};
 pub use coflow_key::CoflowKey;
 pub use fabric::{Fabric, LinkKind};

@@ -278,6 +278,7 @@ pub struct Coflow {
     pub(super) layout: u64,
     live_links: LiveLinks,
     live_count: usize,
+    start_count: u64,
     completed_count: usize,
     pub(super) common_rate_kind: CommonRateKind,
     level: f64,
@@ -358,6 +359,7 @@ impl Coflow {
             layout: 0,
             live_links,
             live_count: 0,
+            start_count: 0,
             completed_count: 0,
             common_rate_kind: sharing,
             level: sharing.first_level(),
@@ -393,6 +395,12 @@ impl Coflow {
     /// Number of live flows.
     pub fn live_count(&self) -> usize {
         self.live_count
+    }
+
+    /// How often a flow has become live, or all flows were replaced: between equal numbers, live flows only end or stop.
+    #[inline]
+    pub(crate) fn start_count(&self) -> u64 {
+        self.start_count
     }
 
     /// Number of completed flows.
@@ -579,7 +587,18 @@ impl Coflow {
     /// `visit` returns whether the sending and the receiving link close. The iteration skips closed links.
     #[inline]
     pub fn visit_open_flows(&self, open: &mut BitSet, visit: impl FnMut(u32, usize, usize) -> (bool, bool)) {
-        self.grid.visit_open_flows(&self.live_links, open, visit);
+        self.visit_open_flows_from(0, open, visit);
+    }
+
+    /// [`Coflow::visit_open_flows`] without the flows of the sending links before one.
+    #[inline]
+    pub(crate) fn visit_open_flows_from(
+        &self,
+        first_sender: usize,
+        open: &mut BitSet,
+        visit: impl FnMut(u32, usize, usize) -> (bool, bool),
+    ) {
+        self.grid.visit_open_flows(&self.live_links, first_sender, open, visit);
     }
 
     /// Whether every link of live flows is open.
@@ -606,6 +625,12 @@ impl Coflow {
     /// The slot of the coflow.
     pub(crate) fn slot(&self) -> Slot {
         self.slot
+    }
+
+    /// The links with live flows, by word and role, those of senders first. The number of words is constant.
+    #[inline]
+    pub(crate) fn live_words(&self) -> &[LiveWord] {
+        self.live_links.words()
     }
 
     /// Whether no flow crosses a trunk.
@@ -1122,6 +1147,7 @@ impl Coflow {
     fn mark_live(&mut self, flow: u32) {
         let (sender, receiver) = self.port_indices(flow);
         self.live_count += 1;
+        self.start_count += 1;
         self.grid.insert(self.flows[flow as usize].grid_position, self.links[receiver].link);
         self.links[receiver].add_flow(Role::Receiver, &mut self.live_links);
         self.links[sender].add_flow(Role::Sender, &mut self.live_links);
@@ -1245,6 +1271,7 @@ impl Coflow {
             }
         }
         (self.last_report, self.longest_completed_bytes) = (other.last_report, other.longest_completed_bytes);
+        self.start_count = other.start_count + 1;
     }
 
     /// Completes a flow.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::model::bit_set::WordBits;
-use crate::model::{BitSet, Coflow, Fabric, OpenFlows, RemainingLoads};
+use crate::model::{BitSet, Coflow, Fabric, FlowState, LiveWord, OpenFlows, RemainingLoads, Slot};
 use crate::rounding;
 
 /// Residual capacity of the links, and the set of links with any.
@@ -48,6 +48,99 @@ impl SavedResidual {
     }
 }
 
+/// Gives a flow the residual capacity of its two links. Returns its rate, and which links close.
+#[inline]
+fn fill_flow(residuals: &mut [f64], src: usize, dst: usize, tolerance: f64) -> (f64, (bool, bool)) {
+    let (from, to) = (residuals[src], residuals[dst]);
+    let rate = if from < to { from } else { to };
+    let (from, to) = (from - rate, to - rate);
+    (residuals[src], residuals[dst]) = (from, to);
+    (rate, (from <= tolerance, to <= tolerance))
+}
+
+/// A flow that got the residual capacity of its links, and which of them closed.
+#[derive(Debug)]
+struct FilledFlow {
+    flow: u32,
+    src: u32,
+    dst: u32,
+    closes: (bool, bool),
+}
+
+/// The last search for flows of a coflow between open links.
+///
+/// What a search finds depends on the live flows, the open links, and the links that each flow closes, but not on amounts of capacity.
+#[derive(Debug, Default)]
+struct FillSearch {
+    seq: u64,
+    start_count: u64,
+    live_count: usize,
+    /// The links of the live flows before the search, and those of them that were open, by word.
+    live_words: Vec<LiveWord>,
+    open_words: Vec<u64>,
+    /// The flows that it found, in order.
+    found: Vec<FilledFlow>,
+}
+
+impl FillSearch {
+    /// Starts the next search: keeps those flows of the last one that it finds too if they close the same links. Returns whether it finds
+    /// no others.
+    #[inline]
+    fn start(&mut self, coflow: &Coflow, open: &BitSet) -> bool {
+        let is_same_coflow = (self.seq, self.start_count) == (coflow.seq, coflow.start_count());
+        let (mut closed, mut opened) = (0, 0);
+        if is_same_coflow {
+            let words = self.live_words.iter().zip(&self.open_words).zip(coflow.live_words());
+            for ((before, was_open), live) in words {
+                let is_open = before.open_bits(open.words());
+                closed |= was_open & !is_open;
+                opened |= is_open & !was_open & live.bits;
+            }
+            if closed | opened == 0 && self.live_count == coflow.live_count() {
+                return true;
+            }
+        }
+        let is_lost = |found: &FilledFlow| {
+            !open.contains(found.src as usize)
+                || !open.contains(found.dst as usize)
+                || coflow.flow_state(found.flow) != FlowState::Live
+        };
+        let finds_others = !is_same_coflow || opened != 0;
+        let lost = if finds_others { Some(0) } else { self.found.iter().position(is_lost) };
+        self.found.truncate(lost.unwrap_or(usize::MAX));
+        (self.seq, self.start_count) = (coflow.seq, coflow.start_count());
+        self.live_count = coflow.live_count();
+        self.live_words.clear();
+        self.live_words.extend_from_slice(coflow.live_words());
+        self.open_words.clear();
+        self.open_words.extend(self.live_words.iter().map(|live| live.open_bits(open.words())));
+        lost.is_none()
+    }
+
+    /// Fills the flows of the last search, as long as they close the same links. Returns whether they all do.
+    #[inline]
+    fn repeat(&mut self, now: &mut SavedResidual, tolerance: f64, mut on_rate: impl FnMut(u32, f64)) -> bool {
+        for at in 0..self.found.len() {
+            let found = &mut self.found[at];
+            let (src, dst) = (found.src as usize, found.dst as usize);
+            let (rate, closes) = fill_flow(&mut now.residuals, src, dst, tolerance);
+            on_rate(found.flow, rate);
+            if closes.0 {
+                now.open_links.remove(src);
+            }
+            if closes.1 {
+                now.open_links.remove(dst);
+            }
+            if closes != found.closes {
+                found.closes = closes;
+                self.found.truncate(at + 1);
+                return false;
+            }
+        }
+        true
+    }
+}
+
 /// Residual capacity of the links during the construction of a schedule.
 #[derive(Debug, Default)]
 pub struct ResidualCapacity {
@@ -61,6 +154,8 @@ pub struct ResidualCapacity {
     senders: BitSet,
     receivers: BitSet,
     first_limiting_link: usize,
+    /// By slot: see [`ResidualCapacity::fill_flows_again`].
+    searches: Vec<FillSearch>,
     /// By slot: the flows over open paths at the last call of [`ResidualCapacity::fill_flows`].
     open_flows: Vec<OpenFlows>,
 }
@@ -197,12 +292,38 @@ impl ResidualCapacity {
         let tolerance = self.rounding_tolerance;
         let SavedResidual { residuals, open_links } = &mut self.now;
         coflow.visit_open_flows(open_links, |flow, src, dst| {
-            let (from, to) = (residuals[src], residuals[dst]);
-            let rate = if from < to { from } else { to };
-            let (from, to) = (from - rate, to - rate);
-            (residuals[src], residuals[dst]) = (from, to);
+            let (rate, closes) = fill_flow(residuals, src, dst, tolerance);
             on_rate(flow, rate);
-            (from <= tolerance, to <= tolerance)
+            closes
+        });
+    }
+
+    /// As [`ResidualCapacity::fill_flows`], for a coflow that is filled at each schedule. The cost is O(flows with a rate, and words of 64
+    /// links) as long as the same links are open and close.
+    #[inline]
+    pub fn fill_flows_again(&mut self, slot: Slot, coflow: &Coflow, mut on_rate: impl FnMut(u32, f64)) {
+        if !coflow.is_on_one_switch() {
+            return self.fill_flows_over_trunks(coflow, on_rate);
+        }
+        if !coflow.has_open_ends(&self.now.open_links) {
+            return;
+        }
+        if slot as usize >= self.searches.len() {
+            self.searches.resize_with(slot as usize + 1, FillSearch::default);
+        }
+        let (search, tolerance) = (&mut self.searches[slot as usize], self.rounding_tolerance);
+        let is_complete = search.start(coflow, &self.now.open_links);
+        if search.repeat(&mut self.now, tolerance, &mut on_rate) && is_complete {
+            return;
+        }
+        // The flows of earlier senders are found.
+        let first_sender = search.found.last().map_or(0, |last| last.src as usize);
+        let SavedResidual { residuals, open_links } = &mut self.now;
+        coflow.visit_open_flows_from(first_sender, open_links, |flow, src, dst| {
+            let (rate, closes) = fill_flow(residuals, src, dst, tolerance);
+            on_rate(flow, rate);
+            search.found.push(FilledFlow { flow, src: src as u32, dst: dst as u32, closes });
+            closes
         });
     }
 

@@ -23,6 +23,7 @@ mod netshare_loop;
 mod polynomial;
 mod registered_policies;
 mod relays;
+mod residual;
 mod saba_controller;
 mod saba_policy;
 mod saba_profile;

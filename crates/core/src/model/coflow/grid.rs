@@ -66,6 +66,15 @@ impl SenderWord {
     }
 }
 
+/// The bits of a word for numbers from `first` on.
+#[inline]
+fn bits_from(first: usize, word: usize) -> u64 {
+    match first.saturating_sub(64 * word) {
+        skipped @ 0..64 => u64::MAX << skipped,
+        _ => 0,
+    }
+}
+
 impl LiveFlowGrid {
     /// Creates a grid without live flows, and the places of the flows.
     ///
@@ -140,17 +149,19 @@ impl LiveFlowGrid {
         self.live_bits[position.block as usize] &= !(1 << (receiver % 64));
     }
 
-    /// Calls `visit` with each live flow between open links, and these two links, in order of ports.
+    /// Calls `visit` with each live flow between open links, and these two links, in order of ports, without the senders before
+    /// `first_sender`.
     ///
     /// `visit` returns whether the sending and the receiving link close. The iteration skips closed links. `live_links` are the links of
     /// the live flows.
     ///
-    /// Closed senders cost nothing, other senders one look-up for each word of 64 receivers. The iteration ends when
+    /// Skipped and closed senders cost nothing, other senders one look-up for each word of 64 receivers. The iteration ends when
     /// it has closed the last open receiver.
     #[inline]
     pub fn visit_open_flows(
         &self,
         live_links: &LiveLinks,
+        first_sender: usize,
         open: &mut BitSet,
         mut visit: impl FnMut(u32, usize, usize) -> (bool, bool),
     ) {
@@ -159,12 +170,12 @@ impl LiveFlowGrid {
             return;
         }
         if self.is_full() {
-            self.visit_full_rows(live_links, open, visit);
+            self.visit_full_rows(live_links, first_sender, open, visit);
             return;
         }
         for (live, of) in live_links.senders().iter().zip(&self.senders) {
             let at = live.word as usize;
-            for sender in WordBits(live.open_bits(open)) {
+            for sender in WordBits(live.open_bits(open) & bits_from(first_sender, at)) {
                 let blocks = self.blocks_of(of.sender_index(sender));
                 if !self.has_open_receiver(blocks.clone(), open) {
                     continue;
@@ -204,6 +215,7 @@ impl LiveFlowGrid {
     fn visit_full_rows(
         &self,
         live_links: &LiveLinks,
+        first_sender: usize,
         open: &mut [u64],
         mut visit: impl FnMut(u32, usize, usize) -> (bool, bool),
     ) {
@@ -214,7 +226,7 @@ impl LiveFlowGrid {
         }
         for (live, of) in live_links.senders().iter().zip(&self.senders) {
             let at = live.word as usize;
-            for sender in WordBits(live.open_bits(open)) {
+            for sender in WordBits(live.open_bits(open) & bits_from(first_sender, at)) {
                 let first = of.sender_index(sender) * self.word_count;
                 let row = &self.live_bits[first..first + self.word_count];
                 if row.iter().zip(&*open_receivers).fold(0, |any, (live, open)| any | live & open) == 0 {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::super::bit_set::BitSet;
 
 /// The live links in one word of a set of links.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LiveWord {
     pub word: u32,
     pub bits: u64,
@@ -84,6 +84,12 @@ impl LiveLinks {
     #[inline]
     pub fn set(&self) -> &BitSet {
         &self.set
+    }
+
+    /// All words, of senders, of receivers and of trunks.
+    #[inline]
+    pub fn words(&self) -> &[LiveWord] {
+        &self.words
     }
 
     /// The words of the senders.
