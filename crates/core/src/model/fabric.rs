@@ -57,6 +57,8 @@ pub struct Fabric {
     nominal_rate: f64,
     fastest_link_rate: f64,
     has_limiting_ports: bool,
+    /// The capacity of every link, if all are equal.
+    common_capacity: Option<f64>,
     /// Number of changes so far.
     version: u64,
 }
@@ -80,7 +82,8 @@ impl Fabric {
             nominal_rate: 0.0,
             fastest_link_rate: 0.0,
             has_limiting_ports: true,
-            version: 1,
+            common_capacity: None,
+            version: 0,
         };
         for (port, rate) in (0..).zip(rates) {
             let sender = fabric.add_link(LinkKind::Sender(port), rate.get());
@@ -93,6 +96,7 @@ impl Fabric {
         let links = fabric.links();
         fabric.trunks = links..links;
         fabric.fastest_link_rate = fabric.nominal_rate;
+        fabric.note_change();
         fabric
     }
 
@@ -125,7 +129,15 @@ impl Fabric {
         if !self.has_limiting_ports {
             self.fastest_link_rate = self.trunk_capacities().iter().copied().fold(0.0, f64::max);
         }
+        self.note_change();
         self
+    }
+
+    /// Updates what depends on the capacities.
+    fn note_change(&mut self) {
+        self.version += 1;
+        let first = self.capacities.first().copied();
+        self.common_capacity = first.filter(|&first| self.capacities.iter().all(|&other| other == first));
     }
 
     /// A number that differs after every change of a capacity.
@@ -204,6 +216,12 @@ impl Fabric {
         &self.capacities
     }
 
+    /// The capacity of every link, if all are equal; in bytes per second.
+    #[inline]
+    pub(crate) fn common_capacity(&self) -> Option<f64> {
+        self.common_capacity
+    }
+
     /// The sending capacity of a port, in bytes per second.
     #[inline]
     pub fn send_capacity(&self, port: u32) -> f64 {
@@ -258,16 +276,16 @@ impl Fabric {
     pub(crate) fn set_capacities(&mut self, capacities: &[f64]) -> bool {
         let changes = self.capacities != capacities;
         if changes {
-            self.version += 1;
             self.capacities.copy_from_slice(capacities);
+            self.note_change();
         }
         changes
     }
 
     /// Sets the capacities of all trunks, in bytes per second.
     pub(crate) fn set_trunk_capacities(&mut self, capacities: &[f64]) {
-        self.version += 1;
         self.capacities[self.trunks.clone()].copy_from_slice(capacities);
+        self.note_change();
     }
 
     /// Sets the capacities of all trunks and the rates of the cables of all ports after cables have changed.
@@ -291,18 +309,17 @@ impl Fabric {
     /// Sets the rates of the cables of all ports, for sending and for receiving, in bytes per second. Factors of
     /// [`Fabric::scale_port`] still apply.
     pub(crate) fn set_cable_rates(&mut self, rates: impl Iterator<Item = (f64, f64)>) {
-        self.version += 1;
         for (port, (send, recv)) in self.ports.iter_mut().zip(rates) {
             (port.sender.cable_rate, port.receiver.cable_rate) = (send, recv);
             for side in [port.sender, port.receiver] {
                 self.capacities[side.link as usize] = side.cable_rate * side.factor;
             }
         }
+        self.note_change();
     }
 
     /// Sets the capacity of a port side to `factor` times the rate of its cable.
     pub(crate) fn scale_port(&mut self, port: u32, side: PortSide, factor: f64) {
-        self.version += 1;
         let port = &mut self.ports[port as usize];
         let (sends, receives) = (side != PortSide::Receive, side != PortSide::Send);
         for (side, _) in
@@ -311,5 +328,6 @@ impl Fabric {
             side.factor = factor;
             self.capacities[side.link as usize] = side.cable_rate * factor;
         }
+        self.note_change();
     }
 }

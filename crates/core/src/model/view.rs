@@ -183,7 +183,11 @@ impl<K: SizesOrEstimates> View<'_, K> {
     /// Seconds in which the remaining bytes of a coflow's live flows complete on idle links (Varys's Γ, the effective
     /// bottleneck). Infinite if a link of a live flow is down. O(links of the coflow).
     pub fn effective_bottleneck(&self, slot: Slot) -> f64 {
-        longest_seconds(self.remaining_loads(slot).by_link(), self.network.fabric().capacities())
+        let (loads, fabric) = (self.remaining_loads(slot), self.network.fabric());
+        match fabric.common_capacity() {
+            Some(capacity) => loads.max_bytes() / capacity,
+            None => longest_seconds(loads.by_link(), fabric.capacities()),
+        }
     }
 }
 
@@ -295,6 +299,19 @@ impl<'a> RemainingLoads<'a> {
     pub fn by_link(self) -> impl Iterator<Item = (usize, f64)> + 'a {
         let live = self.links.iter().filter(|load| load.live_flow_count > 0);
         live.map(move |load| (load.link as usize, self.of(load)))
+    }
+
+    /// The maximum over the links. O(links), in four independent lanes.
+    fn max_bytes(self) -> f64 {
+        let mut max = [0.0; 4];
+        let higher = |a: f64, b: f64| if a > b { a } else { b };
+        let fours = self.links.chunks_exact(4);
+        // Without live flows, the sum is 0.
+        let rest = fours.remainder().iter().map(|load| load.base_sum).fold(0.0, higher);
+        for four in fours {
+            (0..4).for_each(|lane| max[lane] = higher(max[lane], four[lane].base_sum));
+        }
+        max.into_iter().fold(rest, higher) * self.share
     }
 
     /// Bytes that remain to cross a link of the coflow.
