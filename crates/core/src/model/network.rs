@@ -641,7 +641,9 @@ impl Network {
             next += 1;
             seen = seen.max(next);
             if before != rate {
-                self.account_own_rate(slot, flow, now);
+                if self.own_rates[entry as usize].since != now {
+                    self.account_own_rate(slot, flow, now);
+                }
                 self.own_rates[entry as usize].rate = rate;
                 self.changed_flows.push((slot, flow));
             }
