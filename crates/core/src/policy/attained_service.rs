@@ -101,10 +101,20 @@ impl CarriedBytes {
         let (coflow, fabric) = (view.coflow(slot), view.fabric());
         self.by_link.clear();
         self.by_link.resize(fabric.links(), 0.0);
+        // The flows of a sender follow one another. Their sum stays in a register.
+        let (mut sender, mut sender_bytes) = (0, 0.0);
         for flow in 0..coflow.width() as u32 {
             let bytes = view.sent_bytes(slot, flow);
-            coflow.flow_links(flow).for_each(|link| self.by_link[link] += bytes);
+            let (src, dst) = coflow.flow_port_links(flow);
+            if src != sender {
+                self.by_link[sender] += sender_bytes;
+                (sender, sender_bytes) = (src, 0.0);
+            }
+            sender_bytes += bytes;
+            self.by_link[dst] += bytes;
+            coflow.flow_trunks(flow).iter().for_each(|&trunk| self.by_link[trunk as usize] += bytes);
         }
+        self.by_link[sender] += sender_bytes;
         let seconds = self.by_link.iter().zip(capacities).map(|(bytes, rate)| bytes / rate);
         seconds.filter(|seconds| seconds.is_finite()).fold(0.0, f64::max)
     }

@@ -131,11 +131,19 @@ impl Gittins {
         if rate + own_rate == 0.0 {
             return 0.0;
         }
-        let live = view.coflow(slot).links().iter().filter(|load| load.live_flow_count > 0);
-        let growth = live.map(|load| {
-            (rate * f64::from(load.live_flow_count) + own_rate) / self.capacities[load.link as usize]
-        });
-        growth.fold(0.0, f64::max).min(1.0)
+        let mut growth = 0.0;
+        for load in view.coflow(slot).links().iter().filter(|load| load.live_flow_count > 0) {
+            let (capacity, used) =
+                (self.capacities[load.link as usize], rate * f64::from(load.live_flow_count) + own_rate);
+            // A product is cheaper than a quotient.
+            if used > growth * capacity {
+                growth = used / capacity;
+                if growth >= 1.0 {
+                    return 1.0;
+                }
+            }
+        }
+        growth
     }
 }
 
