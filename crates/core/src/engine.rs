@@ -302,7 +302,7 @@ impl Engine {
     fn begin_sending(&mut self, slot: Slot, flow: u32, now: f64) {
         self.network.set_flow_live(slot, flow, now);
         if let Some(transport) = &mut self.transport {
-            let remaining_bytes = self.network.remaining_bytes(slot, flow, now);
+            let remaining_bytes = self.network.unsent_bytes(slot, flow, now);
             transport.start_flow(slot, flow, remaining_bytes, &self.network);
         }
     }
@@ -599,7 +599,7 @@ impl Engine {
             let mut transport = build_transport(queues, network, self.goodput.clone());
             for &slot in network.active_coflows() {
                 for flow in network.coflow(slot).live_flows() {
-                    transport.start_flow(slot, flow, network.remaining_bytes(slot, flow, now), network);
+                    transport.start_flow(slot, flow, network.unsent_bytes(slot, flow, now), network);
                 }
             }
             transport

@@ -235,7 +235,7 @@ impl Network {
     }
 
     /// The bytes that a flow has left at `now`. Policies without size knowledge have no access to them.
-    pub(crate) fn remaining_bytes(&self, slot: Slot, flow: u32, now: f64) -> f64 {
+    pub(crate) fn unsent_bytes(&self, slot: Slot, flow: u32, now: f64) -> f64 {
         (self.flow_size(slot, flow) - self.sent_bytes(slot, flow, now)).max(0.0)
     }
 
