@@ -11,6 +11,7 @@ mod detour;
 mod django;
 mod engine;
 mod even_split;
+mod exact_rates;
 mod hierarchy;
 mod host_reports;
 mod incast;
