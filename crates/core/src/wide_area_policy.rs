@@ -24,7 +24,7 @@ pub struct WideAreaPolicy {
     policy: Box<dyn PolicyObject>,
     /// Its mechanisms.
     pub mechanisms: Mechanisms,
-    /// The coflows of the last decision.
+    /// The links, with their bandwidth at the first decision, and the coflows of the last one.
     network: Option<Network>,
 }
 
@@ -65,15 +65,18 @@ impl WideAreaPolicy {
         if self.policy.link_service() == LinkService::MaxMin {
             return ServiceOrder::MaxMin;
         }
-        if let Some(network) = &mut self.network {
-            for slot in network.active_coflows().to_vec() {
-                self.policy.on_event(Event::CoflowCompleted(slot), network, 0.0);
-            }
-        }
-        let mut trunks = Trunks::between_measured_regions(past);
-        let fabric = Fabric::from_port_rates(trunks.port_rates()).with_trunks(&mut trunks);
         let kind = self.policy.common_rate_kind();
-        let network = self.network.insert(Network::new(fabric, Some(trunks), kind));
+        // One network, since policies keep state about coflows and links.
+        let network = self.network.get_or_insert_with(|| {
+            let mut trunks = Trunks::between_measured_regions(past);
+            let fabric = Fabric::from_port_rates(trunks.port_rates()).with_trunks(&mut trunks);
+            Network::new(fabric, Some(trunks), kind)
+        });
+        for slot in network.active_coflows().to_vec() {
+            self.policy.on_event(Event::CoflowCompleted(slot), network, 0.0);
+            network.remove_coflow(slot);
+        }
+        network.set_link_history(past);
         let mut release = |coflow: &WaitingCoflow| -> Slot {
             let spec = to_spec(coflow, past);
             network.set_released_count(coflow.seq);

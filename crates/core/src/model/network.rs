@@ -161,6 +161,10 @@ impl Network {
         &self.link_history
     }
 
+    pub(crate) fn set_link_history(&mut self, past: &LinkHistory) {
+        self.link_history = past.clone();
+    }
+
     /// The part of a link's capacity that the deciding leaf of a policy tree has; 1 without a tree.
     pub(crate) fn link_fraction(&self, link: usize) -> f64 {
         self.link_fractions.get(link).copied().unwrap_or(1.0)

@@ -1,4 +1,4 @@
-//! The rates of queues with FIFO by coflow at senders, as [`super::sender_queues`] and [`super::link_queues`], for flows with maximum
+//! The rates of queues with FIFO by coflow at senders, as [`super::sender_queues`], for flows with maximum
 //! rates: their programs write less than the queue serves.
 //!
 //! 1. Each queue of a sender offers its share to its first coflow, divided equally among the flows of that coflow at the sender. A flow
