@@ -577,17 +577,17 @@ impl Engine {
         self.transport.as_ref().filter(|_| is_known)?.coflow_progress(slot)
     }
 
-    /// Reports the bytes that the transport has sent, as hosts do. O(coflows).
+    /// Reports the bytes that the transport has sent, as hosts do. O(coflows) if the transport counts them by coflow.
     fn record_transport_progress(&mut self) {
-        if self.transport.is_none() {
-            return;
-        }
-        for i in 0..self.network.active_coflows().len() {
+        let Some(transport) = &self.transport else { return };
+        let unknown = self.network.coflows_since(self.known_coflows).len();
+        for i in 0..self.network.active_coflows().len() - unknown {
             let slot = self.network.active_coflows()[i];
-            if let Some(SentProgress { sent_bytes, rate, time }) = self.transport_progress(slot) {
-                let sent_bytes = sent_bytes + self.uncounted_bytes[slot as usize];
-                self.network.record_report(slot, sent_bytes, rate, time);
-            }
+            let Some(SentProgress { sent_bytes, rate, time }) = transport.coflow_progress(slot) else {
+                return;
+            };
+            let sent_bytes = sent_bytes + self.uncounted_bytes[slot as usize];
+            self.network.record_report(slot, sent_bytes, rate, time);
         }
     }
 
