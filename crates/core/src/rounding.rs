@@ -1,5 +1,5 @@
 //! Tolerances for rounding, and the comparisons of times that use them: those of the engine, the policies, the solvers and the simulator.
-//! The loops of `weir share` and of jobs in lockstep have others until the engine replaces them.
+//! The loop of `weir share` has others until the engine replaces it.
 //!
 //! One operation on doubles has a relative error of 1e-16. A schedule adds and subtracts the rates of up to a million flows at a link,
 //! so the residual capacity of a link is exact to about 1e-10 of its capacity. Smaller tolerances are for shorter computations, and

@@ -8,7 +8,7 @@
 //!   jobs.
 //! - *Start*: all jobs start at once.
 
-use crate::saba::lockstep::cluster::PlacedJob;
+use crate::saba::lockstep::PlacedJob;
 use weir_core::units::Time;
 use weir_sim::jobs::workload::{PROFILER_NODES, Workload};
 
@@ -64,11 +64,14 @@ pub fn draw_setup(seed: u64, index: u64, workloads: usize) -> Vec<SetupJob> {
 
 #[cfg(test)]
 mod tests {
-    use crate::saba::lockstep::cluster::{ClusterOptions, Coupling, run};
+    use crate::saba::lockstep::fabric::JobLinks;
+    use crate::saba::lockstep::run;
     use crate::saba::lockstep::sharing::{ControllerKind, SharingRule};
+    use weir_core::model::topology::TopologyTemplate;
     use weir_core::saba::Sensitivity;
     use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
     use weir_core::solve::polynomial::Degree;
+    use weir_sim::NoObserver;
     use weir_sim::jobs::workload::testbed_link_rate;
 
     use super::super::{QUEUES, saba_sharing};
@@ -97,18 +100,21 @@ mod tests {
     fn no_job_of_a_setup_is_faster_than_alone_under_any_sharing() {
         let all = Workload::all();
         let models = all.iter().map(|w| Sensitivity::new(w.fit_model(Degree::Cubic))).collect();
-        let options =
-            ClusterOptions { servers: SERVERS, rate: testbed_link_rate(), coupling: Coupling::Lockstep };
+        let rate = testbed_link_rate();
+        let topology = TopologyTemplate::BigSwitch { hosts: SERVERS, rate }.build().unwrap();
         let saba =
             saba_sharing(models, Some(QUEUES), JOBS_PER_SETUP, DEFAULT_MIN_SHARE, ControllerKind::Central);
         for index in 0..2 {
             let jobs: Vec<PlacedJob> =
                 draw_setup(3, index, all.len()).iter().map(|job| job.to_placed(&all)).collect();
+            let servers: Vec<Vec<u32>> = jobs.iter().map(|job| job.servers.clone()).collect();
+            let links = JobLinks::new(&topology, &servers).unwrap();
             for sharing in [&SharingRule::PerFlow, &SharingRule::PerApplication, &saba] {
-                let ends = run(&jobs, &options, sharing).unwrap();
-                assert_eq!(ends, run(&jobs, &options, sharing).unwrap(), "a second run differs");
-                for (job, end) in jobs.iter().zip(ends) {
-                    let alone: f64 = job.stages.iter().map(|stage| stage.duration_alone(options.rate)).sum();
+                let run = || run(&jobs, &links, sharing, &mut NoObserver).unwrap();
+                let ended = run();
+                assert_eq!(ended, run(), "a second run differs");
+                for (job, end) in jobs.iter().zip(ended.ends) {
+                    let alone: f64 = job.stages.iter().map(|stage| stage.duration_alone(rate)).sum();
                     assert!(end.get() >= alone * (1.0 - 1e-9), "{end} {alone}");
                 }
             }

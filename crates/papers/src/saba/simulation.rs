@@ -1,16 +1,17 @@
 //! Runs the synthetic workloads on the 1,944 servers of section 8.1 under a policy.
 
-use crate::saba::lockstep::cluster::{self, ClusterError, PlacedJob};
-use crate::saba::lockstep::fabric::{JobLinks, PathSelection};
+use crate::saba::lockstep::fabric::JobLinks;
 use crate::saba::lockstep::sharing::{ControllerKind, SharingRule, equal_bytes_cutoffs};
+use crate::saba::lockstep::{self, LockstepError, PlacedJob};
 use weir_console::failure::Failure;
-use weir_console::interrupt;
+use weir_console::interrupt::InterruptObserver;
 use weir_console::run::run_concurrently;
 use weir_core::model::topology::{NodeId, Topology, TopologyBuilder, TopologyError, TopologyTemplate};
 use weir_core::saba::Fraction;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::solve::polynomial::Degree;
 use weir_core::units::{Rate, Time};
+use weir_sim::ReplayError;
 
 use super::curve::{self, ConvexCurve};
 use super::synthetic::{INSTANCES, SyntheticWorkload, WORKLOADS, place_jobs};
@@ -134,8 +135,7 @@ impl<'a> Simulation<'a> {
             scaled_topology(conditions.link_factor, conditions.trunk_factor * conditions.link_factor)
                 .map_err(Failure::runtime)?;
         let servers = place_jobs(self.seed, topology.hosts(), WORKLOADS, INSTANCES);
-        let fabric =
-            JobLinks::new(&topology, &servers, PathSelection::EvenSplit).map_err(Failure::runtime)?;
+        let fabric = JobLinks::new(&topology, &servers).map_err(Failure::runtime)?;
         Ok((servers, fabric))
     }
 }
@@ -171,7 +171,7 @@ fn run(
             saba_sharing(models, queues, jobs.len(), floor, controllers)
         }
     };
-    let result = cluster::run_on_fabric(&jobs, fabric, &sharing, |_| !interrupt::is_requested());
+    let result = lockstep::run(&jobs, fabric, &sharing, &mut InterruptObserver);
     let ended = result.map_err(|error| failure(&error))?;
     Ok(RunResult {
         ends_secs: ended.ends.into_iter().map(Time::get).collect(),
@@ -179,9 +179,9 @@ fn run(
     })
 }
 
-fn failure(error: &ClusterError) -> Failure {
+fn failure(error: &LockstepError) -> Failure {
     match error {
-        ClusterError::Interrupted { .. } => {
+        LockstepError::Replay(ReplayError::Interrupted { .. }) => {
             Failure::interrupted(format_args!("{error}; nothing was written"))
         }
         _ => Failure::runtime(error),

@@ -1,13 +1,16 @@
 //! Runs jobs on the 32 servers of section 8.1 under a policy, and computes speedups over the baseline.
 
-use crate::saba::lockstep::cluster::{self, ClusterOptions, Coupling, PlacedJob};
+use crate::saba::lockstep::fabric::JobLinks;
 use crate::saba::lockstep::sharing::{ControllerKind, SharingRule};
+use crate::saba::lockstep::{self, PlacedJob};
 use weir_console::failure::Failure;
 use weir_console::run::run_concurrently;
+use weir_core::model::topology::TopologyTemplate;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::{self, Degree};
 use weir_core::units::{Rate, Time};
+use weir_sim::NoObserver;
 use weir_sim::jobs::workload::{Workload, testbed_link_rate};
 
 use super::curve::{self, ConvexCurve};
@@ -174,9 +177,12 @@ impl<'a> Testbed<'a> {
         };
         let rate =
             Rate::new(testbed_link_rate().get() * conditions.link_factor).unwrap_or_else(testbed_link_rate);
-        let options = ClusterOptions { servers: setup::SERVERS, rate, coupling: Coupling::Lockstep };
-        let ends = cluster::run(&jobs, &options, &sharing).map_err(Failure::runtime)?;
-        Ok(ends.into_iter().map(Time::get).collect())
+        let switch = TopologyTemplate::BigSwitch { hosts: setup::SERVERS, rate };
+        let topology = switch.build().map_err(Failure::runtime)?;
+        let servers: Vec<Vec<u32>> = jobs.iter().map(|job| job.servers.clone()).collect();
+        let links = JobLinks::new(&topology, &servers).map_err(Failure::runtime)?;
+        let ended = lockstep::run(&jobs, &links, &sharing, &mut NoObserver).map_err(Failure::runtime)?;
+        Ok(ended.ends.into_iter().map(Time::get).collect())
     }
 }
 

@@ -5,5 +5,4 @@ mod campaign;
 #[path = "../../../core/tests/all/common.rs"]
 mod common;
 mod lockstep;
-mod lockstep_fabric;
 mod saba;

@@ -13,10 +13,12 @@ use weir_core::solve::polynomial::{Degree, Polynomial};
 use weir_core::solve::separable::SeparableProblem;
 use weir_core::units::{Bytes, Rate, Time};
 use weir_papers::saba::curve::{ConvexCurve, curve_sharing, optimal_weights};
-use weir_papers::saba::lockstep::cluster::{ClusterOptions, Coupling, PlacedJob, run};
+use weir_papers::saba::lockstep::fabric::JobLinks;
 use weir_papers::saba::lockstep::sharing::SharingRule;
+use weir_papers::saba::lockstep::{PlacedJob, run};
 use weir_papers::saba::scenario::{self, INSTANCES, Network};
 use weir_papers::saba::synthetic::{SyntheticWorkload, WORKLOADS, place_jobs};
+use weir_sim::NoObserver;
 use weir_sim::jobs;
 use weir_sim::jobs::workload::testbed_link_rate;
 
@@ -83,8 +85,11 @@ fn job_ends(bytes: &[f64], sharing: &SharingRule) -> Vec<f64> {
         start: Time::ZERO,
     };
     let jobs: Vec<PlacedJob> = bytes.iter().map(job).collect();
-    let options = ClusterOptions { servers: 2, rate: Rate::new(10.0).unwrap(), coupling: Coupling::Lockstep };
-    run(&jobs, &options, sharing).unwrap().into_iter().map(Time::get).collect()
+    let plan = TopologyTemplate::BigSwitch { hosts: 2, rate: Rate::new(10.0).unwrap() };
+    let servers: Vec<Vec<u32>> = jobs.iter().map(|job| job.servers.clone()).collect();
+    let links = JobLinks::new(&plan.build().unwrap(), &servers).unwrap();
+    let ended = run(&jobs, &links, sharing, &mut NoObserver).unwrap();
+    ended.ends.into_iter().map(Time::get).collect()
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use weir_core::saba::controller::ControllerError;
 use weir_core::solve::wfq::WfqError;
+use weir_sim::ReplayError;
+use weir_sim::jobs::AddJobsError;
 
 /// The reason why links cannot be shared in this way.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -17,11 +19,6 @@ pub enum SharingError {
         /// The job's index.
         job: usize,
     },
-    /// An order of transfers is not supported on a network that gives rates to single flows.
-    #[error(
-        "priorities between transfers are not supported; expected a network on which all flows of a transfer have the same rate"
-    )]
-    PrioritiesUnsupported,
     /// The solver returned an error.
     #[error("rates: {0}")]
     Rates(#[from] WfqError),
@@ -29,7 +26,7 @@ pub enum SharingError {
 
 /// The reason why jobs did not complete.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum ClusterError {
+pub enum LockstepError {
     /// A job has a server that does not exist, or has a server twice.
     #[error("job {job}: server {server} does not exist or occurs twice; expected each once, from 0 to {}", .servers.saturating_sub(1))]
     InvalidServer {
@@ -68,20 +65,12 @@ pub enum ClusterError {
         /// The maximum number.
         max: u64,
     },
-    /// The caller asked to stop.
-    #[error("interrupted at {seconds:.3} s")]
-    Interrupted {
-        /// The simulated time, in seconds.
-        seconds: f64,
-    },
-    /// No link on the path of the remaining bytes has capacity.
-    #[error("no flow can send after {seconds} s, and job {job} is incomplete; expected links with capacity")]
-    Stalled {
-        /// The first incomplete job.
-        job: usize,
-        /// The simulated time, in seconds.
-        seconds: f64,
-    },
+    /// The jobs cannot be coflows of one workload.
+    #[error(transparent)]
+    Jobs(#[from] AddJobsError),
+    /// The replay of the jobs has no outcome.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
     /// The links cannot be shared in this way.
     #[error(transparent)]
     Sharing(#[from] SharingError),

@@ -9,16 +9,7 @@ use std::collections::BTreeMap;
 use weir_core::model::topology::route::Routes;
 use weir_core::model::topology::{NodeId, Topology};
 
-use super::error::ClusterError;
-
-/// The rule by which flows choose among the shortest paths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PathSelection {
-    /// Every switch splits its traffic evenly over the links on shortest paths.
-    EvenSplit,
-    /// A hash with this seed selects one path for each flow (ECMP).
-    Hashed(u64),
-}
+use super::error::LockstepError;
 
 /// The links that jobs share.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,56 +25,28 @@ pub struct JobLinks {
 /// The maximum of jobs times links of the network: the comparison of links needs one number for each.
 pub const MAX_JOB_LINKS: u64 = 50_000_000;
 
-/// The maximum number of hashed pairs of servers; also the maximum of pairs of switches with servers times jobs.
-pub const MAX_SERVER_PAIRS: u64 = 100_000_000;
+/// The maximum of pairs of switches with servers times jobs.
+pub const MAX_SWITCH_PAIRS: u64 = 100_000_000;
 
-/// The maximum of pairs of switches with servers times links of the network, for even paths.
+/// The maximum of pairs of switches with servers times links of the network.
 pub const MAX_PAIR_LINKS: u64 = 20_000_000_000;
 
 /// Flows are counted in these parts when links are compared.
 const PARTS: f64 = 1048576.0;
 
 impl JobLinks {
-    /// The links between the servers of each job. O(pairs of switches with servers x (links of their paths + jobs)) for even
-    /// paths, O(pairs of servers of each job) hashes for hashed ones.
+    /// The links between the servers of each job, if every switch splits its traffic evenly over the links on shortest paths.
+    /// O(pairs of switches with servers x (links of their paths + jobs)).
     ///
     /// # Errors
     /// If a server does not exist, a job has it twice, or it does not have exactly one link; if the network and jobs exceed
-    /// [`MAX_JOB_LINKS`], [`MAX_SERVER_PAIRS`] or [`MAX_PAIR_LINKS`].
-    pub fn new(
-        topology: &Topology,
-        jobs: &[Vec<u32>],
-        paths: PathSelection,
-    ) -> Result<JobLinks, ClusterError> {
-        JobLinks::with_first_number(topology, jobs, 0, paths)
-    }
-
-    /// The links of one of several jobs, whose flows take the same paths as they do together with the others. `number` is the
-    /// job's index among them.
-    ///
-    /// # Errors
-    /// As for [`JobLinks::new`].
-    pub fn for_one_job(
-        topology: &Topology,
-        job: &Vec<u32>,
-        number: usize,
-        paths: PathSelection,
-    ) -> Result<JobLinks, ClusterError> {
-        JobLinks::with_first_number(topology, std::slice::from_ref(job), number, paths)
-    }
-
-    /// `first` is the number of the first job; the hashes of paths depend on it.
-    fn with_first_number(
-        topology: &Topology,
-        jobs: &[Vec<u32>],
-        first: usize,
-        paths: PathSelection,
-    ) -> Result<JobLinks, ClusterError> {
+    /// [`MAX_JOB_LINKS`], [`MAX_SWITCH_PAIRS`] or [`MAX_PAIR_LINKS`].
+    pub fn new(topology: &Topology, jobs: &[Vec<u32>]) -> Result<JobLinks, LockstepError> {
         let servers = topology.hosts() as u32;
         for (job, of_job) in jobs.iter().enumerate() {
             check_servers(job, of_job, servers)?;
             if let Some(&server) = of_job.iter().find(|s| topology.outgoing_links(NodeId(**s)).len() != 1) {
-                return Err(ClusterError::WrongLinkCount {
+                return Err(LockstepError::WrongLinkCount {
                     job,
                     server,
                     links: topology.outgoing_links(NodeId(server)).len(),
@@ -93,10 +56,7 @@ impl JobLinks {
         let job_links = jobs.len() as u64 * topology.links().len() as u64;
         check_limit("jobs times links of the network", job_links, MAX_JOB_LINKS)?;
         let mut flows = vec![vec![0.0; topology.links().len()]; jobs.len()];
-        match paths {
-            PathSelection::EvenSplit => count_evenly_split_flows(topology, jobs, &mut flows)?,
-            PathSelection::Hashed(seed) => count_hashed_flows(topology, jobs, first, seed, &mut flows)?,
-        }
+        count_flows(topology, jobs, &mut flows)?;
         Ok(merge_links(topology, &flows))
     }
 
@@ -106,12 +66,8 @@ impl JobLinks {
     }
 }
 
-/// Counts the flows of jobs on each link, if switches split flows evenly. Servers at one switch differ in their own links only.
-fn count_evenly_split_flows(
-    topology: &Topology,
-    jobs: &[Vec<u32>],
-    flows: &mut [Vec<f64>],
-) -> Result<(), ClusterError> {
+/// Counts the flows of jobs on each link. Servers at one switch differ in their own links only.
+fn count_flows(topology: &Topology, jobs: &[Vec<u32>], flows: &mut [Vec<f64>]) -> Result<(), LockstepError> {
     let mut routes = Routes::new(topology.clone(), 0);
     // For each switch with servers: one of them, and the number of servers of each job.
     let mut switches: BTreeMap<NodeId, (NodeId, Vec<f64>)> = BTreeMap::new();
@@ -126,7 +82,7 @@ fn count_evenly_split_flows(
         }
     }
     let pairs = (switches.len() as u64).pow(2).saturating_mul(jobs.len() as u64);
-    check_limit("pairs of switches with servers, times jobs", pairs, MAX_SERVER_PAIRS)?;
+    check_limit("pairs of switches with servers, times jobs", pairs, MAX_SWITCH_PAIRS)?;
     let pair_links = (switches.len() as u64).pow(2).saturating_mul(topology.links().len() as u64);
     check_limit("pairs of switches with servers, times links of the network", pair_links, MAX_PAIR_LINKS)?;
     let mut spread = Vec::new();
@@ -148,44 +104,19 @@ fn count_evenly_split_flows(
 }
 
 /// Checks that each server of a job exists and occurs once.
-pub(super) fn check_servers(job: usize, of_job: &[u32], servers: u32) -> Result<(), ClusterError> {
+fn check_servers(job: usize, of_job: &[u32], servers: u32) -> Result<(), LockstepError> {
     let mut sorted = of_job.to_vec();
     sorted.sort_unstable();
     let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
     match sorted.last().copied().filter(|server| *server >= servers).or(twice) {
-        Some(server) => Err(ClusterError::InvalidServer { job, server, servers }),
+        Some(server) => Err(LockstepError::InvalidServer { job, server, servers }),
         None => Ok(()),
     }
 }
 
 /// Returns an error if `count` is above `max`.
-fn check_limit(kind: &'static str, count: u64, max: u64) -> Result<(), ClusterError> {
-    if count > max { Err(ClusterError::TooMany { kind, count, max }) } else { Ok(()) }
-}
-
-/// Counts the flows of jobs on each link, if a hash selects the path of each flow.
-fn count_hashed_flows(
-    topology: &Topology,
-    jobs: &[Vec<u32>],
-    first: usize,
-    seed: u64,
-    flows: &mut [Vec<f64>],
-) -> Result<(), ClusterError> {
-    let pairs = jobs.iter().map(|servers| (servers.len() as u64).pow(2)).sum();
-    check_limit("pairs of servers that are hashed to paths", pairs, MAX_SERVER_PAIRS)?;
-    let mut routes = Routes::new(topology.clone(), seed);
-    let mut path = Vec::new();
-    for (job, servers) in jobs.iter().enumerate() {
-        for &from in servers {
-            for &to in servers.iter().filter(|to| **to != from) {
-                routes.compute_path(NodeId(from), NodeId(to), (first + job) as u64, &mut path);
-                for link in &path {
-                    flows[job][link.index()] += 1.0;
-                }
-            }
-        }
-    }
-    Ok(())
+fn check_limit(kind: &'static str, count: u64, max: u64) -> Result<(), LockstepError> {
+    if count > max { Err(LockstepError::TooMany { kind, count, max }) } else { Ok(()) }
 }
 
 /// Merges links of equal capacity that all jobs cross with equal numbers of flows.

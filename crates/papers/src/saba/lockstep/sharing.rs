@@ -13,22 +13,20 @@
 //!   megabytes, so that would equal the baseline.
 //! - [`SharingRule::CoflowOrder`], Sincronia (study 6): BSSI orders the active transfers whenever one begins or ends. Each
 //!   is a coflow of weight 1 with its remaining bytes. Strict priorities follow the order, one for each transfer.
-//!
-//! Orders apply to whole transfers, so the last two require a network on which all flows of a transfer run in lockstep.
 
 use std::fmt::Debug;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use weir_core::model::Stage;
 use weir_core::policy::sincronia::{CoflowDemand, bssi};
-use weir_core::saba::controller::{AppId, ConnectionId, ControllerSettings, Port};
+use weir_core::saba::controller::{AppId, ConnectionId, ControllerError, ControllerSettings, Port};
 use weir_core::saba::{Controller, Fraction, Sensitivity};
 use weir_core::solve::GroupRateSolver;
-use weir_core::solve::wfq::{Queue, QueuedClass, Source, WfqSolver};
+use weir_core::solve::wfq::Queue;
 
+use super::PlacedJob;
 use super::fabric::JobLinks;
-use super::stream::Stream;
-use weir_core::model::Stage;
 
 pub use super::error::SharingError;
 
@@ -117,15 +115,13 @@ pub fn equal_bytes_cutoffs(jobs: &[(&[Stage], usize)], levels: u32) -> Vec<f64> 
     cutoffs
 }
 
-/// The ports of a cluster and their current queues.
+/// The queues of all links, and the rates of jobs.
 pub(super) struct Ports {
-    rates: Rates,
+    solver: GroupRateSolver,
+    capacities: Vec<f64>,
     /// Queues of a port.
     queues: u32,
     kind: Kind,
-    /// Number of computations of rates, and of those whose rates had not settled.
-    pub(super) rate_computations: u64,
-    pub(super) unsettled_computations: u64,
 }
 
 /// The jobs that use each port, and the ports where they have changed.
@@ -135,13 +131,6 @@ struct Weighted {
     stale: Vec<Port>,
 }
 
-/// The solver that computes rates.
-enum Rates {
-    Flows(Box<WfqSolver>),
-    /// With the capacities of the links.
-    Groups(Box<GroupRateSolver>, Vec<f64>),
-}
-
 enum Kind {
     Flows,
     Applications,
@@ -149,205 +138,167 @@ enum Kind {
     Saba(Box<Controller>, ConnectionLifetime),
     /// The cutoffs, and the size of the flows of each job.
     Sizes(Vec<f64>, Vec<f64>),
-    /// The position of each job in the order; `None` if the order has to be computed again.
+    /// The position of each job in the order; empty if the order has to be computed again.
     Coflows(Vec<u32>),
 }
 
+/// The transfer of a job that is in progress.
+pub(super) struct Transfer {
+    pub(super) job: usize,
+    /// The remaining bytes of each flow.
+    pub(super) remaining_bytes: f64,
+}
+
 impl Ports {
-    /// Ports of these capacities, for this many jobs.
-    pub(super) fn new(capacities: &[f64], jobs: usize, sharing: &SharingRule) -> Result<Ports, SharingError> {
-        if matches!(sharing, SharingRule::SizePriorities(_) | SharingRule::CoflowOrder) {
-            return Err(SharingError::PrioritiesUnsupported);
-        }
-        let (kind, queues, all) = Ports::build_queues(capacities, jobs, sharing)?;
-        Ok(Ports {
-            rates: Rates::Flows(Box::new(WfqSolver::new(capacities, &all)?)),
-            queues,
-            kind,
-            rate_computations: 0,
-            unsettled_computations: 0,
-        })
-    }
-
-    /// The links of a fabric, for the jobs that it was made for.
-    pub(super) fn for_fabric(fabric: &JobLinks, sharing: &SharingRule) -> Result<Ports, SharingError> {
-        let capacities = &fabric.capacities;
-        let (kind, queues, all) = Ports::build_queues(capacities, fabric.footprints.len(), sharing)?;
-        let lockstep = GroupRateSolver::new(capacities, &all, &fabric.footprints)?;
-        let rates = Rates::Groups(Box::new(lockstep), capacities.clone());
-        Ok(Ports { rates, queues, kind, rate_computations: 0, unsettled_computations: 0 })
-    }
-
-    fn build_queues(
-        capacities: &[f64],
-        jobs: usize,
+    /// The links that `jobs` cross.
+    pub(super) fn new(
+        jobs: &[PlacedJob],
+        links: &JobLinks,
         sharing: &SharingRule,
-    ) -> Result<(Kind, u32, Vec<Queue>), SharingError> {
+    ) -> Result<Ports, SharingError> {
+        let capacities = &links.capacities;
+        let ports = 0..capacities.len() as u32;
+        let one_per_job = jobs.len().max(1) as u32;
         let (queues, kind) = match sharing {
             SharingRule::PerFlow => (1, Kind::Flows),
-            SharingRule::PerApplication => (jobs.max(1) as u32, Kind::Applications),
+            SharingRule::PerApplication => (one_per_job, Kind::Applications),
             SharingRule::Weights(weights) => {
                 let ports = vec![Vec::new(); capacities.len()];
                 let weighted = Weighted { weights: Arc::clone(weights), ports, stale: Vec::new() };
-                (jobs.max(1) as u32, Kind::Weighted(Box::new(weighted)))
+                (one_per_job, Kind::Weighted(Box::new(weighted)))
             }
             SharingRule::Saba(saba) => {
+                check_models(jobs, saba)?;
                 let settings = ControllerSettings {
                     c_saba: saba.c_saba,
                     min_share: saba.min_share,
                     max_levels: saba.priority_levels,
                 };
                 let all = vec![saba.queues_per_port; capacities.len()];
-                let ports: Vec<Port> = (0..capacities.len() as u32).collect();
                 let models = saba.models.clone();
                 let controller = match saba.controller_kind {
                     ControllerKind::Central => Controller::new_central(models, settings, &all)?,
-                    ControllerKind::Distributed => Controller::new_instance(models, settings, &all, &ports)?,
+                    ControllerKind::Distributed => Controller::new_instance(
+                        models,
+                        settings,
+                        &all,
+                        &ports.clone().collect::<Vec<Port>>(),
+                    )?,
                 };
                 (u32::from(saba.queues_per_port), Kind::Saba(Box::new(controller), saba.connection_lifetime))
             }
-            SharingRule::SizePriorities(cutoffs) => (1, Kind::Sizes(cutoffs.clone(), vec![0.0; jobs])),
+            SharingRule::SizePriorities(cutoffs) => (1, Kind::Sizes(cutoffs.clone(), vec![0.0; jobs.len()])),
             SharingRule::CoflowOrder => (1, Kind::Coflows(Vec::new())),
         };
         let of_port = |link| (0..queues).map(move |_| Queue { link, weight: 1.0 });
-        let all = (0..capacities.len() as u32).flat_map(of_port).collect();
-        Ok((kind, queues, all))
+        let all: Vec<Queue> = ports.flat_map(of_port).collect();
+        let solver = GroupRateSolver::new(capacities, &all, &links.footprints)?;
+        Ok(Ports { solver, capacities: capacities.clone(), queues, kind })
+    }
+
+    /// The ports that a job uses.
+    fn ports_of(&self, job: usize) -> Vec<Port> {
+        self.solver.group_links(job).map(|(link, _)| link).collect()
     }
 
     /// Adds a job at its start. `model` is its row in the sensitivity table; without one, the job is not registered with Saba.
-    pub(super) fn add_job(
-        &mut self,
-        job: usize,
-        model: Option<usize>,
-        ports: &[Port],
-    ) -> Result<(), SharingError> {
-        if let Kind::Saba(controller, connections) = &mut self.kind {
-            let Some(model) = model else {
-                let reserved = controller.settings().c_saba < Fraction::ALL;
-                return if reserved { Ok(()) } else { Err(SharingError::NoQueueForJob { job }) };
-            };
-            controller.register(AppId(job as u64), model)?;
+    pub(super) fn add_job(&mut self, job: usize, model: Option<usize>) {
+        let ports = self.ports_of(job);
+        if let Kind::Saba(controller, connections) = &mut self.kind
+            && let Some(model) = model
+        {
+            controller
+                .register(AppId(job as u64), model)
+                .expect("`check_models` accepted the model of the job");
             if *connections == ConnectionLifetime::Job {
-                controller.open_connection(ConnectionId(job as u64), AppId(job as u64), ports)?;
+                open_connection(controller, job, &ports);
             }
         }
-        Ok(())
     }
 
     /// Removes a job at its end.
-    pub(super) fn remove_job(&mut self, job: usize) -> Result<(), SharingError> {
+    pub(super) fn remove_job(&mut self, job: usize) {
         if let Kind::Saba(controller, connections) = &mut self.kind
             && controller.app_level(AppId(job as u64)).is_some()
         {
             if *connections == ConnectionLifetime::Job {
-                controller.close_connection(ConnectionId(job as u64))?;
+                close_connection(controller, job);
             }
-            controller.deregister(AppId(job as u64))?;
+            controller.deregister(AppId(job as u64)).expect("the job is registered, and has no connection");
         }
-        Ok(())
     }
 
     /// Starts a job's transfer of flows of `size` bytes. One connection represents all flows: weights depend on the
     /// applications at a port, not on their numbers of connections.
-    pub(super) fn start_transfer(
-        &mut self,
-        job: usize,
-        ports: &[Port],
-        size: f64,
-    ) -> Result<(), SharingError> {
+    pub(super) fn start_transfer(&mut self, job: usize, size: f64) {
+        let ports = self.ports_of(job);
         match &mut self.kind {
             Kind::Saba(controller, ConnectionLifetime::Transfer)
                 if controller.app_level(AppId(job as u64)).is_some() =>
             {
-                controller.open_connection(ConnectionId(job as u64), AppId(job as u64), ports)?;
+                open_connection(controller, job, &ports);
             }
-            Kind::Weighted(weighted) => weighted.add_job(job, ports),
+            Kind::Weighted(weighted) => weighted.add_job(job, &ports),
             Kind::Sizes(_, sizes) => sizes[job] = size,
             Kind::Coflows(positions) => positions.clear(),
             _ => {}
         }
-        Ok(())
     }
 
     /// Ends a job's transfer.
-    pub(super) fn end_transfer(&mut self, job: usize, ports: &[Port]) -> Result<(), SharingError> {
+    pub(super) fn end_transfer(&mut self, job: usize) {
+        let ports = self.ports_of(job);
         match &mut self.kind {
-            Kind::Weighted(weighted) => weighted.remove_job(job, ports),
+            Kind::Weighted(weighted) => weighted.remove_job(job, &ports),
             Kind::Saba(controller, ConnectionLifetime::Transfer)
                 if controller.app_level(AppId(job as u64)).is_some() =>
             {
-                controller.close_connection(ConnectionId(job as u64))?;
+                close_connection(controller, job);
             }
             Kind::Coflows(positions) => positions.clear(),
             _ => {}
         }
-        Ok(())
     }
 
-    /// Computes the rates of all streams.
-    pub(super) fn compute_rates(&mut self, streams: &mut [Stream]) -> Result<(), SharingError> {
-        self.update_weights()?;
-        self.rate_computations += 1;
-        let Ports { rates, queues, kind, .. } = self;
-        match rates {
-            Rates::Flows(wfq) => {
-                let hops = |stream: &Stream| -> Vec<u32> {
-                    stream.ports.iter().map(|&port| kind.queue(*queues, stream.job, port)).collect()
-                };
-                let hops: Vec<Vec<u32>> = streams.iter().map(hops).collect();
-                let class = |(stream, queues): (&Stream, _)| QueuedClass {
-                    queues,
-                    flows: stream.flows,
-                    source: Source::Elastic,
-                };
-                let classes: Vec<QueuedClass<'_>> =
-                    streams.iter().zip(hops.iter().map(Vec::as_slice)).map(class).collect();
-                let settled = wfq.solve(&classes)?;
-                self.unsettled_computations += u64::from(settled.residual > 0.0);
-                for (stream, rates) in streams.iter_mut().zip(wfq.rates()) {
-                    stream.rate = rates.delivered_rate;
-                }
+    /// Computes the rates of the flows of all jobs. Returns whether the rates have settled.
+    pub(super) fn compute_rates(&mut self, transfers: &[Transfer]) -> bool {
+        self.update_weights();
+        let Ports { solver, capacities, queues, kind } = self;
+        let jobs = solver.rates().len();
+        match kind {
+            Kind::Applications | Kind::Weighted(_) | Kind::Saba(..) => {
+                let mut active = vec![false; jobs];
+                transfers.iter().for_each(|transfer| active[transfer.job] = true);
+                solver.solve_weighted(&active, |job, link| kind.queue(*queues, job as usize, link)) == 0.0
             }
-            Rates::Groups(lockstep, capacities) => {
-                let jobs = lockstep.rates().len();
-                match kind {
-                    Kind::Applications | Kind::Weighted(_) | Kind::Saba(..) => {
-                        let mut active = vec![false; jobs];
-                        streams.iter().for_each(|stream| active[stream.job] = true);
-                        let queue = |job, link| kind.queue(*queues, job as usize, link);
-                        self.unsettled_computations +=
-                            u64::from(lockstep.solve_weighted(&active, queue) > 0.0);
-                    }
-                    Kind::Flows | Kind::Sizes(..) | Kind::Coflows(_) => {
-                        if let Kind::Coflows(positions) = kind
-                            && positions.is_empty()
-                        {
-                            *positions = sincronia_positions(lockstep, capacities, streams);
-                        }
-                        let mut ranks = vec![None; jobs];
-                        streams.iter().for_each(|stream| ranks[stream.job] = Some(kind.rank(stream.job)));
-                        lockstep.solve_ranked(&ranks);
-                    }
+            Kind::Flows | Kind::Sizes(..) | Kind::Coflows(_) => {
+                if let Kind::Coflows(positions) = kind
+                    && positions.is_empty()
+                {
+                    *positions = sincronia_positions(solver, capacities, transfers);
                 }
-                for stream in streams {
-                    stream.rate = lockstep.rates()[stream.job];
-                }
+                let mut ranks = vec![None; jobs];
+                transfers.iter().for_each(|transfer| ranks[transfer.job] = Some(kind.rank(transfer.job)));
+                solver.solve_ranked(&ranks);
+                true
             }
         }
-        Ok(())
+    }
+
+    /// The rate of each flow of a job in the last solution, in bytes per second.
+    pub(super) fn rate(&self, job: usize) -> f64 {
+        self.solver.rates()[job]
     }
 
     /// Updates the weights of all queues that have changed.
-    fn update_weights(&mut self) -> Result<(), SharingError> {
-        let Ports { rates, queues, kind, .. } = self;
-        let mut set_weight = |queue: u32, weight: f64| match rates {
-            Rates::Flows(wfq) => wfq.set_weight(queue as usize, weight),
-            Rates::Groups(lockstep, _) => lockstep.set_weight(queue as usize, weight),
+    fn update_weights(&mut self) {
+        let Ports { solver, queues, kind, .. } = self;
+        let mut set_weight = |queue: u32, weight: f64| {
+            solver.set_weight(queue as usize, weight).expect("weights that divide a port are from 0 to 1");
         };
         match kind {
             Kind::Weighted(weighted) => {
-                weighted
-                    .update_weights(|port, job, weight| set_weight(port * *queues + job as u32, weight))?;
+                weighted.update_weights(|port, job, weight| set_weight(port * *queues + job as u32, weight));
             }
             Kind::Saba(controller, _) => {
                 for port in controller.update_plans().changed_ports {
@@ -355,15 +306,37 @@ impl Ports {
                     for (queue, &weight) in (port * *queues..).zip(&plan.weights) {
                         // A queue without applications keeps its weight.
                         if weight > 0.0 {
-                            set_weight(queue, weight)?;
+                            set_weight(queue, weight);
                         }
                     }
                 }
             }
             _ => {}
         }
-        Ok(())
     }
+}
+
+/// Checks that Saba has a model, or a queue, for each job.
+fn check_models(jobs: &[PlacedJob], saba: &SabaParameters) -> Result<(), SharingError> {
+    let rows = saba.models.len();
+    for (job, placed) in jobs.iter().enumerate() {
+        match placed.model {
+            Some(model) if model >= rows => return Err(ControllerError::UnknownModel { model, rows }.into()),
+            None if saba.c_saba == Fraction::ALL => return Err(SharingError::NoQueueForJob { job }),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn open_connection(controller: &mut Controller, job: usize, ports: &[Port]) {
+    controller
+        .open_connection(ConnectionId(job as u64), AppId(job as u64), ports)
+        .expect("the job is registered and has no connection, and each of its links is a port");
+}
+
+fn close_connection(controller: &mut Controller, job: usize) {
+    controller.close_connection(ConnectionId(job as u64)).expect("the connection of the job is open");
 }
 
 impl Weighted {
@@ -382,10 +355,7 @@ impl Weighted {
     }
 
     /// Computes the weights of ports whose jobs have changed, and calls `set_weight` with each port, job and weight.
-    fn update_weights<E>(
-        &mut self,
-        mut set_weight: impl FnMut(Port, usize, f64) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn update_weights(&mut self, mut set_weight: impl FnMut(Port, usize, f64)) {
         self.stale.sort_unstable();
         self.stale.dedup();
         for port in self.stale.drain(..) {
@@ -394,10 +364,9 @@ impl Weighted {
                 continue;
             }
             for (&job, weight) in jobs.iter().zip(self.weights.weights_at_port(jobs)) {
-                set_weight(port, job, weight)?;
+                set_weight(port, job, weight);
             }
         }
-        Ok(())
     }
 }
 
@@ -431,20 +400,21 @@ impl Kind {
 }
 
 /// The position of each job in Sincronia's order of the active transfers. O(transfers x (links + transfers)).
-fn sincronia_positions(lockstep: &GroupRateSolver, capacities: &[f64], streams: &[Stream]) -> Vec<u32> {
-    let demand = |stream: &Stream| {
-        let seconds =
-            |(link, flows): (u32, f64)| (link as usize, flows * stream.left / capacities[link as usize]);
-        let ports = lockstep.group_links(stream.job).map(seconds).filter(|(_, time)| *time > 0.0);
+fn sincronia_positions(solver: &GroupRateSolver, capacities: &[f64], transfers: &[Transfer]) -> Vec<u32> {
+    let demand = |transfer: &Transfer| {
+        let seconds = |(link, flows): (u32, f64)| {
+            (link as usize, flows * transfer.remaining_bytes / capacities[link as usize])
+        };
+        let ports = solver.group_links(transfer.job).map(seconds).filter(|(_, time)| *time > 0.0);
         CoflowDemand { weight: 1.0, link_seconds: ports.collect() }
     };
-    let demands: Vec<CoflowDemand> = streams.iter().map(demand).collect();
-    let mut positions = vec![0; lockstep.rates().len()];
+    let demands: Vec<CoflowDemand> = transfers.iter().map(demand).collect();
+    let mut positions = vec![0; solver.rates().len()];
     for (position, at) in bssi(&demands, capacities.len(), |link| usize::from(link >= capacities.len() / 2))
         .into_iter()
         .enumerate()
     {
-        positions[streams[at].job] = position as u32;
+        positions[transfers[at].job] = position as u32;
     }
     positions
 }
