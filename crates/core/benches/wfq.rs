@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use weir_core::model::{NodeId, Routes, TopologyTemplate};
-use weir_core::solve::wfq::{Queue, QueuedClass, Source, WfqSolver};
+use weir_core::solve::wfq::{FlowCounts, Queue, QueuedClass, Source, WfqSolver};
 
 /// The queues, and the path and the number of flows of each class.
 struct Instance {
@@ -59,7 +59,11 @@ fn bench_wfq(c: &mut Criterion) {
             let queued_classes: Vec<QueuedClass<'_>> = instance
                 .classes
                 .iter()
-                .map(|(queues, flows)| QueuedClass { queues, flows: *flows, source: Source::Elastic })
+                .map(|(queues, flows)| QueuedClass {
+                    queues,
+                    flows: FlowCounts::Equal(*flows),
+                    source: Source::Elastic,
+                })
                 .collect();
             let mut wfq = WfqSolver::new(&capacities, &instance.queues).expect("queues at links");
             let settled = wfq.solve(&queued_classes).expect("classes in queues");

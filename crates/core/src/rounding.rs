@@ -41,10 +41,6 @@ pub const QUEUE_RATE: f64 = 1e-12;
 /// A change of the load of weighted queues up to this part of the capacity is rounding.
 pub const QUEUE_LOAD: f64 = 2e-15;
 
-/// A rate of a group has converged if a round changes it by at most this part. Groups of many flows converge more slowly than
-/// [`QUEUE_RATE`] asks for.
-pub const GROUP_RATE: f64 = 1e-10;
-
 /// The level of connections at a link has not moved if it differs by at most this part of the capacity.
 pub const LEVEL: f64 = 1e-12;
 

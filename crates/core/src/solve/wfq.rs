@@ -15,6 +15,9 @@
 //!   limit. The demand of an unresponsive flow is the rate that passes the links before. Traffic that a later link drops
 //!   wastes the capacity of the links before it (NetShare 3.2).
 //!
+//! Flows in lockstep, which all have the rate of the slowest, are one class with a number of flows at each link. A few numbers then
+//! describe a shuffle over thousands of links, instead of a hundred thousand flows.
+//!
 //! Such rates exist: they are a fixed point of a continuous map of a bounded set of levels into itself. With one queue a
 //! link and elastic flows, they are the max-min rates. In general they are not unique. Example: two flows over two links
 //! of capacity 1, with weights 2:1 at one link and 1:2 at the other. Any split between 1/3 and 2/3 is a fixed point,
@@ -36,8 +39,8 @@
 //!
 //! If several solutions exist, the order of visits selects one: by level, then by the link's number.
 //!
-//! A visit of a link costs the links of the classes over it. With one queue a link, the solver visits each link one to
-//! three times; cyclic bottlenecks take tens to hundreds of visits.
+//! A visit of a link costs the classes over it, and the links of classes whose rate changes. With one queue a link, the
+//! solver visits each link one to three times; cyclic bottlenecks take tens to hundreds of visits.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -48,11 +51,13 @@ use crate::rounding;
 mod classes;
 mod error;
 mod extrapolation;
-pub(super) mod queue_filling;
+mod lowest_levels;
+mod queue_filling;
 
 use classes::{ClassIndex, QueueMember};
 pub use error::WfqError;
 use extrapolation::{Extrapolation, ExtrapolationAction};
+use lowest_levels::LowestLevels;
 use queue_filling::{QueueDemand, fill_level, unit_share};
 
 /// The minimum weight, and the minimum number of flows.
@@ -81,14 +86,23 @@ pub enum Source {
     Unresponsive(f64),
 }
 
-/// Flows that cross the same queues.
+/// The numbers of flows of a class, each from [`MIN_VALUE`] to [`MAX_VALUE`].
+#[derive(Debug, Clone, Copy)]
+pub enum FlowCounts<'a> {
+    /// Every flow crosses all links of the path.
+    Equal(f64),
+    /// The number of flows at each link of the path: flows in lockstep, which all have the rate of the slowest.
+    ByLink(&'a [f64]),
+}
+
+/// Flows that cross the same queues, or flows in lockstep.
 #[derive(Debug, Clone, Copy)]
 pub struct QueuedClass<'a> {
     /// The queue at each link of the path, in order, as indices into the queues; no link twice. An elastic flow over no
     /// links has no limit.
     pub queues: &'a [u32],
-    /// Number of flows, from [`MIN_VALUE`] to [`MAX_VALUE`].
-    pub flows: f64,
+    /// Number of flows.
+    pub flows: FlowCounts<'a>,
     /// How the flows send.
     pub source: Source,
 }
@@ -126,6 +140,8 @@ pub struct WfqSolver {
     link_queues: Vec<u32>,
     link_queue_starts: Vec<u32>,
     classes: ClassIndex,
+    /// By class, if it is elastic.
+    lowest_levels: Vec<LowestLevels>,
     /// By queue: the rate of an elastic flow; infinite if the queue limits no elastic flow.
     levels: Vec<f64>,
     /// By queue: the fraction of unresponsive traffic that passes.
@@ -197,6 +213,7 @@ impl WfqSolver {
             link_queues: at,
             link_queue_starts: at_starts,
             classes: ClassIndex::default(),
+            lowest_levels: Vec::new(),
             levels: vec![f64::INFINITY; queues.len()],
             pass_fractions: vec![1.0; queues.len()],
             link_min_levels: vec![0.0; links],
@@ -248,6 +265,8 @@ impl WfqSolver {
     pub fn solve(&mut self, classes: &[QueuedClass<'_>]) -> Result<WfqStats, WfqError> {
         self.classes.load_classes(classes, &self.queues, self.capacities.len())?;
         self.levels.fill(f64::INFINITY);
+        self.lowest_levels.clear();
+        self.lowest_levels.resize(classes.len(), LowestLevels::NONE);
         self.pass_fractions.fill(1.0);
         self.next_round_links.clear();
         for link in 0..self.capacities.len() as u32 {
@@ -380,12 +399,8 @@ impl WfqSolver {
             let from = visit.elastic_demands.len() as u32;
             let mut total = 0.0;
             for member in self.classes.elastic_members(queue) {
-                let mut demand = member.max_demand;
-                for &hop in self.classes.member_queues(member) {
-                    if hop != queue && self.levels[hop as usize] < demand {
-                        demand = self.levels[hop as usize];
-                    }
-                }
+                let lowest = self.lowest_levels[member.class as usize].without(queue);
+                let demand = member.max_demand.min(lowest);
                 visit.elastic_demands.push((demand, member.flows));
                 total += demand * member.flows;
             }
@@ -446,6 +461,15 @@ impl WfqSolver {
                 && (a - b).abs() * flows > rounding::QUEUE_LOAD * capacity
         };
         self.levels[queue] = after;
+        if after != before {
+            for member in self.classes.elastic_members(queue_demand.queue) {
+                self.lowest_levels[member.class as usize].update(
+                    queue_demand.queue,
+                    self.classes.member_queues(member),
+                    &self.levels,
+                );
+            }
+        }
         for (member, &(demand, _)) in self.classes.elastic_members(queue_demand.queue).iter().zip(elastic) {
             let (old, target) = (demand.min(before), demand.min(level));
             if differs(old, target) {
@@ -491,6 +515,9 @@ impl WfqSolver {
                 self.extrapolation.revert(&mut self.levels, &mut self.pass_fractions)
             }
         }
+        for (class, lowest_levels) in (0..).zip(&mut self.lowest_levels) {
+            *lowest_levels = LowestLevels::of_path(self.classes.class_queues(class), &self.levels);
+        }
         for link in 0..self.capacities.len() as u32 {
             mark_link(link, &mut self.is_link_dirty, &mut self.next_round_links);
         }
@@ -501,13 +528,13 @@ impl WfqSolver {
         let classes = &self.classes;
         self.rates.clear();
         self.loads.fill(0.0);
-        for class in 0..classes.flows.len() as u32 {
-            let (flows, max_demand) = (classes.flows[class as usize], classes.max_demands[class as usize]);
+        for class in 0..classes.max_demands.len() as u32 {
+            let max_demand = classes.max_demands[class as usize];
             let mut rates =
                 Rates { sending_rate: max_demand, delivered_rate: max_demand, limiting_link: None };
             if classes.unresponsive[class as usize] {
                 let mut min_pass = 1.0;
-                for &hop in classes.class_queues(class) {
+                for (hop, flows) in classes.class_hops(class) {
                     let Queue { link, .. } = self.queues[hop as usize];
                     rates.delivered_rate *= self.pass_fractions[hop as usize];
                     self.loads[link as usize] += rates.delivered_rate * flows;
@@ -524,7 +551,7 @@ impl WfqSolver {
                     }
                 }
                 rates.delivered_rate = rates.sending_rate;
-                for &hop in classes.class_queues(class) {
+                for (hop, flows) in classes.class_hops(class) {
                     self.loads[self.queues[hop as usize].link as usize] += rates.sending_rate * flows;
                 }
             }
@@ -550,7 +577,7 @@ impl WfqSolver {
     }
 }
 
-pub(super) fn check_weight(queue: usize, weight: f64) -> Result<(), WfqError> {
+fn check_weight(queue: usize, weight: f64) -> Result<(), WfqError> {
     if (MIN_VALUE..=MAX_VALUE).contains(&weight) {
         Ok(())
     } else {

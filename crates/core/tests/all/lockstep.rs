@@ -1,9 +1,8 @@
-//! Groups of flows at a common rate: against the per-flow solver where both are defined, and against the
-//! definition.
+//! Flows in lockstep: rates by ranks and by weights against each other where both are defined, and against the definitions.
 
 use proptest::prelude::*;
-use weir_core::solve::wfq::{Queue, QueuedClass, Source};
-use weir_core::solve::{GroupRateSolver, WfqSolver};
+use weir_core::solve::wfq::{FlowCounts, Queue, QueuedClass, Source, WfqStats};
+use weir_core::solve::{RankedGroup, WfqSolver, ranked_rates};
 
 use crate::common::config_with_cases;
 
@@ -29,10 +28,29 @@ fn queues_with_weights(weights: &[f64]) -> Vec<Queue> {
     weights.iter().enumerate().map(queue).collect()
 }
 
+/// The rates of groups in weighted queues. `queue_of` returns the queue at a link of a group with a queue.
+fn weighted_rates(
+    capacities: &[f64],
+    queues: &[Queue],
+    groups: &[(Vec<(u32, f64)>, u32)],
+    queue_of: impl Fn(u32, u32) -> u32,
+) -> (WfqStats, Vec<f64>) {
+    let hops = |(links, queue): &(Vec<(u32, f64)>, u32)| -> (Vec<u32>, Vec<f64>) {
+        links.iter().map(|&(link, flows)| (queue_of(link, *queue), flows)).unzip()
+    };
+    let hops: Vec<(Vec<u32>, Vec<f64>)> = groups.iter().map(hops).collect();
+    let class =
+        |(queues, flows)| QueuedClass { queues, flows: FlowCounts::ByLink(flows), source: Source::Elastic };
+    let classes: Vec<QueuedClass<'_>> = hops.iter().map(|(queues, flows)| class((queues, flows))).collect();
+    let mut wfq = WfqSolver::new(capacities, queues).unwrap();
+    let settled = wfq.solve(&classes).unwrap();
+    (settled, wfq.rates().iter().map(|rates| rates.delivered_rate).collect())
+}
+
 /// Load of each link.
-fn link_loads(groups: &[(Vec<(u32, f64)>, u32)], rates: &[f64]) -> Vec<f64> {
+fn link_loads<'a>(groups: impl IntoIterator<Item = &'a (Vec<(u32, f64)>, u32)>, rates: &[f64]) -> Vec<f64> {
     let mut loads = vec![0.0; LINKS];
-    for ((links, _), rate) in groups.iter().zip(rates) {
+    for ((links, _), rate) in groups.into_iter().zip(rates) {
         for &(link, flows) in links {
             loads[link as usize] += flows * rate;
         }
@@ -44,39 +62,26 @@ proptest! {
     #![proptest_config(config_with_cases(256))]
 
     #[test]
-    fn lockstep_groups_with_uniform_flow_counts_match_the_class_solver((capacities, weights, groups) in random_network()) {
-        // With one queue per link, rates are unique, so both solvers must agree.
+    fn lockstep_rates_with_one_queue_a_link_equal_those_of_one_rank((capacities, weights, groups) in random_network()) {
+        // With one queue per link, rates are unique.
         let queues: Vec<Queue> = (0..LINKS as u32).map(|link| Queue { link, weight: weights[link as usize] }).collect();
-        let same = |links: &[(u32, f64)]| links.iter().map(|&(link, _)| (link, links[0].1)).collect::<Vec<_>>();
-        let footprints: Vec<Vec<(u32, f64)>> = groups.iter().map(|(links, _)| same(links)).collect();
-        let paths: Vec<Vec<u32>> = footprints.iter().map(|f| f.iter().map(|(link, _)| *link).collect()).collect();
-        let classes: Vec<QueuedClass<'_>> = paths.iter().zip(&footprints)
-            .map(|(queues, f)| QueuedClass { queues, flows: f[0].1, source: Source::Elastic }).collect();
-        let mut wfq = WfqSolver::new(&capacities, &queues).unwrap();
-        wfq.solve(&classes).unwrap();
-        let mut lockstep = GroupRateSolver::new(&capacities, &queues, &footprints).unwrap();
-        prop_assert_eq!(lockstep.solve_weighted(&vec![true; groups.len()], |_, link| link), 0.0);
-        for (a, b) in lockstep.rates().iter().zip(wfq.rates()) {
-            prop_assert!((a - b.delivered_rate).abs() <= 1e-8 * b.delivered_rate, "{a} {b:?}");
-        }
-        lockstep.solve_ranked(&vec![Some(3); groups.len()]);
-        for (a, b) in lockstep.rates().iter().zip(wfq.rates()) {
-            prop_assert!((a - b.delivered_rate).abs() <= 1e-8 * b.delivered_rate, "{a} {b:?}");
+        let (settled, rates) = weighted_rates(&capacities, &queues, &groups, |link, _| link);
+        prop_assert_eq!(settled.residual, 0.0);
+        let of_rank: Vec<RankedGroup<'_>> = groups.iter().map(|(links, _)| RankedGroup { rank: 3, links }).collect();
+        for (a, b) in rates.iter().zip(ranked_rates(&capacities, &of_rank)) {
+            prop_assert!((a - b).abs() <= 1e-8 * b, "{a} {b}");
         }
     }
 
     #[test]
     fn lockstep_weighted_rates_satisfy_the_definition((capacities, weights, groups) in random_network()) {
-        let footprints: Vec<Vec<(u32, f64)>> = groups.iter().map(|(links, _)| links.clone()).collect();
-        let mut lockstep = GroupRateSolver::new(&capacities, &queues_with_weights(&weights), &footprints).unwrap();
-        let residual =
-            lockstep.solve_weighted(&vec![true; groups.len()], |group, link| link * QUEUES + groups[group as usize].1);
-        let rates = lockstep.rates().to_vec();
+        let queues = queues_with_weights(&weights);
+        let (settled, rates) = weighted_rates(&capacities, &queues, &groups, |link, queue| link * QUEUES + queue);
         let loads = link_loads(&groups, &rates);
         for (load, capacity) in loads.iter().zip(&capacities) {
             prop_assert!(*load <= capacity * (1.0 + 1e-6), "{load} of {capacity}");
         }
-        prop_assume!(residual == 0.0);
+        prop_assume!(settled.residual == 0.0);
         // Each group has a full link where its queue gets at least its weighted share, and no group of the
         // queue is faster.
         for ((links, queue), rate) in groups.iter().zip(&rates) {
@@ -99,27 +104,27 @@ proptest! {
     }
 
     #[test]
-    fn lockstep_rates_of_a_rank_are_independent_of_later_ranks((capacities, weights, groups) in random_network()) {
-        let footprints: Vec<Vec<(u32, f64)>> = groups.iter().map(|(links, _)| links.clone()).collect();
-        let mut lockstep = GroupRateSolver::new(&capacities, &queues_with_weights(&weights), &footprints).unwrap();
-        let ranks: Vec<Option<u32>> = groups.iter().map(|(_, rank)| Some(*rank)).collect();
-        lockstep.solve_ranked(&ranks);
-        let all = lockstep.rates().to_vec();
+    fn lockstep_rates_of_a_rank_are_independent_of_later_ranks((capacities, _, groups) in random_network()) {
+        let served = |top: u32| -> Vec<&(Vec<(u32, f64)>, u32)> { groups.iter().filter(|(_, rank)| *rank <= top).collect() };
+        let rates_of = |served: &[&(Vec<(u32, f64)>, u32)]| {
+            let groups: Vec<RankedGroup<'_>> = served.iter().map(|(links, rank)| RankedGroup { rank: *rank, links }).collect();
+            ranked_rates(&capacities, &groups)
+        };
+        let all = rates_of(&served(QUEUES));
         for top in 0..QUEUES {
-            let some: Vec<Option<u32>> = ranks.iter().map(|rank| rank.filter(|rank| *rank <= top)).collect();
-            lockstep.solve_ranked(&some);
-            for ((rank, a), b) in some.iter().zip(&all).zip(lockstep.rates()) {
-                prop_assert_eq!(if rank.is_some() { *a } else { 0.0 }, *b);
-            }
+            let some = served(top);
+            let rates = rates_of(&some);
+            let in_all = groups.iter().zip(&all).filter(|((_, rank), _)| *rank <= top).map(|(_, rate)| *rate);
+            prop_assert_eq!(&rates, &in_all.collect::<Vec<f64>>());
             // Each served group has a full link on which it is as fast as all others of its rank.
-            let loads = link_loads(&groups, lockstep.rates());
-            for ((links, rank), rate) in groups.iter().zip(lockstep.rates()) {
+            let loads = link_loads(some.iter().copied(), &rates);
+            for ((links, rank), rate) in some.iter().zip(&rates) {
                 let limits = |&(link, _): &(u32, f64)| {
-                    let alike = groups.iter().zip(lockstep.rates()).filter(|((g, r), _)| r == rank && g.iter().any(|(l, _)| *l == link));
-                    let fastest = alike.map(|(_, r)| *r).fold(0.0, f64::max);
+                    let same_rank = some.iter().zip(&rates).filter(|((g, r), _)| r == rank && g.iter().any(|(l, _)| *l == link));
+                    let fastest = same_rank.map(|(_, r)| *r).fold(0.0, f64::max);
                     loads[link as usize] >= capacities[link as usize] * (1.0 - 1e-9) && *rate >= fastest * (1.0 - 1e-9)
                 };
-                prop_assert!(*rank > top || links.iter().any(limits), "{links:?} at {rate}");
+                prop_assert!(links.iter().any(limits), "{links:?} at {rate}");
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::common::config_with_cases;
 use proptest::prelude::*;
-use weir_core::solve::wfq::{Queue, QueuedClass, Rates, Source, WfqError, WfqSolver, WfqStats};
+use weir_core::solve::wfq::{FlowCounts, Queue, QueuedClass, Rates, Source, WfqError, WfqSolver, WfqStats};
 use weir_core::solve::{self, max_min};
 
 /// Links, the same queues at each, and classes by links, queue, number of flows and source.
@@ -43,7 +43,11 @@ impl QueueNetwork {
         let classes: Vec<QueuedClass<'_>> = paths
             .iter()
             .zip(&self.classes)
-            .map(|(queues, &(_, _, flows, source))| QueuedClass { queues, flows, source })
+            .map(|(queues, &(_, _, flows, source))| QueuedClass {
+                queues,
+                flows: FlowCounts::Equal(flows),
+                source,
+            })
             .collect();
         let mut wfq = WfqSolver::new(&self.capacities, &queues).unwrap();
         let settled = wfq.solve(&classes).unwrap();
@@ -223,12 +227,19 @@ fn queue_solver_rejects_invalid_input() {
     }
     let mut wfq = WfqSolver::new(&[1.0], &[queue(0, 1.0), queue(0, 2.0)]).unwrap();
     assert!(wfq.set_weight(1, -2.0).is_err() && wfq.set_capacity(0, f64::INFINITY).is_err());
-    let good = QueuedClass { queues: &[0], flows: 2.0, source: TCP };
+    let good = QueuedClass { queues: &[0], flows: FlowCounts::Equal(2.0), source: TCP };
     wfq.solve(&[good]).unwrap();
     for (class, error) in [
         (QueuedClass { queues: &[2], ..good }, WfqError::UnknownQueue { class: 1, queue: 2, queues: 2 }),
         (QueuedClass { queues: &[0, 1], ..good }, WfqError::RepeatedLink { class: 1, link: 0 }),
-        (QueuedClass { flows: 0.0, ..good }, WfqError::InvalidFlowCount { class: 1, flows: 0.0 }),
+        (
+            QueuedClass { flows: FlowCounts::Equal(0.0), ..good },
+            WfqError::InvalidFlowCount { class: 1, flows: 0.0 },
+        ),
+        (
+            QueuedClass { flows: FlowCounts::ByLink(&[]), ..good },
+            WfqError::InvalidFlowCount { class: 1, flows: 0.0 },
+        ),
         (
             QueuedClass { source: Source::Capped(-1.0), ..good },
             WfqError::InvalidRate { class: 1, rate: -1.0 },

@@ -67,7 +67,7 @@ pub struct LockstepOutcome {
     pub ends: Vec<Time>,
     /// Number of computations of rates.
     pub rate_computations: u64,
-    /// Number of these whose rates had not settled ([`weir_core::solve::GroupRateSolver`]).
+    /// Number of these whose rates had not settled ([`weir_core::solve::WfqSolver`]).
     pub unsettled_computations: u64,
 }
 

@@ -6,7 +6,7 @@ use weir_core::model::scenario::{
     CableChange, CableEvent, Demand, Guarantee, NetworkQueues, Scenario, SendMode,
 };
 use weir_core::model::{LinkId, Routes};
-use weir_core::solve::wfq::{Queue, QueuedClass, Rates, Source, WfqSolver, WfqStats};
+use weir_core::solve::wfq::{FlowCounts, Queue, QueuedClass, Rates, Source, WfqSolver, WfqStats};
 use weir_core::units::{Rate, Time};
 
 use super::mechanism::Mechanism;
@@ -229,7 +229,7 @@ impl Streams {
             .iter()
             .map(|&stream| QueuedClass {
                 queues: &self.queues[stream],
-                flows: f64::from(self.connections[stream]),
+                flows: FlowCounts::Equal(f64::from(self.connections[stream])),
                 source: limited(self.sending[stream], limit(stream)),
             })
             .collect();

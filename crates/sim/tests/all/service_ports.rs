@@ -7,7 +7,7 @@ use crate::common::cases;
 use proptest::prelude::*;
 use weir_core::model::scenario::{Demand, PortQueues, Queue, Scenario, SendMode, Service};
 use weir_core::model::{LinkId, NodeId, Routes, TopologyTemplate};
-use weir_core::solve::wfq::{self, QueuedClass, Source, WfqSolver};
+use weir_core::solve::wfq::{self, FlowCounts, QueuedClass, Source, WfqSolver};
 use weir_core::units::{Rate, Time};
 use weir_sim::service::{Mechanism, run_scenario};
 
@@ -336,7 +336,11 @@ fn solve_rates(scenario: &Scenario) -> (Vec<f64>, Vec<f64>) {
     let classes: Vec<QueuedClass<'_>> = paths
         .iter()
         .zip(&sources)
-        .map(|(path, &(_, flows, source))| QueuedClass { queues: path, flows, source })
+        .map(|(path, &(_, flows, source))| QueuedClass {
+            queues: path,
+            flows: FlowCounts::Equal(flows),
+            source,
+        })
         .collect();
     let mut wfq = WfqSolver::new(&capacities, &queues).unwrap();
     wfq.solve(&classes).unwrap();

@@ -1,10 +1,11 @@
 //! Indexes the classes of one problem by path and by queue.
 
-use super::{MAX_VALUE, MIN_VALUE, Queue, QueuedClass, Source, WfqError};
+use super::{FlowCounts, MAX_VALUE, MIN_VALUE, Queue, QueuedClass, Source, WfqError};
 
 /// A class in one of its queues, with the data that a visit of the queue needs in one place.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct QueueMember {
+    pub(super) class: u32,
     pub(super) flows: f64,
     /// The maximum demand of a flow.
     pub(super) max_demand: f64,
@@ -18,8 +19,9 @@ pub(super) struct QueueMember {
 pub(super) struct ClassIndex {
     /// The queues of each class, class by class.
     path_queues: Vec<u32>,
+    /// The number of flows in each of these queues.
+    path_flows: Vec<f64>,
     starts: Vec<u32>,
-    pub(super) flows: Vec<f64>,
     /// The maximum demand of a flow.
     pub(super) max_demands: Vec<f64>,
     pub(super) unresponsive: Vec<bool>,
@@ -42,17 +44,14 @@ impl ClassIndex {
         links: usize,
     ) -> Result<(), WfqError> {
         self.path_queues.clear();
+        self.path_flows.clear();
         self.starts.clear();
-        self.flows.clear();
         self.max_demands.clear();
         self.unresponsive.clear();
         self.starts.push(0);
         self.last_class_by_link.clear();
         self.last_class_by_link.resize(links, 0);
         for (number, class) in classes.iter().enumerate() {
-            if !(MIN_VALUE..=MAX_VALUE).contains(&class.flows) {
-                return Err(WfqError::InvalidFlowCount { class: number, flows: class.flows });
-            }
             let (ask, unresponsive) = match class.source {
                 Source::Elastic => (f64::INFINITY, false),
                 Source::Capped(rate) => (rate, false),
@@ -72,13 +71,29 @@ impl ClassIndex {
                 }
             }
             self.path_queues.extend_from_slice(class.queues);
+            self.add_flow_counts(number, class)?;
             self.starts.push(self.path_queues.len() as u32);
-            self.flows.push(class.flows);
             self.max_demands.push(ask);
             self.unresponsive.push(unresponsive);
         }
         self.sort_members(queues.len());
         Ok(())
+    }
+
+    /// Adds the numbers of flows of a class.
+    fn add_flow_counts(&mut self, number: usize, class: &QueuedClass<'_>) -> Result<(), WfqError> {
+        let first = self.path_flows.len();
+        match class.flows {
+            FlowCounts::Equal(flows) => self.path_flows.resize(first + class.queues.len(), flows),
+            FlowCounts::ByLink(flows) => self.path_flows.extend_from_slice(flows),
+        }
+        // A missing number counts as 0.
+        self.path_flows.resize(first + class.queues.len(), 0.0);
+        let is_valid = |flows: &f64| (MIN_VALUE..=MAX_VALUE).contains(flows);
+        match self.path_flows[first..].iter().find(|flows| !is_valid(flows)) {
+            Some(&flows) => Err(WfqError::InvalidFlowCount { class: number, flows }),
+            None => Ok(()),
+        }
     }
 
     fn sort_members(&mut self, queues: usize) {
@@ -96,16 +111,17 @@ impl ClassIndex {
         self.members.resize(self.path_queues.len(), QueueMember::default());
         self.next.clone_from(&self.member_starts);
         for unresponsive in [false, true] {
-            for class in 0..self.flows.len() {
+            for class in 0..self.max_demands.len() {
                 if self.unresponsive[class] != unresponsive {
                     continue;
                 }
-                let (start, end) = (self.starts[class], self.starts[class + 1]);
-                let member =
-                    QueueMember { flows: self.flows[class], max_demand: self.max_demands[class], start, end };
-                for &queue in &self.path_queues[start as usize..end as usize] {
-                    let place = &mut self.next[queue as usize];
-                    self.members[*place as usize] = member;
+                let (start, end, max_demand) =
+                    (self.starts[class], self.starts[class + 1], self.max_demands[class]);
+                for hop in start as usize..end as usize {
+                    let place = &mut self.next[self.path_queues[hop] as usize];
+                    let flows = self.path_flows[hop];
+                    self.members[*place as usize] =
+                        QueueMember { class: class as u32, flows, max_demand, start, end };
                     *place += 1;
                 }
             }
@@ -118,6 +134,12 @@ impl ClassIndex {
     pub(super) fn class_queues(&self, class: u32) -> &[u32] {
         let class = class as usize;
         &self.path_queues[self.starts[class] as usize..self.starts[class + 1] as usize]
+    }
+
+    /// The queues of a class, and its number of flows in each.
+    pub(super) fn class_hops(&self, class: u32) -> impl Iterator<Item = (u32, f64)> {
+        let hops = self.starts[class as usize] as usize..self.starts[class as usize + 1] as usize;
+        self.path_queues[hops.clone()].iter().copied().zip(self.path_flows[hops].iter().copied())
     }
 
     /// The queues of a member's class.

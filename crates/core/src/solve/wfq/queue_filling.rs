@@ -4,19 +4,19 @@ use super::Queue;
 
 /// The demand at a queue.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::solve) struct QueueDemand {
-    pub(in crate::solve) queue: u32,
+pub(super) struct QueueDemand {
+    pub(super) queue: u32,
     /// Start and end of its classes in the list of demands.
-    pub(in crate::solve) start: u32,
-    pub(in crate::solve) end: u32,
-    pub(in crate::solve) unresponsive_rate: f64,
-    pub(in crate::solve) total_rate: f64,
+    pub(super) start: u32,
+    pub(super) end: u32,
+    pub(super) unresponsive_rate: f64,
+    pub(super) total_rate: f64,
     /// Whether the queue gets less than its demand.
-    pub(in crate::solve) is_limited: bool,
+    pub(super) is_limited: bool,
 }
 
 /// The share of a queue of weight 1. Clears `is_limited` of the queues that demand at most their share.
-pub(in crate::solve) fn unit_share(capacity: f64, demands: &mut [QueueDemand], queues: &[Queue]) -> f64 {
+pub(super) fn unit_share(capacity: f64, demands: &mut [QueueDemand], queues: &[Queue]) -> f64 {
     loop {
         let (mut left, mut weights) = (capacity, 0.0);
         for demand in demands.iter() {
@@ -42,7 +42,7 @@ pub(in crate::solve) fn unit_share(capacity: f64, demands: &mut [QueueDemand], q
 
 /// The level at which classes share `queue_rate`, which their demands exceed. Each step fixes the classes with demands up to the
 /// level so far, so the level only rises.
-pub(in crate::solve) fn fill_level(queue_rate: f64, elastic: &[(f64, f64)]) -> f64 {
+pub(super) fn fill_level(queue_rate: f64, elastic: &[(f64, f64)]) -> f64 {
     let mut level = 0.0;
     loop {
         let (mut left, mut flows) = (queue_rate, 0.0);

@@ -22,8 +22,8 @@ use weir_core::model::Stage;
 use weir_core::policy::sincronia::{CoflowDemand, bssi};
 use weir_core::saba::controller::{AppId, ConnectionId, ControllerError, ControllerSettings, Port};
 use weir_core::saba::{Controller, Fraction, Sensitivity};
-use weir_core::solve::GroupRateSolver;
-use weir_core::solve::wfq::Queue;
+use weir_core::solve::wfq::{FlowCounts, Queue, QueuedClass, Source, WfqSolver};
+use weir_core::solve::{RankedGroup, ranked_rates};
 
 use super::PlacedJob;
 use super::fabric::JobLinks;
@@ -117,8 +117,10 @@ pub fn equal_bytes_cutoffs(jobs: &[(&[Stage], usize)], levels: u32) -> Vec<f64> 
 
 /// The queues of all links, and the rates of jobs.
 pub(super) struct Ports {
-    solver: GroupRateSolver,
-    capacities: Vec<f64>,
+    solver: WfqSolver,
+    links: JobLinks,
+    /// By job: the rate of each flow.
+    rates: Vec<f64>,
     /// Queues of a port.
     queues: u32,
     kind: Kind,
@@ -192,13 +194,13 @@ impl Ports {
         };
         let of_port = |link| (0..queues).map(move |_| Queue { link, weight: 1.0 });
         let all: Vec<Queue> = ports.flat_map(of_port).collect();
-        let solver = GroupRateSolver::new(capacities, &all, &links.footprints)?;
-        Ok(Ports { solver, capacities: capacities.clone(), queues, kind })
+        let solver = WfqSolver::new(capacities, &all)?;
+        Ok(Ports { solver, links: links.clone(), rates: vec![0.0; jobs.len()], queues, kind })
     }
 
     /// The ports that a job uses.
     fn ports_of(&self, job: usize) -> Vec<Port> {
-        self.solver.group_links(job).map(|(link, _)| link).collect()
+        self.links.footprints[job].iter().map(|&(link, _)| link).collect()
     }
 
     /// Adds a job at its start. `model` is its row in the sensitivity table; without one, the job is not registered with Saba.
@@ -263,31 +265,54 @@ impl Ports {
     /// Computes the rates of the flows of all jobs. Returns whether the rates have settled.
     pub(super) fn compute_rates(&mut self, transfers: &[Transfer]) -> bool {
         self.update_weights();
-        let Ports { solver, capacities, queues, kind } = self;
-        let jobs = solver.rates().len();
-        match kind {
-            Kind::Applications | Kind::Weighted(_) | Kind::Saba(..) => {
-                let mut active = vec![false; jobs];
-                transfers.iter().for_each(|transfer| active[transfer.job] = true);
-                solver.solve_weighted(&active, |job, link| kind.queue(*queues, job as usize, link)) == 0.0
-            }
-            Kind::Flows | Kind::Sizes(..) | Kind::Coflows(_) => {
-                if let Kind::Coflows(positions) = kind
-                    && positions.is_empty()
-                {
-                    *positions = sincronia_positions(solver, capacities, transfers);
-                }
-                let mut ranks = vec![None; jobs];
-                transfers.iter().for_each(|transfer| ranks[transfer.job] = Some(kind.rank(transfer.job)));
-                solver.solve_ranked(&ranks);
-                true
-            }
+        let (rates, is_settled) = match self.kind {
+            Kind::Applications | Kind::Weighted(_) | Kind::Saba(..) => self.weighted_rates(transfers),
+            Kind::Flows | Kind::Sizes(..) | Kind::Coflows(_) => (self.ranked_rates(transfers), true),
+        };
+        for (transfer, rate) in transfers.iter().zip(rates) {
+            self.rates[transfer.job] = rate;
         }
+        is_settled
+    }
+
+    /// The rates of transfers in weighted queues, and whether the rates have settled.
+    fn weighted_rates(&mut self, transfers: &[Transfer]) -> (Vec<f64>, bool) {
+        let Ports { solver, links, queues, kind, .. } = self;
+        let hops = |transfer: &Transfer| -> (Vec<u32>, Vec<f64>) {
+            let footprint = links.footprints[transfer.job].iter();
+            footprint.map(|&(link, flows)| (kind.queue(*queues, transfer.job, link), flows)).unzip()
+        };
+        let hops: Vec<(Vec<u32>, Vec<f64>)> = transfers.iter().map(hops).collect();
+        let classes = hops.iter().map(|(queues, flows)| QueuedClass {
+            queues,
+            flows: FlowCounts::ByLink(flows),
+            source: Source::Elastic,
+        });
+        let stats = solver
+            .solve(&classes.collect::<Vec<QueuedClass<'_>>>())
+            .expect("a footprint has each link once, with a number of flows above 0");
+        let rates = solver.rates().iter().map(|rates| rates.delivered_rate);
+        (rates.collect(), stats.residual == 0.0)
+    }
+
+    /// The rates of transfers by rank.
+    fn ranked_rates(&mut self, transfers: &[Transfer]) -> Vec<f64> {
+        let Ports { links, kind, .. } = self;
+        if let Kind::Coflows(positions) = kind
+            && positions.is_empty()
+        {
+            *positions = sincronia_positions(links, transfers);
+        }
+        let group = |transfer: &Transfer| RankedGroup {
+            rank: kind.rank(transfer.job),
+            links: &links.footprints[transfer.job],
+        };
+        ranked_rates(&links.capacities, &transfers.iter().map(group).collect::<Vec<RankedGroup<'_>>>())
     }
 
     /// The rate of each flow of a job in the last solution, in bytes per second.
     pub(super) fn rate(&self, job: usize) -> f64 {
-        self.solver.rates()[job]
+        self.rates[job]
     }
 
     /// Updates the weights of all queues that have changed.
@@ -400,16 +425,20 @@ impl Kind {
 }
 
 /// The position of each job in Sincronia's order of the active transfers. O(transfers x (links + transfers)).
-fn sincronia_positions(solver: &GroupRateSolver, capacities: &[f64], transfers: &[Transfer]) -> Vec<u32> {
+fn sincronia_positions(links: &JobLinks, transfers: &[Transfer]) -> Vec<u32> {
+    let capacities = &links.capacities;
     let demand = |transfer: &Transfer| {
-        let seconds = |(link, flows): (u32, f64)| {
+        let seconds = |&(link, flows): &(u32, f64)| {
             (link as usize, flows * transfer.remaining_bytes / capacities[link as usize])
         };
-        let ports = solver.group_links(transfer.job).map(seconds).filter(|(_, time)| *time > 0.0);
-        CoflowDemand { weight: 1.0, link_seconds: ports.collect() }
+        let footprint = links.footprints[transfer.job].iter();
+        CoflowDemand {
+            weight: 1.0,
+            link_seconds: footprint.map(seconds).filter(|(_, time)| *time > 0.0).collect(),
+        }
     };
     let demands: Vec<CoflowDemand> = transfers.iter().map(demand).collect();
-    let mut positions = vec![0; solver.rates().len()];
+    let mut positions = vec![0; links.footprints.len()];
     for (position, at) in bssi(&demands, capacities.len(), |link| usize::from(link >= capacities.len() / 2))
         .into_iter()
         .enumerate()
