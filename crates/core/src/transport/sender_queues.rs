@@ -14,6 +14,8 @@
 //!
 //! The level of a link depends on the rates that it is offered, which other links limit. A link is computed again until the rates of
 //! its flows at the other links stay. Flows of a queue over the same trunks, a *row*, are offered to trunks together.
+//!
+//! The parts of an update are not inlined into one function, whose inner loops would then keep few values in registers.
 
 use std::sync::Arc;
 
@@ -72,12 +74,7 @@ fn is_current(coflows: &[CoflowFlows], group: u32, (end, slot, flow): FirstFlow)
 struct SenderQueue {
     /// The coflow and its sequence number.
     coflow: Option<(Slot, u64)>,
-    /// The sending link.
-    src: u32,
     rows: Vec<u32>,
-    /// The rate of all of its flows, unless it is stale.
-    sent_rate: f64,
-    is_sent_rate_stale: bool,
 }
 
 /// The first coflow in a queue of a sender: its slot and sequence number, the sender's index in it, and the queue's share of
@@ -94,6 +91,8 @@ struct QueueHead {
 #[derive(Debug, Clone, Copy)]
 struct Offer {
     row: u32,
+    /// The group of the row's queue.
+    queue: u32,
     slot: Slot,
     flow: u32,
     /// Whether the receiver limits the flow.
@@ -104,15 +103,22 @@ struct Offer {
 pub(super) struct SenderQueues {
     weights: InterQueueSharing,
     class_count: usize,
+    /// The group of the first link; those of queues come before.
+    first_link_group: usize,
     /// The version of the fabric at the last update.
     fabric_version: Option<u64>,
     coflows: Vec<CoflowFlows>,
-    /// By group, for sender queues.
+    /// By group.
     queues: Vec<SenderQueue>,
+    /// By group of a queue: the rate of all flows, unless it is stale.
+    sent_rates: Vec<f64>,
+    stale_sent_rates: BitSet,
     groups: RateGroups,
     /// Rows by number, and their rates.
     rows: Vec<Row>,
     row_rates: Vec<f64>,
+    /// By row: the sum of the levels of receivers that limit flows of it.
+    limit_sums: Vec<f64>,
     /// By row: the trunk with the row's rate, or [`NONE`] if it is the queue's.
     limiting_trunks: Vec<u32>,
     vacant_rows: Vec<u32>,
@@ -129,6 +135,9 @@ pub(super) struct SenderQueues {
     loads: Vec<f64>,
     levels: Vec<f64>,
     capacities: Vec<f64>,
+    /// By link: the capacities of senders, and the residual capacities of the other links; 0 for others.
+    sender_capacities: Vec<f64>,
+    link_residuals: Vec<f64>,
     /// By link: residual capacity.
     residuals: Vec<f64>,
     /// Coflows by class, then by release.
@@ -157,16 +166,21 @@ impl SenderQueues {
             InterQueueSharing::StrictPriority(classes) => *classes,
         };
         let links = fabric.links();
-        let groups = links * (class_count + 1);
+        let first_link_group = fabric.senders().iter().last().map_or(0, |link| link + 1) * class_count;
+        let groups = first_link_group + links;
         SenderQueues {
             weights: queues.inter_queue.clone(),
             class_count,
+            first_link_group,
             fabric_version: None,
             coflows: Vec::new(),
-            queues: vec![SenderQueue::default(); groups],
+            queues: vec![SenderQueue::default(); first_link_group],
+            sent_rates: vec![0.0; first_link_group],
+            stale_sent_rates: BitSet::empty(first_link_group),
             groups: RateGroups::new(groups),
             rows: Vec::new(),
             row_rates: Vec::new(),
+            limit_sums: Vec::new(),
             limiting_trunks: Vec::new(),
             vacant_rows: Vec::new(),
             offers_by_receiver: vec![Vec::new(); links],
@@ -177,6 +191,8 @@ impl SenderQueues {
             loads: vec![0.0; links],
             levels: vec![f64::INFINITY; links],
             capacities: Vec::new(),
+            sender_capacities: vec![0.0; links],
+            link_residuals: vec![0.0; links],
             residuals: vec![0.0; links],
             coflow_order: Vec::new(),
             stale_senders: BitSet::empty(links),
@@ -193,13 +209,13 @@ impl SenderQueues {
 
     /// The group of a sender's queue.
     fn queue_group(&self, src: usize, class: usize) -> usize {
-        src * (self.class_count + 1) + class
+        src * self.class_count + class
     }
 
     /// The group of the flows that a link limits.
     #[inline]
     fn link_group(&self, link: usize) -> u32 {
-        (link * (self.class_count + 1) + self.class_count) as u32
+        (self.first_link_group + link) as u32
     }
 
     fn is_trunk(&self, link: usize) -> bool {
@@ -250,6 +266,7 @@ impl SenderQueues {
     }
 
     /// Adds the bytes sent until `now` to the counts.
+    #[inline(never)]
     fn advance(&mut self, now: f64) {
         let time = now - self.groups.last_time();
         for flows in &mut self.coflows {
@@ -292,6 +309,7 @@ impl SenderQueues {
     }
 
     /// Computes the first coflow and the rate of each queue of a sender. O(coflows + flows of queues that begin or end).
+    #[inline(never)]
     fn update_sender(&mut self, src: usize, network: &Network) {
         self.find_queue_heads(src, network);
         let queue_heads = std::mem::take(&mut self.queue_heads);
@@ -327,24 +345,33 @@ impl SenderQueues {
         self.queue_heads = queue_heads;
     }
 
-    /// Computes the senders' residual capacity, and the rate of each coflow before the reassignment. O(queues).
-    fn compute_residuals(&mut self, network: &Network) {
+    /// Computes the residual capacity of all links, and the rate of each coflow before the reassignment. O(links + queues).
+    #[inline(never)]
+    fn compute_residuals(&mut self) {
+        for queue in self.stale_sent_rates.iter() {
+            let rate_of = |&row: &u32| {
+                let row = row as usize;
+                self.rows[row].total_rate(self.row_rates[row], self.limit_sums[row])
+            };
+            self.sent_rates[queue] = self.queues[queue].rows.iter().map(rate_of).sum();
+        }
+        self.stale_sent_rates.clear();
         for flows in &mut self.coflows {
             flows.total_rate = 0.0;
         }
-        for src in network.fabric().senders().iter() {
-            self.residuals[src] = self.capacities[src];
+        let links = self.sender_capacities.iter().zip(&self.link_residuals);
+        for (residual, (capacity, after_sender)) in self.residuals.iter_mut().zip(links) {
+            *residual = capacity + after_sender;
         }
-        for group in self.groups.active().iter() {
-            let queue = &mut self.queues[group];
-            let Some((slot, _)) = queue.coflow else { continue };
-            if std::mem::take(&mut queue.is_sent_rate_stale) {
-                let rate_of = |&row: &u32| self.rows[row as usize].total_rate(self.row_rates[row as usize]);
-                queue.sent_rate = queue.rows.iter().map(rate_of).sum();
+        let (mut src, mut end) = (0, self.class_count);
+        for group in self.groups.active().iter().take_while(|&group| group < self.first_link_group) {
+            let Some((slot, _)) = self.queues[group].coflow else { continue };
+            while group >= end {
+                (src, end) = (src + 1, end + self.class_count);
             }
-            self.coflows[slot as usize].total_rate += queue.sent_rate;
-            let residual = &mut self.residuals[queue.src as usize];
-            *residual = (*residual - queue.sent_rate).max(0.0);
+            let rate = self.sent_rates[group];
+            self.coflows[slot as usize].total_rate += rate;
+            self.residuals[src] = (self.residuals[src] - rate).max(0.0);
         }
     }
 
@@ -415,7 +442,10 @@ impl Transport for SenderQueues {
             self.fabric_version = Some(fabric.version());
             self.capacities.clear();
             self.capacities.extend_from_slice(fabric.capacities());
-            fabric.senders().iter().for_each(|link| self.stale_senders.insert(link));
+            for link in fabric.senders().iter() {
+                self.stale_senders.insert(link);
+                self.sender_capacities[link] = self.capacities[link];
+            }
             let links = fabric.receivers().iter().chain(fabric.trunk_links());
             links.for_each(|link| self.stale_links.insert(link));
         }
@@ -428,7 +458,7 @@ impl Transport for SenderQueues {
         stale.clear();
         self.stale_senders = stale;
         self.settle_links();
-        self.compute_residuals(network);
+        self.compute_residuals();
         self.reassign_residual(network);
     }
 

@@ -31,15 +31,17 @@ impl<C: Fn(usize) -> f64> OfferedRates<'_, C> {
         };
         let fours = self.rates.chunks_exact(4);
         let rest = fours.remainder();
-        let first_of_rest = self.rates.len() - rest.len();
-        for (four, first) in fours.zip((0..).step_by(4)) {
+        let mut first = 0;
+        for four in fours {
             (0..4).for_each(|lane| add(lane, first + lane, four[lane]));
+            first += 4;
         }
-        rest.iter().enumerate().for_each(|(lane, &rate)| add(lane, first_of_rest + lane, rate));
+        rest.iter().enumerate().for_each(|(lane, &rate)| add(lane, first + lane, rate));
         parts.map(|part| (part[0] + part[1]) + (part[2] + part[3]))
     }
 
     /// Shares `capacity`. `previous_level` is the start of the search for the level; 0 if the link was not overloaded.
+    #[inline(never)]
     pub fn share(&self, capacity: f64, previous_level: f64) -> Share {
         // One pass computes the offered rate and, from the last level, the start of the search for the new one.
         let [offered, below_count, below_rate] = self.lane_sums(|rate, count| {

@@ -42,7 +42,7 @@ impl SenderQueues {
             self.stale_links.insert(link);
         } else {
             self.loads[link] = load;
-            self.residuals[link] = self.capacities[link] - load;
+            self.link_residuals[link] = self.capacities[link] - load;
         }
     }
 
@@ -83,17 +83,18 @@ impl SenderQueues {
         self.groups.set_rate(self.link_group(link) as usize, level.unwrap_or(0.0));
         self.loads[link] = offered;
         self.levels[link] = level.unwrap_or(f64::INFINITY);
-        self.residuals[link] = if level.is_some() { 0.0 } else { (capacity - offered).max(0.0) };
+        self.link_residuals[link] = if level.is_some() { 0.0 } else { (capacity - offered).max(0.0) };
         self.levels[link]
     }
 
     /// Computes the level of a receiver and the flows that it limits. O(offers) for each rise of the even share.
+    #[inline(never)]
     fn update_receiver(&mut self, receiver: usize) {
         let mut capacity = self.capacities[receiver];
         if let Some(goodput) = &self.goodput {
             capacity *= goodput.utilization(self.connection_count(receiver));
         }
-        let group = self.link_group(receiver);
+        let (group, has_trunks) = (self.link_group(receiver), !self.rows_by_trunk.is_empty());
         let mut offers = std::mem::take(&mut self.offers_by_receiver[receiver]);
         let mut rates = std::mem::take(&mut self.rate_buffer);
         rates.clear();
@@ -107,17 +108,25 @@ impl SenderQueues {
                 continue;
             }
             let was_limited = std::mem::replace(&mut offer.is_limited, is_limited);
-            let increase = match (was_limited, is_limited) {
-                (true, true) => self.rows[offer.row as usize].raise_limited(level - previous_level),
-                (false, _) => self.limit_flow(offer.row, receiver as u32, level),
-                (true, false) => self.release_flow(offer.row, receiver as u32, previous_level),
-            };
-            self.queues[self.rows[offer.row as usize].queue as usize].is_sent_rate_stale = true;
-            self.change_trunk_loads(offer.row, increase, NONE);
-            if was_limited != is_limited {
-                let limit = if is_limited { group } else { self.limit_group(offer.row) };
-                self.move_to_group(offer.slot, offer.flow, limit);
+            if was_limited && is_limited {
+                if level != previous_level {
+                    let increase = level - previous_level;
+                    self.limit_sums[offer.row as usize] += increase;
+                    self.stale_sent_rates.insert(offer.queue as usize);
+                    if has_trunks {
+                        self.change_trunk_loads(offer.row, increase, NONE);
+                    }
+                }
+                continue;
             }
+            let (limit, increase) = if is_limited {
+                (group, self.limit_flow(offer.row, receiver as u32, level))
+            } else {
+                let increase = self.release_flow(offer.row, receiver as u32, previous_level);
+                (self.limit_group(offer.row), increase)
+            };
+            self.change_trunk_loads(offer.row, increase, NONE);
+            self.move_to_group(offer.slot, offer.flow, limit);
         }
         self.rate_buffer = rates;
         self.offers_by_receiver[receiver] = offers;
@@ -125,6 +134,7 @@ impl SenderQueues {
 
     /// Computes the level of a trunk and the rows that it limits. O(rows over the trunk) for each rise of the even share, O(links) if
     /// the level changes, and O(flows) of rows that the trunk begins or ceases to limit.
+    #[inline(never)]
     fn update_trunk(&mut self, trunk: usize) {
         let rows = std::mem::take(&mut self.rows_by_trunk[trunk]);
         let mut rates = std::mem::take(&mut self.rate_buffer);
@@ -169,7 +179,7 @@ impl SenderQueues {
         let level = self.levels[trunk];
         for row in rows.iter().filter(|row| self.limiting_trunks[row.number as usize] == trunk as u32) {
             self.row_rates[row.number as usize] = level;
-            self.queues[row.queue as usize].sent_rate += increase * f64::from(row.open_count);
+            self.sent_rates[row.queue as usize] += increase * f64::from(row.open_count);
         }
         let crossing = std::mem::take(&mut self.crossing);
         crossing.visit(trunk, |link, flows| self.change_load(link, increase * flows));

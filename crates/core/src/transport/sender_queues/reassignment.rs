@@ -115,6 +115,7 @@ impl Reassignment {
 
 impl SenderQueues {
     /// Reassigns the residual capacity.
+    #[inline(never)]
     pub(super) fn reassign_residual(&mut self, network: &Network) {
         self.reassignment.update_number += 1;
         let update_number = self.reassignment.update_number;

@@ -23,10 +23,9 @@ pub(super) struct Row {
     /// The group of the queue.
     pub queue: u32,
     slot: Slot,
-    /// Flows at the row's rate, flows that their receivers limit, and the sum of those receivers' levels.
+    /// Flows at the row's rate, and flows that their receivers limit.
     open_count: u32,
     limited_count: u32,
-    limit_sum: f64,
     trunks: Vec<u32>,
     /// By trunk: the position among its rows.
     positions: Vec<u32>,
@@ -35,19 +34,13 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The rate of all flows. `rate` is the row's rate.
-    pub fn total_rate(&self, rate: f64) -> f64 {
-        rate * f64::from(self.open_count) + self.limit_sum
+    /// The rate of all flows. `rate` is the row's rate, and `limit_sum` the sum of the levels of receivers that limit flows.
+    pub fn total_rate(&self, rate: f64, limit_sum: f64) -> f64 {
+        rate * f64::from(self.open_count) + limit_sum
     }
 
     fn flow_count(&self) -> u32 {
         self.open_count + self.limited_count
-    }
-
-    /// Notes that the level of a limited flow's receiver has risen by `increase`, and returns it.
-    pub fn raise_limited(&mut self, increase: f64) -> f64 {
-        self.limit_sum += increase;
-        increase
     }
 }
 
@@ -56,7 +49,7 @@ impl SenderQueues {
     pub(super) fn begin_queue(&mut self, queue: usize, head: (Slot, u64), index: usize, network: &Network) {
         let (slot, coflow) = (head.0, network.coflow(head.0));
         self.queues[queue].coflow = Some(head);
-        self.queues[queue].src = coflow.senders()[index].link;
+        let src = coflow.senders()[index].link;
         let mut flows = std::mem::take(&mut self.flow_buffer);
         coflow.visit_flows_of_sender(index, |flow, receiver| flows.push((flow, receiver)));
         if !self.rows_by_trunk.is_empty() {
@@ -67,12 +60,13 @@ impl SenderQueues {
             if number as usize == self.rows.len() {
                 self.rows.push(Row::default());
                 self.row_rates.push(0.0);
+                self.limit_sums.push(0.0);
                 self.limiting_trunks.push(NONE);
             }
             self.limiting_trunks[number as usize] = NONE;
             let row = &mut self.rows[number as usize];
             (row.queue, row.slot) = (queue as u32, slot);
-            (row.open_count, row.limited_count, row.limit_sum) = (same.len() as u32, 0, 0.0);
+            (row.open_count, row.limited_count) = (same.len() as u32, 0);
             row.flows.extend_from_slice(same);
             row.trunks.extend_from_slice(coflow.flow_trunks(same[0].0));
             let open_count = row.open_count;
@@ -81,7 +75,7 @@ impl SenderQueues {
                 row.positions.push(rows.len() as u32);
                 let mut others = row.trunks.iter().copied().filter(|&other| other != trunk);
                 let other_trunk = match row.trunks.len() {
-                    0..=2 => others.next().unwrap_or(self.queues[queue].src),
+                    0..=2 => others.next().unwrap_or(src),
                     _ => NONE,
                 };
                 rows.push(TrunkRow { number, queue: queue as u32, other_trunk, open_count });
@@ -90,7 +84,7 @@ impl SenderQueues {
             for &(flow, receiver) in same {
                 let offers = &mut self.offers_by_receiver[receiver as usize];
                 self.coflows[slot as usize].flows[flow as usize].offer_index = offers.len() as u32;
-                offers.push(Offer { row: number, slot, flow, is_limited: false });
+                offers.push(Offer { row: number, queue: queue as u32, slot, flow, is_limited: false });
                 self.stale_links.insert(receiver as usize);
                 self.move_to_group(slot, flow, queue as u32);
             }
@@ -105,7 +99,8 @@ impl SenderQueues {
         let mut rows = std::mem::take(&mut self.queues[queue].rows);
         for number in rows.drain(..) {
             let rate = std::mem::take(&mut self.row_rates[number as usize]);
-            self.change_trunk_loads(number, -self.rows[number as usize].total_rate(rate), NONE);
+            let limit_sum = std::mem::take(&mut self.limit_sums[number as usize]);
+            self.change_trunk_loads(number, -self.rows[number as usize].total_rate(rate, limit_sum), NONE);
             let mut row = std::mem::take(&mut self.rows[number as usize]);
             if row.flow_count() > 0 {
                 for &(flow, receiver) in &row.flows {
@@ -140,7 +135,7 @@ impl SenderQueues {
             self.vacant_rows.push(number);
         }
         self.queues[queue].rows = rows;
-        self.queues[queue].sent_rate = 0.0;
+        self.sent_rates[queue] = 0.0;
         self.groups.clear(queue);
     }
 
@@ -191,9 +186,9 @@ impl SenderQueues {
         row.limited_count = row.limited_count.wrapping_add_signed(limited);
         if row.limited_count == 0 {
             // Without rounding errors.
-            row.limit_sum = 0.0;
+            self.limit_sums[number as usize] = 0.0;
         }
-        self.queues[row.queue as usize].is_sent_rate_stale = true;
+        self.stale_sent_rates.insert(row.queue as usize);
         if row.trunks.is_empty() {
             return;
         }
@@ -209,14 +204,14 @@ impl SenderQueues {
 
     /// Notes that a receiver begins to limit a flow to `level`. Returns the increase of the flow's rate.
     pub(super) fn limit_flow(&mut self, number: u32, receiver: u32, level: f64) -> f64 {
-        self.rows[number as usize].limit_sum += level;
+        self.limit_sums[number as usize] += level;
         self.change_counts(number, receiver, -1, 1);
         level - self.row_rates[number as usize]
     }
 
     /// Notes that a receiver with this level until now does not limit a flow any more. Returns the increase of the flow's rate.
     pub(super) fn release_flow(&mut self, number: u32, receiver: u32, level: f64) -> f64 {
-        self.rows[number as usize].limit_sum -= level;
+        self.limit_sums[number as usize] -= level;
         self.change_counts(number, receiver, 1, -1);
         self.row_rates[number as usize] - level
     }
@@ -237,7 +232,7 @@ impl SenderQueues {
         self.change_trunk_loads(number, increase * open_count, cause);
         let group = self.limit_group(number);
         let row = std::mem::take(&mut self.rows[number as usize]);
-        self.queues[row.queue as usize].is_sent_rate_stale = true;
+        self.stale_sent_rates.insert(row.queue as usize);
         if row.flow_count() > 0 {
             for &(flow, receiver) in &row.flows {
                 let f = &self.coflows[row.slot as usize].flows[flow as usize];
@@ -284,7 +279,7 @@ impl SenderQueues {
     pub(super) fn remove_from_row(&mut self, number: u32, receiver: u32, level: Option<f64>) {
         match level {
             Some(level) => {
-                self.rows[number as usize].limit_sum -= level;
+                self.limit_sums[number as usize] -= level;
                 self.change_counts(number, receiver, 0, -1);
             }
             None => self.change_counts(number, receiver, -1, 0),
