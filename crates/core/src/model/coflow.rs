@@ -272,8 +272,7 @@ pub struct Coflow {
     /// The ports of the first links.
     ports: Vec<u32>,
     sender_count: usize,
-    /// Its slot, and a number that no other layout of flows has had: solvers keep what they know of the flows by slot, while the
-    /// number stays.
+    /// Its slot, and a number that no other layout of flows has had. Solvers keep state of the flows by slot, while the number stays.
     pub(super) slot: Slot,
     pub(super) layout: u64,
     live_links: LiveLinks,

@@ -125,8 +125,8 @@ fn fill(capacities: &[BigRational], flows: &mut [LiveFlow], first_link: usize, c
     }
 }
 
-/// Queues at senders: each queue's share goes to its first coflow, and the links after the senders share their capacity max-min. What is
-/// left goes to the flows in the order of queues and coflows.
+/// Queues at senders: each queue's share goes to its first coflow, and the links after the senders share their capacity max-min.
+/// Residual capacity goes to the flows in the order of queues and coflows.
 fn share_by_queues(capacities: &[BigRational], flows: &mut [LiveFlow]) {
     let weight = |queue: usize| whole(QUEUES - queue);
     // The first coflow of each queue of each sender. Coflows are in the order of release.

@@ -189,9 +189,12 @@ impl SenderQueues {
         // By link, for receivers: the number of sending flows, and their total rate.
         let mut receivers: Vec<Option<(usize, f64)>> = vec![None; fabric.links()];
         let mut open_links = BitSet::empty(fabric.links());
-        for link in 0..fabric.links() {
-            let is_receiver = fabric.receivers().contains(link);
-            if if is_receiver { self.capacities[link] > 0.0 } else { residuals[link] > tolerance } {
+        for (link, residual) in residuals.iter().enumerate() {
+            let is_open = match fabric.receivers().contains(link) {
+                true => self.capacities[link] > 0.0,
+                false => *residual > tolerance,
+            };
+            if is_open {
                 open_links.insert(link);
             }
         }
