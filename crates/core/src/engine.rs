@@ -458,7 +458,8 @@ impl Engine {
         rerouted
     }
 
-    /// Corrects flows that should have completed by `now` at the decided rates, but without an observed completion.
+    /// Corrects flows that should have completed by `now` at the decided rates, but without an observed completion. Without effect while a
+    /// transport sets the rates.
     ///
     /// Such flows get `remaining_bytes` bytes to send, or their whole size if that is smaller. A driver that learns of
     /// completions from hosts calls this before [`Engine::schedule`], and for a coflow before other changes of its flows

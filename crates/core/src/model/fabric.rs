@@ -57,7 +57,7 @@ pub struct Fabric {
     nominal_rate: f64,
     fastest_link_rate: f64,
     has_limiting_ports: bool,
-    /// The capacity of every link, if all are equal.
+    /// The capacity of every link, if all are equal and above 0.
     common_capacity: Option<f64>,
     /// Number of changes so far.
     version: u64,
@@ -136,7 +136,7 @@ impl Fabric {
     /// Updates what depends on the capacities.
     fn note_change(&mut self) {
         self.version += 1;
-        let first = self.capacities.first().copied();
+        let first = self.capacities.first().copied().filter(|&capacity| capacity > 0.0);
         self.common_capacity = first.filter(|&first| self.capacities.iter().all(|&other| other == first));
     }
 
@@ -216,7 +216,7 @@ impl Fabric {
         &self.capacities
     }
 
-    /// The capacity of every link, if all are equal; in bytes per second.
+    /// The capacity of every link, if all are equal and above 0; in bytes per second.
     #[inline]
     pub(crate) fn common_capacity(&self) -> Option<f64> {
         self.common_capacity

@@ -157,6 +157,15 @@ fn invalid_jobs_are_rejected_and_empty_ones_take_no_time() {
 }
 
 #[test]
+fn transfers_that_reach_their_limit_without_a_byte_are_over() {
+    // Each transfer opens the connections of its job. A former transfer that stayed open would be in the way of the next.
+    let stages = vec![stage(1.0, 0.0, 30.0, Some(0.0)); 3];
+    let jobs = [job(&stages, &[0, 1], 0), job(&[transfer_stage(30.0)], &[0, 1], 1)];
+    let ends = switch_job_ends(&jobs, switch(2, 10.0), &SharingRule::Saba(saba(models(&Workload::all()))));
+    assert!((ends[0] - 3.0).abs() < 1e-9 && (ends[1] - 3.0).abs() < 1e-9, "{ends:?}");
+}
+
+#[test]
 fn symmetric_jobs_in_lockstep_last_as_long_as_with_independent_flows() {
     // If all jobs are on all servers, all flows of a transfer have one rate without lockstep too.
     let servers: Vec<u32> = (0..5).collect();

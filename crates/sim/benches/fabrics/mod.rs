@@ -9,8 +9,8 @@ use weir_sim::{NetworkModel, ReplayOptions};
 use super::{ReplayMeasurement, Result, SEED, Table, format_significant, read_or_generate_workload};
 
 /// Policies over the links of a fabric. `pfp` and `django` decide over ports.
-const FABRIC_POLICIES: [&str; 8] =
-    ["fair", "saath", "saath:backfill=all", "varys", "fifo", "lcf", "lwtf", "sincronia"];
+const FABRIC_POLICIES: [&str; 9] =
+    ["fair", "saath", "saath:backfill=all", "varys", "fifo", "lcf", "lwtf", "sincronia", "aalo"];
 
 const LEAVES: u32 = 10;
 const SPINES: u32 = 4;

@@ -96,8 +96,9 @@ impl Policy for JobPolicy {
         let (Event::CoflowReleased(slot) | Event::CoflowCompleted(slot)) = event else { return };
         self.apply_job_changes(view.now());
         let (index, released_at) = (view.coflow(slot).workload_index, view.coflow(slot).released_at);
-        let (job, size) = (self.job(index), view.flow_size(slot, 0));
-        // A job without transfers is a coflow of one empty flow.
+        // Not the flow's size in the network, which ends with a transfer at its limit. A job without transfers is a coflow of one empty
+        // flow.
+        let (job, size) = (self.job(index), self.coflows[index].flows[0].bytes.get());
         match event {
             Event::CoflowReleased(_) if size > 0.0 => self.ports.start_transfer(job, size),
             Event::CoflowCompleted(_) if size > 0.0 => self.ports.end_transfer(job),
