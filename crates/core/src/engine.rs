@@ -168,7 +168,7 @@ impl Engine {
         match &self.transport {
             None => self.network.rate(slot, flow),
             Some(_) if self.network.coflow(slot).flow_state(flow) != FlowState::Live => 0.0,
-            Some(transport) => transport.flow_rate(slot, flow, &self.network),
+            Some(transport) => transport.flow_rate(slot, flow),
         }
     }
 
@@ -176,7 +176,7 @@ impl Engine {
     pub fn sent_bytes(&self, slot: Slot, flow: u32, at: f64) -> f64 {
         match &self.transport {
             Some(transport) if self.network.coflow(slot).flow_state(flow) == FlowState::Live => {
-                let remaining_bytes = transport.remaining_bytes(slot, flow, &self.network, at);
+                let remaining_bytes = transport.remaining_bytes(slot, flow, at);
                 self.network.flow_size(slot, flow) - remaining_bytes
             }
             _ => self.network.sent_bytes(slot, flow, at),

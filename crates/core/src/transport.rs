@@ -56,10 +56,10 @@ pub(crate) trait Transport: Send {
     fn complete_flows_until(&mut self, until: f64, network: &Network, completed: &mut Vec<CompletedFlow>);
 
     /// The rate of a live flow, in bytes per second.
-    fn flow_rate(&self, slot: Slot, flow: u32, network: &Network) -> f64;
+    fn flow_rate(&self, slot: Slot, flow: u32) -> f64;
 
     /// The bytes that a live flow has left at `at`, which is between the last update and the next.
-    fn remaining_bytes(&self, slot: Slot, flow: u32, network: &Network, at: f64) -> f64;
+    fn remaining_bytes(&self, slot: Slot, flow: u32, at: f64) -> f64;
 
     /// The progress of a coflow; `None` if no policy needs it.
     fn coflow_progress(&self, slot: Slot) -> Option<SentProgress>;

@@ -516,7 +516,7 @@ impl WfqSolver {
             }
         }
         for (class, lowest_levels) in (0..).zip(&mut self.lowest_levels) {
-            *lowest_levels = LowestLevels::of_path(self.classes.class_queues(class), &self.levels);
+            *lowest_levels = LowestLevels::new(self.classes.class_queues(class), &self.levels);
         }
         for link in 0..self.capacities.len() as u32 {
             mark_link(link, &mut self.is_link_dirty, &mut self.next_round_links);

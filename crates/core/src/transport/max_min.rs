@@ -215,8 +215,8 @@ impl Transport for MaxMin {
         self.started.push((slot, flow));
     }
 
-    fn stop_flow(&mut self, slot: Slot, flow: u32, network: &Network, now: f64) -> f64 {
-        let left = self.remaining_bytes(slot, flow, network, now);
+    fn stop_flow(&mut self, slot: Slot, flow: u32, _: &Network, now: f64) -> f64 {
+        let left = self.remaining_bytes(slot, flow, now);
         let stopped = Flow { class: STOPPED, end_count: left };
         let Flow { class, .. } = std::mem::replace(&mut self.flows[slot as usize][flow as usize], stopped);
         if class != STARTING {
@@ -269,14 +269,14 @@ impl Transport for MaxMin {
         }
     }
 
-    fn flow_rate(&self, slot: Slot, flow: u32, _: &Network) -> f64 {
+    fn flow_rate(&self, slot: Slot, flow: u32) -> f64 {
         match self.flows[slot as usize][flow as usize].class {
             STARTING => 0.0,
             class => self.rates.level(self.rates.bottleneck(class) as usize),
         }
     }
 
-    fn remaining_bytes(&self, slot: Slot, flow: u32, _: &Network, at: f64) -> f64 {
+    fn remaining_bytes(&self, slot: Slot, flow: u32, at: f64) -> f64 {
         match self.flows[slot as usize][flow as usize] {
             Flow { class: STARTING, end_count: remaining_bytes } => remaining_bytes,
             Flow { class, end_count } => (end_count - self.sent_bytes_at(class, at)).max(0.0),

@@ -186,12 +186,12 @@ impl<R: RowRates> Transport for RowTransport<R> {
         self.flows.find_next_end();
     }
 
-    fn flow_rate(&self, slot: Slot, flow: u32, _: &Network) -> f64 {
+    fn flow_rate(&self, slot: Slot, flow: u32) -> f64 {
         let flows = self.flows.coflows.get(slot as usize);
         flows.and_then(|flows| flows.entry(flow).map(|entry| flows.rates[entry])).unwrap_or(0.0)
     }
 
-    fn remaining_bytes(&self, slot: Slot, flow: u32, _: &Network, at: f64) -> f64 {
+    fn remaining_bytes(&self, slot: Slot, flow: u32, at: f64) -> f64 {
         let flows = self.flows.coflow(slot);
         match flows.entry(flow) {
             Some(entry) => {

@@ -241,13 +241,6 @@ impl SenderQueues {
         }
     }
 
-    /// A flow's remaining bytes at `now`, which is not before the last update.
-    fn remaining_bytes(&self, slot: Slot, flow: u32, now: f64) -> f64 {
-        let f = &self.coflows[slot as usize].flows[flow as usize];
-        let count = self.groups.sent_count(f.group, now);
-        (f.end_count - count - self.reassignment.pending_bytes(f.reassignment_entry, now)).max(0.0)
-    }
-
     fn base_rate(&self, slot: Slot, flow: u32) -> f64 {
         self.groups.rate(self.coflows[slot as usize].flows[flow as usize].group)
     }
@@ -398,7 +391,7 @@ impl SenderQueues {
     /// Removes a flow that ended or lost its data at `at`.
     fn remove_flow(&mut self, slot: Slot, flow: u32, at: f64, network: &Network) {
         let (src, receiver) = network.coflow(slot).flow_port_links(flow);
-        let rate = Transport::flow_rate(self, slot, flow, network);
+        let rate = self.flow_rate(slot, flow);
         self.remove_reassigned(slot, flow);
         let Flow { group, end_count, .. } = self.coflows[slot as usize].flows[flow as usize];
         if let Some(Offer { row, .. }) = self.remove_offer(slot, flow, receiver) {
@@ -496,13 +489,15 @@ impl Transport for SenderQueues {
         self.group_buffer = active;
     }
 
-    fn flow_rate(&self, slot: Slot, flow: u32, _: &Network) -> f64 {
+    fn flow_rate(&self, slot: Slot, flow: u32) -> f64 {
         let Some(flows) = self.coflows.get(slot as usize) else { return 0.0 };
         self.base_rate(slot, flow) + self.reassignment.rate(flows.flows[flow as usize].reassignment_entry)
     }
 
-    fn remaining_bytes(&self, slot: Slot, flow: u32, _: &Network, at: f64) -> f64 {
-        SenderQueues::remaining_bytes(self, slot, flow, at)
+    fn remaining_bytes(&self, slot: Slot, flow: u32, at: f64) -> f64 {
+        let f = &self.coflows[slot as usize].flows[flow as usize];
+        let count = self.groups.sent_count(f.group, at);
+        (f.end_count - count - self.reassignment.pending_bytes(f.reassignment_entry, at)).max(0.0)
     }
 
     fn coflow_progress(&self, slot: Slot) -> Option<SentProgress> {

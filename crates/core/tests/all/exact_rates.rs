@@ -101,8 +101,8 @@ fn live_flows(engine: &Engine, network: &Network) -> Vec<LiveFlow> {
     flows
 }
 
-/// Raises all rates together, each up to its cap, and stops the flows of each link that is full. `links_of` are the links that limit a
-/// flow.
+/// Raises all rates together, each up to its cap, and stops the flows of each link that is full. A flow's links from `first_link`
+/// on limit it.
 fn fill(capacities: &[BigRational], flows: &mut [LiveFlow], first_link: usize, caps: &[Option<BigRational>]) {
     let mut left = capacities.to_vec();
     let mut open: Vec<usize> = (0..flows.len()).filter(|&at| caps[at] != Some(whole(0))).collect();

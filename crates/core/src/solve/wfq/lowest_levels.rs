@@ -19,7 +19,7 @@ impl LowestLevels {
     };
 
     /// The lowest levels of the queues of `path`.
-    pub(super) fn of_path(path: &[u32], levels: &[f64]) -> LowestLevels {
+    pub(super) fn new(path: &[u32], levels: &[f64]) -> LowestLevels {
         let mut lowest_levels = LowestLevels::NONE;
         path.iter().for_each(|&queue| lowest_levels.add_level(queue, levels[queue as usize]));
         lowest_levels
@@ -38,7 +38,7 @@ impl LowestLevels {
         } else if queue == self.second_queue && (self.lowest..=self.second_lowest).contains(&level) {
             self.second_lowest = level;
         } else if queue == self.lowest_queue || queue == self.second_queue {
-            *self = LowestLevels::of_path(path, levels);
+            *self = LowestLevels::new(path, levels);
         } else {
             self.add_level(queue, level);
         }

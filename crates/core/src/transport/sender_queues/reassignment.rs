@@ -3,6 +3,7 @@
 use crate::model::{BitSet, Goodput, Network, Slot};
 use crate::solve::ResidualCapacity;
 
+use super::super::Transport;
 use super::{NONE, SenderQueues};
 
 /// Flows with reassigned capacity.
