@@ -342,6 +342,23 @@ impl AgentState {
         Ok(())
     }
 
+    /// The work of each interval: measures flows, and sets what follows from orders, measurements and the lease.
+    fn measure_and_enforce(&mut self) {
+        self.flows.measure();
+        self.update_matching();
+        self.set_pacing_rates();
+        self.update_watchdog();
+        // Queues change with orders, or when weights end. A switch with many ports does not compute them each time.
+        let has_valid_weights = self.lease.are_weights_valid(self.now());
+        if self.is_link_shaped || has_valid_weights != self.had_valid_weights {
+            self.had_valid_weights = has_valid_weights;
+            self.publish_desired_links();
+        }
+        if let Some(applications) = &mut self.applications {
+            applications.update(self.lease.limits(self.start_time.elapsed()), Instant::now());
+        }
+    }
+
     /// Sends new sockets to the watchdog, and the end of the lease to it and the kernel.
     fn update_watchdog(&mut self) {
         let now = self.now();
@@ -687,19 +704,7 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
                 last_tick = Instant::now();
                 let mut host = shared.lock();
                 let host = &mut *host;
-                host.flows.measure();
-                host.update_matching();
-                host.set_pacing_rates();
-                host.update_watchdog();
-                // Queues change with orders, or when weights end. A switch with many ports does not compute them each time.
-                let has_valid_weights = host.lease.are_weights_valid(host.now());
-                if host.is_link_shaped || has_valid_weights != host.had_valid_weights {
-                    host.had_valid_weights = has_valid_weights;
-                    host.publish_desired_links();
-                }
-                if let Some(applications) = &mut host.applications {
-                    applications.update(host.lease.limits(host.start_time.elapsed()), Instant::now());
-                }
+                host.measure_and_enforce();
                 if last_repeat.elapsed() >= REPEAT_INTERVAL {
                     last_repeat = Instant::now();
                     host.flows.report_unconfirmed(&host.lease);

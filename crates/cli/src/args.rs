@@ -42,7 +42,7 @@ pub use agent::{
 #[cfg(feature = "live")]
 pub use coordinator::{
     ApplicationCommand, CoflowCommand, ConnectionCommand, Credentials, Ctl, CtlCommand, LogFormat,
-    PolicyCommand, RegisterApplication, SensitivityCommand, Serve,
+    PolicyCommand, RegisterApplication, SensitivityCommand, Serve, ServiceWeight,
 };
 pub use fabric::{Fabric, FabricCheck, FabricDescribe, FabricGenerate};
 pub use predict::{Predict, PredictConnections, PredictTrain};

@@ -71,42 +71,9 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
         }
         CtlCommand::Events { count } => events::follow(&coordinator, args.output.format, *count),
         CtlCommand::Observed => print_list(args, OBSERVED, coordinator.get("/v1/observed")?),
-        CtlCommand::Weight {
-            service,
-            weight,
-            min_bandwidth,
-            max_bandwidth,
-            min_bandwidth_per_host,
-            max_bandwidth_per_host,
-        } => {
-            let mut body = weight.map_or(json!({}), |weight| json!({ "weight": weight }));
-            for (key, rate) in [
-                ("min_bandwidth", min_bandwidth),
-                ("max_bandwidth", max_bandwidth),
-                ("min_bandwidth_per_host", min_bandwidth_per_host),
-                ("max_bandwidth_per_host", max_bandwidth_per_host),
-            ] {
-                match rate.as_deref() {
-                    None => {}
-                    Some("none") => body[key] = Value::Null,
-                    Some(rate) => body[key] = rate.into(),
-                }
-            }
-            coordinator.put(&object_path("services", service), &body)?;
-            Ok(())
-        }
+        CtlCommand::Weight(weight) => set_weight(&coordinator, weight),
         CtlCommand::Backup { file, replace } => backup(args, &coordinator, file, *replace),
-        CtlCommand::Policy(PolicyCommand::Get) => {
-            let policy = coordinator.get("/v1/policy")?;
-            let text = match args.output.format {
-                Format::Json => record::json(&policy),
-                _ => {
-                    let text = policy["policy"].as_str().or(policy["tree"].as_str()).unwrap_or_default();
-                    format!("{}\n", text.trim_end())
-                }
-            };
-            Ok(print(text)?)
-        }
+        CtlCommand::Policy(PolicyCommand::Get) => print_policy(args, &coordinator),
         CtlCommand::Policy(PolicyCommand::Set { policy }) => {
             let body = match policy_spec::tree_file(policy) {
                 None => json!({ "policy": policy }),
@@ -117,6 +84,37 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
         }
         CtlCommand::Sensitivity(command) => sensitivity::run(args, &coordinator, command),
     }
+}
+
+/// Sets the weight of a service, its minimum and its maximum, as far as they are given.
+fn set_weight(coordinator: &Coordinator, given: &args::ServiceWeight) -> Result<(), Failure> {
+    let mut body = given.weight.map_or(json!({}), |weight| json!({ "weight": weight }));
+    for (key, rate) in [
+        ("min_bandwidth", &given.min_bandwidth),
+        ("max_bandwidth", &given.max_bandwidth),
+        ("min_bandwidth_per_host", &given.min_bandwidth_per_host),
+        ("max_bandwidth_per_host", &given.max_bandwidth_per_host),
+    ] {
+        match rate.as_deref() {
+            None => {}
+            Some("none") => body[key] = Value::Null,
+            Some(rate) => body[key] = rate.into(),
+        }
+    }
+    coordinator.put(&object_path("services", &given.service), &body)?;
+    Ok(())
+}
+
+fn print_policy(args: &args::Ctl, coordinator: &Coordinator) -> Result<(), Failure> {
+    let policy = coordinator.get("/v1/policy")?;
+    let text = match args.output.format {
+        Format::Json => record::json(&policy),
+        _ => {
+            let text = policy["policy"].as_str().or(policy["tree"].as_str()).unwrap_or_default();
+            format!("{}\n", text.trim_end())
+        }
+    };
+    Ok(print(text)?)
 }
 
 /// Closes all connections of an application. Those that end meanwhile are no error.

@@ -145,26 +145,7 @@ pub enum CtlCommand {
     /// List the connections that agents observe, and their rate limits
     Observed,
     /// Set the weight of a service, and its minimum and maximum bandwidth
-    #[command(group(ArgGroup::new("parameter").required(true).multiple(true)))]
-    Weight {
-        /// The name of the service
-        service: String,
-        /// The weight, a number above 0
-        #[arg(value_parser = parse_weight, group = "parameter")]
-        weight: Option<f64>,
-        /// The bandwidth that the service is guaranteed in sum over its hosts, or `none`
-        #[arg(long, value_name = "RATE", group = "parameter")]
-        min_bandwidth: Option<String>,
-        /// The bandwidth that the service does not exceed in sum over its hosts, or `none`
-        #[arg(long, value_name = "RATE", group = "parameter")]
-        max_bandwidth: Option<String>,
-        /// The bandwidth that each host of the service is guaranteed in each direction, or `none`
-        #[arg(long, value_name = "RATE", group = "parameter")]
-        min_bandwidth_per_host: Option<String>,
-        /// The bandwidth that no host of the service exceeds in each direction, or `none`
-        #[arg(long, value_name = "RATE", group = "parameter")]
-        max_bandwidth_per_host: Option<String>,
-    },
+    Weight(ServiceWeight),
     /// Write a verified backup of the coordinator's store to a new file
     Backup {
         /// The file, which `weir serve` can use as its store
@@ -181,6 +162,29 @@ pub enum CtlCommand {
     /// Print or replace the sensitivity table
     #[command(subcommand)]
     Sensitivity(SensitivityCommand),
+}
+
+/// The options of `weir ctl weight`.
+#[derive(Debug, clap::Args)]
+#[command(group(ArgGroup::new("parameter").required(true).multiple(true)))]
+pub struct ServiceWeight {
+    /// The name of the service
+    pub service: String,
+    /// The weight, a number above 0
+    #[arg(value_parser = parse_weight, group = "parameter")]
+    pub weight: Option<f64>,
+    /// The bandwidth that the service is guaranteed in sum over its hosts, or `none`
+    #[arg(long, value_name = "RATE", group = "parameter")]
+    pub min_bandwidth: Option<String>,
+    /// The bandwidth that the service does not exceed in sum over its hosts, or `none`
+    #[arg(long, value_name = "RATE", group = "parameter")]
+    pub max_bandwidth: Option<String>,
+    /// The bandwidth that each host of the service is guaranteed in each direction, or `none`
+    #[arg(long, value_name = "RATE", group = "parameter")]
+    pub min_bandwidth_per_host: Option<String>,
+    /// The bandwidth that no host of the service exceeds in each direction, or `none`
+    #[arg(long, value_name = "RATE", group = "parameter")]
+    pub max_bandwidth_per_host: Option<String>,
 }
 
 /// The subcommands of `weir ctl coflow`.

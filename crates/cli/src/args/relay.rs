@@ -54,7 +54,7 @@ pub struct RelayRun {
     pub congestion_control: Option<String>,
 
     /// The number of connections for the data to each relay, 1 to 32; fewer on slow paths. By default, 1 with `bbr`, and as many as raise
-    /// the rate on paths with loss, where the kernel does not permit `bbr`
+    /// the rate on paths with loss, if the kernel does not permit `bbr` or --congestion-control selects another one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=32))]
     pub connections: Option<u8>,
 
