@@ -31,7 +31,7 @@ use crate::metrics::{Baseline, Metrics};
 use crate::network::{self, KeptDetails, Network, Replay, run_replays};
 use crate::render;
 use crate::services::{self, Services};
-use crate::source::Source;
+use crate::source::{Source, trace_options};
 use crate::unused_keys;
 
 /// Runs `weir sim`.
@@ -229,7 +229,7 @@ fn read_inputs(
 ) -> Result<(Source, Network), Failure> {
     let args::ReplaySources { sources, read_options, arrivals } = &experiment.input;
     let step = arrivals.shift_step([network::interval(&experiment.replay)]);
-    let source = Source::read(sources, read_options, step, experiment.replay.per_stage)?;
+    let source = Source::read(sources, &trace_options(read_options, step), experiment.replay.per_stage)?;
     source.check_unit(read_options)?;
     if details.per_demand.is_some() && source.services.is_none() {
         return Err(Failure::input(format_args!(

@@ -27,7 +27,7 @@ use crate::args;
 use crate::compare::{caption, report_origin};
 use crate::network::{self, KeptDetails, Network, Replay};
 use crate::render;
-use crate::source::Source;
+use crate::source::{Source, trace_options};
 
 /// The maximum number of entries of a time line without `--all`.
 const MAX_ENTRIES: usize = 24;
@@ -59,7 +59,7 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let events_file = trace_events.map(OutputFile::create).transpose()?;
     let report_file = args.report.as_deref().map(OutputFile::create).transpose()?;
     let step = arrivals.shift_step([network::interval(&args.replay)]);
-    let source = Source::read(sources, read_options, step, args.replay.per_stage)?;
+    let source = Source::read(sources, &trace_options(read_options, step), args.replay.per_stage)?;
     source.check_unit(read_options)?;
     let network = Network::read(&args.replay, &args.network, &source, KeptDetails::default())?;
     let policy =

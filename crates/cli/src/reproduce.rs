@@ -12,7 +12,7 @@ use weir_papers::{
 };
 
 use crate::args;
-use crate::source::limits;
+use crate::source::trace_options;
 
 /// Runs `weir reproduce`.
 pub fn reproduce(args: &args::Reproduce) -> Result<(), Failure> {
@@ -129,9 +129,9 @@ fn write_replay_page(
 }
 
 fn read_trace(path: &Path, options: &args::ReadOptions) -> Result<Trace, Failure> {
-    let unit = options.trace_unit.unwrap_or_default();
-    let read = weir_trace::read(path, unit, &limits(options))?;
-    Ok(Trace { name: file_name(path), workload: read.workload, unit })
+    let options = trace_options(options, None);
+    let read = weir_trace::read(path, &options)?;
+    Ok(Trace { name: file_name(path), workload: read.workload, unit: options.unit })
 }
 
 fn file_name(path: &Path) -> String {

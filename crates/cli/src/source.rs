@@ -9,7 +9,7 @@ use weir_core::model::{CoflowKey, ServiceNames, Workload};
 use weir_core::saba::Sensitivity;
 use weir_core::units::Time;
 use weir_fields::FileError;
-use weir_trace::{Format, Limits, SourceKind, TraceUnit, WriteError};
+use weir_trace::{Format, Limits, SourceKind, Trace, TraceOptions, TraceUnit, WriteError};
 
 use crate::args;
 use crate::embedded_network::EmbeddedNetwork;
@@ -34,6 +34,8 @@ pub struct Source {
     pub trace_keys: Vec<CoflowKey>,
     /// The duration by which all times are earlier than in the trace.
     pub time_shift: Time,
+    /// The names of the first ports of the trace.
+    pub port_names: Vec<String>,
     /// The name and the format of the trace.
     trace: Option<(String, Format)>,
 }
@@ -51,9 +53,19 @@ fn check_bounds(name: &str, workload: &Workload) -> Result<(), Failure> {
     })
 }
 
-/// The limits on the size of a trace.
-pub fn limits(read_options: &args::ReadOptions) -> Limits {
-    Limits { max_flows: read_options.max_flows, ..Limits::default() }
+/// Prints what a file contains that its workload does not express.
+pub fn print_warnings(file: &Path, trace: &Trace) {
+    trace.warnings.iter().for_each(|warning| eprintln!("weir: {}: {warning}", file.display()));
+}
+
+/// How to read a trace.
+pub fn trace_options(read_options: &args::ReadOptions, shift_step: Option<Time>) -> TraceOptions {
+    TraceOptions {
+        shift_step,
+        unit: read_options.trace_unit.unwrap_or_default(),
+        limits: Limits { max_flows: read_options.max_flows, ..Limits::default() },
+        ..TraceOptions::default()
+    }
 }
 
 /// The file of each kind: of traces, of jobs and of services.
@@ -92,33 +104,28 @@ fn two_of_a_kind(first: &Path, second: &Path, kind: &str) -> Failure {
 }
 
 impl Source {
-    /// Reads a trace, a file of jobs, one of services, or several of these. A multiple of `shift_step` is subtracted from the times of
-    /// a trace that starts late. With `per_stage`, merges the coflows of each job, stage and wave.
+    /// Reads a trace, a file of jobs, one of services, or several of these. With `per_stage`, merges the coflows of each job, stage and
+    /// wave.
     ///
     /// # Errors
     /// If a file cannot be read or is none of these, two files are of one kind, there are no coflows, or merged stages wait for each
     /// other in a cycle.
-    pub fn read(
-        files: &[PathBuf],
-        read_options: &args::ReadOptions,
-        shift_step: Option<Time>,
-        per_stage: bool,
-    ) -> Result<Source, Failure> {
+    pub fn read(files: &[PathBuf], options: &TraceOptions, per_stage: bool) -> Result<Source, Failure> {
         let [trace_file, job_file, service_file] = files_by_kind(files)?;
         let mut workload =
             Workload { ports: 1, coflows: Vec::new(), events: Vec::new(), names: ServiceNames::empty() };
-        let (mut trace_format, mut time_shift) = (None, Time::ZERO);
+        let (mut trace_format, mut time_shift, mut port_names) = (None, Time::ZERO, Vec::new());
         if let Some(file) = trace_file {
             // Jobs and services have times from 0.
-            let step = shift_step.filter(|_| job_file.is_none() && service_file.is_none());
-            let (unit, limits) = (read_options.trace_unit.unwrap_or_default(), limits(read_options));
-            let trace = weir_trace::read_with_shift(file, unit, &limits, step)?;
-            (workload, time_shift) = (trace.workload, trace.time_shift);
+            let step = options.shift_step.filter(|_| job_file.is_none() && service_file.is_none());
+            let trace = weir_trace::read(file, &TraceOptions { shift_step: step, ..options.clone() })?;
+            print_warnings(file, &trace);
+            (workload, time_shift, port_names) = (trace.workload, trace.time_shift, trace.port_names);
             trace_format = Some((file.display().to_string(), trace.format));
         }
         let trace_keys = CoflowKey::ALL.into_iter().filter(|key| workload.differs_in(*key)).collect();
         let read_jobs = |file: &Path| {
-            let (jobs, network) = Jobs::read(file, &mut workload, read_options.max_flows)?;
+            let (jobs, network) = Jobs::read(file, &mut workload, options.limits.max_flows)?;
             check_bounds(&jobs.name, &workload)?;
             Ok::<_, Failure>((jobs, network))
         };
@@ -131,7 +138,7 @@ impl Source {
         };
         let events = network.as_ref().map_or(&[][..], |network| &network.cable_events);
         let add = |scenario| {
-            let services = Services::add(scenario, &mut workload, events, read_options.max_flows)?;
+            let services = Services::add(scenario, &mut workload, events, options.limits.max_flows)?;
             check_bounds(&services.name, &workload)?;
             Ok::<_, Failure>(services)
         };
@@ -148,6 +155,7 @@ impl Source {
             sensitivities,
             trace_keys,
             time_shift,
+            port_names,
             trace: trace_format,
         };
         if source.workload.coflows.is_empty() {
@@ -165,8 +173,9 @@ impl Source {
     /// If sizes of the trace have units.
     pub fn check_unit(&self, read_options: &args::ReadOptions) -> Result<(), Failure> {
         match (&self.trace, read_options.trace_unit) {
-            (Some((name, Format::Weir)), Some(_)) => Err(Failure::input(format_args!(
-                "--trace-unit: {name} is in Weir's format, whose sizes have units; expected no --trace-unit"
+            (Some((name, format)), Some(_)) if format.unit().is_none() => Err(Failure::input(format_args!(
+                "--trace-unit: {name} is in {}, whose sizes have units; expected no --trace-unit",
+                format.name()
             ))),
             _ => Ok(()),
         }
@@ -185,10 +194,7 @@ impl Source {
 
     /// The unit of sizes, for formats whose sizes have no unit.
     pub fn unit(&self) -> Option<TraceUnit> {
-        match self.trace {
-            Some((_, Format::CoflowBenchmark(unit))) => Some(unit),
-            Some((_, Format::Weir)) | None => None,
-        }
+        self.trace.as_ref().and_then(|(_, format)| format.unit())
     }
 
     /// The unit for records; null for formats whose sizes have units.
@@ -198,11 +204,10 @@ impl Source {
 
     /// The format and the unit as text, and the numbers of jobs and of services.
     pub fn format_text(&self) -> String {
-        let trace = self.trace.as_ref().map(|(_, format)| match format {
-            Format::CoflowBenchmark(unit) => {
-                format!("coflow-benchmark format, {unit} = {} bytes", unit.bytes())
-            }
-            Format::Weir => "Weir's format, sizes with units".to_owned(),
+        let trace = self.trace.as_ref().map(|(_, format)| match format.unit() {
+            Some(unit) => format!("{}, {unit} = {} bytes", format.name(), unit.bytes()),
+            None if *format == Format::Weir => format!("{}, sizes with units", format.name()),
+            None => format.name().to_owned(),
         });
         let jobs = self.jobs.as_ref().map(|jobs| format_count(jobs.count(), "job"));
         let services = self.services.as_ref().map(Services::caption);

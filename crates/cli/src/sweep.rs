@@ -25,7 +25,7 @@ use crate::compare::{check_distinct, input_files, report_origin, with_baseline};
 use crate::metrics::{Baseline, Metrics};
 use crate::network::{self, KeptDetails, Network, Replay, run_replays};
 use crate::render;
-use crate::source::Source;
+use crate::source::{Source, trace_options};
 use crate::unused_keys;
 
 /// A trace of the sweep, or a trace with jobs and services.
@@ -43,7 +43,7 @@ impl Input {
     fn read(files: &[PathBuf], args: &args::Sweep) -> Result<Input, Failure> {
         let args::Experiment { input, replay, network, .. } = &args.experiment;
         let step = input.arrivals.shift_step(intervals(&args.vary).chain([network::interval(replay)]));
-        let mut source = Source::read(files, &input.read_options, step, false)?;
+        let mut source = Source::read(files, &trace_options(&input.read_options, step), false)?;
         source.check_unit(&input.read_options)?;
         let mut network = network.clone();
         network.varied_buffer = first_buffer(&args.vary);

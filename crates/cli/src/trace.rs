@@ -1,7 +1,8 @@
 //! Runs `weir trace`: checks, describes, generates and converts traces.
 
-use std::io;
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use weir_console::failure::Failure;
@@ -12,10 +13,13 @@ use weir_console::table::{
 };
 use weir_core::model::Workload;
 use weir_core::units::Time;
+use weir_fields::FileError;
 use weir_sim::ReplayOptions;
 use weir_trace::describe::{self, PERCENTILES, WorkloadStatistics};
-use weir_trace::generate::{self, ArrivalProcess, CoflowKind, Preset, Resolution, WorkloadSpec};
-use weir_trace::{TraceUnit, WriteError, coflow_benchmark, format};
+use weir_trace::generate::{
+    self, Cdf, CoflowKind, Distribution, FlowSizes, Incasts, Load, Preset, Resolution, WorkloadSpec,
+};
+use weir_trace::{TraceOptions, TraceUnit, WriteError, coflow_benchmark, format};
 
 use crate::args::{self, TraceFormat};
 use crate::render;
@@ -28,12 +32,17 @@ pub fn trace(args: &args::Trace) -> Result<(), Failure> {
         args::Trace::Describe(args) => describe(args),
         args::Trace::Generate(args) => generate(args),
         args::Trace::Convert(args) => convert(args),
+        args::Trace::Merge(args) => merge(args),
     }
 }
 
-fn read_source(input: &args::TraceInput, per_stage: bool) -> Result<Source, Failure> {
+fn input_options(input: &args::TraceInput) -> TraceOptions {
     let step = input.arrivals.shift_step([ReplayOptions::default().interval]);
-    let source = Source::read(std::slice::from_ref(&input.trace), &input.read_options, step, per_stage)?;
+    source::trace_options(&input.read_options, step)
+}
+
+fn read_source(input: &args::TraceInput, options: &TraceOptions, per_stage: bool) -> Result<Source, Failure> {
+    let source = Source::read(std::slice::from_ref(&input.trace), options, per_stage)?;
     match &source.services {
         None => Ok(source),
         Some(services) => Err(Failure::input(format_args!(
@@ -44,7 +53,7 @@ fn read_source(input: &args::TraceInput, per_stage: bool) -> Result<Source, Fail
 }
 
 fn check(args: &args::TraceInput) -> Result<(), Failure> {
-    let source = read_source(args, false)?;
+    let source = read_source(args, &input_options(args), false)?;
     source.check_unit(&args.read_options)?;
     let workload = &source.workload;
     let last = workload.coflows.iter().map(|c| c.arrival).fold(Time::ZERO, |a, b| if b > a { b } else { a });
@@ -64,7 +73,7 @@ fn check(args: &args::TraceInput) -> Result<(), Failure> {
 
 fn describe(args: &args::Describe) -> Result<(), Failure> {
     let sink = render::open(&args.output, &args.input.trace)?;
-    let source = read_source(&args.input, args.per_stage)?;
+    let source = read_source(&args.input, &input_options(&args.input), args.per_stage)?;
     source.check_unit(&args.input.read_options)?;
     let threshold = describe::bin_threshold(source.unit().unwrap_or_default());
     let description = WorkloadStatistics::new(&source.workload, threshold).map_err(Failure::input)?;
@@ -188,38 +197,40 @@ fn object(source: &Source, d: &WorkloadStatistics) -> Record {
 }
 
 fn generate(args: &args::Generate) -> Result<(), Failure> {
-    let spec = generator_spec(args);
+    let spec = generator_spec(args)?;
     let unit = args.read_options.trace_unit.unwrap_or_default();
     // Invalid parameters fail before a file is created.
-    let mut workload = generate::generate(&spec, unit, &source::limits(&args.read_options))?;
+    let mut workload =
+        generate::generate(&spec, unit, &source::trace_options(&args.read_options, None).limits)?;
     generate::assign_services(&mut workload, args.services, args.applications, spec.seed)?;
-    write(&workload, args.to, unit, args.out.as_deref())
+    write(&workload, &[], args.to, unit, args.out.as_deref())
 }
 
-fn generator_spec(args: &args::Generate) -> WorkloadSpec {
+fn generator_spec(args: &args::Generate) -> Result<WorkloadSpec, Failure> {
     let args::Generate { mappers, reducers, size, skew, seed, .. } = *args;
+    let sizes = args.cdf.as_deref().map(read_cdf).transpose()?;
     let resolution = match output_format(args.to, args.out.as_deref()) {
         TraceFormat::Weir => Resolution::Weir,
         TraceFormat::CoflowBenchmark => Resolution::CoflowBenchmark,
     };
-    let mut spec = if mappers.is_some() || reducers.is_some() || size.is_some() || skew.is_some() {
+    let has_kind = mappers.is_some() || reducers.is_some() || size.is_some() || skew.is_some();
+    let mut spec = if has_kind || sizes.is_some() {
         let default = CoflowKind::default();
+        let one = sizes.as_ref().map(|_| Distribution::Constant(1.0));
         let kind = CoflowKind {
-            mappers: mappers.unwrap_or(default.mappers),
-            reducers: reducers.unwrap_or(default.reducers),
+            mappers: mappers.or(one).unwrap_or(default.mappers),
+            reducers: reducers.or(one).unwrap_or(default.reducers),
             mean_megabytes: size.unwrap_or(default.mean_megabytes),
             skew: skew.unwrap_or(default.skew),
             ..default
         };
-        let arrival = ArrivalProcess::Poisson { mean: Time::new(1.0).unwrap_or(Time::ZERO) };
         WorkloadSpec {
-            ports: 50,
-            coflows: 100,
             seed,
-            arrival,
             arrival_resolution: resolution,
             size_resolution: resolution,
             kinds: vec![kind],
+            sizes,
+            ..WorkloadSpec::default()
         }
     } else {
         args.preset.unwrap_or(Preset::Small).spec(seed)
@@ -229,17 +240,66 @@ fn generator_spec(args: &args::Generate) -> WorkloadSpec {
     if let Some(arrival) = args.arrival {
         (spec.arrival, spec.arrival_resolution) = (arrival, resolution);
     }
-    spec
+    let load = |fraction| Load { fraction, port_rate: args.port_rate };
+    if let Some(fraction) = args.load {
+        (spec.load, spec.arrival_resolution) = (Some(load(fraction)), resolution);
+    }
+    spec.incasts = args.incast_load.zip(args.incast_degree).map(|(fraction, degree)| Incasts {
+        degree,
+        bytes: args.incast_size,
+        load: load(fraction),
+    });
+    Ok(spec)
+}
+
+/// A published distribution of sizes, or one of a file.
+fn read_cdf(name: &Path) -> Result<Cdf, Failure> {
+    let published = FlowSizes::ALL.into_iter().find(|sizes| name == Path::new(&sizes.to_string()));
+    if let Some(sizes) = published {
+        return Ok(sizes.cdf());
+    }
+    let text_name = name.display().to_string();
+    let file = File::open(name).map_err(|source| {
+        let names = FlowSizes::ALL.map(|sizes| sizes.to_string()).join(", ");
+        Failure::input(format_args!("--cdf: {text_name}: {source}; expected a file, or one of {names}"))
+    })?;
+    Ok(Cdf::read(BufReader::new(file), &text_name)?)
 }
 
 fn convert(args: &args::Convert) -> Result<(), Failure> {
-    let source = read_source(&args.input, args.per_stage)?;
+    let options = TraceOptions {
+        format: args.input_format()?,
+        keeps_local_flows: args.local_flows,
+        ..input_options(&args.input)
+    };
+    let source = read_source(&args.input, &options, args.per_stage)?;
     let out = Some(args.to_file.as_path());
     output::check_distinct(&args.input.trace, &[("TO_FILE", out)])?;
     if output_format(args.to, out) == TraceFormat::Weir {
         source.check_unit(&args.input.read_options)?;
     }
-    write(&source.workload, args.to, args.input.read_options.trace_unit.unwrap_or_default(), out)
+    write(&source.workload, &source.port_names, args.to, options.unit, out)
+}
+
+fn merge(args: &args::Merge) -> Result<(), Failure> {
+    for trace in &args.traces {
+        output::check_distinct(trace, &[("--out", args.out.as_deref())])?;
+    }
+    let options = source::trace_options(&args.read_options, None);
+    let read = |trace: &PathBuf| {
+        let read = weir_trace::read(trace, &options)?;
+        source::print_warnings(trace, &read);
+        Ok(read)
+    };
+    let traces = args.traces.iter().map(read).collect::<Result<Vec<_>, FileError>>()?;
+    let (workload, port_names) = weir_trace::merge::merge(traces).map_err(Failure::input)?;
+    if workload.flow_count() > options.limits.max_flows {
+        let (flows, max) = (workload.flow_count(), options.limits.max_flows);
+        return Err(Failure::input(format_args!(
+            "{flows} flows in total; expected at most {max} (--max-flows)"
+        )));
+    }
+    write(&workload, &port_names, args.to, options.unit, args.out.as_deref())
 }
 
 /// The format of a written trace: the one given, or that of the file's name.
@@ -252,13 +312,20 @@ fn output_format(to: Option<TraceFormat>, path: Option<&Path>) -> TraceFormat {
 /// printed.
 fn write(
     workload: &Workload,
+    port_names: &[String],
     to: Option<TraceFormat>,
     unit: TraceUnit,
     path: Option<&Path>,
 ) -> Result<(), Failure> {
     let (to, path) = (output_format(to, path), path.filter(|path| !output::is_stdout(path)));
-    let (mut text, write_weir) = (Vec::new(), |out: &mut dyn io::Write| format::write(workload, out));
+    let (mut text, write_weir) =
+        (Vec::new(), |out: &mut dyn io::Write| format::write(workload, port_names, out));
+    let names = "its ports have names".to_owned();
     let (written, format) = match to {
+        TraceFormat::CoflowBenchmark if !port_names.is_empty() => {
+            let subject = "the trace".to_owned();
+            (Err(WriteError::Inexpressible { subject, reason: names }), String::new())
+        }
         TraceFormat::Weir => (write_weir(&mut text), "Weir's own format".to_owned()),
         TraceFormat::CoflowBenchmark => {
             (coflow_benchmark::write(workload, unit, &mut text), format!("coflow-benchmark, {unit}"))

@@ -8,11 +8,11 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use weir_core::model::Workload;
 use weir_core::policy::{self, POLICIES};
 use weir_sim::{NoObserver, ReplayOptions, replay};
-use weir_trace::{Limits, TraceUnit};
+use weir_trace::TraceOptions;
 
 fn read_demo_workload() -> Workload {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/demo.txt");
-    weir_trace::read(&path, TraceUnit::MB, &Limits::default()).expect("the shipped trace is valid").workload
+    weir_trace::read(&path, &TraceOptions::default()).expect("the shipped trace is valid").workload
 }
 
 fn bench_replays(c: &mut Criterion) {

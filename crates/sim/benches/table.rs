@@ -27,7 +27,7 @@ use weir_sim::outcome::{mean, percentile};
 use weir_sim::thread_clock::thread_cpu_time;
 use weir_sim::{NoObserver, ReplayOptions, replay};
 use weir_trace::generate::{Preset, generate};
-use weir_trace::{Limits, TraceUnit};
+use weir_trace::{Limits, TraceOptions, TraceUnit};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -86,7 +86,9 @@ fn find_public_trace() -> Option<PathBuf> {
 fn read_or_generate_workload() -> Result<Workload> {
     let limits = Limits { max_flows: 100_000_000, ..Limits::default() };
     match find_public_trace() {
-        Some(path) => Ok(weir_trace::read(&path, TraceUnit::MB, &limits)?.workload),
+        Some(path) => {
+            Ok(weir_trace::read(&path, &TraceOptions { limits, ..TraceOptions::default() })?.workload)
+        }
         None => Ok(generate(&Preset::Facebook.spec(SEED), TraceUnit::MB, &limits)?),
     }
 }
@@ -475,7 +477,7 @@ fn print_policies() -> Result<()> {
 
 fn print_reference() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let demo = weir_trace::read(&root.join("examples/demo.txt"), TraceUnit::MB, &Limits::default())?.workload;
+    let demo = weir_trace::read(&root.join("examples/demo.txt"), &TraceOptions::default())?.workload;
     let mut spec = Preset::Facebook.spec(SEED);
     spec.coflows = 120;
     let part = generate(&spec, TraceUnit::MB, &Limits::default())?;

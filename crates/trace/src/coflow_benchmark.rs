@@ -16,9 +16,9 @@
 //! - A port is listed twice: two tasks of one rack are two flows.
 //! - A size is 0: the flow has no bytes, and completes when it is released.
 //!
-//! White space at the ends of lines (including CRLF) and blank lines at the end of the file are ignored.
+//! White space at the ends of lines (including CRLF), lines that begin with `#` and blank lines at the end of the file are ignored. An id
+//! can be a name that ends with a number, such as `JOB-7`. Fields after the last reducer that are no reducers are ignored with a warning.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::io::{BufRead, Write};
 use std::str::FromStr;
@@ -27,15 +27,20 @@ use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, Workload};
 use weir_core::units::{Bytes, Time};
 use weir_fields::FileError;
 
-use crate::bounds::{self, Limits, MAX_BYTES, MAX_SECONDS, MIN_REDUCER_MEGABYTES};
+use crate::Parsed;
+use crate::bounds::{self, MAX_BYTES, MAX_SECONDS, MIN_REDUCER_MEGABYTES};
+use crate::builder::{TimeUnit, WorkloadBuilder};
 use crate::error::WriteError;
-use crate::file_time::{FileTime, TimeShift};
-use crate::lines::{Line, LineReader};
+use crate::lines::{Line, LineFields, LineReader};
 use crate::number;
+use crate::options::TraceOptions;
 use crate::shuffle;
 
 /// The expected value in errors about the line of a coflow.
 const COFLOW: &str = "`<id> <arrival ms> <mappers> <port>... <reducers> <port>:<MB>...`";
+
+/// The expected value in errors about a first line with more fields, such as that of a table of flows.
+const TABLE_ADVICE: &str = "end of line; `weir trace convert --columns` reads a table of flows";
 
 /// The size of the format's megabyte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -87,149 +92,149 @@ impl FromStr for TraceUnit {
 ///
 /// # Errors
 /// For the first invalid field or line, the first value beyond a bound, and if `input` fails.
-pub fn read<R: BufRead>(
-    input: R,
-    name: &str,
-    unit: TraceUnit,
-    limits: &Limits,
-) -> Result<Workload, FileError> {
-    Ok(parse(&mut LineReader::new(input, name, limits), unit, limits, None)?.0)
+pub fn read<R: BufRead>(input: R, name: &str, options: &TraceOptions) -> Result<Workload, FileError> {
+    let mut lines = LineReader::new(input, name, &options.limits);
+    let header = Header::parse(&mut lines, options)?;
+    Ok(parse(&mut lines, header, options)?.workload)
+}
+
+/// The first line of a trace.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Header {
+    pub(crate) ports: u32,
+    pub(crate) coflow_count: usize,
+}
+
+impl Header {
+    pub(crate) fn parse<R: BufRead>(
+        lines: &mut LineReader<'_, R>,
+        options: &TraceOptions,
+    ) -> Result<Header, FileError> {
+        lines.skip_comments()?;
+        let Some(line) = lines.next()? else {
+            return Err(lines.end_of_file_error("ports", "`<ports> <coflows>` or `weir-trace 1`"));
+        };
+        let mut fields = line.fields();
+        let expected = format!(
+            "a number of ports from 1 to {} (a trace starts with `<ports> <coflows>` or `weir-trace 1`)",
+            Workload::MAX_PORTS
+        );
+        let text = fields.required("ports", &expected)?;
+        let ports = number::parse_integer(text)
+            .filter(|ports| (1..=Workload::MAX_PORTS).contains(ports))
+            .ok_or_else(|| line.error("ports", text, &expected))?;
+        let expected = "a whole number of coflows";
+        let text = fields.required("coflows", expected)?;
+        let coflow_count =
+            number::parse_integer(text).ok_or_else(|| line.error("coflows", text, expected))?;
+        if coflow_count > options.limits.max_flows {
+            let expected = options.limits.expected_at_most("flows, of which a coflow has one or more");
+            return Err(line.error("coflows", coflow_count, expected));
+        }
+        match fields.optional() {
+            None => Ok(Header { ports, coflow_count }),
+            Some(extra) => Err(line.error("after the last field", extra, TABLE_ADVICE)),
+        }
+    }
+
+    /// Reads a line for each coflow, and checks that there are no more.
+    pub(crate) fn parse_coflows<R: BufRead>(
+        self,
+        lines: &mut LineReader<'_, R>,
+        form: &str,
+        mut parse_coflow: impl FnMut(Line<'_>) -> Result<(), FileError>,
+    ) -> Result<(), FileError> {
+        let count = self.coflow_count;
+        for number in 1..=count {
+            lines.skip_comments()?;
+            let Some(line) = lines.next()? else {
+                let field = format!("coflow {number} of {count}");
+                return Err(lines.end_of_file_error(field, form));
+            };
+            parse_coflow(line)?;
+        }
+        while let Some(line) = lines.next()? {
+            if !line.text.is_empty() && !line.is_comment() {
+                let expected =
+                    format!("no more lines, because the number of coflows in the first line is {count}");
+                return Err(line.error("after the last coflow", line.text, expected));
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn parse<R: BufRead>(
+    lines: &mut LineReader<'_, R>,
+    header: Header,
+    options: &TraceOptions,
+) -> Result<Parsed, FileError> {
+    let mut reader = Reader {
+        builder: WorkloadBuilder::new(options),
+        ports: header.ports,
+        ignored_tags: IgnoredTags::default(),
+        mappers: Vec::new(),
+        reducers: Vec::new(),
+    };
+    header.parse_coflows(lines, COFLOW, |line| reader.parse_coflow(line))?;
+    let Reader { builder, ignored_tags, .. } = reader;
+    let (workload, shift) = builder.finish(header.ports, lines)?;
+    Ok(Parsed { warnings: ignored_tags.warning().into_iter().collect(), ..Parsed::new(workload, shift) })
+}
+
+/// Fields after the last reducer of a line, which other programs append.
+#[derive(Default)]
+struct IgnoredTags {
+    first_line: usize,
+    first: String,
+    count: usize,
+}
+
+impl IgnoredTags {
+    fn warning(self) -> Option<String> {
+        let IgnoredTags { first_line, first, count } = self;
+        let lines = if count == 1 { "1 line has".to_owned() } else { format!("{count} lines have") };
+        let reason = format!("line {first_line}: `{first}`");
+        (count > 0).then(|| format!("{lines} fields after the last reducer, which are ignored ({reason})"))
+    }
 }
 
 /// The state of reading.
 struct Reader<'a> {
-    unit: TraceUnit,
-    limits: &'a Limits,
+    builder: WorkloadBuilder<'a>,
     ports: u32,
-    /// Numbers of flows and bytes so far.
-    flow_count: usize,
-    total_bytes: f64,
-    /// The line of each id so far.
-    line_of_id: HashMap<u64, usize>,
-    /// The step of the shift of times, and the arrivals so far.
-    step: Option<Time>,
-    arrivals: Vec<FileTime>,
+    ignored_tags: IgnoredTags,
     /// Mappers and reducers of the current line; reused to save allocations.
     mappers: Vec<u32>,
     reducers: Vec<(u32, Bytes)>,
 }
 
-pub(crate) fn parse<R: BufRead>(
-    lines: &mut LineReader<'_, R>,
-    unit: TraceUnit,
-    limits: &Limits,
-    step: Option<Time>,
-) -> Result<(Workload, TimeShift), FileError> {
-    let Some(line) = lines.next()? else {
-        return Err(lines.end_of_file_error("ports", "`<ports> <coflows>` or `weir-trace 1`"));
-    };
-    let (ports, count) = parse_header(line, limits)?;
-    let mut reader = Reader {
-        unit,
-        limits,
-        ports,
-        flow_count: 0,
-        total_bytes: 0.0,
-        line_of_id: HashMap::new(),
-        step,
-        arrivals: Vec::new(),
-        mappers: Vec::new(),
-        reducers: Vec::new(),
-    };
-    // Not `with_capacity(count)`: the header is not trustworthy enough to allocate memory for.
-    let mut coflows = Vec::new();
-    for number in 1..=count {
-        let Some(line) = lines.next()? else {
-            let field = format!("coflow {number} of {count}");
-            return Err(lines.end_of_file_error(field, COFLOW));
-        };
-        coflows.push(reader.parse_coflow(line)?);
-    }
-    while let Some(line) = lines.next()? {
-        if !line.text.is_empty() {
-            let expected =
-                format!("no more lines, because the number of coflows in the first line is {count}");
-            return Err(line.error("after the last coflow", line.text, expected));
-        }
-    }
-    let mut workload = Workload { ports, coflows, events: Vec::new(), names: ServiceNames::default() };
-    let shift = TimeShift::new(step, &workload.coflows, &reader.arrivals);
-    for (coflow, arrival) in workload.coflows.iter_mut().zip(&reader.arrivals) {
-        coflow.arrival = shift.apply(*arrival).ok_or_else(|| {
-            let line = reader.line_of_id[&coflow.id];
-            lines.error_at(line, "arrival", arrival.time, shift.expected())
-        })?;
-    }
-    match workload.check() {
-        Ok(()) => Ok((workload, shift)),
-        Err(error) => Err(lines.error_at(1, "trace", error, "a consistent trace")),
-    }
-}
-
-/// The numbers of ports and of coflows.
-fn parse_header(line: Line<'_>, limits: &Limits) -> Result<(u32, usize), FileError> {
-    let mut fields = line.fields();
-    let expected = format!(
-        "a number of ports from 1 to {} (a trace starts with `<ports> <coflows>` or `weir-trace 1`)",
-        Workload::MAX_PORTS
-    );
-    let text = fields.required("ports", &expected)?;
-    let ports = number::parse_integer(text)
-        .filter(|ports| (1..=Workload::MAX_PORTS).contains(ports))
-        .ok_or_else(|| line.error("ports", text, &expected))?;
-    let expected = "a whole number of coflows";
-    let text = fields.required("coflows", expected)?;
-    let count = number::parse_integer(text).ok_or_else(|| line.error("coflows", text, expected))?;
-    if count > limits.max_flows {
-        return Err(line.error(
-            "coflows",
-            count,
-            limits.expected_at_most("flows, of which a coflow has one or more"),
-        ));
-    }
-    fields.finish()?;
-    Ok((ports, count))
-}
-
 impl Reader<'_> {
-    fn parse_coflow(&mut self, line: Line<'_>) -> Result<CoflowSpec, FileError> {
+    fn parse_coflow(&mut self, line: Line<'_>) -> Result<(), FileError> {
         let mut fields = line.fields();
-        let expected = "a whole number that no other coflow has";
         let text = fields.required("id", format_args!("{COFLOW}"))?;
-        let id: u64 = number::parse_integer(text).ok_or_else(|| line.error("id", text, expected))?;
-        if let Some(other) = self.line_of_id.insert(id, line.number) {
-            let expected = format!("{expected} (line {other} has it)");
-            return Err(line.error("id", id, expected));
-        }
-
+        // An id such as `JOB-7` is 7.
+        let is_name = text.starts_with(|c: char| c.is_ascii_alphabetic());
+        let number = text.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        let digits = if is_name && number < text.len() { &text[number..] } else { text };
+        let id = self.builder.parse_id(line, digits)?;
         let expected = format!("a time of 0 to {:e} milliseconds", MAX_SECONDS * 1e3);
         let text = fields.required("arrival", &expected)?;
-        let arrival = number::parse_decimal(text)
-            .and_then(|ms| Time::new(ms / 1e3))
-            .filter(|time| time.get() <= TimeShift::max_seconds(self.step))
-            .ok_or_else(|| line.error("arrival", text, &expected))?;
-        self.arrivals.push(FileTime::new(arrival, text, "ms"));
+        let arrival = self.builder.parse_time(line, "arrival", text, TimeUnit::MS)?;
 
-        let remaining_flows = self.limits.max_flows - self.flow_count;
-        let too_many = |field: &str, m: usize, r: usize| {
-            let value = format!("{m} x {r} flows after {}", self.flow_count);
-            line.error(field, value, self.limits.expected_at_most("flows"))
-        };
         let expected = "a number of mappers of 1 or more";
         let text = fields.required("mappers", expected)?;
         let m = number::parse_integer(text)
             .filter(|&m: &usize| m > 0)
             .ok_or_else(|| line.error("mappers", text, expected))?;
-        if m > remaining_flows {
-            return Err(too_many("mappers", m, 1));
+        if m > self.builder.remaining_flows() {
+            self.builder.reserve_flows(line, "mappers", None, format_args!("{m} x 1"))?;
         }
         let expected = number::expected_port(self.ports);
         self.mappers.clear();
         for position in 1..=m {
             let text = fields.required(format_args!("mapper {position}"), &expected)?;
-            let port = number::parse_port(text, self.ports)
-                .ok_or_else(|| line.error(format_args!("mapper {position}"), text, &expected))?;
-            self.mappers.push(port);
+            self.mappers.push(parse_port(line, format_args!("mapper {position}"), text, self.ports)?);
         }
 
         let expected = "a number of reducers of 1 or more";
@@ -237,54 +242,78 @@ impl Reader<'_> {
         let r = number::parse_integer(text)
             .filter(|&r: &usize| r > 0)
             .ok_or_else(|| line.error("reducers", text, expected))?;
-        let flows = m.checked_mul(r).filter(|&flows| flows <= remaining_flows);
-        let flows = flows.ok_or_else(|| too_many("reducers", m, r))?;
+        self.builder.reserve_flows(line, "reducers", m.checked_mul(r), format_args!("{m} x {r}"))?;
         self.reducers.clear();
         for position in 1..=r {
             let text = fields.required(format_args!("reducer {position}"), "`<port>:<MB>`")?;
-            let reducer = self.parse_reducer(line, position, text, m)?;
-            self.reducers.push(reducer);
+            let unit = self.builder.options.unit;
+            self.reducers.push(parse_reducer(line, position, text, m, self.ports, unit)?);
         }
-        fields.finish()?;
-
-        // Safe to allocate: the number of flows is within the limit, and the line contained all ports.
-        let mut flow_specs = Vec::with_capacity(flows);
-        shuffle::push_flows(&mut flow_specs, &self.mappers, &self.reducers, Time::ZERO);
-        let coflow = CoflowSpec::new(id, arrival, flow_specs);
-        self.flow_count += flows;
-        self.total_bytes += coflow.total_bytes();
-        if self.total_bytes >= MAX_BYTES {
-            let value = format!("{:e} bytes up to here", self.total_bytes);
-            return Err(line.error("reducer sizes", value, "a trace of less than 2^53 bytes"));
-        }
-        Ok(coflow)
+        self.parse_tags(fields)?;
+        let mut flows = Vec::with_capacity(m * r);
+        shuffle::push_flows(&mut flows, &self.mappers, &self.reducers, Time::ZERO);
+        let coflow = CoflowSpec::new(id, Time::ZERO, flows);
+        self.builder.add_bytes(line, "reducer sizes", coflow.total_bytes())?;
+        self.builder.push(coflow, arrival);
+        Ok(())
     }
 
-    /// A reducer's port, and the bytes of its flow from each of `m` mappers.
-    fn parse_reducer(
-        &self,
-        line: Line<'_>,
-        position: usize,
-        text: &str,
-        m: usize,
-    ) -> Result<(u32, Bytes), FileError> {
-        let Some((port, size)) = text.split_once(':') else {
-            return Err(line.error(format_args!("reducer {position}"), text, "`<port>:<MB>`"));
+    /// Ignores fields after the last reducer that do not look like reducers.
+    fn parse_tags(&mut self, mut fields: LineFields<'_>) -> Result<(), FileError> {
+        let mut tags = fields.clone();
+        while let Some(tag) = tags.optional() {
+            if tag.contains(':') {
+                return fields.finish();
+            }
+        }
+        if let Some(first) = fields.optional() {
+            if self.ignored_tags.count == 0 {
+                (self.ignored_tags.first_line, self.ignored_tags.first) =
+                    (fields.line.number, weir_fields::format_value(first));
+            }
+            self.ignored_tags.count += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Parses a port. The error about one that is too large by 1 names the likely cause.
+pub(crate) fn parse_port(
+    line: Line<'_>,
+    field: impl fmt::Display,
+    text: &str,
+    ports: u32,
+) -> Result<u32, FileError> {
+    number::parse_port(text, ports).ok_or_else(|| {
+        let advice = match number::parse_integer(text) == Some(ports) {
+            true => " (ports begin at 0: subtract 1 if those of the file begin at 1)",
+            false => "",
         };
-        let port = number::parse_port(port, self.ports).ok_or_else(|| {
-            let expected = number::expected_port(self.ports);
-            line.error(format_args!("reducer {position} port"), port, expected)
-        })?;
-        let size_error = |expected: &str| line.error(format_args!("reducer {position} size"), size, expected);
-        let megabytes =
-            number::parse_decimal(size).ok_or_else(|| size_error("a size of 0 or more megabytes"))?;
-        if megabytes != 0.0 && megabytes < MIN_REDUCER_MEGABYTES {
-            return Err(size_error("a size of 0, or of 1e-12 megabytes or more"));
-        }
-        let bytes = megabytes * self.unit.bytes();
-        let bytes_per_mapper = Bytes::new(bytes / m as f64).filter(|_| bytes < MAX_BYTES);
-        Ok((port, bytes_per_mapper.ok_or_else(|| size_error("a size of less than 2^53 bytes"))?))
+        line.error(field, text, format!("{}{advice}", number::expected_port(ports)))
+    })
+}
+
+/// A reducer's port, and the bytes of its flow from each of `m` mappers.
+pub(crate) fn parse_reducer(
+    line: Line<'_>,
+    position: usize,
+    text: &str,
+    m: usize,
+    ports: u32,
+    unit: TraceUnit,
+) -> Result<(u32, Bytes), FileError> {
+    let Some((port, size)) = text.split_once(':') else {
+        return Err(line.error(format_args!("reducer {position}"), text, "`<port>:<MB>`"));
+    };
+    let port = parse_port(line, format_args!("reducer {position} port"), port, ports)?;
+    let size_error = |expected: &str| line.error(format_args!("reducer {position} size"), size, expected);
+    let megabytes = number::parse_decimal(size).ok_or_else(|| size_error("a size of 0 or more megabytes"))?;
+    if megabytes != 0.0 && megabytes < MIN_REDUCER_MEGABYTES {
+        return Err(size_error("a size of 0, or of 1e-12 megabytes or more"));
     }
+    let bytes = megabytes * unit.bytes();
+    let bytes_per_mapper = Bytes::new(bytes / m as f64).filter(|_| bytes < MAX_BYTES);
+    Ok((port, bytes_per_mapper.ok_or_else(|| size_error("a size of less than 2^53 bytes"))?))
 }
 
 /// Writes `workload` so that [`read`] with the same unit returns an equal one.

@@ -21,7 +21,8 @@ const MAX_LATE_SECONDS: f64 = 1e11;
 const FEMTOSECONDS_PER_SECOND: i128 = 1_000_000_000_000_000;
 
 /// The units of time in a trace, in femtoseconds. A unit follows those that end with it.
-const UNITS: [(&str, i128); 6] = [
+const UNITS: [(&str, i128); 7] = [
+    ("ps", 1_000),
     ("ns", 1_000_000),
     ("us", 1_000_000_000),
     ("ms", 1_000_000_000_000),
@@ -53,6 +54,12 @@ impl FileTime {
         // Numbers with more digits than an i128 keep the precision of `time`.
         let rounded = || (time.get() * FEMTOSECONDS_PER_SECOND as f64) as i128;
         FileTime { time, femtoseconds: number::parse_scaled(number, scale).unwrap_or_else(rounded) }
+    }
+
+    /// The duration from an earlier point in time.
+    pub(crate) fn since(&self, earlier: &FileTime) -> Time {
+        let femtoseconds = (self.femtoseconds - earlier.femtoseconds).max(0);
+        Time::new(femtoseconds as f64 / FEMTOSECONDS_PER_SECOND as f64).unwrap_or(Time::ZERO)
     }
 
     /// The order in time.

@@ -21,9 +21,9 @@ use std::io::{BufRead, Write};
 use weir_core::model::Workload;
 use weir_fields::{FileError, FileKind};
 
-use crate::bounds::Limits;
 use crate::error::WriteError;
 use crate::lines::LineReader;
+use crate::options::TraceOptions;
 
 pub(crate) use read::parse;
 
@@ -37,15 +37,15 @@ pub const VERSION: u32 = 1;
 ///
 /// # Errors
 /// For the first invalid line or field, the first value beyond a bound, and if `input` fails.
-pub fn read<R: BufRead>(input: R, name: &str, limits: &Limits) -> Result<Workload, FileError> {
-    Ok(parse(&mut LineReader::new(input, name, limits), limits, None)?.0)
+pub fn read<R: BufRead>(input: R, name: &str, options: &TraceOptions) -> Result<Workload, FileError> {
+    Ok(parse(&mut LineReader::new(input, name, &options.limits), options)?.workload)
 }
 
-/// Writes `workload` so that [`read()`] returns an equal one.
+/// Writes `workload` so that [`read()`] returns an equal one, with a name for each of the first ports.
 ///
 /// # Errors
 /// If the workload is inconsistent, is beyond the format's bounds, names a parent twice or has names in another order than
 /// its coflows; and if `out` fails.
-pub fn write<W: Write>(workload: &Workload, out: W) -> Result<(), WriteError> {
-    write::write_workload(workload, out)
+pub fn write<W: Write>(workload: &Workload, port_names: &[String], out: W) -> Result<(), WriteError> {
+    write::write_workload(workload, port_names, out)
 }

@@ -9,8 +9,10 @@
 //! The generator is ChaCha with 8 rounds, and logarithms and powers come from `libm`. Neither the platform's mathematics
 //! nor the order of a hash map affects the result.
 
+mod cdf;
 mod distribution;
 mod flow_sizes;
+mod load;
 mod preset;
 mod resolution;
 
@@ -18,15 +20,17 @@ use std::fmt;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weir_core::model::{CoflowSpec, ServiceNames, Workload};
+use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, Workload};
 use weir_core::units::{Bytes, Time};
 
 use crate::bounds::{Limits, MAX_BYTES, MAX_SECONDS};
 use crate::coflow_benchmark::TraceUnit;
 use crate::shuffle;
 
+pub use cdf::Cdf;
 pub use distribution::{ArrivalProcess, Distribution, Skew};
 pub use flow_sizes::FlowSizes;
+pub use load::{Incasts, Load};
 pub use preset::Preset;
 pub use resolution::Resolution;
 
@@ -47,6 +51,30 @@ pub struct WorkloadSpec {
     pub size_resolution: Resolution,
     /// The kinds of coflows, at least one.
     pub kinds: Vec<CoflowKind>,
+    /// The sizes of reducers, instead of those of the kinds. No port then sends to itself.
+    pub sizes: Option<Cdf>,
+    /// Multiplies all arrivals so that ports have this mean load until the last one.
+    pub load: Option<Load>,
+    /// Incasts until the last arrival, with ids after the others.
+    pub incasts: Option<Incasts>,
+}
+
+impl Default for WorkloadSpec {
+    /// 100 coflows of the default kind on 50 ports, one each second on average.
+    fn default() -> WorkloadSpec {
+        WorkloadSpec {
+            ports: 50,
+            coflows: 100,
+            seed: 1,
+            arrival: ArrivalProcess::Poisson { mean: Time::new(1.0).unwrap_or(Time::ZERO) },
+            arrival_resolution: Resolution::Weir,
+            size_resolution: Resolution::Weir,
+            kinds: vec![CoflowKind::default()],
+            sizes: None,
+            load: None,
+            incasts: None,
+        }
+    }
 }
 
 /// A kind of coflow.
@@ -107,6 +135,14 @@ impl WorkloadSpec {
             return Err(WorkloadSpecError::new("ports", self.ports, expected));
         }
         self.arrival.check()?;
+        if self.sizes.is_some() && self.ports == 1 {
+            return Err(WorkloadSpecError::new("ports", 1, "2 or more, since no port sends to itself"));
+        }
+        self.load.map_or(Ok(()), |load| load.check("load"))?;
+        if self.load.is_some() && matches!(self.arrival, ArrivalProcess::Burst) {
+            return Err(WorkloadSpecError::new("load", "burst", "arrivals at different times"));
+        }
+        self.incasts.map_or(Ok(()), |incasts| incasts.check(self.ports))?;
         if self.kinds.is_empty() {
             return Err(WorkloadSpecError::new("kinds", "none", "at least one kind of coflow"));
         }
@@ -144,44 +180,23 @@ pub fn generate(
     let mut senders: Vec<u32> = (0..spec.ports).collect();
     let mut receivers = senders.clone();
     let mut coflows = Vec::new();
+    let mut seconds = Vec::new();
     let (mut now, mut flow_count, mut total_bytes) = (0.0, 0_usize, 0.0);
     for (position, &kind) in kinds.iter().enumerate() {
         let kind = &spec.kinds[kind];
         if position > 0 {
             now += spec.arrival.sample_gap(&mut rng);
         }
-        let arrival = Time::new(spec.arrival_resolution.round_time(now)).filter(|t| t.get() <= MAX_SECONDS);
-        let arrival = arrival.ok_or_else(|| {
-            let expected = format!("arrivals up to {MAX_SECONDS:e} seconds");
-            WorkloadSpecError::new("arrival", spec.arrival, expected)
-        })?;
-
-        let m = sample_width(&kind.mappers, spec.ports, &mut rng);
-        let r = sample_width(&kind.reducers, spec.ports, &mut rng);
-        flow_count = flow_count.saturating_add(m * r);
-        if flow_count > limits.max_flows {
+        seconds.push(now);
+        let flows = sample_flows(spec, kind, unit, &mut senders, &mut receivers, &mut rng, &mut |flows| {
+            flow_count = flow_count.saturating_add(flows);
+            flow_count <= limits.max_flows
+        });
+        let Some(flows) = flows else {
             let value = format!("{flow_count} flows by coflow {}", position + 1);
             return Err(WorkloadSpecError::new("coflows", value, limits.expected_at_most("flows")));
-        }
-        let mappers = rng.choose(&mut senders, m);
-        let ports = rng.choose(&mut receivers, r);
-        let mean = kind.mean_megabytes.sample(&mut rng);
-        let mut factors = kind.skew.factors(r, &mut rng);
-        rng.shuffle(&mut factors);
-
-        let reducers: Option<Vec<(u32, Bytes)>> = ports
-            .iter()
-            .zip(factors)
-            .map(|(&port, factor)| {
-                let bytes = spec.size_resolution.round_size(mean * factor, unit);
-                Some((port, Bytes::new(bytes / m as f64)?))
-            })
-            .collect();
-        let mut flow_specs = Vec::with_capacity(m * r);
-        if let Some(reducers) = reducers {
-            shuffle::push_flows(&mut flow_specs, &mappers, &reducers, Time::ZERO);
-        }
-        let coflow = CoflowSpec::new(position as u64 + 1, arrival, flow_specs);
+        };
+        let coflow = CoflowSpec::new(position as u64 + 1, Time::ZERO, flows);
         total_bytes += coflow.total_bytes();
         if coflow.flows.is_empty() || total_bytes >= MAX_BYTES {
             let value = format!("2^53 bytes by coflow {}", position + 1);
@@ -189,7 +204,77 @@ pub fn generate(
         }
         coflows.push(coflow);
     }
-    Ok(Workload { ports: spec.ports, coflows, events: Vec::new(), names: ServiceNames::default() })
+    // Until the last arrival, all coflows but the last one arrive, on average, at the load.
+    let until_last = total_bytes * coflows.len().saturating_sub(1) as f64 / coflows.len().max(1) as f64;
+    let factor =
+        spec.load.filter(|_| now > 0.0).map_or(1.0, |load| load.seconds(until_last, spec.ports) / now);
+    for (coflow, seconds) in coflows.iter_mut().zip(&seconds) {
+        let arrival = Time::new(spec.arrival_resolution.round_time(seconds * factor));
+        coflow.arrival = arrival.filter(|arrival| arrival.get() <= MAX_SECONDS).ok_or_else(|| {
+            let expected = format!("arrivals up to {MAX_SECONDS:e} seconds");
+            WorkloadSpecError::new("arrival", spec.arrival, expected)
+        })?;
+    }
+    if let Some(incasts) = &spec.incasts {
+        let mut rng = SeededRng(ChaCha8Rng::seed_from_u64(spec.seed));
+        rng.0.set_stream(2);
+        let (first_id, rounding) = (coflows.len() as u64 + 1, (spec.arrival_resolution, unit));
+        let max_flows = limits.max_flows - flow_count;
+        coflows.extend(incasts.coflows(spec.ports, now * factor, first_id, max_flows, rounding, &mut rng)?);
+        coflows.sort_by(|a, b| a.arrival.get().total_cmp(&b.arrival.get()));
+    }
+    let workload =
+        Workload { ports: spec.ports, coflows, events: Vec::new(), names: ServiceNames::default() };
+    let bytes: f64 = workload.coflows.iter().map(CoflowSpec::total_bytes).sum();
+    match bytes < MAX_BYTES {
+        true => Ok(workload),
+        false => Err(WorkloadSpecError::new("incast size", bytes, "less than 2^53 bytes in total")),
+    }
+}
+
+/// The flows of a coflow, unless there are too many for `reserve`; none if a size is infinite.
+fn sample_flows(
+    spec: &WorkloadSpec,
+    kind: &CoflowKind,
+    unit: TraceUnit,
+    senders: &mut [u32],
+    receivers: &mut [u32],
+    rng: &mut SeededRng,
+    reserve: &mut impl FnMut(usize) -> bool,
+) -> Option<Vec<FlowSpec>> {
+    let separate = spec.sizes.is_some();
+    let m = sample_width(&kind.mappers, spec.ports - u32::from(separate), rng);
+    let max_reducers = if separate { spec.ports - m as u32 } else { spec.ports };
+    let r = sample_width(&kind.reducers, max_reducers, rng);
+    if !reserve(m * r) {
+        return None;
+    }
+    let mappers = rng.choose(senders, m);
+    let ports = match separate {
+        // The other ports follow the chosen ones.
+        true => rng.choose(&mut senders[m..], r),
+        false => rng.choose(receivers, r),
+    };
+    let mean = match &spec.sizes {
+        Some(sizes) => sizes.sample(rng.uniform()) / unit.bytes(),
+        None => kind.mean_megabytes.sample(rng),
+    };
+    let mut factors = kind.skew.factors(r, rng);
+    rng.shuffle(&mut factors);
+    let reducers: Option<Vec<(u32, Bytes)>> = ports
+        .iter()
+        .zip(factors)
+        .map(|(&port, factor)| {
+            let bytes = spec.size_resolution.round_size(mean * factor, unit);
+            Some((port, Bytes::new(bytes / m as f64)?))
+        })
+        .collect();
+    let mut flows = Vec::new();
+    if let Some(reducers) = reducers {
+        flows.reserve(m * r);
+        shuffle::push_flows(&mut flows, &mappers, &reducers, Time::ZERO);
+    }
+    Some(flows)
 }
 
 /// Assigns the coflows of a workload to `services` services of `applications` applications each, in random order and as

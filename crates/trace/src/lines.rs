@@ -62,6 +62,22 @@ impl<'n, R: BufRead> LineReader<'n, R> {
         self.current_line()
     }
 
+    /// Consumes lines that begin with `#`.
+    pub(crate) fn skip_comments(&mut self) -> Result<(), FileError> {
+        while self.peek()?.is_some_and(|line| line.is_comment()) {
+            self.next()?;
+        }
+        Ok(())
+    }
+
+    /// Consumes and returns the next line that is neither blank nor a comment; `None` at the end.
+    pub(crate) fn next_content(&mut self) -> Result<Option<Line<'_>>, FileError> {
+        while self.peek()?.is_some_and(|line| line.text.is_empty() || line.is_comment()) {
+            self.next()?;
+        }
+        self.next()
+    }
+
     /// The error for a file that ends before `field`.
     pub(crate) fn end_of_file_error(
         &self,
@@ -122,6 +138,11 @@ impl<'n, R: BufRead> LineReader<'n, R> {
 }
 
 impl<'a> Line<'a> {
+    /// Whether the line begins with `#`.
+    pub(crate) fn is_comment(&self) -> bool {
+        self.text.starts_with('#')
+    }
+
     /// An error on this line.
     pub(crate) fn error(
         &self,

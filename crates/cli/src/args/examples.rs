@@ -247,6 +247,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "weir trace generate --preset facebook --seed 7 --out trace.txt",
             "weir trace generate --ports 20 --coflows 50 --mappers uniform:1,10 --size pareto:1.2,1,1000 --arrival burst",
             "weir trace generate --services 2 --applications 3 --out shared.weir",
+            "weir trace generate --cdf web-search --load 0.5 --coflows 5000 --ports 16 --port-rate 100Gbit --out flows.weir",
+            "weir trace generate --cdf sizes.txt --load 0.4 --incast-degree 20 --incast-load 0.02 --out incast.weir",
         ],
     ),
     (
@@ -255,6 +257,16 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "weir trace convert trace.txt trace.weir",
             "weir trace convert trace.weir - --to coflow-benchmark",
             "weir trace convert examples/jobs.toml jobs.weir",
+            "weir trace convert examples/flows.csv flows.weir --columns start=start_ms:ms,src=from,dst=to,bytes=size_kB:kB,coflow=shuffle",
+            "weir trace convert --from htsim connections.cm trace.weir",
+        ],
+    ),
+    (
+        "weir trace merge",
+        &[
+            "weir trace merge day.weir night.weir --out both.weir",
+            "weir trace merge trace.txt incast.weir --to weir --out busy.weir",
+            "weir trace merge one.txt two.txt | weir trace check -",
         ],
     ),
     (

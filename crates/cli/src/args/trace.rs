@@ -3,8 +3,13 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use weir_console::failure::Failure;
+use weir_core::units::{Bytes, Rate};
+use weir_trace::InputFormat;
 use weir_trace::generate::{ArrivalProcess, Distribution, Preset, Skew};
+use weir_trace::import::Columns;
 
+use super::value::parse_port_rate;
 use super::{INPUT_HEADING, OUTPUT_HEADING, Output, ReadOptions, TraceInput};
 
 /// The subcommands of `weir trace`.
@@ -18,6 +23,8 @@ pub enum Trace {
     Generate(Generate),
     /// Write a trace in another format
     Convert(Convert),
+    /// Write the coflows and events of several traces, at their times, as one trace
+    Merge(Merge),
 }
 
 /// Arguments of `weir trace describe`.
@@ -90,6 +97,31 @@ pub struct Generate {
     #[arg(long, value_name = "ARRIVAL")]
     pub arrival: Option<ArrivalProcess>,
 
+    /// The sizes of reducers, or of flows with one mapper and one reducer, which is then the default: web-search, data-mining,
+    /// cache-follower, hadoop, or a file with a size in bytes and a cumulative percentage in each line. No port sends to itself
+    #[arg(long, value_name = "NAME|FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["preset", "size"])]
+    pub cdf: Option<PathBuf>,
+
+    /// The mean load of ports, as a fraction of their rate: all gaps between arrivals are scaled to it
+    #[arg(long, value_name = "FRACTION")]
+    pub load: Option<f64>,
+
+    /// The rate of ports, with a unit, for loads
+    #[arg(long, value_name = "RATE", default_value = "1Gbit", value_parser = parse_port_rate)]
+    pub port_rate: Rate,
+
+    /// Add incasts: coflows from this number of random ports to one, at times of a Poisson process
+    #[arg(long, value_name = "N", requires = "incast_load")]
+    pub incast_degree: Option<u32>,
+
+    /// The mean load of incasts, in addition to that of the other coflows
+    #[arg(long, value_name = "FRACTION", requires = "incast_degree")]
+    pub incast_load: Option<f64>,
+
+    /// What each sender of an incast sends, with a unit
+    #[arg(long, value_name = "SIZE", default_value = "500kB", requires = "incast_degree")]
+    pub incast_size: Bytes,
+
     /// The number of services, among which coflows are distributed evenly at random; more than one needs Weir's own format
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub services: usize,
@@ -110,6 +142,25 @@ pub struct Generate {
     pub out: Option<PathBuf>,
 }
 
+/// The formats that traces are read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReadFormat {
+    /// The format of the public coflow-benchmark trace
+    CoflowBenchmark,
+    /// Weir's own format
+    Weir,
+    /// Sunflow's variant of the public trace, without a header
+    Sunflow,
+    /// The output of Sincronia's generator, with each flow of a coflow
+    Sincronia,
+    /// Connections of the packet simulator htsim, with triggers
+    Htsim,
+    /// The list of flows of HPCC's simulator
+    Hpcc,
+    /// A table with a flow in each line, with --columns
+    Flows,
+}
+
 /// Arguments of `weir trace convert`.
 #[derive(Debug, Args)]
 #[command(
@@ -118,6 +169,20 @@ pub struct Generate {
 pub struct Convert {
     #[command(flatten)]
     pub input: TraceInput,
+
+    /// The format of the trace that is read [default: as its first lines show, or flows with --columns]
+    #[arg(long, value_enum, value_name = "FORMAT", help_heading = INPUT_HEADING)]
+    pub from: Option<ReadFormat>,
+
+    /// The columns of a table of flows: src, dst and bytes, and optionally start and coflow, each with the name of its column in the
+    /// first line, or its number from 1, such as start=start_ms:ms,src=from,dst=to,bytes=size_kB:kB,coflow=shuffle; units are s, ms, us,
+    /// ns or ps [default: s], and those of sizes [default: B]
+    #[arg(long, value_name = "LIST", help_heading = INPUT_HEADING)]
+    pub columns: Option<Columns>,
+
+    /// Keep the bytes of flows from a port to itself, in formats of other programs; they then use the port in both directions
+    #[arg(long, help_heading = INPUT_HEADING)]
+    pub local_flows: bool,
 
     /// The file to write; the file appears once it is complete. `-` is the standard output
     #[arg(value_hint = ValueHint::FilePath, help_heading = None)]
@@ -130,4 +195,55 @@ pub struct Convert {
     /// Merge the coflows of each job, stage and wave into one coflow (Saath, section 4.3)
     #[arg(long, help_heading = OUTPUT_HEADING)]
     pub per_stage: bool,
+}
+
+/// Arguments of `weir trace merge`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The ports are those of the largest trace. Numbers of coflows and jobs that two traces have in common increase in the later \
+one. Traces with ports of different names are refused. Times do not change."
+)]
+pub struct Merge {
+    /// The traces
+    #[arg(value_name = "TRACE", value_hint = ValueHint::FilePath, help_heading = None, required = true, num_args = 1..)]
+    pub traces: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub read_options: ReadOptions,
+
+    /// The format of the written trace [default: weir for a file named *.weir, else coflow-benchmark]
+    #[arg(long, value_enum, value_name = "FORMAT", help_heading = OUTPUT_HEADING)]
+    pub to: Option<TraceFormat>,
+
+    /// Write to this file instead of the standard output; the file appears once it is complete
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
+    pub out: Option<PathBuf>,
+}
+
+impl Convert {
+    /// The format to read; none if the first lines decide.
+    ///
+    /// # Errors
+    /// If only one of a table and its columns is given.
+    pub fn input_format(&self) -> Result<Option<InputFormat>, Failure> {
+        let columns = self.columns.clone();
+        Ok(match (self.from, columns) {
+            (None | Some(ReadFormat::Flows), Some(columns)) => Some(InputFormat::Flows(Box::new(columns))),
+            (Some(_), Some(_)) => {
+                return Err(Failure::input("--columns: expected --from flows, or no --from"));
+            }
+            (Some(ReadFormat::Flows), None) => {
+                return Err(Failure::input(
+                    "--from flows: expected --columns, such as --columns src=1,dst=2,bytes=3",
+                ));
+            }
+            (None, None) => None,
+            (Some(ReadFormat::CoflowBenchmark), None) => Some(InputFormat::CoflowBenchmark),
+            (Some(ReadFormat::Weir), None) => Some(InputFormat::Weir),
+            (Some(ReadFormat::Sunflow), None) => Some(InputFormat::Sunflow),
+            (Some(ReadFormat::Sincronia), None) => Some(InputFormat::Sincronia),
+            (Some(ReadFormat::Htsim), None) => Some(InputFormat::Htsim),
+            (Some(ReadFormat::Hpcc), None) => Some(InputFormat::Hpcc),
+        })
+    }
 }

@@ -25,12 +25,16 @@ fn collect_files(folder: &Path, prefix: &str, found: &mut Vec<String>) {
     }
 }
 
+/// The columns of `flows.csv`.
+const TABLE_COLUMNS: &str = "start=start_ms:ms,src=from,dst=to,bytes=size_kB:kB,coflow=shuffle";
+
 /// The command that reads a file, from the file's folder; none for files that other tests read.
 fn reading_command(file: &str, trace: &str) -> Option<String> {
     let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
     let words = match (folder, name) {
         ("fabrics", _) => format!("fabric check {name}"),
         ("scenarios", _) | ("", "netshare-5.3.toml") => format!("share {name} --quiet"),
+        ("", "flows.csv") => format!("trace convert {name} - --to weir --columns {TABLE_COLUMNS}"),
         ("", "demo.txt" | "dag.weir") => format!("trace check {name}"),
         ("", "serve.toml") => format!("serve --check {name}"),
         ("", "tree.toml" | "serve-tree.toml") => format!("sim {trace} --policy tree:{name} --quiet"),

@@ -47,6 +47,7 @@ mod serve;
 mod services;
 mod share;
 mod test_files;
+mod traces;
 mod tree;
 #[cfg(target_os = "linux")]
 mod tutorials;

@@ -11,7 +11,7 @@ use weir_core::model::{TopologyTemplate, Trunks, Workload};
 use weir_core::policy;
 use weir_core::units::{Rate, Time};
 use weir_sim::{NetworkModel, NoObserver, ReplayOptions, replay};
-use weir_trace::{Limits, TraceUnit};
+use weir_trace::TraceOptions;
 
 use super::{Result, SEED, Table, fastest, format_significant, read_or_generate_workload, strings};
 
@@ -71,7 +71,7 @@ type Case = (String, Workload, Option<Trunks>);
 /// The demo trace and the first coflows of the public trace, on one switch and over leaves and spines.
 fn cases() -> Result<Vec<Case>> {
     let demo_file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/demo.txt");
-    let demo = weir_trace::read(&demo_file, TraceUnit::MB, &Limits::default())?.workload;
+    let demo = weir_trace::read(&demo_file, &TraceOptions::default())?.workload;
     let public = read_or_generate_workload()?;
     let first = |count: usize| Workload { coflows: public.coflows[..count].to_vec(), ..public.clone() };
     let fabric = |leaves, hosts, spines, oversubscription| {

@@ -6,7 +6,7 @@ use num_bigint::BigInt;
 use proptest::prelude::*;
 use weir_core::model::Workload;
 use weir_core::policy::sincronia::{CoflowDemand, bssi};
-use weir_trace::{Limits, TraceUnit};
+use weir_trace::{Limits, TraceOptions, TraceUnit};
 
 /// Exact bytes at sending and then receiving ports, and a weight.
 #[derive(Debug, Clone)]
@@ -155,7 +155,7 @@ proptest! {
 #[test]
 fn bssi_order_is_exact_on_the_public_trace() {
     let Some(path) = public_trace() else { return };
-    let w = weir_trace::read(&path, TraceUnit::MB, &Limits::default()).expect("the public trace").workload;
+    let w = weir_trace::read(&path, &TraceOptions::default()).expect("the public trace").workload;
     assert_eq!(w.coflows.len(), 526);
     // The bytes of a reducer, in whole megabytes, are split evenly over the mappers; their number differs by
     // line.

@@ -23,6 +23,7 @@ fn single_flows(sizes: FlowSizes) -> Workload {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     // From above 0 to 1.
     let mut part = || (f64::from(rng.next_u32()) + 1.0) / (f64::from(u32::MAX) + 1.0);
+    let sizes = sizes.cdf();
     let mean_gap = sizes.mean() / (LOAD * f64::from(PORTS) * RATE);
     let mut now = 0.0;
     let flows = (0..FLOWS).map(|id| {

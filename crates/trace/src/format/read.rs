@@ -17,16 +17,17 @@ use crate::dag;
 use crate::file_time::{FileTime, TimeShift};
 use crate::lines::{Line, LineFields, LineReader};
 use crate::number;
+use crate::options::TraceOptions;
 use crate::shuffle;
+use crate::{PORT_NAME_RULE, Parsed, is_port_name};
 
 /// The expected value in errors about unknown statements.
-const EXPECTED_STATEMENT: &str = "a line of `coflow`, `flow`, `shuffle` or `event`";
+const EXPECTED_STATEMENT: &str = "a line of `port`, `coflow`, `flow`, `shuffle` or `event`";
 
 pub(crate) fn parse<R: BufRead>(
     lines: &mut LineReader<'_, R>,
-    limits: &Limits,
-    step: Option<Time>,
-) -> Result<(Workload, TimeShift), FileError> {
+    options: &TraceOptions,
+) -> Result<Parsed, FileError> {
     let Some(line) = lines.next()? else {
         return Err(lines.end_of_file_error("header", format!("`{MAGIC} {VERSION}`")));
     };
@@ -36,7 +37,7 @@ pub(crate) fn parse<R: BufRead>(
             return Err(lines.end_of_file_error("ports", "`ports <number>`"));
         };
         if let Some(fields) = content_fields(line) {
-            break Reader::new(parse_ports(fields)?, limits, step);
+            break Reader::new(parse_ports(fields)?, &options.limits, options.shift_step);
         }
     };
     while let Some(line) = lines.next()? {
@@ -110,6 +111,8 @@ struct Reader<'a> {
     coflow_indices: HashMap<u64, usize>,
     events: Vec<UnresolvedEvent>,
     names: ServiceNames,
+    /// The names of the first ports.
+    port_names: Vec<String>,
     /// Numbers of flows and parents, and bytes of completely read coflows.
     flow_count: usize,
     parent_count: usize,
@@ -129,6 +132,7 @@ impl<'a> Reader<'a> {
             coflow_indices: HashMap::new(),
             events: Vec::new(),
             names: ServiceNames::empty(),
+            port_names: Vec::new(),
             flow_count: 0,
             parent_count: 0,
             total_bytes: 0.0,
@@ -141,9 +145,26 @@ impl<'a> Reader<'a> {
             "flow" => self.parse_flow(fields),
             "shuffle" => self.parse_shuffle(fields),
             "event" => self.parse_event(fields),
+            "port" => self.parse_port_name(fields),
             "ports" => Err(fields.line.error("ports", "a second `ports` line", EXPECTED_STATEMENT)),
             other => Err(fields.line.error("line", other, EXPECTED_STATEMENT)),
         }
+    }
+
+    /// Ports have names in their order, so that a file is read back as it was written.
+    fn parse_port_name(&mut self, mut fields: LineFields<'_>) -> Result<(), FileError> {
+        let line = fields.line;
+        let expected = format!("{}, the next port without a name", self.port_names.len());
+        let text = fields.required("port", &expected)?;
+        let port =
+            number::parse_port(text, self.ports).filter(|&port| port as usize == self.port_names.len());
+        port.ok_or_else(|| line.error("port", text, &expected))?;
+        let name = fields.required("name", PORT_NAME_RULE)?;
+        if !is_port_name(name) {
+            return Err(line.error("name", name, PORT_NAME_RULE));
+        }
+        self.port_names.push(name.to_owned());
+        fields.finish()
     }
 
     fn parse_coflow(&mut self, mut fields: LineFields<'_>) -> Result<(), FileError> {
@@ -353,7 +374,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The workload, with ids resolved and events sorted by time.
-    fn finish<R: BufRead>(mut self, lines: &LineReader<'_, R>) -> Result<(Workload, TimeShift), FileError> {
+    fn finish<R: BufRead>(mut self, lines: &LineReader<'_, R>) -> Result<Parsed, FileError> {
         self.finish_coflow(lines.end_of_input())?;
         let coflow_indices = &self.coflow_indices;
         for (child, ids) in self.parent_ids.iter().enumerate() {
@@ -416,7 +437,7 @@ impl<'a> Reader<'a> {
         let names = if self.coflows.is_empty() { ServiceNames::default() } else { self.names };
         let workload = Workload { ports: self.ports, coflows: self.coflows, events, names };
         match workload.check() {
-            Ok(()) => Ok((workload, shift)),
+            Ok(()) => Ok(Parsed { port_names: self.port_names, ..Parsed::new(workload, shift) }),
             Err(error) => Err(lines.error_at(1, "trace", error, "a consistent trace")),
         }
     }

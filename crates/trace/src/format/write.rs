@@ -11,7 +11,11 @@ use crate::error::WriteError;
 use crate::number;
 use crate::shuffle;
 
-pub(super) fn write_workload<W: Write>(workload: &Workload, mut out: W) -> Result<(), WriteError> {
+pub(super) fn write_workload<W: Write>(
+    workload: &Workload,
+    port_names: &[String],
+    mut out: W,
+) -> Result<(), WriteError> {
     bounds::check_workload(workload)?;
     if let Some((id, parent)) = repeated_parent(workload) {
         let reason = format!("it names its parent {parent} twice");
@@ -26,6 +30,9 @@ pub(super) fn write_workload<W: Write>(workload: &Workload, mut out: W) -> Resul
         return Err(WriteError::Inexpressible { subject: "the trace".to_owned(), reason });
     }
     writeln!(out, "{MAGIC} {VERSION}\nports {}", workload.ports)?;
+    for (port, name) in port_names.iter().enumerate() {
+        writeln!(out, "port {port} {name}")?;
+    }
     for spec in &workload.coflows {
         write_coflow(workload, spec, &mut out)?;
     }

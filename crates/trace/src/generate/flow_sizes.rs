@@ -3,6 +3,10 @@
 //! The papers draw them as cumulative distributions. The points are those that packet simulators tabulate from the figures, in packets of
 //! [`PACKET_BYTES`]; between two points, the distribution is linear.
 
+use std::fmt;
+
+use super::Cdf;
+
 /// The bytes of a packet in the tables.
 const PACKET_BYTES: f64 = 1460.0;
 
@@ -64,23 +68,21 @@ impl FlowSizes {
         }
     }
 
-    /// The mean size, in bytes.
-    pub fn mean(self) -> f64 {
-        let parts = self.points().zip(self.points().skip(1));
-        parts.map(|((smaller, before), (larger, until))| (until - before) * (smaller + larger) / 2.0).sum()
+    /// The distribution, in bytes.
+    pub fn cdf(self) -> Cdf {
+        Cdf::new(self.points())
     }
+}
 
-    /// The inverse of the distribution: the size in bytes that a flow exceeds with the probability `1 - p`, for `p` from 0 to 1. A
-    /// uniform `p` gives a random size.
-    pub fn sample(self, p: f64) -> f64 {
-        let (mut smaller, mut before) = (0.0, 0.0);
-        for (size, until) in self.points() {
-            if p <= until && until > before {
-                return smaller + (size - smaller) * (p - before).max(0.0) / (until - before);
-            }
-            (smaller, before) = (size, until);
-        }
-        smaller
+/// The text is that of the command line, such as `web-search`.
+impl fmt::Display for FlowSizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            FlowSizes::WebSearch => "web-search",
+            FlowSizes::DataMining => "data-mining",
+            FlowSizes::Cache => "cache-follower",
+            FlowSizes::Hadoop => "hadoop",
+        })
     }
 }
 

@@ -40,6 +40,7 @@ impl Preset {
             arrival_resolution: Resolution::PublicTrace,
             size_resolution: Resolution::PublicTrace,
             kinds,
+            ..WorkloadSpec::default()
         }
     }
 }

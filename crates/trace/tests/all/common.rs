@@ -5,11 +5,12 @@ use proptest::option;
 use proptest::prelude::*;
 use weir_core::model::{CoflowSpec, FlowSpec, PortSide, ServiceNames, TimedEvent, Workload, WorkloadChange};
 use weir_core::units::{Bytes, Time};
-use weir_trace::{Limits, Trace, TraceUnit, read_from};
+use weir_trace::{Trace, TraceOptions, TraceUnit, read_from};
 
 /// Reads a text in either format.
 pub fn read_trace(text: &str, unit: TraceUnit) -> Result<Trace, String> {
-    read_from(text.as_bytes(), "t", unit, &Limits::default()).map_err(|e| e.to_string())
+    read_from(text.as_bytes(), "t", &TraceOptions { unit, ..TraceOptions::default() })
+        .map_err(|e| e.to_string())
 }
 
 /// Short decimal numbers, as people write them, and numbers with many digits.

@@ -5,7 +5,7 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
-use weir_trace::{Limits, TraceUnit, read_from};
+use weir_trace::{Limits, TraceOptions, read_from};
 
 const TRACE: &str = "weir-trace 1\nports 2\ncoflow 7\nflow 0 1 5B\n";
 
@@ -20,7 +20,8 @@ fn zstd(text: &[u8]) -> Vec<u8> {
 }
 
 fn read(input: &[u8], limits: &Limits) -> Result<u64, String> {
-    let trace = read_from(input, "t", TraceUnit::MB, limits).map_err(|error| error.to_string())?;
+    let trace = read_from(input, "t", &TraceOptions { limits: *limits, ..TraceOptions::default() })
+        .map_err(|error| error.to_string())?;
     Ok(trace.workload.coflows[0].id)
 }
 

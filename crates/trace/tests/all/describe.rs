@@ -4,7 +4,7 @@ use crate::common::read_trace;
 use crate::public_trace::public_trace;
 use weir_core::units::Bytes;
 use weir_trace::describe::{Load, WorkloadStatistics, bin_threshold, saath_bin};
-use weir_trace::{Limits, TraceUnit, read};
+use weir_trace::{TraceOptions, TraceUnit, read};
 
 fn workload_statistics(text: &str) -> WorkloadStatistics {
     let workload = read_trace(text, TraceUnit::MB).unwrap().workload;
@@ -73,7 +73,7 @@ fn empty_trace_has_no_shares() {
 fn public_trace_has_the_published_statistics() {
     let Some(path) = public_trace() else { return };
     for unit in [TraceUnit::MB, TraceUnit::MiB] {
-        let workload = read(&path, unit, &Limits::default()).unwrap().workload;
+        let workload = read(&path, &TraceOptions { unit, ..TraceOptions::default() }).unwrap().workload;
         let d = WorkloadStatistics::new(&workload, bin_threshold(unit)).unwrap();
         assert_eq!((d.ports, d.coflows, d.flows), (150, 526, 706_397));
         assert!((d.bytes / unit.bytes() - 35_533_534.0).abs() < 1.0);

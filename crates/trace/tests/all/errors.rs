@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::common::read_trace;
 use crate::error_cases::check_error_cases;
-use weir_trace::{Limits, TraceUnit, read, read_from};
+use weir_trace::{Limits, TraceOptions, TraceUnit, read, read_from};
 
 fn error_of(text: &str) -> String {
     match read_trace(text, TraceUnit::MB) {
@@ -54,7 +54,10 @@ fn reader_sorts_events_and_drops_comments() {
 fn limits_are_checked_before_allocation() {
     let limits = Limits { max_flows: 10, max_line_bytes: 200, ..Limits::default() };
     let error = |text: &str| {
-        read_from(text.as_bytes(), "t", TraceUnit::MB, &limits).map(|_| ()).unwrap_err().to_string()
+        read_from(text.as_bytes(), "t", &TraceOptions { limits, ..TraceOptions::default() })
+            .map(|_| ())
+            .unwrap_err()
+            .to_string()
     };
     let own_trace = |line: &str| format!("weir-trace 1\nports 9\ncoflow 1\nflow 0 0 1B\n{line}");
     for (text, start) in [
@@ -73,14 +76,22 @@ fn limits_are_checked_before_allocation() {
     }
     let long = error(&format!("9 1\n{}", "1 ".repeat(200)));
     assert!(long.starts_with("t:2: field `line`: `1 1 1 1") && long.contains("at most 200 bytes"), "{long}");
-    assert!(read_from(format!("9 0\n{}\n", " ".repeat(199)).as_bytes(), "t", TraceUnit::MB, &limits).is_ok());
+    assert!(
+        read_from(
+            format!("9 0\n{}\n", " ".repeat(199)).as_bytes(),
+            "t",
+            &TraceOptions { limits, ..TraceOptions::default() }
+        )
+        .is_ok()
+    );
 }
 
 #[test]
 fn overlong_line_is_rejected_before_it_is_read_fully() {
     let limits = Limits { max_line_bytes: 1000, ..Limits::default() };
     let endless = std::io::BufReader::new(std::io::repeat(b'1'));
-    let error = read_from(endless, "t", TraceUnit::MB, &limits).unwrap_err().to_string();
+    let error =
+        read_from(endless, "t", &TraceOptions { limits, ..TraceOptions::default() }).unwrap_err().to_string();
     assert!(error.contains("a line of at most 1000 bytes"), "{error}");
 }
 
@@ -95,14 +106,14 @@ fn error_values_are_shortened_to_one_line() {
     );
     let error = error_of(&"9".repeat(5000));
     assert!(error.len() < 300, "{error}");
-    let bytes = read_from(&b"5 1\n\xff\xfe"[..], "t", TraceUnit::MB, &Limits::default()).unwrap_err();
+    let bytes = read_from(&b"5 1\n\xff\xfe"[..], "t", &TraceOptions::default()).unwrap_err();
     assert!(bytes.to_string().starts_with("t:2: field `line`"), "{bytes}");
     assert!(bytes.to_string().ends_with("expected UTF-8 text"), "{bytes}");
 }
 
 #[test]
 fn unreadable_files_are_named_in_errors() {
-    let read = |path: &Path| read(path, TraceUnit::MB, &Limits::default()).unwrap_err().to_string();
+    let read = |path: &Path| read(path, &TraceOptions::default()).unwrap_err().to_string();
     let missing = read(Path::new("no/such/trace.txt"));
     assert!(missing.starts_with("no/such/trace.txt: cannot be read: "), "{missing}");
     let folder = tempfile::tempdir().unwrap();

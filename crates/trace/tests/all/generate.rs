@@ -8,7 +8,7 @@ use weir_trace::generate::{
     ArrivalProcess, CoflowKind, Distribution, Preset, Resolution, Skew, WorkloadSpec,
     assign_services as spread_over, generate,
 };
-use weir_trace::{Limits, TraceUnit, coflow_benchmark, format};
+use weir_trace::{Limits, TraceOptions, TraceUnit, coflow_benchmark, format};
 
 #[test]
 fn services_and_applications_are_spread_evenly_over_coflows() {
@@ -122,12 +122,12 @@ fn small_sizes_and_gaps_are_generated_as_specified() {
         let mut text = Vec::new();
         let read = match resolution {
             Resolution::Weir => {
-                format::write(&workload, &mut text).unwrap();
-                format::read(text.as_slice(), "made.weir", &Limits::default())
+                format::write(&workload, &[], &mut text).unwrap();
+                format::read(text.as_slice(), "made.weir", &TraceOptions::default())
             }
             _ => {
                 coflow_benchmark::write(&workload, TraceUnit::MB, &mut text).unwrap();
-                coflow_benchmark::read(text.as_slice(), "made.txt", TraceUnit::MB, &Limits::default())
+                coflow_benchmark::read(text.as_slice(), "made.txt", &TraceOptions::default())
             }
         };
         assert_eq!(read.unwrap(), workload);
@@ -150,7 +150,7 @@ fn demo_trace_equals_the_example_output() {
 #[test]
 fn the_dag_example_can_be_read() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/dag.weir");
-    let trace = weir_trace::read(path.as_ref(), TraceUnit::MB, &Limits::default()).unwrap();
+    let trace = weir_trace::read(path.as_ref(), &TraceOptions::default()).unwrap();
     let d = WorkloadStatistics::new(&trace.workload, bin_threshold(TraceUnit::MB)).unwrap();
     assert_eq!((d.coflows, d.longest_chain, d.events), (6, 4, 4));
 }
@@ -176,6 +176,7 @@ fn plain_spec() -> WorkloadSpec {
         arrival_resolution: Resolution::PublicTrace,
         size_resolution: Resolution::PublicTrace,
         kinds: vec![kind],
+        ..WorkloadSpec::default()
     }
 }
 
@@ -318,12 +319,13 @@ proptest! {
             arrival_resolution: resolution,
             size_resolution: resolution,
             kinds: kinds.to_vec(),
+            ..WorkloadSpec::default()
         };
         if let Ok(workload) = generate(&spec, unit, &Limits::default()) {
             workload.check().unwrap();
             prop_assert_eq!(workload.coflows.len(), coflows);
             if resolution == Resolution::Weir {
-                format::write(&workload, Vec::new()).unwrap();
+                format::write(&workload, &[], Vec::new()).unwrap();
             } else {
                 coflow_benchmark::write(&workload, unit, Vec::new()).unwrap();
             }

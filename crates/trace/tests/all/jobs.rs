@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::error_cases::check_error_cases;
 use weir_trace::jobs::{Jobs, ModelRef, WorkloadRef, read, read_from};
-use weir_trace::{SourceKind, TraceUnit};
+use weir_trace::{SourceKind, TraceOptions};
 
 const PREDEFINED: [&str; 3] = ["LR", "SVM", "Sort"];
 
@@ -86,6 +86,8 @@ fn sources_are_told_from_each_other_by_their_version() {
         assert_eq!(SourceKind::detect(&folder.join(other)), SourceKind::Trace, "{other}");
     }
     let limits = weir_trace::Limits::default();
-    let from_pipe = weir_trace::read_from(HEAD.as_bytes(), "pipe", TraceUnit::MB, &limits).unwrap_err();
+    let from_pipe =
+        weir_trace::read_from(HEAD.as_bytes(), "pipe", &TraceOptions { limits, ..TraceOptions::default() })
+            .unwrap_err();
     assert!(from_pipe.to_string().contains("jobs need a file, not a pipe"), "{from_pipe}");
 }

@@ -3,13 +3,13 @@
 use weir_core::model::{Workload, WorkloadChange};
 use weir_core::units::Time;
 use weir_fields::FileError;
-use weir_trace::{Limits, Trace, TraceUnit, read_with_shift};
+use weir_trace::{Trace, TraceOptions};
 
 fn read(text: &str, step: Option<f64>) -> Result<Trace, FileError> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), text).unwrap();
     let step = step.map(|step| Time::new(step).unwrap());
-    read_with_shift(file.path(), TraceUnit::MB, &Limits::default(), step)
+    weir_trace::read(file.path(), &TraceOptions { shift_step: step, ..TraceOptions::default() })
 }
 
 fn arrivals(workload: &Workload) -> Vec<f64> {

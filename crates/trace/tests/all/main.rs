@@ -9,6 +9,7 @@ mod error_cases;
 mod errors;
 mod flow_sizes;
 mod generate;
+mod import;
 mod incast;
 mod jobs;
 mod late_times;

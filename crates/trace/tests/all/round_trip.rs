@@ -5,7 +5,7 @@ use crate::public_trace::public_trace;
 use proptest::prelude::*;
 use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, Workload};
 use weir_core::units::{Bytes, Time};
-use weir_trace::{Format, Limits, TraceUnit, WriteError, coflow_benchmark, format, read};
+use weir_trace::{Format, TraceOptions, TraceUnit, WriteError, coflow_benchmark, format, read};
 
 fn write_benchmark(workload: &Workload, unit: TraceUnit) -> Result<String, WriteError> {
     let mut out = Vec::new();
@@ -15,7 +15,7 @@ fn write_benchmark(workload: &Workload, unit: TraceUnit) -> Result<String, Write
 
 fn write_own_format(workload: &Workload) -> String {
     let mut out = Vec::new();
-    format::write(workload, &mut out).expect("this workload can be written");
+    format::write(workload, &[], &mut out).expect("this workload can be written");
     String::from_utf8(out).expect("the writer writes text")
 }
 
@@ -58,7 +58,8 @@ fn public_trace_round_trips_byte_for_byte() {
     let Some(path) = public_trace() else { return };
     let text = std::fs::read_to_string(&path).expect("the file can be read");
     for unit in [TraceUnit::MB, TraceUnit::MiB] {
-        let trace = read(&path, unit, &Limits::default()).expect("the public trace can be read");
+        let trace = read(&path, &TraceOptions { unit, ..TraceOptions::default() })
+            .expect("the public trace can be read");
         assert_eq!(trace.workload.flow_count(), 706_397);
         let back = write_benchmark(&trace.workload, unit).expect("it can be written");
         assert!(back == text, "the bytes differ in {unit}");
@@ -141,7 +142,7 @@ fn writer_rejects_names_that_would_be_renumbered() {
     let text = "weir-trace 1\nports 1\ncoflow 1 service=a\nflow 0 0 1B\ncoflow 2 service=b\nflow 0 0 1B\n";
     let mut workload = read_trace(text, TraceUnit::MB).unwrap().workload;
     workload.coflows.reverse();
-    let error = format::write(&workload, Vec::new()).unwrap_err().to_string();
+    let error = format::write(&workload, &[], Vec::new()).unwrap_err().to_string();
     assert!(error.contains("not in the order of their first coflows"), "{error}");
 }
 
@@ -152,7 +153,7 @@ fn own_format_writer_rejects_workloads_that_cannot_round_trip() {
     twice.parents = vec![1, 1];
     let coflows = vec![twice, CoflowSpec::new(2, Time::ZERO, vec![flow])];
     let workload = Workload { ports: 1, coflows, events: Vec::new(), names: ServiceNames::default() };
-    let error = format::write(&workload, Vec::new()).unwrap_err().to_string();
+    let error = format::write(&workload, &[], Vec::new()).unwrap_err().to_string();
     assert_eq!(error, "coflow 1 cannot be written in this format: it names its parent 2 twice");
 }
 

@@ -7,7 +7,7 @@ use weir_sim::regions::{coflows_between_regions, link_loads};
 use weir_trace::generate::{
     ArrivalProcess, CoflowKind, Distribution, Resolution, Skew, WorkloadSpec, generate,
 };
-use weir_trace::{Limits, TraceUnit};
+use weir_trace::{Limits, TraceOptions, TraceUnit};
 
 use super::Args;
 
@@ -17,7 +17,7 @@ const PORTS: u32 = 30;
 /// The first coflows between regions, with one flow for each link, scaled to the requested span and load. Sizes are whole bytes.
 pub(super) fn read(args: &Args, area: &WideArea) -> Result<Workload, LabError> {
     let workload = match &args.trace {
-        Some(path) => weir_trace::read(path, TraceUnit::MB, &Limits::default()).map_err(other)?.workload,
+        Some(path) => weir_trace::read(path, &TraceOptions::default()).map_err(other)?.workload,
         None => generated(args)?,
     };
     let mut workload = coflows_between_regions(&workload, area);
@@ -54,6 +54,7 @@ fn generated(args: &Args) -> Result<Workload, LabError> {
         arrival_resolution: Resolution::PublicTrace,
         size_resolution: Resolution::PublicTrace,
         kinds: vec![kind],
+        ..WorkloadSpec::default()
     };
     generate(&spec, TraceUnit::MB, &Limits::default()).map_err(other)
 }

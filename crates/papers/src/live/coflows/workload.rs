@@ -83,6 +83,7 @@ fn spec(scale: Scale) -> WorkloadSpec {
         arrival_resolution: Resolution::PublicTrace,
         size_resolution: Resolution::PublicTrace,
         kinds: kinds(),
+        ..WorkloadSpec::default()
     }
 }
 

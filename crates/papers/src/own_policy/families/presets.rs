@@ -113,6 +113,7 @@ pub fn narrow(seed: u64) -> WorkloadSpec {
         arrival_resolution: Resolution::PublicTrace,
         size_resolution: Resolution::PublicTrace,
         kinds: vec![kind],
+        ..WorkloadSpec::default()
     }
 }
 

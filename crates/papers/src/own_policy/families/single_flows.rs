@@ -64,7 +64,7 @@ fn family<'a>(sizes: FlowSizes, load: f64, interval: f64) -> Family<'a> {
 
 /// The source and the mean of a distribution, as a part of a family's description.
 pub fn describe_sizes(sizes: FlowSizes) -> String {
-    let mean = sizes.mean() / 1e6;
+    let mean = sizes.cdf().mean() / 1e6;
     format!("Sizes of {} have a mean of {mean:.3} MB: {}.", sizes.name(), sizes.source())
 }
 
@@ -79,6 +79,7 @@ pub enum Length {
 
 /// Coflows of one flow with a mean load of each port, by number from 1 on.
 pub fn coflows(sizes: FlowSizes, load: f64, length: Length, random: &mut Random) -> Vec<CoflowSpec> {
+    let sizes = sizes.cdf();
     let mean_gap = sizes.mean() / (load * f64::from(PORTS) * port_rate().get());
     let mut coflows = Vec::new();
     let mut now = 0.0;

@@ -1,0 +1,121 @@
+//! Traces of other programs, generated loads and merged traces, from the file to the result of a replay.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::TestDir;
+
+/// A file of the tests of `weir-trace`.
+fn import(dir: &TestDir, name: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/import").join(name);
+    fs::copy(path, dir.path(name)).unwrap();
+}
+
+/// The durations of the flows of a replay, in the order of coflows, in seconds.
+fn durations(dir: &TestDir, trace: &str, options: &str) -> Vec<f64> {
+    let csv =
+        dir.stdout_of(&format!("sim {trace} --policy fair --quiet --per-coflow - --out result {options}"));
+    let mut lines = csv.lines();
+    let column = lines.next().unwrap().split(',').position(|name| name == "cct_s").unwrap();
+    lines.map(|line| line.split(',').nth(column).unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn connections_start_when_their_trigger_fires() {
+    let dir = TestDir::new();
+    import(&dir, "htsim.cm");
+    // Two flows of 2 MB share the port of the receiver, of 100 Gbit/s; the third sends 1 MB alone, after the second.
+    let found = durations(&dir, "htsim.cm", "--port-rate 100Gbit --interval 0");
+    let expected = [0.32e-3, 0.32e-3, 0.08e-3];
+    assert!(found.iter().zip(expected).all(|(a, b)| (a / b - 1.0).abs() < 1e-9), "{found:?}");
+    let converted = dir.stdout_of("trace convert htsim.cm - --to weir");
+    assert!(converted.contains("coflow 3 arrival=0s parents=2"), "{converted}");
+}
+
+#[test]
+fn tables_keep_names_and_drop_local_flows() {
+    let dir = TestDir::new();
+    import(&dir, "flows.csv");
+    let columns = "--columns start=start_ms:ms,src=from,dst=to,bytes=size_kB:kB,coflow=shuffle";
+    let output = dir.run(&format!("trace convert flows.csv flows.weir {columns}"));
+    let warning = "weir: flows.csv: 1 flow from a port to itself, of 6kB, do not use the network";
+    assert!(output.stderr.starts_with(warning), "{}", output.stderr);
+    let text = dir.read("flows.weir");
+    assert!(text.contains("port 1 rack2/host-b\n") && text.contains("flow 2 2 0B"), "{text}");
+    let kept = dir.stdout_of(&format!("trace convert flows.csv - --to weir --local-flows {columns}"));
+    assert!(kept.contains("flow 2 2 6kB"), "{kept}");
+    for (command, expected) in [
+        (format!("trace convert flows.csv flows.txt {columns}"), "its ports have names; expected --to weir"),
+        (
+            "trace convert --from flows flows.csv flows.weir".to_owned(),
+            "--from flows: expected --columns, such as",
+        ),
+        (format!("trace convert --from hpcc flows.csv x.weir {columns}"), "--columns: expected --from flows"),
+        ("trace convert --from hpcc flows.csv x.weir".to_owned(), "flows.csv:1: field `flows`"),
+    ] {
+        let error = dir.run(&command).stderr;
+        assert!(error.contains(expected), "{command}: {error}");
+    }
+}
+
+#[test]
+fn generated_flows_have_the_load_of_the_option() {
+    let dir = TestDir::new();
+    dir.write("sizes.txt", "# bytes, percent\n1000 0\n1000 50\n21000 100\n");
+    dir.stdout_of(
+        "trace generate --cdf sizes.txt --load 0.5 --ports 8 --coflows 4000 --port-rate 100Gbit --incast-degree 5 \
+         --incast-load 0.1 --incast-size 10kB --out flows.weir",
+    );
+    let d = dir.json_of("trace describe flows.weir --format json");
+    let number = |name: &str| d[name].as_f64().unwrap();
+    assert_eq!((number("ports"), number("same_port")), (8.0, 0.0));
+    let capacity = 8.0 * 12.5e9 * number("last_arrival_s");
+    let incasts = (number("flows") - 4000.0) / 5.0;
+    assert_eq!(number("coflows"), 4000.0 + incasts);
+    let incast_bytes = incasts * 5.0 * 10e3;
+    let load = (number("bytes") - incast_bytes) / capacity;
+    // Until the last arrival, all flows but the last have come: their mean is the load exactly.
+    assert!((load / 0.5 - 1.0).abs() < 1e-3, "{load}");
+    assert!((incast_bytes / capacity - 0.1).abs() < 0.02, "{incasts} incasts");
+    // Half of the sizes are 1 kB, the others are uniform from 1 to 21 kB: the mean is 6 kB.
+    let mean = (number("bytes") - incast_bytes) / 4000.0;
+    assert!((mean / 6000.0 - 1.0).abs() < 0.05, "{mean}");
+    for (command, expected) in [
+        ("trace generate --cdf none.txt", "--cdf: none.txt: "),
+        ("trace generate --cdf sizes.txt --load 0", "`load`: `0`: expected a load above 0"),
+        ("trace generate --cdf sizes.txt --ports 1", "`ports`: `1`: expected 2 or more"),
+        ("trace generate --incast-degree 50 --incast-load 0.1", "`incast degree`: `50`: expected 1 to 49"),
+        (
+            "trace generate --load 0.5 --arrival burst",
+            "`load`: `burst`: expected arrivals at different times",
+        ),
+    ] {
+        let error = dir.run(command).stderr;
+        assert!(error.contains(expected), "{command}: {error}");
+    }
+    dir.write("sizes.txt", "1000 50\n900 100\n");
+    let error = dir.run("trace generate --cdf sizes.txt").stderr;
+    assert!(
+        error.contains("sizes.txt:2: field `size`: `900`: expected a size in bytes of 1000 or more"),
+        "{error}"
+    );
+}
+
+#[test]
+fn merged_traces_keep_times_and_get_distinct_ids() {
+    let dir = TestDir::new();
+    let trace = "weir-trace 1\nports 3\ncoflow 1 arrival=1s job=4 service=ads\nflow 0 1 1MB\ncoflow 2 parents=1 job=4\nflow 1 2 1MB\n\
+                 event 2s restart coflow=2 flow=0\n";
+    dir.write("a.weir", trace);
+    dir.write("b.txt", "5 2\n7 500 1 0 1 4:1\n2 0 1 3 1 0:1\n");
+    let merged = dir.stdout_of("trace merge a.weir b.txt a.weir --to weir");
+    let expected = "weir-trace 1\nports 5\ncoflow 1 arrival=1s service=ads job=4\nflow 0 1 1MB\ncoflow 2 arrival=0s job=4 parents=1\nflow 1 2 1MB\n\
+                    coflow 10 arrival=500ms\nflow 0 4 1MB\ncoflow 5 arrival=0s\nflow 3 0 1MB\n\
+                    coflow 12 arrival=1s service=ads job=9\nflow 0 1 1MB\ncoflow 13 arrival=0s job=9 parents=12\nflow 1 2 1MB\n\
+                    event 2s restart coflow=2 flow=0\nevent 2s restart coflow=13 flow=0\n";
+    assert_eq!(merged, expected);
+    dir.write("c.weir", "weir-trace 1\nports 2\nport 0 x\ncoflow 1\nflow 0 1 1B\n");
+    dir.write("d.weir", "weir-trace 1\nports 2\nport 0 y\ncoflow 1\nflow 0 1 1B\n");
+    let error = dir.run("trace merge c.weir d.weir --to weir").stderr;
+    assert!(error.contains("port 0 is `x` in one trace and `y` in another"), "{error}");
+}

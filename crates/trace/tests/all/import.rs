@@ -1,0 +1,177 @@
+//! Formats of other programs: files of the kinds that their users have, and what they must become.
+
+use std::path::Path;
+
+use crate::common::read_trace;
+use crate::error_cases::check_error_cases;
+use weir_trace::{Format, InputFormat, Trace, TraceOptions, TraceUnit, format, read, read_from};
+
+fn read_file(name: &str, format: Option<InputFormat>) -> Trace {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import").join(name);
+    read(&path, &TraceOptions { format, ..TraceOptions::default() }).unwrap()
+}
+
+fn columns(text: &str) -> InputFormat {
+    InputFormat::Flows(Box::new(text.parse().unwrap()))
+}
+
+/// The ports, bytes and delay of a flow.
+type Flow = (u32, u32, f64, f64);
+
+/// Each coflow as its id, arrival in seconds, parents and flows.
+fn coflows(trace: &Trace) -> Vec<(u64, f64, Vec<usize>, Vec<Flow>)> {
+    let flows = |coflow: &weir_core::model::CoflowSpec| {
+        coflow.flows.iter().map(|f| (f.src, f.dst, f.bytes.get(), f.data_delay.get())).collect()
+    };
+    let coflow = |c: &weir_core::model::CoflowSpec| (c.id, c.arrival.get(), c.parents.clone(), flows(c));
+    trace.workload.coflows.iter().map(coflow).collect()
+}
+
+#[test]
+fn sincronia_has_each_flow() {
+    let trace = read_file("sincronia.txt", None);
+    assert_eq!((trace.format, trace.workload.ports), (Format::Sincronia(TraceUnit::MB), 4));
+    assert_eq!(
+        coflows(&trace),
+        [
+            (0, 0.0, vec![], vec![(0, 2, 10e6, 0.0), (0, 3, 30e6, 0.0), (1, 2, 5e6, 0.0)]),
+            (1, 0.04, vec![], vec![(1, 3, 8e6, 0.0)]),
+            (2, 0.09, vec![], vec![(3, 0, 4e6, 0.0), (3, 1, 4e6, 0.0)]),
+        ]
+    );
+    // A flow has as many fields as a coflow of one mapper and one reducer in the public format.
+    let single = read_file("sincronia-single-flows.txt", None);
+    assert_eq!(single.format, Format::Sincronia(TraceUnit::MB));
+    assert_eq!(coflows(&single)[0], (0, 0.008, vec![], vec![(3, 1, 2e6, 0.0)]));
+}
+
+#[test]
+fn sunflow_splits_reducers_over_mappers() {
+    let trace = read_file("sunflow.txt", None);
+    assert_eq!((trace.format, trace.workload.ports), (Format::Sunflow(TraceUnit::MB), 4));
+    assert_eq!(
+        coflows(&trace),
+        [
+            (1, 0.0, vec![], vec![(0, 2, 4e6, 0.0), (1, 2, 4e6, 0.0)]),
+            (2, 0.04, vec![], vec![(3, 0, 4e6, 0.0), (3, 1, 6e6, 0.0)]),
+        ]
+    );
+}
+
+#[test]
+fn htsim_triggers_are_parents() {
+    let trace = read_file("htsim.cm", None);
+    assert_eq!((trace.format, trace.workload.ports), (Format::Htsim, 8));
+    assert_eq!(
+        coflows(&trace),
+        [
+            (1, 0.0, vec![], vec![(1, 0, 2e6, 0.0)]),
+            (2, 0.0, vec![], vec![(2, 0, 2e6, 0.0)]),
+            (3, 0.0, vec![1], vec![(3, 0, 1e6, 0.0)]),
+        ]
+    );
+    let barrier = "Nodes 4\nConnections 3\nTriggers 1\n2->3 id 7 trigger 5 size 9 prio 3\ntrigger id 5 barrier count 2\n\
+                   0->1 id 9 start 2000000 size 1 recv_done_trigger 5\n1->2 id 8 start 1 size 1 send_done_trigger 5\n";
+    let barrier = read_trace(barrier, TraceUnit::MB).unwrap();
+    assert_eq!(coflows(&barrier)[0], (7, 0.0, vec![1, 2], vec![(2, 3, 9.0, 0.0)]));
+    assert_eq!((coflows(&barrier)[1].1, coflows(&barrier)[2].1), (2e-6, 1e-12));
+}
+
+#[test]
+fn hpcc_has_a_coflow_for_each_flow() {
+    let trace = read_file("hpcc.txt", None);
+    assert_eq!((trace.format, trace.workload.ports), (Format::Hpcc, 4));
+    let expected = [(0, 3, 2e4, 2.0), (1, 3, 1.5e6, 2.0001), (2, 0, 4e4, 2.0003), (3, 0, 6e3, 2.0003)];
+    let expected: Vec<_> = expected
+        .into_iter()
+        .zip(1..)
+        .map(|((src, dst, bytes, start), id)| (id, start, vec![], vec![(src, dst, bytes, 0.0)]))
+        .collect();
+    assert_eq!(coflows(&trace), expected);
+}
+
+#[test]
+fn tables_have_columns_by_name_or_number() {
+    let trace = read_file("flows.txt", Some(columns("bytes=2,src=3,dst=4,start=5:us")));
+    let expected = [(0, 3, 2e4, 1e-4), (1, 3, 1.5e6, 1.1e-4), (2, 0, 4e4, 1.3e-4)];
+    let found: Vec<_> = coflows(&trace).into_iter().map(|(_, at, _, flows)| (flows[0], at)).collect();
+    assert_eq!(found, expected.map(|(src, dst, bytes, start)| ((src, dst, bytes, 0.0), start)));
+    assert!(trace.port_names.is_empty() && trace.warnings.is_empty());
+
+    let by_name = columns("start=start_ms:ms,src=from,dst=to,bytes=size_kB:kB,coflow=shuffle");
+    let trace = read_file("flows.csv", Some(by_name));
+    assert_eq!(trace.port_names, ["rack1/host-a", "rack2/host-b", "rack1/host-c"]);
+    // The join arrives with its first flow, and the flow inside a host does not use the network.
+    assert_eq!(
+        coflows(&trace),
+        [
+            (1, 0.001, vec![], vec![(0, 1, 2e4, 0.0095), (1, 0, 1.5e6, 0.007), (2, 2, 0.0, 0.0)]),
+            (2, 0.00025, vec![], vec![(0, 2, 4e4, 0.0)]),
+        ]
+    );
+    assert_eq!(trace.warnings.len(), 1);
+    assert!(trace.warnings[0].starts_with("1 flow from a port to itself, of 6kB,"), "{:?}", trace.warnings);
+    let mut text = Vec::new();
+    format::write(&trace.workload, &trace.port_names, &mut text).unwrap();
+    let again = read_from(&text[..], "t", &TraceOptions::default()).unwrap();
+    assert_eq!((again.workload, again.port_names), (trace.workload, trace.port_names));
+}
+
+#[test]
+fn numbers_of_hosts_and_coflows_are_kept() {
+    let read = |text: &str, keeps_local_flows| {
+        let format = Some(columns("src=1,dst=2,bytes=3,coflow=4"));
+        let options = TraceOptions { format, keeps_local_flows, ..TraceOptions::default() };
+        read_from(text.as_bytes(), "t", &options).unwrap()
+    };
+    let trace = read("7\t2\t5\t40\n2\t2\t6\t30\n", true);
+    assert_eq!(trace.workload.ports, 8);
+    assert_eq!(
+        coflows(&trace),
+        [(40, 0.0, vec![], vec![(7, 2, 5.0, 0.0)]), (30, 0.0, vec![], vec![(2, 2, 6.0, 0.0)])]
+    );
+    assert!(trace.warnings.is_empty());
+    assert_eq!(coflows(&read("7 2 5 40\n2 2 6 x\n", false))[1], (2, 0.0, vec![], vec![(2, 2, 0.0, 0.0)]));
+}
+
+#[test]
+fn variants_of_the_public_format_are_read() {
+    let plain = read_trace("4 2\n1 0 1 0 1 2:10\n2 5 2 0 1 1 3:4\n", TraceUnit::MB).unwrap();
+    for text in [
+        "# generated\n4 2\n1 0 1 0 1 2:10\n# half\n2 5 2 0 1 1 3:4\n# end\n",
+        "4 2\nJOB-1 0 1 0 1 2:10\nJOB-2 5 2 0 1 1 3:4\n",
+    ] {
+        assert_eq!(read_trace(text, TraceUnit::MB).unwrap(), plain, "{text}");
+    }
+    let tagged = "4 2\n1 0 1 0 1 2:10 2 identical\n2 5 2 0 1 1 3:4 1 identical\n";
+    let tagged = read_trace(tagged, TraceUnit::MB).unwrap();
+    assert_eq!(tagged.workload, plain.workload);
+    assert_eq!(
+        tagged.warnings,
+        ["2 lines have fields after the last reducer, which are ignored (line 2: `2`)"]
+    );
+}
+
+#[test]
+fn errors_name_the_line_and_the_field() {
+    let read = |text: &str| read_trace(text, TraceUnit::MB);
+    check_error_cases("import", "", read);
+    let table = |text: &str| {
+        let options = TraceOptions {
+            format: Some(columns("src=from,dst=to,bytes=size,start=at:ms")),
+            ..TraceOptions::default()
+        };
+        read_from(text.as_bytes(), "t", &options).map_err(|error| error.to_string())
+    };
+    check_error_cases("flow_table", "from,to,size,at\n", table);
+    for (text, expected) in [
+        ("src=1,dst=2", "`src=1,dst=2`: expected a column for `bytes`"),
+        ("src=1,dst=2,bytes=b", "`src=1,dst=2,bytes=b`: expected names for all columns, or numbers for all"),
+        ("src=1,src=2,dst=3,bytes=4", "`src=2`: expected a column for each field, once"),
+        ("bytes=1:acre,src=2,dst=3", "`bytes=1:acre`: expected one of s, ms, us, ns and ps for `start`, and"),
+        ("speed=1", "`speed=1`: expected `<field>=<column>` or `<field>=<column>:<unit>`"),
+    ] {
+        let error = text.parse::<weir_trace::import::Columns>().unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
