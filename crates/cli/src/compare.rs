@@ -5,6 +5,7 @@ mod kept_outcomes;
 mod outputs;
 mod replays;
 mod results;
+mod slowdowns;
 mod table;
 
 use std::path::PathBuf;
@@ -239,7 +240,7 @@ fn read_inputs(
         )));
     }
     let kept = KeptDetails {
-        flow_ends: details.per_flow.is_some(),
+        flow_ends: details.per_flow.is_some() || details.per_bin.is_some(),
         link_use: has_report || details.per_link.is_some() || details.per_link_time.is_some(),
     };
     let network = Network::read(&experiment.replay, &experiment.network, &source, kept)?;

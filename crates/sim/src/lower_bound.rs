@@ -158,6 +158,20 @@ pub fn alone_seconds(coflow: &CoflowSpec, ports: u32, port_rate: Rate) -> f64 {
     loads.bottleneck_seconds(None)
 }
 
+/// The minimum times of flows from the start of their data, by finite coflow and flow, in seconds; infinite if a link never has the
+/// capacity. O(flows and their links).
+pub fn min_fcts(workload: &Workload, options: &ReplayOptions) -> Vec<Vec<f64>> {
+    let mut loads = LinkLoads::new(workload, options);
+    let mut of_coflow = |(index, coflow): (usize, &CoflowSpec)| {
+        let release = coflow.arrival.get() + coflow.compute_before.get();
+        let release = coflow.parents.is_empty().then_some(release);
+        let limit = coflow.max_transfer_time.map_or(f64::INFINITY, Time::get);
+        let flows = (0..).zip(&coflow.flows);
+        flows.map(|(position, flow)| loads.flow_seconds(flow, index, position, release).min(limit)).collect()
+    };
+    workload.finite_coflows().iter().enumerate().map(&mut of_coflow).collect()
+}
+
 /// One link as a single machine.
 #[derive(Debug, Clone, Default)]
 struct Machine {

@@ -125,15 +125,22 @@ pub struct Experiment {
 #[derive(Debug, Args)]
 #[command(next_help_heading = OUTPUT_HEADING)]
 pub struct DetailFiles {
-    /// Also write a line for each policy and coflow: policy,coflow,job,stage,arrival_s,released_s,width,bytes,dropped_bytes,cct_s; `-`
-    /// is the standard output
+    /// Also write a line for each policy and coflow: policy,coflow,job,stage,arrival_s,released_s,width,bytes,dropped_bytes,cct_s,end_s,
+    /// alone_s,slowdown,service,application,weight,deadline_s,deadline; `-` is the standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_coflow: Option<PathBuf>,
 
-    /// Also write a line for each policy and flow: policy,coflow,flow,src,dst,bytes,fct_s,path; `-` is the standard output. Flow
-    /// completion times (fct_s) count from the release of the coflow
+    /// Also write a line for each policy and flow: policy,coflow,flow,src,dst,bytes,fct_s,start_s,end_s,alone_s,slowdown,service,
+    /// application,weight,deadline_s,deadline,path; `-` is the standard output. Flow completion times (fct_s) count from the release of the
+    /// coflow, and slowdowns from the time when the flow's data exists
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_flow: Option<PathBuf>,
+
+    /// Also write times and slowdowns by size, width and length of coflows, and by size of flows, in bins of a factor of 10:
+    /// policy,kind,from,to,count,bytes,mean_s,p50_s,p99_s,mean_slowdown,p50_slowdown,p95_slowdown,p99_slowdown,p999_slowdown; `-` is the
+    /// standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub per_bin: Option<PathBuf>,
 
     /// Also write a line for each policy and group of coflows, by service, application, weight and deadline (met, missed or rejected):
     /// policy,kind,group,coflows,bytes,mean_cct_s,p50_cct_s,p90_cct_s,p95_cct_s,p99_cct_s; `-` is the standard output

@@ -8,10 +8,13 @@ use weir_console::failure::Failure;
 use weir_console::output::{self, OutputFile, ResultDestination};
 use weir_console::policy_spec;
 use weir_console::table::BITS_PER_BYTE;
-use weir_sim::Outcome;
+use weir_core::units::Time;
+use weir_sim::outcome::DeadlineOutcome;
+use weir_sim::{CoflowOutcome, Outcome};
 
 use super::groups::write_groups;
 use super::results::Results;
+use super::slowdowns::{TimesAlone, slowdown, write_bins};
 use crate::args;
 use crate::jobs;
 use crate::services::ServedDemand;
@@ -21,6 +24,7 @@ pub struct Outputs {
     result: ResultDestination,
     per_coflow: Option<OutputFile>,
     per_flow: Option<OutputFile>,
+    per_bin: Option<OutputFile>,
     per_group: Option<OutputFile>,
     per_job: Option<OutputFile>,
     per_demand: Option<OutputFile>,
@@ -46,18 +50,20 @@ impl Outputs {
         let args::DetailFiles {
             per_coflow,
             per_flow,
+            per_bin,
             per_group,
             per_job,
             per_demand,
             per_link,
             per_link_time,
         } = detail_files;
-        let (coflows, flows) = (per_coflow.as_deref(), per_flow.as_deref());
+        let (coflows, flows, bins) = (per_coflow.as_deref(), per_flow.as_deref(), per_bin.as_deref());
         let (groups, jobs, links) = (per_group.as_deref(), per_job.as_deref(), per_link.as_deref());
         let (link_times, demands) = (per_link_time.as_deref(), per_demand.as_deref());
         let details = [
             ("--per-coflow", coflows),
             ("--per-flow", flows),
+            ("--per-bin", bins),
             ("--per-group", groups),
             ("--per-job", jobs),
             ("--per-demand", demands),
@@ -72,6 +78,7 @@ impl Outputs {
             result: ResultDestination::new(out)?,
             per_coflow: open(coflows)?,
             per_flow: open(flows)?,
+            per_bin: open(bins)?,
             per_group: open(groups)?,
             per_job: open(jobs)?,
             per_demand: open(demands)?,
@@ -96,6 +103,7 @@ impl Outputs {
         let lines = [
             (self.per_coflow, coflow_lines as WriteLines),
             (self.per_flow, flow_lines),
+            (self.per_bin, |file, results| write_bins(file, results)),
             (self.per_group, |file, results| write_groups(file, results)),
             (self.per_job, job_lines),
             (self.per_demand, demand_lines),
@@ -162,31 +170,71 @@ fn coflow_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> 
         "bytes",
         "dropped_bytes",
         "cct_s",
+        "end_s",
+        "alone_s",
+        "slowdown",
+        "service",
+        "application",
+        "weight",
+        "deadline_s",
+        "deadline",
     ])?;
+    let alone = results.network.bounds(&results.source.workload).min_ccts;
     for (policy, outcome) in results.by_policy() {
         for coflow in &outcome.coflows {
             let spec = &results.source.workload.coflows[coflow.index];
             let job = spec.job.map(|number| results.source.job_name(number));
             let (arrival, released, cct) = (spec.arrival.get(), coflow.released_at, coflow.cct());
             let place = (coflow.id, job, spec.stage);
-            csv.serialize((
-                policy,
-                place,
-                arrival,
-                released,
-                coflow.width,
-                coflow.bytes,
-                coflow.dropped_bytes,
-                cct,
-            ))?;
+            let size = (coflow.width, coflow.bytes, coflow.dropped_bytes);
+            let alone = alone[coflow.index];
+            let times = (cct, coflow.end, finite(alone), slowdown(cct, alone));
+            csv.serialize((policy, place, arrival, released, size, times, owner(results, coflow)))?;
         }
     }
     Ok(csv.flush()?)
 }
 
+/// A time; undefined if it is infinite.
+fn finite(seconds: f64) -> Option<f64> {
+    Some(seconds).filter(|seconds| seconds.is_finite())
+}
+
+/// The service, application, weight and deadline of a coflow, and whether it met the deadline.
+fn owner<'a>(
+    results: &Results<'a>,
+    coflow: &CoflowOutcome,
+) -> (&'a str, &'a str, f64, Option<f64>, Option<&'static str>) {
+    let workload = &results.source.workload;
+    let spec = &workload.coflows[coflow.index];
+    let application = &workload.names.applications(spec.service)[spec.application as usize];
+    let outcome = DeadlineOutcome::ALL.iter().find(|(outcome, _)| coflow.deadline == Some(*outcome));
+    let deadline = (spec.deadline.map(Time::get), outcome.map(|(_, name)| *name));
+    (workload.names.service(spec.service), application, spec.weight, deadline.0, deadline.1)
+}
+
 fn flow_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
-    csv.write_record(["policy", "coflow", "flow", "src", "dst", "bytes", "fct_s", "path"])?;
+    csv.write_record([
+        "policy",
+        "coflow",
+        "flow",
+        "src",
+        "dst",
+        "bytes",
+        "fct_s",
+        "start_s",
+        "end_s",
+        "alone_s",
+        "slowdown",
+        "service",
+        "application",
+        "weight",
+        "deadline_s",
+        "deadline",
+        "path",
+    ])?;
+    let alone = TimesAlone::new(results).flows;
     let mut names: BTreeMap<u32, String> = BTreeMap::new();
     let mut path_text = |links: &[u32]| {
         for &link in links {
@@ -200,7 +248,11 @@ fn flow_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
             for (number, (flow, end)) in flows.iter().zip(&coflow.flow_ends).enumerate() {
                 let (bytes, fct) = (flow.bytes.get(), end - coflow.released_at);
                 let path = coflow.flow_paths.get(number).map_or_else(String::new, |links| path_text(links));
-                csv.serialize((policy, coflow.id, number, flow.src, flow.dst, bytes, fct, path))?;
+                let place = (coflow.id, number, flow.src, flow.dst);
+                let (start, alone) =
+                    (coflow.released_at + flow.data_delay.get(), alone[coflow.index][number]);
+                let times = (start, end, finite(alone), slowdown(end - start, alone));
+                csv.serialize((policy, place, bytes, fct, times, owner(results, coflow), path))?;
             }
         }
     }

@@ -94,8 +94,10 @@ fn jobs_and_a_trace_share_one_network() {
     // Both flows of port 0 have half of 1 GB/s until the coflow ends after 2 s; the job then needs 1 s.
     assert_eq!(
         dir.read("c.csv"),
-        "policy,coflow,job,stage,arrival_s,released_s,width,bytes,dropped_bytes,cct_s\n\
-         fair,7,3,,0.0,0.0,1,1000000000.0,0.0,2.0\nfair,8,own-1,0,0.0,0.0,2,4000000000.0,0.0,3.0\n"
+        "policy,coflow,job,stage,arrival_s,released_s,width,bytes,dropped_bytes,cct_s,end_s,alone_s,slowdown,service,application,weight,\
+         deadline_s,deadline\n\
+         fair,7,3,,0.0,0.0,1,1000000000.0,0.0,2.0,2.0,1.0,2.0,default,default,1.0,,\n\
+         fair,8,own-1,0,0.0,0.0,2,4000000000.0,0.0,3.0,3.0,2.0,1.5,jobs,own-1,1.0,,\n"
     );
     assert_eq!(
         dir.read("j.csv"),

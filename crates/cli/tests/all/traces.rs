@@ -119,3 +119,35 @@ fn merged_traces_keep_times_and_get_distinct_ids() {
     let error = dir.run("trace merge c.weir d.weir --to weir").stderr;
     assert!(error.contains("port 0 is `x` in one trace and `y` in another"), "{error}");
 }
+
+#[test]
+fn slowdowns_compare_with_the_time_alone() {
+    let dir = TestDir::new();
+    // On ports of 8 Mbit/s, 1 MB takes 1 s alone. Coflow 1 has a flow whose data exists after 1 s, and coflow 2 shares its sender.
+    let trace = "weir-trace 1\nports 4\ncoflow 1 weight=2 deadline=3s service=ads\nflow 0 1 1MB\nflow 3 0 10kB release=1s\n\
+                 coflow 2\nflow 0 2 1MB\n";
+    dir.write("two.weir", trace);
+    let line = "sim two.weir --policy fair --interval 0 --port-rate 8Mbit --quiet --out r";
+    let rows = |option: &str| -> Vec<Vec<String>> {
+        let text = dir.stdout_of(&format!("{line} {option} -"));
+        text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
+    };
+    let numbers = |row: &[String]| row.iter().map(|text| text.parse().unwrap()).collect::<Vec<f64>>();
+    let coflows = rows("--per-coflow");
+    assert_eq!(numbers(&coflows[0][9..13]), [2.0, 2.0, 1.01, 2.0 / 1.01]);
+    assert_eq!(coflows[0][13..], ["ads", "default", "2.0", "3.0", "met"]);
+    assert_eq!(numbers(&coflows[1][9..13]), [2.0, 2.0, 1.0, 2.0]);
+    assert_eq!(coflows[1][13..], ["default", "default", "1.0", "", ""]);
+    let flows = rows("--per-flow");
+    assert_eq!(numbers(&flows[0][7..11]), [0.0, 2.0, 1.0, 2.0]);
+    assert_eq!(numbers(&flows[1][7..10]), [1.0, 1.01, 0.01]);
+    let bins = rows("--per-bin");
+    let of_flows: Vec<&Vec<String>> = bins.iter().filter(|row| row[1] == "flow-bytes").collect();
+    assert_eq!(of_flows.len(), 2);
+    assert_eq!(of_flows[0][2..5], ["10000.0", "100000.0", "1"]);
+    assert_eq!(of_flows[1][2..5], ["1000000.0", "10000000.0", "2"]);
+    assert_eq!(numbers(&of_flows[1][6..]), [2.0; 8]);
+    let widths: Vec<&str> =
+        bins.iter().filter(|row| row[1] == "coflow-width").map(|row| &row[4][..]).collect();
+    assert_eq!(widths, ["2"]);
+}

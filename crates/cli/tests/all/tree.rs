@@ -39,10 +39,6 @@ fn policy_tree_page_shows_the_current_table_and_csv_has_each_coflow() {
     }
     assert_eq!(lines, 7);
     let ccts = dir.read("ccts.csv");
-    assert_eq!(
-        ccts.lines().next(),
-        Some("policy,coflow,job,stage,arrival_s,released_s,width,bytes,dropped_bytes,cct_s")
-    );
     assert_eq!(ccts.lines().filter(|line| line.starts_with("tree:examples/tree.toml,")).count(), 200);
 }
 

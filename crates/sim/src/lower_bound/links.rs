@@ -5,7 +5,7 @@
 //! - *Regions*: the links out of a region are one link, and so are the links into it, since bytes may take detours. Their bandwidths are
 //!   random: each link has the capacity of its highest sample.
 
-use weir_core::model::{CoflowSpec, PortSide, Trunks, WideArea, Workload, WorkloadChange};
+use weir_core::model::{CoflowSpec, FlowSpec, PortSide, Trunks, WideArea, Workload, WorkloadChange};
 use weir_core::units::Rate;
 
 use crate::replay::ReplayOptions;
@@ -52,6 +52,15 @@ impl Capacity {
             remaining -= rate * (to - from);
         }
         f64::INFINITY
+    }
+
+    /// The time to send `bytes` from `start` on, in seconds, or at the highest capacity.
+    fn min_seconds(&self, bytes: f64, start: Option<f64>) -> f64 {
+        match start {
+            Some(start) => self.seconds_to_send(bytes, start),
+            None if bytes == 0.0 => 0.0,
+            None => bytes / self.max(),
+        }
     }
 
     /// The bytes that the link can send from `start` to `end`, which is finite. O(steps).
@@ -185,6 +194,21 @@ impl LinkLoads {
         }
     }
 
+    /// The minimum time of a flow alone, in seconds, from the time when its data exists; at the highest capacities if the release of its
+    /// coflow is unknown.
+    pub fn flow_seconds(
+        &mut self,
+        flow: &FlowSpec,
+        index: usize,
+        position: u32,
+        release: Option<f64>,
+    ) -> f64 {
+        self.set_flow_links(flow.src, flow.dst, index, position);
+        let start = release.map(|release| release + flow.data_delay.get());
+        let seconds = |&link: &usize| self.capacities[link].min_seconds(flow.bytes.get(), start);
+        self.flow_links.iter().map(seconds).fold(0.0, f64::max)
+    }
+
     /// The links with bytes of the coflow, and these bytes.
     pub fn used_links(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
         self.used_links.iter().map(|&link| (link, self.bytes[link]))
@@ -192,10 +216,8 @@ impl LinkLoads {
 
     /// The minimum time of the coflow alone, in seconds: from its release, or, if that is unknown, at the highest capacities.
     pub fn bottleneck_seconds(&self, release: Option<f64>) -> f64 {
-        let seconds = |link: usize, bytes: f64, delay: f64| match release {
-            Some(release) => self.capacities[link].seconds_to_send(bytes, release + delay),
-            None if bytes == 0.0 => 0.0,
-            None => bytes / self.capacities[link].max(),
+        let seconds = |link: usize, bytes: f64, delay: f64| {
+            self.capacities[link].min_seconds(bytes, release.map(|release| release + delay))
         };
         let all = self.used_links().map(|(link, bytes)| seconds(link, bytes, 0.0));
         let late = self.late_flows.iter().map(|flow| {
