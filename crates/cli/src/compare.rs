@@ -1,5 +1,6 @@
 //! Runs `weir sim` and `weir compare`: replays a trace under one or several policies.
 
+pub mod coflow_lines;
 mod groups;
 mod kept_outcomes;
 mod outputs;

@@ -86,7 +86,7 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
     }
 }
 
-/// Sets what is given of a service: its weight, its minimum and its maximum.
+/// Sets the weight, the minimum and the maximum of a service, each if it is given.
 fn set_weight(coordinator: &Coordinator, given: &args::ServiceWeight) -> Result<(), Failure> {
     let mut body = given.weight.map_or(json!({}), |weight| json!({ "weight": weight }));
     for (key, rate) in [

@@ -18,10 +18,11 @@ use weir_console::report::sweep::{SweepLine, SweepPoint, SweepReport};
 use weir_console::report::{self, Origin};
 use weir_core::model::Workload;
 use weir_core::units::Time;
+use weir_sim::Outcome;
 use weir_trace::SourceKind;
 
 use crate::args;
-use crate::compare::{check_distinct, input_files, report_origin, with_baseline};
+use crate::compare::{check_distinct, coflow_lines, input_files, report_origin, with_baseline};
 use crate::metrics::{Baseline, Metrics};
 use crate::network::{self, KeptDetails, Network, Replay, run_replays};
 use crate::render;
@@ -136,13 +137,18 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
         .collect::<Result<Vec<Vec<PolicySpec>>, Failure>>()?;
     grid::check_params(&points[0].params, &specs, &inputs[0].network)?;
     let requested: Vec<&String> = policies.iter().collect();
-    let outputs = [("--out", experiment.output.out.as_deref()), ("--report", args.report.as_deref())];
+    let outputs = [
+        ("--out", experiment.output.out.as_deref()),
+        ("--report", args.report.as_deref()),
+        ("--per-coflow", args.per_coflow.as_deref()),
+    ];
     output::check_single_stdout(&outputs)?;
     check_distinct(experiment, &requested, &outputs)?;
     let sink = ResultDestination::new(experiment.output.out.as_deref())?;
     let report_file = args.report.as_deref().map(OutputFile::create).transpose()?;
+    let mut coflow_file = args.per_coflow.as_deref().map(OutputFile::create).transpose()?;
 
-    let mut rows = run(args, &policies, baseline_position, &inputs, &specs)?;
+    let mut rows = run(args, &policies, baseline_position, &inputs, &specs, coflow_file.as_mut())?;
     let clustered_by = args.confidence.then(|| ClusteredBy::from_rows(&rows));
     if let Some(clustered_by) = clustered_by {
         rows = combined::combine(&rows, clustered_by);
@@ -172,6 +178,9 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
         Some(clustered_by) => Cells::with_intervals(&rows, source, clustered_by),
         None => Cells::new(&rows, source),
     };
+    if let Some(file) = coflow_file {
+        file.finish()?;
+    }
     if let Some(file) = report_file {
         let origin = report_origin(input_files(experiment, &policies));
         file.write_and_finish(report::sweep::html(&to_report(&rows, &cells, caption(", "), origin))?)?;
@@ -234,6 +243,7 @@ fn run<'a>(
     baseline_position: usize,
     inputs: &[Input],
     specs: &[Vec<PolicySpec>],
+    coflow_file: Option<&mut OutputFile>,
 ) -> Result<Vec<Row<'a>>, Failure> {
     // Equal replays at several points, as of a policy without the varied parameter, run once.
     let mut replays: Vec<Replay<'_>> = Vec::new();
@@ -256,6 +266,7 @@ fn run<'a>(
     let outcomes = run_replays(&replays, &args.experiment.run_options)?;
 
     let mut rows = Vec::new();
+    let mut coflow_lines = coflow_file.map(|file| CoflowLines::new(file, inputs)).transpose()?;
     let mut positions = positions.iter();
     for (input, fixed_baseline) in inputs.iter().zip(fixed_baselines) {
         let Input { source, network, vary, points, workloads } = input;
@@ -282,11 +293,53 @@ fn run<'a>(
                 if fixed_baseline.is_some() {
                     metrics.add("fixed_baseline", true);
                 }
+                if let Some(lines) = &mut coflow_lines {
+                    lines.write(
+                        (source, workload),
+                        &point.network,
+                        (&values, policy),
+                        &outcomes[position],
+                    )?;
+                }
                 rows.push(Row { policy, values: values.clone(), metrics, problem });
             }
         }
     }
     Ok(rows)
+}
+
+/// The file with a line for each replay and coflow.
+struct CoflowLines<'a> {
+    csv: csv::Writer<&'a mut OutputFile>,
+}
+
+impl<'a> CoflowLines<'a> {
+    fn new(file: &'a mut OutputFile, inputs: &[Input]) -> Result<CoflowLines<'a>, Failure> {
+        let mut csv = csv::Writer::from_writer(file);
+        let trace = (inputs.len() > 1).then(|| "trace".to_owned());
+        let varied = inputs[0].vary.iter().map(|parameter| format!("vary_{}", parameter.key));
+        let policy = ["policy"].into_iter().chain(coflow_lines::COLUMNS).map(str::to_owned);
+        csv.write_record(trace.into_iter().chain(varied).chain(policy)).map_err(csv_failure)?;
+        Ok(CoflowLines { csv })
+    }
+
+    fn write(
+        &mut self,
+        (source, workload): (&Source, &Workload),
+        network: &Network,
+        (values, policy): (&[(String, String)], &str),
+        outcome: &Outcome,
+    ) -> Result<(), Failure> {
+        let alone = network.bounds(workload).min_ccts;
+        let head: Vec<&str> = values.iter().map(|(_, value)| value.as_str()).chain([policy]).collect();
+        coflow_lines::write_lines(&mut self.csv, head, (source, workload), &alone, &outcome.coflows)
+            .and_then(|()| Ok(self.csv.flush()?))
+            .map_err(csv_failure)
+    }
+}
+
+fn csv_failure(error: csv::Error) -> Failure {
+    Failure::runtime(format_args!("--per-coflow: {error}"))
 }
 
 /// The first value of the buffer, if it varies.

@@ -82,7 +82,7 @@ fn increase(earlier: &HashSet<u64>, mut numbers: impl Iterator<Item = u64>) -> u
     if is_known { earlier.iter().max().map_or(0, |max| max.saturating_add(1)) } else { 0 }
 }
 
-/// Adds the names of the ports that have none.
+/// Adds the names of the ports after those with a name.
 fn merge_port_names(names: &mut Vec<String>, more: Vec<String>) -> Result<(), MergeError> {
     let mut pairs = names.iter().zip(&more).enumerate();
     if let Some((port, (first, second))) = pairs.find(|(_, (first, second))| first != second) {

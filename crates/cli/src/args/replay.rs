@@ -275,6 +275,11 @@ pub struct Sweep {
     #[arg(long, help_heading = OUTPUT_HEADING)]
     pub confidence: bool,
 
+    /// Also write a line for each replay and coflow, with the varied values and the columns of `weir sim --per-coflow`; `-` is the
+    /// standard output
+    #[arg(long, help_heading = OUTPUT_HEADING, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub per_coflow: Option<PathBuf>,
+
     /// Also write a report with figures: one HTML file, which needs no network
     #[arg(long, help_heading = OUTPUT_HEADING, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub report: Option<PathBuf>,

@@ -8,10 +8,9 @@ use weir_console::failure::Failure;
 use weir_console::output::{self, OutputFile, ResultDestination};
 use weir_console::policy_spec;
 use weir_console::table::BITS_PER_BYTE;
-use weir_core::units::Time;
-use weir_sim::outcome::DeadlineOutcome;
-use weir_sim::{CoflowOutcome, Outcome};
+use weir_sim::Outcome;
 
+use super::coflow_lines::{self, finite, owner};
 use super::groups::write_groups;
 use super::results::Results;
 use super::slowdowns::{TimesAlone, slowdown, write_bins};
@@ -159,58 +158,13 @@ fn io_error(error: csv::Error) -> io::Error {
 
 fn coflow_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
-    csv.write_record([
-        "policy",
-        "coflow",
-        "job",
-        "stage",
-        "arrival_s",
-        "released_s",
-        "width",
-        "bytes",
-        "dropped_bytes",
-        "cct_s",
-        "end_s",
-        "alone_s",
-        "slowdown",
-        "service",
-        "application",
-        "weight",
-        "deadline_s",
-        "deadline",
-    ])?;
-    let alone = results.network.bounds(&results.source.workload).min_ccts;
+    csv.write_record(["policy"].into_iter().chain(coflow_lines::COLUMNS))?;
+    let (source, workload) = (results.source, &results.source.workload);
+    let alone = results.network.bounds(workload).min_ccts;
     for (policy, outcome) in results.by_policy() {
-        for coflow in &outcome.coflows {
-            let spec = &results.source.workload.coflows[coflow.index];
-            let job = spec.job.map(|number| results.source.job_name(number));
-            let (arrival, released, cct) = (spec.arrival.get(), coflow.released_at, coflow.cct());
-            let place = (coflow.id, job, spec.stage);
-            let size = (coflow.width, coflow.bytes, coflow.dropped_bytes);
-            let alone = alone[coflow.index];
-            let times = (cct, coflow.end, finite(alone), slowdown(cct, alone));
-            csv.serialize((policy, place, arrival, released, size, times, owner(results, coflow)))?;
-        }
+        coflow_lines::write_lines(&mut csv, policy, (source, workload), &alone, &outcome.coflows)?;
     }
     Ok(csv.flush()?)
-}
-
-/// A time; undefined if it is infinite.
-fn finite(seconds: f64) -> Option<f64> {
-    Some(seconds).filter(|seconds| seconds.is_finite())
-}
-
-/// The service, application, weight and deadline of a coflow, and whether it met the deadline.
-fn owner<'a>(
-    results: &Results<'a>,
-    coflow: &CoflowOutcome,
-) -> (&'a str, &'a str, f64, Option<f64>, Option<&'static str>) {
-    let workload = &results.source.workload;
-    let spec = &workload.coflows[coflow.index];
-    let application = &workload.names.applications(spec.service)[spec.application as usize];
-    let outcome = DeadlineOutcome::ALL.iter().find(|(outcome, _)| coflow.deadline == Some(*outcome));
-    let deadline = (spec.deadline.map(Time::get), outcome.map(|(_, name)| *name));
-    (workload.names.service(spec.service), application, spec.weight, deadline.0, deadline.1)
 }
 
 fn flow_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
@@ -252,7 +206,15 @@ fn flow_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
                 let (start, alone) =
                     (coflow.released_at + flow.data_delay.get(), alone[coflow.index][number]);
                 let times = (start, end, finite(alone), slowdown(end - start, alone));
-                csv.serialize((policy, place, bytes, fct, times, owner(results, coflow), path))?;
+                csv.serialize((
+                    policy,
+                    place,
+                    bytes,
+                    fct,
+                    times,
+                    owner(&results.source.workload, coflow),
+                    path,
+                ))?;
             }
         }
     }

@@ -151,3 +151,19 @@ fn slowdowns_compare_with_the_time_alone() {
         bins.iter().filter(|row| row[1] == "coflow-width").map(|row| &row[4][..]).collect();
     assert_eq!(widths, ["2"]);
 }
+
+#[test]
+fn sweeps_write_a_line_for_each_replay_and_coflow() {
+    let dir = TestDir::new();
+    dir.write("two.weir", "weir-trace 1\nports 3\ncoflow 1\nflow 0 1 1MB\ncoflow 2\nflow 0 2 1MB\n");
+    dir.stdout_of(
+        "sweep two.weir --policies fair,fifo --vary arrival=1,2 --interval 0 --quiet --per-coflow c.csv",
+    );
+    let text = dir.read("c.csv");
+    assert!(text.starts_with("vary_arrival,policy,coflow,job,"), "{text}");
+    let starts: Vec<&str> = text.lines().skip(1).map(|line| line.split(",,").next().unwrap()).collect();
+    assert_eq!(
+        starts,
+        ["1,fair,1", "1,fair,2", "1,fifo,1", "1,fifo,2", "2,fair,1", "2,fair,2", "2,fifo,1", "2,fifo,2"]
+    );
+}

@@ -1,4 +1,4 @@
-//! Formats of other programs: files of the kinds that their users have, and what they must become.
+//! Formats of other programs: files of the kinds that their users have, and the workloads that they are.
 
 use std::path::Path;
 
