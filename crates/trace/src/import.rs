@@ -6,6 +6,7 @@
 //! | [`sincronia`] | the output of Sincronia's generator: a coflow in each line, with each of its flows |
 //! | [`htsim`] | connections of the packet simulator htsim, with triggers |
 //! | [`hpcc`] | the list of flows of the simulator of HPCC |
+//! | [`spark_log`] | the event log of a Spark application, from which coflows are estimated |
 //! | [`flow_table`] | any table with a flow in each line |
 //!
 //! A flow from a port to itself does not use the network: it has no bytes, unless the caller asks for them.
@@ -14,6 +15,7 @@ pub(crate) mod flow_table;
 pub(crate) mod hpcc;
 pub(crate) mod htsim;
 pub(crate) mod sincronia;
+pub(crate) mod spark_log;
 pub(crate) mod sunflow;
 
 use weir_core::model::{CoflowSpec, FlowSpec, Workload};

@@ -103,6 +103,8 @@ pub enum Format {
     Htsim,
     /// The list of flows of HPCC's simulator.
     Hpcc,
+    /// The event log of a Spark application.
+    Spark,
     /// A table with a flow in each line.
     Flows,
 }
@@ -117,6 +119,7 @@ impl Format {
             Format::Sincronia(_) => "the format of Sincronia's generator",
             Format::Htsim => "htsim's format",
             Format::Hpcc => "HPCC's list of flows",
+            Format::Spark => "event log of Spark, estimated",
             Format::Flows => "a table of flows",
         }
     }
@@ -125,7 +128,7 @@ impl Format {
     pub fn unit(self) -> Option<TraceUnit> {
         match self {
             Format::CoflowBenchmark(unit) | Format::Sunflow(unit) | Format::Sincronia(unit) => Some(unit),
-            Format::Weir | Format::Htsim | Format::Hpcc | Format::Flows => None,
+            Format::Weir | Format::Htsim | Format::Hpcc | Format::Spark | Format::Flows => None,
         }
     }
 }
@@ -193,6 +196,7 @@ pub fn read_from<R: BufRead>(input: R, name: &str, options: &TraceOptions) -> Re
         Some(InputFormat::Sunflow) => (import::sunflow::parse(&mut lines, options)?, Format::Sunflow(unit)),
         Some(InputFormat::Htsim) => (import::htsim::parse(&mut lines, options)?, Format::Htsim),
         Some(InputFormat::Hpcc) => (import::hpcc::parse(&mut lines, options)?, Format::Hpcc),
+        Some(InputFormat::Spark) => (import::spark_log::parse(&mut lines, options)?, Format::Spark),
         Some(InputFormat::Flows(columns)) => {
             (import::flow_table::parse(&mut lines, &columns, options)?, Format::Flows)
         }
@@ -224,6 +228,7 @@ fn detect_format(first: Line<'_>) -> Option<InputFormat> {
         _ if first.text.starts_with(format::MAGIC) => Some(InputFormat::Weir),
         _ if import::htsim::is_likely(first) => Some(InputFormat::Htsim),
         _ if import::sunflow::is_likely(first) => Some(InputFormat::Sunflow),
+        _ if import::spark_log::is_likely(first) => Some(InputFormat::Spark),
         _ if import::hpcc::is_likely(first) => Some(InputFormat::Hpcc),
         _ => None,
     }

@@ -37,6 +37,8 @@ pub enum InputFormat {
     Htsim,
     /// The list of flows of the simulator of HPCC.
     Hpcc,
+    /// The event log of a Spark application.
+    Spark,
     /// A table with a flow in each line.
     Flows(Box<Columns>),
 }

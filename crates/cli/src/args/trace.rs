@@ -157,6 +157,8 @@ pub enum ReadFormat {
     Htsim,
     /// The list of flows of HPCC's simulator
     Hpcc,
+    /// The event log of a Spark application; sources and times of its coflows are estimates
+    Spark,
     /// A table with a flow in each line, with --columns
     Flows,
 }
@@ -243,6 +245,7 @@ impl Convert {
             (Some(ReadFormat::Sunflow), None) => Some(InputFormat::Sunflow),
             (Some(ReadFormat::Sincronia), None) => Some(InputFormat::Sincronia),
             (Some(ReadFormat::Htsim), None) => Some(InputFormat::Htsim),
+            (Some(ReadFormat::Spark), None) => Some(InputFormat::Spark),
             (Some(ReadFormat::Hpcc), None) => Some(InputFormat::Hpcc),
         })
     }

@@ -4,11 +4,13 @@ use std::path::Path;
 
 use crate::common::read_trace;
 use crate::error_cases::check_error_cases;
+use weir_core::units::Time;
 use weir_trace::{Format, InputFormat, Trace, TraceOptions, TraceUnit, format, read, read_from};
 
 fn read_file(name: &str, format: Option<InputFormat>) -> Trace {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import").join(name);
-    read(&path, &TraceOptions { format, ..TraceOptions::default() }).unwrap()
+    let shift_step = Time::new(8e-3);
+    read(&path, &TraceOptions { format, shift_step, ..TraceOptions::default() }).unwrap()
 }
 
 fn columns(text: &str) -> InputFormat {
@@ -174,4 +176,88 @@ fn errors_name_the_line_and_the_field() {
         let error = text.parse::<weir_trace::import::Columns>().unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
     }
+}
+
+/// The log of a job on three executors of one host: a join, a sort and an aggregation. The numbers that are compared with are sums over
+/// the tasks of the file.
+#[test]
+fn spark_stages_are_coflows_with_estimated_sources() {
+    let trace = read_file("spark.json", None);
+    assert_eq!(trace.format, Format::Spark);
+    assert_eq!(trace.port_names, ["127.0.0.1/2", "127.0.0.1/1", "127.0.0.1/0"]);
+    let coflows = coflows(&trace);
+    let dag: Vec<(u64, Vec<usize>)> =
+        coflows.iter().map(|(id, _, parents, _)| (*id, parents.clone())).collect();
+    // Stages 0 and 10 read no shuffle. Those of jobs 1 and 2 read what stage 1 of job 0 wrote: 4 and 7 were skipped.
+    let expected =
+        [(1, vec![]), (2, vec![0]), (5, vec![0]), (8, vec![0]), (9, vec![3]), (11, vec![]), (12, vec![5])];
+    assert_eq!(dag, expected);
+    // Executor 1 read 40,719 bytes of others; 2 and 0 wrote 71,680 and 30,114 bytes in stage 0.
+    let part = |written: f64| (40_719.0 * written / (71_680.0 + 30_114.0)).round();
+    let to_executor_1: Vec<f64> = coflows[0].3.iter().filter(|flow| flow.1 == 1).map(|flow| flow.2).collect();
+    assert_eq!(to_executor_1, [part(71_680.0), part(30_114.0)]);
+    let read = |index: usize| coflows[index].3.iter().map(|flow| flow.2).sum::<f64>();
+    for (index, bytes) in
+        [40_719 + 33_162 + 24_865, 1171 + 569 + 774, 1151 + 584 + 769].into_iter().enumerate()
+    {
+        assert!((read(index) - f64::from(bytes)).abs() <= 3.0, "{}: {}", coflows[index].0, read(index));
+    }
+    let specs = &trace.workload.coflows;
+    // Stage 0 runs 18.69 s from its first task on, and waits for no shuffle; stage 1 runs 4 s.
+    assert!((specs[0].compute_before.get() - 18.69).abs() < 0.5, "{}", specs[0].compute_before);
+    assert!((3.0..4.0).contains(&specs[0].compute_after.get()), "{}", specs[0].compute_after);
+    assert_eq!((specs[4].job, specs[4].stage), (Some(2), Some(9)));
+    assert!(trace.warnings[0].contains("are estimates; 62.56kB that tasks read"), "{:?}", trace.warnings);
+}
+
+#[test]
+fn spark_hosts_are_ports_and_lost_tasks_do_not_count() {
+    let task = |stage: u32,
+                index: u32,
+                place: (&str, &str),
+                times: (u64, u64),
+                read: u64,
+                written: u64,
+                reason: &str| {
+        format!(
+            "{{\"Event\":\"SparkListenerTaskEnd\",\"Stage ID\":{stage},\"Task End Reason\":{{\"Reason\":\"{reason}\"}},\
+             \"Task Info\":{{\"Index\":{index},\"Executor ID\":\"{}\",\"Host\":\"{}\",\"Launch Time\":{},\"Finish Time\":{}}},\
+             \"Task Metrics\":{{\"Shuffle Read Metrics\":{{\"Remote Bytes Read\":{read},\"Fetch Wait Time\":1000}},\
+             \"Shuffle Write Metrics\":{{\"Shuffle Bytes Written\":{written}}}}}}}\n",
+            place.1, place.0, times.0, times.1
+        )
+    };
+    let stage = |id: u32, parents: &str| {
+        format!("{{\"Stage ID\":{id},\"Parent IDs\":[{parents}],\"RDD Info\":[{{\"RDD ID\":{id}}}]}}")
+    };
+    let text = [
+        "{\"Event\":\"SparkListenerLogStart\",\"Spark Version\":\"3.5.5\"}\n".to_owned(),
+        format!(
+            "{{\"Event\":\"SparkListenerJobStart\",\"Job ID\":0,\"Submission Time\":1000,\"Stage Infos\":[{},{}]}}\n",
+            stage(0, ""),
+            stage(1, "0")
+        ),
+        task(0, 0, ("a", "1"), (1000, 3000), 0, 300, "Success"),
+        task(0, 1, ("a", "2"), (1000, 3000), 0, 100, "Success"),
+        task(0, 2, ("b", "3"), (1000, 3000), 0, 600, "Success"),
+        task(0, 2, ("c", "4"), (1000, 9000), 0, 600, "TaskKilled"),
+        task(1, 0, ("c", "4"), (3000, 5000), 1000, 0, "Success"),
+        task(1, 0, ("b", "3"), (3000, 6000), 1000, 0, "Success"),
+        task(1, 1, ("b", "3"), (3000, 5000), 800, 0, "Success"),
+    ];
+    let trace = read_trace(&text.concat(), TraceUnit::MB).unwrap();
+    assert_eq!(trace.port_names, ["a", "b", "c"]);
+    // Host c reads 1,000 bytes in proportion to 400 and 600, and b what a wrote, without its own.
+    let flows = vec![(0, 1, 800.0, 0.0), (0, 2, 400.0, 0.0), (1, 2, 600.0, 0.0)];
+    assert_eq!(coflows(&trace), [(1, 1.0, vec![], flows)]);
+    let spec = &trace.workload.coflows[0];
+    // Half of the time of stage 0 is fetching, as its tasks state, and so is half of that of stage 1.
+    assert_eq!((spec.compute_before.get(), spec.compute_after.get()), (1.0, 1.0));
+    let error =
+        read_trace("{\"Event\":\"SparkListenerJobStart\",\"Job ID\":0}\n", TraceUnit::MB).unwrap_err();
+    assert!(
+        error.starts_with("t:1: field `event`: `{\"Event\":\"SparkListenerJobStart\"")
+            && error.contains("Submission Time"),
+        "{error}"
+    );
 }
