@@ -96,7 +96,8 @@ impl Control for AgentService {
             let last = self.handle.agent_count().saturating_sub(1);
             Status::not_found(format!("host {host} is not in the configuration; expected 0 to {last}"))
         })?;
-        let link_rates = self.handle.set_agent_rates(host, hello.link_rates).await?;
+        let link_rates =
+            self.handle.call(move |plane, now| plane.set_agent_rates(host, &hello.link_rates, now)).await?;
         let (messages, message_receiver) = mpsc::channel(1);
         let handle = self.handle.clone();
         let mut measured = handle.measured();

@@ -8,27 +8,20 @@
 //! Memory is bounded. Requests wait in one short queue, in which each call of a handle has one entry. If the order queue
 //! of a host is full, its orders are dropped; when the queue has room again, the next order is a full order.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
-use weir_proto::{
-    ApplicationTraffic, BandwidthLimit, ObservedConnections, Order, Queues, RefusedOrders, Report,
-    RestoredObjects, UdpControl,
-};
+use weir_proto::{Order, RefusedOrders, Report, RestoredObjects, UdpControl};
 use weir_tls::LogLimit;
 
 use crate::control_plane::{
-    CoflowOutline, CoflowStatus, CoflowSummary, ControlPlane, Decision, FlowAllocation, HostStatus,
-    LimitTaken, LivePolicy, MatchingMessages, Refusal, Registration, RejectedEntries, ServiceWeights,
-    Transfer, WeightedFlow,
+    ControlPlane, MatchingMessages, Refusal, Registration, RejectedEntries, ServiceWeights,
 };
-use crate::quota::{CoflowQuota, ServiceQuota, UsageByService};
+use crate::quota::{CoflowQuota, ServiceQuota};
 
 mod duration_stats;
 mod histogram;
@@ -329,7 +322,22 @@ impl Handle {
         self.agent_count
     }
 
-    async fn call<T: Send + 'static>(
+    /// Calls the control plane with the time since the start, in seconds.
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn call<T: Send + 'static>(
+        &self,
+        request: impl FnOnce(&mut ControlPlane, f64) -> T + Send + 'static,
+    ) -> Result<T, Stopped> {
+        self.run(move |state| {
+            let now = state.now();
+            request(&mut state.plane, now)
+        })
+        .await
+    }
+
+    async fn run<T: Send + 'static>(
         &self,
         request: impl FnOnce(&mut State) -> T + Send + 'static,
     ) -> Result<T, Stopped> {
@@ -354,59 +362,12 @@ impl Handle {
         registration: Registration,
         quota: Option<ServiceQuota>,
     ) -> Result<bool, RequestError> {
-        let register = move |state: &mut State| {
+        let register = move |plane: &mut ControlPlane, now: f64| {
             let Registration { service, flows, .. } = &registration;
-            state.plane.check_new_quota(&id, service, flows.len(), quota.as_ref())?;
-            state.plane.register(&id, registration, state.now())
+            plane.check_new_quota(&id, service, flows.len(), quota.as_ref())?;
+            plane.register(&id, registration, now)
         };
         Ok(self.call(register).await??)
-    }
-
-    /// See [`ControlPlane::restore`].
-    ///
-    /// # Errors
-    /// [`RequestError`]: the control plane refused the request, or the coordinator has stopped.
-    pub async fn restore(
-        &self,
-        id: String,
-        registration: Registration,
-        first_flows: Option<Vec<Transfer>>,
-    ) -> Result<(), RequestError> {
-        Ok(self.call(move |state| state.plane.restore(&id, registration, first_flows, state.now())).await??)
-    }
-
-    /// See [`ControlPlane::update`]. A `quota` applies to the service of the coflow.
-    ///
-    /// # Errors
-    /// [`RequestError`]: the control plane refused the request, or the coordinator has stopped. The coflow is unchanged.
-    pub async fn update(
-        &self,
-        id: String,
-        flows: Vec<Transfer>,
-        quota: Option<ServiceQuota>,
-    ) -> Result<(), RequestError> {
-        let update = move |state: &mut State| {
-            state.plane.check_update_quota(&id, flows.len(), quota.as_ref())?;
-            state.plane.update(&id, &flows, state.now())
-        };
-        Ok(self.call(update).await??)
-    }
-
-    /// See [`ControlPlane::check_update`]. A `quota` applies to the service of the coflow.
-    ///
-    /// # Errors
-    /// [`RequestError`]: the control plane would refuse the update, or the coordinator has stopped.
-    pub async fn check_update(
-        &self,
-        id: String,
-        flows: Vec<Transfer>,
-        quota: Option<ServiceQuota>,
-    ) -> Result<(), RequestError> {
-        let check = move |state: &mut State| {
-            state.plane.check_update_quota(&id, flows.len(), quota.as_ref())?;
-            state.plane.check_update(&id, &flows)
-        };
-        Ok(self.call(check).await??)
     }
 
     /// See [`ControlPlane::deregister`]. Returns [`ControlPlane::removal_orders`].
@@ -414,9 +375,9 @@ impl Handle {
     /// # Errors
     /// [`RequestError`]: the coflow is unknown, or the coordinator has stopped.
     pub async fn deregister(&self, id: String) -> Result<Vec<(u32, u64)>, RequestError> {
-        let deregister = move |state: &mut State| {
-            let orders = state.plane.removal_orders(&id);
-            state.plane.deregister(&id, state.now()).map(|()| orders)
+        let deregister = move |plane: &mut ControlPlane, now: f64| {
+            let orders = plane.removal_orders(&id);
+            plane.deregister(&id, now).map(|()| orders)
         };
         Ok(self.call(deregister).await??)
     }
@@ -430,7 +391,7 @@ impl Handle {
         let (end, orders) = (Instant::now() + wait, Arc::new(orders));
         while !orders.is_empty() && Instant::now() < end {
             let awaited = Arc::clone(&orders);
-            if self.call(move |state| state.plane.have_applied(&awaited)).await? {
+            if self.call(move |plane, _| plane.have_applied(&awaited)).await? {
                 break;
             }
             sleep(self.schedule_interval.min(CONFIRMATION_CHECK_INTERVAL)).await;
@@ -438,133 +399,18 @@ impl Handle {
         Ok(())
     }
 
-    /// See [`ControlPlane::set_policy`].
-    ///
-    /// # Errors
-    /// [`RequestError`]: the control plane refused the request, or the coordinator has stopped. The policy is unchanged.
-    pub async fn set_policy(&self, policy: LivePolicy) -> Result<(), RequestError> {
-        Ok(self.call(move |state| state.plane.set_policy(policy, state.now())).await??)
-    }
-
-    /// See [`ControlPlane::check_policy`].
-    ///
-    /// # Errors
-    /// [`RequestError`]: the control plane would refuse the policy, or the coordinator has stopped.
-    pub async fn check_policy(&self, policy: LivePolicy) -> Result<(), RequestError> {
-        Ok(self.call(move |state| state.plane.check_policy(policy)).await??)
-    }
-
-    /// See [`ControlPlane::set_queues`].
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped.
-    pub async fn set_queues(&self, queues_by_link: Vec<((u32, u32), Queues)>) -> Result<(), Stopped> {
-        self.call(move |state| {
-            for ((host, link), queues) in queues_by_link {
-                state.plane.set_queues(host, link, queues);
-            }
-        })
-        .await
-    }
-
-    /// See [`ControlPlane::set_classes`], for each of `hosts`.
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped.
-    pub async fn set_classes(
-        &self,
-        hosts: Vec<u32>,
-        class_of_application: Vec<(Arc<str>, u32)>,
-    ) -> Result<(), Stopped> {
-        let set = move |state: &mut State| {
-            hosts.into_iter().for_each(|host| state.plane.set_classes(host, &class_of_application));
-        };
-        self.call(set).await
-    }
-
-    /// See [`ControlPlane::set_traffic`].
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped.
-    pub async fn set_traffic(
-        &self,
-        traffic_by_host: Vec<(u32, Vec<ApplicationTraffic>)>,
-    ) -> Result<(), Stopped> {
-        self.call(move |state| {
-            for (host, traffic) in traffic_by_host {
-                state.plane.set_traffic(host, traffic);
-            }
-        })
-        .await
-    }
-
-    /// See [`ControlPlane::limit_bandwidth`].
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped. Inner error: another owner limits the host.
-    pub async fn limit_bandwidth(
-        &self,
-        host: u32,
-        owner: String,
-        limit: BandwidthLimit,
-        lease: f64,
-    ) -> Result<Result<Option<BandwidthLimit>, LimitTaken>, Stopped> {
-        self.call(move |state| {
-            let now = state.now();
-            state.plane.limit_bandwidth(host, &owner, limit, lease, now)
-        })
-        .await
-    }
-
-    /// See [`ControlPlane::end_bandwidth_limit`].
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped. Inner error: another owner limits the host.
-    pub async fn end_bandwidth_limit(
-        &self,
-        host: u32,
-        owner: String,
-    ) -> Result<Result<Option<BandwidthLimit>, LimitTaken>, Stopped> {
-        self.call(move |state| {
-            let now = state.now();
-            state.plane.end_bandwidth_limit(host, &owner, now)
-        })
-        .await
-    }
-
     /// See [`ControlPlane::set_services`].
     ///
     /// # Errors
     /// [`Stopped`]: the coordinator has stopped.
     pub async fn set_services(&self, services: ServiceWeights) -> Result<(), Stopped> {
-        let set = move |state: &mut State| {
-            state.plane.set_services(services);
-            Measured::of(&state.plane)
+        let set = move |plane: &mut ControlPlane, _| {
+            plane.set_services(services);
+            Measured::of(plane)
         };
         let measured = self.call(set).await?;
         self.measured.send_if_modified(|last| std::mem::replace(last, measured) != measured);
         Ok(())
-    }
-
-    /// See [`ControlPlane::set_flow_weight`].
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped.
-    pub async fn set_flow_weights(&self, weights: Vec<(WeightedFlow, Option<u64>)>) -> Result<(), Stopped> {
-        self.call(move |state| {
-            for (flow, thousandths) in weights {
-                state.plane.set_flow_weight(flow, thousandths);
-            }
-        })
-        .await
-    }
-
-    /// See [`ControlPlane::limits`].
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped.
-    pub async fn limits(&self) -> Result<BTreeMap<(u32, Arc<str>, IpAddr), u64>, Stopped> {
-        self.call(|state| state.plane.limits()).await
     }
 
     // Requests of agents.
@@ -574,7 +420,7 @@ impl Handle {
     /// # Errors
     /// [`Stopped`]: the coordinator has stopped.
     pub async fn report(&self, host: u32, report: Report) -> Result<(), Stopped> {
-        self.call(move |state| {
+        self.run(move |state| {
             state.received_reports += 1;
             state.plane.report(host, &report, state.now());
         })
@@ -587,117 +433,7 @@ impl Handle {
     /// # Errors
     /// [`Stopped`]: the coordinator has stopped.
     pub async fn subscribe_to_orders(&self, host: u32) -> Result<Option<mpsc::Receiver<Order>>, Stopped> {
-        self.call(move |state| state.subscribe_to_orders(host)).await
-    }
-
-    /// See [`ControlPlane::set_agent_rates`].
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped.
-    pub async fn set_agent_rates(&self, agent: u32, rates: Vec<u64>) -> Result<Vec<u64>, Stopped> {
-        self.call(move |state| {
-            let now = state.now();
-            state.plane.set_agent_rates(agent, &rates, now)
-        })
-        .await
-    }
-
-    // Queries.
-
-    /// See [`ControlPlane::take_observed_changes`].
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped.
-    pub async fn take_observed_changes(&self) -> Result<Vec<(u32, Vec<ObservedConnections>)>, Stopped> {
-        self.call(|state| state.plane.take_observed_changes()).await
-    }
-
-    /// See [`ControlPlane::usage_by_service`].
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped.
-    pub async fn usage_by_service(&self) -> Result<UsageByService, Stopped> {
-        self.call(|state| state.plane.usage_by_service().clone()).await
-    }
-
-    /// See [`ControlPlane::coflow_outline`].
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped.
-    pub async fn coflow_outline(&self, id: String) -> Result<Option<CoflowOutline>, Stopped> {
-        self.call(move |state| state.plane.coflow_outline(&id)).await
-    }
-
-    /// See [`ControlPlane::coflow_summaries`].
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped.
-    pub async fn coflow_summaries(
-        &self,
-        after: Option<String>,
-        max: usize,
-    ) -> Result<Vec<CoflowSummary>, Stopped> {
-        self.call(move |state| state.plane.coflow_summaries(after.as_deref(), max)).await
-    }
-
-    /// See [`ControlPlane::take_completed`].
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped.
-    pub async fn take_completed(&self) -> Result<Vec<Arc<str>>, Stopped> {
-        self.call(|state| state.plane.take_completed()).await
-    }
-
-    /// See [`ControlPlane::service_and_completion`].
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped.
-    pub async fn service_and_completion(&self, id: String) -> Result<Option<(String, bool)>, Stopped> {
-        self.call(move |state| state.plane.service_and_completion(&id)).await
-    }
-
-    /// See [`ControlPlane::coflow_status`].
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped.
-    pub async fn coflow_status(&self, id: String) -> Result<Option<CoflowStatus>, Stopped> {
-        self.call(move |state| state.plane.coflow_status(&id)).await
-    }
-
-    /// See [`ControlPlane::flow_allocations`].
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped.
-    pub async fn flow_allocations(
-        &self,
-        after: Option<(String, u32)>,
-        max: usize,
-    ) -> Result<Vec<FlowAllocation>, Stopped> {
-        self.call(move |state| {
-            let after = after.as_ref().map(|(id, flow)| (&**id, *flow));
-            state.plane.flow_allocations(after, max)
-        })
-        .await
-    }
-
-    /// See [`ControlPlane::decisions`]. Also returns the present time, in seconds since the start.
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped.
-    pub async fn decisions(&self) -> Result<(Vec<Decision>, f64), Stopped> {
-        self.call(|state| {
-            let now = state.now();
-            (state.plane.decisions(now), now)
-        })
-        .await
-    }
-
-    /// See [`ControlPlane::host_statuses`].
-    ///
-    /// # Errors
-    /// [`Stopped`]: the coordinator has stopped.
-    pub async fn host_statuses(&self) -> Result<Vec<HostStatus>, Stopped> {
-        self.call(|state| state.plane.host_statuses()).await
+        self.run(move |state| state.subscribe_to_orders(host)).await
     }
 
     /// Counts and statistics of the coordinator.
@@ -705,6 +441,6 @@ impl Handle {
     /// # Errors
     /// [`Stopped`]: the coordinator has stopped.
     pub async fn overview(&self) -> Result<Overview, Stopped> {
-        self.call(|state| state.overview()).await
+        self.run(|state| state.overview()).await
     }
 }

@@ -27,14 +27,16 @@ use weir_trace::sensitivity::SensitivityTable;
 
 use crate::audit::{Actor, AuditLog, fingerprint};
 use crate::config::{Config, Host, QueueAssignment, Switch};
-use crate::control_plane::{CoflowOutline, CoflowStatus, Refusal, Registration, Transfer, UnknownName};
-use crate::control_thread::{Handle, RequestError};
+use crate::control_plane::{
+    CoflowOutline, CoflowStatus, ControlPlane, Refusal, Registration, Transfer, UnknownName,
+};
+use crate::control_thread::{Handle, RequestError, Stopped};
 use crate::events::{EventChannel, EventKind};
 use crate::network_bounds::NetworkBounds;
 use crate::overlay::Handle as OverlayHandle;
 use crate::policy::{PolicyError, PolicySpec, ValidatedPolicy};
 use crate::problem::{Location, Problem};
-use crate::quota::ServiceQuota;
+use crate::quota::{CoflowQuota, ServiceQuota};
 use crate::service_bandwidth::ServiceBandwidth;
 use crate::store::{Snapshot, Store, StoreError, StoreStatus, Table};
 use crate::values::{self, MAX_FLOW_BYTES, WEIGHT_RANGE, expected_weight};
@@ -286,9 +288,11 @@ impl Registry {
         let audit = open_audit_log(config)?;
         let policy_state = PolicyState::load(config, &store)?;
         let PolicyState { policy, weights, bandwidths, sensitivity_table, .. } = &policy_state;
+        let built_policy = policy.build(&config.names, weights);
         handle
-            .set_policy(policy.build(&config.names, weights))
+            .call(move |plane, now| plane.set_policy(built_policy, now))
             .await
+            .map_err(|stopped| stopped.to_string())?
             .map_err(|error| format!("policy: {error}"))?;
         let port_map = Arc::new(PortMap::new(config.hosts.len(), &config.switches));
         let services = (weights, bandwidths);
@@ -356,13 +360,15 @@ impl Registry {
                 first_flows.remove(&id).and_then(|flows| self.transfers(FLOWS_POINTER, &flows).ok());
             // A record that does not fit the configuration stays in the store, for a later configuration.
             match self.to_registration(generation, &body) {
-                Ok(registration) => match self.handle.restore(id.clone(), registration, first_flows).await {
-                    Ok(()) => {}
-                    Err(RequestError::Refused(error)) => {
-                        warn!(coflow = id, %error, "stored record ignored")
+                Ok(registration) => {
+                    let restored_id = id.clone();
+                    let restored = self
+                        .handle
+                        .call(move |plane, now| plane.restore(&restored_id, registration, first_flows, now));
+                    if let Err(error) = restored.await.map_err(|stopped| stopped.to_string())? {
+                        warn!(coflow = id, %error, "stored record ignored");
                     }
-                    Err(RequestError::Stopped(stopped)) => return Err(stopped.to_string()),
-                },
+                }
                 Err(problem) => warn!(coflow = id, %problem, "stored record ignored"),
             }
         }
@@ -487,8 +493,15 @@ impl Registry {
     /// # Errors
     /// 404 if no coflow has this id, 503 if the coordinator has stopped.
     pub async fn coflow(&self, id: &str) -> Result<CoflowStatus, Problem> {
-        let status = self.handle.coflow_status(id.to_owned()).await?;
+        let known_id = id.to_owned();
+        let status = self.handle.call(move |plane, _| plane.coflow_status(&known_id)).await?;
         status.ok_or_else(|| Problem::not_found("coflow", id, EXPECTED_COFLOW_ID))
+    }
+
+    /// The service of a coflow of hosts, and whether it has completed; `None` if it is not registered.
+    async fn service_and_completion(&self, id: &str) -> Result<Option<(String, bool)>, Stopped> {
+        let id = id.to_owned();
+        self.handle.call(move |plane, _| plane.service_and_completion(&id)).await
     }
 
     /// The service of a coflow.
@@ -500,7 +513,7 @@ impl Registry {
             self.overlay().and_then(|handle| handle.call(|overlay, _| overlay.service_and_completion(id)));
         let entry = match in_overlay {
             Some(entry) => Some(entry),
-            None => self.handle.service_and_completion(id.to_owned()).await?,
+            None => self.service_and_completion(id).await?,
         };
         entry.map(|(service, _)| service).ok_or_else(|| Problem::not_found("coflow", id, EXPECTED_COFLOW_ID))
     }
@@ -536,7 +549,7 @@ impl Registry {
         }
         // A coflow that cannot be stored gets no orders. Repeating a registration writes nothing.
         if let Err(error) = self.store.check_writable()
-            && self.handle.service_and_completion(id.to_owned()).await?.is_none()
+            && self.service_and_completion(id).await?.is_none()
         {
             return Err(error.into());
         }
@@ -562,21 +575,37 @@ impl Registry {
     /// coflow is unchanged.
     pub async fn update(&self, actor: &Actor, id: &str, flows: Vec<FlowBody>) -> Result<(), Problem> {
         // The body is the list itself, so the JSON pointer of the list is empty.
-        let to_problem = |error: RequestError| request_problem(error, "");
+        let to_problem = |refusal| refusal_problem(refusal, "");
         let _id_lock = self.lock_id(id).await;
         if let Some(overlay) = self.overlay_with(id) {
             return self.update_in_overlay(actor, overlay, id, &flows).await;
         }
         let transfers = self.transfers("", &flows)?;
         let CoflowStatus { registration, first_flows, class, .. } = self.coflow(id).await?;
-        let quota = self.quota_of(actor);
-        self.handle.check_update(id.to_owned(), transfers.clone(), quota).await.map_err(to_problem)?;
+        let (quota, updated_id) = (self.quota_of(actor), id.to_owned());
+        let check = move |plane: &ControlPlane| {
+            plane.check_update_quota(&updated_id, transfers.len(), quota.as_ref())?;
+            plane.check_update(&updated_id, &transfers)?;
+            Ok((updated_id, transfers))
+        };
+        let checked = self
+            .handle
+            .call({
+                let check = check.clone();
+                move |plane, _| check(plane)
+            })
+            .await?;
+        checked.map_err(to_problem)?;
         let before = CoflowOutline::from(&registration);
         let after = before.clone().with_flows(flows.iter().map(|flow| flow.bytes));
         let first_flows = self.flow_bodies(first_flows.as_ref().unwrap_or(&registration.flows));
         self.store.put(Table::FirstFlows, id, &first_flows).await?;
         self.store.put(Table::Coflows, id, &stored_coflow(&registration, flows)).await?;
-        if let Err(error) = self.handle.update(id.to_owned(), transfers, quota).await {
+        let update = move |plane: &mut ControlPlane, now: f64| {
+            let (id, transfers) = check(plane)?;
+            plane.update(&id, &transfers, now)
+        };
+        if let Err(refusal) = self.handle.call(update).await? {
             let was_completed = class.is_none();
             if was_completed {
                 self.store.remove(Table::Coflows, id).await?;
@@ -584,7 +613,7 @@ impl Registry {
                 let old_body = stored_coflow(&registration, self.flow_bodies(&registration.flows));
                 self.store.put(Table::Coflows, id, &old_body).await?;
             }
-            return Err(error.into());
+            return Err(to_problem(refusal));
         }
         self.audit.note_accepted(actor, json!(before), json!(after));
         self.events.send(EventKind::CoflowUpdated, id, Some(registration.service));
@@ -615,7 +644,10 @@ impl Registry {
             self.overlay_coflow(id).map(|status| CoflowOutline::from(&*status.registration));
         let outline = match between_regions {
             Some(outline) => Some(outline),
-            None => self.handle.coflow_outline(id.to_owned()).await?,
+            None => {
+                let id = id.to_owned();
+                self.handle.call(move |plane, _| plane.coflow_outline(&id)).await?
+            }
         };
         let Some(outline) = outline else {
             return self.deregister_failed(actor, id, failure.is_some());
@@ -658,11 +690,13 @@ impl Registry {
             set: spec.clone(),
             configured: policy_state.configured_policy.clone(),
         };
-        self.handle.check_policy(build()).await.map_err(policy_problem)?;
+        let checked = build();
+        self.handle.call(move |plane, _| plane.check_policy(checked)).await?.map_err(policy_problem)?;
         self.store.put(Table::Settings, POLICY_KEY, &stored_override(&spec)).await?;
-        if let Err(error) = self.handle.set_policy(build()).await {
+        let built = build();
+        if let Err(refusal) = self.handle.call(move |plane, now| plane.set_policy(built, now)).await? {
             self.store.put(Table::Settings, POLICY_KEY, &stored_override(policy_state.policy.spec())).await?;
-            return Err(policy_problem(error));
+            return Err(policy_problem(refusal));
         }
         self.audit.note_accepted(actor, json!(policy_state.policy.spec()), json!(spec));
         policy_state.policy = policy;
@@ -761,9 +795,9 @@ fn validate_policy(
 }
 
 /// The problem of a policy that cannot schedule the registered coflows.
-fn policy_problem(error: RequestError) -> Problem {
-    match error {
-        RequestError::Refused(Refusal::UnknownSize(_)) => {
+fn policy_problem(refusal: Refusal) -> Problem {
+    match refusal {
+        Refusal::UnknownSize(_) => {
             let (status, at) = (StatusCode::UNPROCESSABLE_ENTITY, Location::field("policy"));
             let expected = "a policy that does not use sizes, or `bytes` for every flow";
             Problem::located(status, at, "a registered coflow has a flow of unknown size", expected)
@@ -773,13 +807,6 @@ fn policy_problem(error: RequestError) -> Problem {
 }
 
 /// The problem of a request that was not applied; `flows` is the JSON pointer of the list of flows.
-fn request_problem(error: RequestError, flows: &str) -> Problem {
-    match error {
-        RequestError::Refused(refusal) => refusal_problem(refusal, flows),
-        RequestError::Stopped(stopped) => stopped.into(),
-    }
-}
-
 fn refusal_problem(refusal: Refusal, flows: &str) -> Problem {
     let text = refusal.to_string();
     let (location, value) = match refusal {
@@ -803,6 +830,15 @@ fn refusal_problem(refusal: Refusal, flows: &str) -> Problem {
 
 impl From<RequestError> for Problem {
     fn from(error: RequestError) -> Problem {
-        request_problem(error, FLOWS_POINTER)
+        match error {
+            RequestError::Refused(refusal) => refusal.into(),
+            RequestError::Stopped(stopped) => stopped.into(),
+        }
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Problem {
+        refusal_problem(refusal, FLOWS_POINTER)
     }
 }

@@ -35,8 +35,10 @@ impl Registry {
         let seconds = seconds.filter(|seconds| BANDWIDTH_LEASE_SECONDS.contains(seconds));
         let seconds = seconds
             .ok_or_else(|| Problem::invalid(Location::field("lease"), lease, "a time from 1s to 60s"))?;
-        let limited = self.handle.limit_bandwidth(number, owner.to_owned(), limit, seconds).await?;
-        let previous = limited.map_err(|taken| taken_problem(host, &taken))?;
+        let owner = owner.to_owned();
+        let limited =
+            self.handle.call(move |plane, now| plane.limit_bandwidth(number, &owner, limit, seconds, now));
+        let previous = limited.await?.map_err(|taken| taken_problem(host, &taken))?;
         // Renewals come every few seconds.
         if previous != Some(limit) {
             let value = |limit: Option<BandwidthLimit>| json!(limit.map(BandwidthLimit::fraction));
@@ -51,8 +53,9 @@ impl Registry {
     /// [`Problem`]: 404 if the host is unknown, 409 if another owner limits it.
     pub async fn end_bandwidth_limit(&self, actor: &Actor, host: &str, owner: &str) -> Result<(), Problem> {
         let number = self.host_of_path(host)?;
-        let ended = self.handle.end_bandwidth_limit(number, owner.to_owned()).await?;
-        if let Some(previous) = ended.map_err(|taken| taken_problem(host, &taken))? {
+        let owner = owner.to_owned();
+        let ended = self.handle.call(move |plane, now| plane.end_bandwidth_limit(number, &owner, now));
+        if let Some(previous) = ended.await?.map_err(|taken| taken_problem(host, &taken))? {
             self.audit.note_accepted(actor, json!(previous.fraction()), json!(null));
         }
         Ok(())

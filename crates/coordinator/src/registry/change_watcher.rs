@@ -73,7 +73,7 @@ async fn remove_completed(registry: &Registry, remaining: &mut BTreeSet<Arc<str>
         let _id_lock = registry.lock_id(&id).await;
         // The coflow may have been updated or registered again since its completion.
         let is_active = |state: Option<(String, bool)>| state.is_some_and(|(_, is_completed)| !is_completed);
-        if is_active(registry.handle().service_and_completion(id.to_string()).await?) {
+        if is_active(registry.service_and_completion(&id).await?) {
             continue;
         }
         if let Err(error) = registry.store.remove(Table::Coflows, &id).await {
@@ -91,10 +91,10 @@ async fn handle_changes(
     stored_completed: &mut BTreeSet<Arc<str>>,
 ) -> Result<(), Stopped> {
     remove_completed(registry, stored_completed).await?;
-    for id in registry.handle().take_completed().await? {
+    for id in registry.handle().call(|plane, _| plane.take_completed()).await? {
         let _id_lock = registry.lock_id(&id).await;
         // The coflow may have been updated or registered again since its completion.
-        let Some((service, true)) = registry.handle().service_and_completion(id.to_string()).await? else {
+        let Some((service, true)) = registry.service_and_completion(&id).await? else {
             continue;
         };
         if let Err(error) = registry.store.remove(Table::Coflows, &id).await {
@@ -105,7 +105,7 @@ async fn handle_changes(
     }
     registry.apply_observed_changes().await?;
     registry.close_abandoned_connections().await?;
-    let states = registry.handle().host_statuses().await?;
+    let states = registry.handle().call(|plane, _| plane.host_statuses()).await?;
     for ((was, state), name) in was_present.iter_mut().zip(states).zip(registry.agent_names()) {
         if *was != state.present {
             *was = state.present;

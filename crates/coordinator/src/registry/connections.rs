@@ -22,6 +22,7 @@ use super::bodies::{ConnectionBody, EXPECTED_APPLICATION_ID, Ends, check_id, ser
 use super::programs::{ProgramKey, Programs};
 use super::sharing::{Numbered, SharingState};
 use crate::audit::Actor;
+use crate::control_plane::ControlPlane;
 use crate::control_thread::Stopped;
 use crate::problem::{Location, Problem};
 use crate::quota::{self, MAX_CONNECTIONS, QuotaReached, ServiceQuota};
@@ -166,7 +167,10 @@ impl Registry {
         if changes.is_empty() || !self.handle.has_allocator() {
             return Ok(());
         }
-        self.handle.set_flow_weights(changes).await
+        let set = move |plane: &mut ControlPlane, _| {
+            changes.into_iter().for_each(|(flow, thousandths)| plane.set_flow_weight(flow, thousandths));
+        };
+        self.handle.call(set).await
     }
 
     pub(super) fn programs(&self) -> MutexGuard<'_, Programs> {

@@ -64,7 +64,7 @@ impl SharingState {
 impl Registry {
     /// Applies observed connections that changed since the last call.
     pub(super) async fn apply_observed_changes(&self) -> Result<(), Stopped> {
-        let changes = self.handle.take_observed_changes().await?;
+        let changes = self.handle.call(|plane, _| plane.take_observed_changes()).await?;
         if changes.is_empty() {
             return Ok(());
         }
@@ -82,7 +82,7 @@ impl Registry {
     /// # Errors
     /// [`Stopped`]: the coordinator has stopped.
     pub async fn observed(&self) -> Result<Vec<ObservedState>, Stopped> {
-        let limits = self.handle.limits().await?;
+        let limits = self.handle.call(|plane, _| plane.limits()).await?;
         let sharing = self.sharing.lock().await;
         let states_of_host = |(&host, observed): (&u32, &Vec<weir_proto::ObservedConnections>)| {
             let to_state = |entry: &weir_proto::ObservedConnections| ObservedState {

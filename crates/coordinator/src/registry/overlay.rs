@@ -157,7 +157,7 @@ impl Registry {
     ) -> Result<(), Problem> {
         let registration = self.overlay_registration(handle, body)?;
         let outline = CoflowOutline::from(&registration);
-        if self.handle.service_and_completion(id.to_owned()).await?.is_some() {
+        if self.service_and_completion(id).await?.is_some() {
             return Err(refusal_problem(Refusal::IdTaken(id.to_owned()), FLOWS_POINTER));
         }
         let quota = self.quota_of(actor);

@@ -30,7 +30,7 @@ impl Registry {
     /// # Errors
     /// [`Stopped`]: the coordinator has stopped.
     pub async fn object_usage(&self) -> Result<Vec<ObjectUsage>, Stopped> {
-        let in_region = self.handle.usage_by_service().await?;
+        let in_region = self.handle.call(|plane, _| plane.usage_by_service().clone()).await?;
         let between_regions =
             self.overlay().map(|handle| handle.call(|overlay, _| overlay.usage_by_service().clone()));
         let sharing = self.sharing.lock().await;

@@ -197,7 +197,8 @@ impl Registry {
         bandwidths: &BTreeMap<String, ServiceBandwidth>,
     ) -> Result<(), RequestError> {
         if policy.uses_service_weights() {
-            self.handle.set_policy(policy.build(&self.names, weights)).await?;
+            let policy = policy.build(&self.names, weights);
+            self.handle.call(move |plane, now| plane.set_policy(policy, now)).await??;
         }
         Ok(self.set_services_of_queues(weights, bandwidths).await?)
     }

@@ -28,7 +28,7 @@ use super::routing::PortMap;
 use super::{Registry, unknown_host};
 use crate::audit::Actor;
 use crate::config::{CableEnd, Config, QueueAssignment};
-use crate::control_plane::{ServiceWeights, UnknownName};
+use crate::control_plane::{ControlPlane, ServiceWeights, UnknownName};
 use crate::control_thread::Stopped;
 use crate::events::EventKind;
 use crate::problem::{Location, Problem};
@@ -491,11 +491,19 @@ impl Registry {
             }
         }
         if !queues_by_link.is_empty() {
-            self.handle.set_queues(queues_by_link).await?;
+            let set = move |plane: &mut ControlPlane, _| {
+                let queues = queues_by_link.into_iter();
+                queues.for_each(|((host, link), queues)| plane.set_queues(host, link, queues));
+            };
+            self.handle.call(set).await?;
         }
         // Such a host may have had connections: its packets then still have classes, which may now belong to others.
         if !hosts_without_connections.is_empty() {
-            self.handle.set_classes(hosts_without_connections, sharing.class_of_application()).await?;
+            let classes = sharing.class_of_application();
+            let set = move |plane: &mut ControlPlane, _| {
+                hosts_without_connections.into_iter().for_each(|host| plane.set_classes(host, &classes));
+            };
+            self.handle.call(set).await?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use weir_proto::{ApplicationTraffic, MAX_TRAFFIC_RULES};
 use super::bodies::{ApplicationBody, TrafficBody};
 use super::sharing::{Numbered, SharingState};
 use super::{Registry, unknown_host};
+use crate::control_plane::ControlPlane;
 use crate::control_thread::Stopped;
 use crate::problem::{Location, Problem};
 
@@ -69,7 +70,11 @@ impl Registry {
     pub(super) async fn send_traffic(&self, sharing: &SharingState) -> Result<(), Stopped> {
         let of_host = |name: &str| traffic_at_host(&sharing.applications, name);
         let traffic = (0u32..).zip(&self.hosts).map(|(number, host)| (number, of_host(&host.name)));
-        self.handle.set_traffic(traffic.collect()).await
+        let traffic: Vec<(u32, Vec<ApplicationTraffic>)> = traffic.collect();
+        let set = |plane: &mut ControlPlane, _| {
+            traffic.into_iter().for_each(|(host, traffic)| plane.set_traffic(host, traffic));
+        };
+        self.handle.call(set).await
     }
 }
 

@@ -306,7 +306,11 @@ pub async fn list(
         .overlay()
         .map(|handle| handle.call(|overlay, _| overlay.coflow_summaries(page.after.as_deref(), page_size)));
     let failed = api.registry.failed_coflows_after(page.after.as_deref(), page_size);
-    let in_region = api.registry.handle().coflow_summaries(page.after, page_size).await?;
+    let in_region = api
+        .registry
+        .handle()
+        .call(move |plane, _| plane.coflow_summaries(page.after.as_deref(), page_size))
+        .await?;
     let between_regions = between_regions.into_iter().flatten().map(CoflowSummary::from);
     let mut coflows: Vec<CoflowSummary> =
         in_region.into_iter().map(CoflowSummary::from).chain(between_regions).collect();

@@ -67,7 +67,7 @@ async fn overview(api: &Api) -> Result<Overview, Problem> {
 pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response, Problem> {
     check_may_see(&client, None)?;
     let overview = overview(&api).await?;
-    let states = api.registry.handle().host_statuses().await?;
+    let states = api.registry.handle().call(|plane, _| plane.host_statuses()).await?;
     let (hosts, switches) = states.split_at(api.registry.hosts().len());
     let count_conflicts = |states: &[HostStatus], reason| {
         let all = states.iter().filter(|state| state.present).flat_map(|state| &state.conflicts);

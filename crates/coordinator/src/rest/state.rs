@@ -9,6 +9,7 @@ use weir_proto::{Conflict, OrderedRate};
 use super::body::{QueryParams, page_size};
 use super::{Api, Client, check_may_see, check_may_see_all_flows};
 use crate::config::CableEnd;
+use crate::control_plane::ControlPlane;
 use crate::problem::Problem;
 use crate::values::{ALLOCATION_PAGE, AllocationPageLimit, FlowIndex};
 
@@ -125,7 +126,7 @@ pub struct AllocationList {
     responses((status = 200, description = "The hosts", body = Vec<HostState>), Problem))]
 pub async fn hosts(State(api): State<Api>, client: Client) -> Result<Json<Vec<HostState>>, Problem> {
     check_may_see(&client, None)?;
-    let states = api.registry.handle().host_statuses().await?;
+    let states = api.registry.handle().call(|plane, _| plane.host_statuses()).await?;
     let hosts = api.registry.hosts().iter().zip(states).map(|(host, state)| HostState {
         name: host.name.clone(),
         send_bytes_per_second: host.link.send.get(),
@@ -148,7 +149,7 @@ pub async fn hosts(State(api): State<Api>, client: Client) -> Result<Json<Vec<Ho
 pub async fn switches(State(api): State<Api>, client: Client) -> Result<Json<Vec<SwitchState>>, Problem> {
     check_may_see(&client, None)?;
     let (hosts, switches) = (api.registry.hosts(), api.registry.switches());
-    let states = api.registry.handle().host_statuses().await?;
+    let states = api.registry.handle().call(|plane, _| plane.host_statuses()).await?;
     let name_of = |end: &CableEnd| match *end {
         CableEnd::Host(host) => hosts[host as usize].name.clone(),
         CableEnd::Switch(switch) => switches[switch as usize].name.clone(),
@@ -176,8 +177,11 @@ pub async fn allocation(
 ) -> Result<Json<AllocationList>, Problem> {
     check_may_see_all_flows(&client)?;
     let page_size = page_size(page.limit, &ALLOCATION_PAGE)?;
-    let after = page.coflow.map(|coflow| (coflow, page.flow.unwrap_or(0)));
-    let allocations = api.registry.handle().flow_allocations(after, page_size).await?;
+    let list = move |plane: &mut ControlPlane, _| {
+        let after = page.coflow.as_deref().map(|coflow| (coflow, page.flow.unwrap_or(0)));
+        plane.flow_allocations(after, page_size)
+    };
+    let allocations = api.registry.handle().call(list).await?;
     let more = allocations.len() == page_size;
     let name = |host: u32| api.registry.hosts()[host as usize].name.clone();
     let flows = allocations.into_iter().map(|flow| FlowAllocation {

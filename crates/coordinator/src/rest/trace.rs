@@ -27,7 +27,7 @@ pub async fn trace(State(api): State<Api>, client: Client) -> Result<impl IntoRe
             "trace: another trace is in progress; expected at most one concurrent trace",
         ));
     };
-    let (decisions, now) = api.registry.handle().decisions().await?;
+    let (decisions, now) = api.registry.handle().call(|plane, now| (plane.decisions(now), now)).await?;
     // Tens of megabytes of text, which must not delay the streams of agents.
     let events = spawn_blocking(move || {
         let _permit = permit;

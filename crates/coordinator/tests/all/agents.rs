@@ -126,7 +126,7 @@ fn agent_stream_carries_reports_and_orders() {
         assert!(order.is_full && order.epoch == 9 && order.lease == LEASE);
         host.send_report(&Report { applied: (9, order.seq), ..Report::default() }).await;
         assert!(host.next_order().await.seq > order.seq);
-        let states = handle.host_statuses().await.unwrap();
+        let states = handle.call(|plane, _| plane.host_statuses()).await.unwrap();
         assert_eq!(states.iter().map(|state| state.present).collect::<Vec<_>>(), [false, false, true, false]);
         // A second stream for the same host.
         let mut second = AgentStream::open(address, AgentMessage::hello(2, Vec::new())).await.unwrap();

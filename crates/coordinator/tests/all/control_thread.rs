@@ -109,7 +109,7 @@ fn connected_host_receives_changes_and_renewals() {
             .report(0, Report { applied: (3, applied_seq), flows: vec![progress], ..Report::default() })
             .await
             .unwrap();
-        let summary = &handle.coflow_summaries(None, 10).await.unwrap()[0];
+        let summary = &handle.call(|plane, _| plane.coflow_summaries(None, 10)).await.unwrap()[0];
         assert_eq!((summary.completed_flow_count, summary.class), (1, None));
         // A renewal may have been sent before.
         let mut last = report_until_order(&handle, applied_seq, &mut orders).await;
@@ -178,18 +178,24 @@ fn allocation_is_listed_in_pages() {
         let ids_of = |list: Vec<weir_coordinator::control_plane::CoflowSummary>| {
             list.iter().map(|coflow| coflow.id.to_string()).collect::<Vec<_>>()
         };
-        assert_eq!(ids_of(handle.coflow_summaries(None, 2).await.unwrap()), ["a", "b"]);
-        assert_eq!(ids_of(handle.coflow_summaries(Some("b".to_owned()), 2).await.unwrap()), ["c"]);
-        let allocations = handle.flow_allocations(Some(("a".to_owned(), 0)), 9).await.unwrap();
+        assert_eq!(
+            ids_of(handle.call(|plane, _| plane.coflow_summaries(None, 2)).await.unwrap()),
+            ["a", "b"]
+        );
+        assert_eq!(
+            ids_of(handle.call(|plane, _| plane.coflow_summaries(Some("b"), 2)).await.unwrap()),
+            ["c"]
+        );
+        let allocations = handle.call(|plane, _| plane.flow_allocations(Some(("a", 0)), 9)).await.unwrap();
         assert_eq!(allocations.iter().map(|flow| flow.key.clone()).collect::<Vec<_>>(), [key("b"), key("c")]);
         assert!(allocations.iter().all(|flow| flow.transfer.src == 0));
-        let status = handle.coflow_status("a".to_owned()).await.unwrap().unwrap();
+        let status = handle.call(|plane, _| plane.coflow_status("a")).await.unwrap().unwrap();
         assert_eq!(
             (status.flows[0].ordered_rate, status.flows[0].is_completed),
             (Some(OrderedRate::Rate(959_192)), false)
         );
-        assert_eq!(handle.coflow_status("z".to_owned()).await.unwrap(), None);
-        let hosts = handle.host_statuses().await.unwrap();
+        assert_eq!(handle.call(|plane, _| plane.coflow_status("z")).await.unwrap(), None);
+        let hosts = handle.call(|plane, _| plane.host_statuses()).await.unwrap();
         assert_eq!(hosts.iter().map(|host| host.present).collect::<Vec<_>>(), [true, false, false, false]);
     });
 }

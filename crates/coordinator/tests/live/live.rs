@@ -130,7 +130,9 @@ impl Coordinator {
     }
 
     fn flows(&self, id: &str) -> Vec<FlowStatus> {
-        self.runtime.block_on(self.handle.coflow_status(id.to_owned())).unwrap().unwrap().flows
+        let id = id.to_owned();
+        let status = self.handle.call(move |plane, _| plane.coflow_status(&id));
+        self.runtime.block_on(status).unwrap().unwrap().flows
     }
 
     /// Bytes sent by a coflow, and whether it has completed.
@@ -145,7 +147,8 @@ impl Coordinator {
 
     /// The number of connections that a host may have, if it follows the loss.
     pub fn connections(&self, host: u32) -> Option<u32> {
-        self.runtime.block_on(self.handle.host_statuses()).unwrap()[host as usize].max_connections
+        let statuses = self.handle.call(|plane, _| plane.host_statuses());
+        self.runtime.block_on(statuses).unwrap()[host as usize].max_connections
     }
 
     /// Number of flows in reports whose coflow is not registered.
