@@ -44,6 +44,7 @@ use weir_core::tree::TreeError;
 use weir_core::units::{Bytes, Rate, Time};
 use weir_proto::{FRAME_BYTES, MAX_FLOWS_PER_HOST, PAYLOAD_BYTES, estimate_sent_bytes, is_id};
 
+use crate::coflow_status::Phase;
 use crate::quota::UsageByService;
 use crate::values::WEIGHT_RANGE;
 
@@ -81,7 +82,7 @@ pub use outline::CoflowOutline;
 pub use rejected_entries::RejectedEntries;
 pub use request::{Refusal, Registration, Transfer, UnknownName};
 pub use service_weights::ServiceWeights;
-pub use status::{CoflowStatus, CoflowSummary, FlowAllocation, FlowStatus, HostStatus};
+pub use status::{CoflowStatus, FlowAllocation, FlowStatus, HostStatus};
 pub use weir_proto::{
     ApplicationTraffic, Conflict, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order,
     OrderedRate, Queues, RefusedOrders, Report, RestoredObjects, SenderState, UdpControl, UdpFlow, UdpLimit,
@@ -399,6 +400,10 @@ struct Coflow {
 }
 
 impl Coflow {
+    fn phase(&self) -> Phase {
+        if self.slot.is_some() { Phase::Active } else { Phase::Completed }
+    }
+
     /// The key of a flow of this coflow.
     fn flow_key(&self, id: &Arc<str>, flow: u32) -> FlowKey {
         FlowKey { coflow: Arc::clone(id), generation: self.registration.generation, flow }

@@ -11,6 +11,7 @@
 pub mod admission;
 pub mod agents;
 pub mod audit;
+pub mod coflow_status;
 pub mod config;
 pub mod control_plane;
 pub mod control_thread;

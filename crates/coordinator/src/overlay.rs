@@ -27,6 +27,7 @@ use weir_proto::relay::{
     GroupProgress, MAX_RELAY_COFLOWS, RegionPair, RelayCoflow, RelayOrder, RelayPeer, RelayReport,
 };
 
+use crate::coflow_status::Phase;
 use crate::config::{self, RelayAddress};
 use crate::control_plane::Refusal;
 use crate::quota::{CoflowQuota, UsageByService};
@@ -41,11 +42,11 @@ mod relay;
 mod rules;
 mod status;
 
-pub use coflow::{Registration, RegistrationDigest, Restored, join_flows};
+pub use coflow::{Registration, RegistrationDigest, Restored};
 pub use decision::{Decision, DecisionRequest};
 pub use flows::{Flow, FlowIndex, find_common_number};
 pub use handle::{Handle, NameTaken, OverlayCounts};
-pub use status::{CoflowStatus, CoflowSummary, LinkBytes, PathStatus, RelayStatus, RouteStatus};
+pub use status::{CoflowStatus, LinkBytes, PathStatus, RelayStatus, RouteStatus};
 
 use bandwidth::{LinkSamples, LinkUse};
 use coflow::Coflow;
@@ -73,6 +74,9 @@ const WITHDRAWAL: f64 = 2.0;
 /// Time without an open flow or further bytes after which a coflow is abandoned if it has lost a relay, in seconds. Programs open an
 /// interrupted flow again within a minute.
 pub const ABANDONMENT_TIMEOUT: f64 = 300.0;
+
+/// Maximum number of failed coflows. A further one replaces the oldest one.
+pub const MAX_FAILED_COFLOWS: usize = 1000;
 
 /// Limits of coflows between regions.
 #[derive(Debug, Clone, Copy)]
@@ -104,6 +108,11 @@ pub struct Overlay {
     coflows: BTreeMap<u32, Coflow>,
     numbers: BTreeMap<Arc<str>, u32>,
     next_number: u32,
+    /// Coflows that their owners deregistered as failed. They stay visible as long as completed coflows. They do not count for limits and
+    /// quotas, and they are not in the store: they end with the coordinator.
+    failed: BTreeMap<Arc<str>, Coflow>,
+    /// The number of coflows that have failed since the start.
+    failed_count: u64,
     flow_count: usize,
     /// Coflows and flows of each service.
     usage: UsageByService,
@@ -143,6 +152,8 @@ impl Overlay {
             coflows: BTreeMap::new(),
             numbers: BTreeMap::new(),
             next_number: 0,
+            failed: BTreeMap::new(),
+            failed_count: 0,
             flow_count: 0,
             usage: UsageByService::default(),
             samples: LinkSamples::new(&config.area),
@@ -230,13 +241,43 @@ impl Overlay {
     /// # Errors
     /// [`Refusal::UnknownCoflow`]
     pub fn deregister(&mut self, id: &str) -> Result<(), Refusal> {
-        let number = self.numbers.remove(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
-        if let Some(coflow) = self.coflows.remove(&number) {
-            self.flow_count -= coflow.registration.flows.len();
-            self.usage.remove(&coflow.service, coflow.registration.flows.len());
+        self.remove(id).map(drop)
+    }
+
+    /// Deregisters a coflow as failed, unless its bytes have all arrived: its owner may not have received the last answers. Returns whether
+    /// it has failed.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownCoflow`]
+    pub fn fail(&mut self, id: &str, reason: &str, now: f64) -> Result<bool, Refusal> {
+        if self.coflow(id).is_some_and(|coflow| coflow.phase() == Phase::Completed) {
+            return Ok(false);
         }
+        let mut coflow = self.remove(id)?;
+        coflow.fail(reason, now, &self.config);
+        self.failed_count += 1;
+        self.failed.insert(Arc::clone(&coflow.id), coflow);
+        if self.failed.len() > MAX_FAILED_COFLOWS {
+            let failed_at = |coflow: &Coflow| coflow.completed_at.unwrap_or(now);
+            let oldest = self.failed.values().min_by(|a, b| failed_at(a).total_cmp(&failed_at(b)));
+            let oldest = oldest.map(|coflow| Arc::clone(&coflow.id));
+            oldest.and_then(|id| self.failed.remove(&id));
+        }
+        Ok(true)
+    }
+
+    /// Forgets that a coflow with this id failed.
+    pub fn forget_failed(&mut self, id: &str) {
+        self.failed.remove(id);
+    }
+
+    fn remove(&mut self, id: &str) -> Result<Coflow, Refusal> {
+        let number = self.numbers.remove(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
+        let coflow = self.coflows.remove(&number).expect("coflows with an id have a number");
+        self.flow_count -= coflow.registration.flows.len();
+        self.usage.remove(&coflow.service, coflow.registration.flows.len());
         self.note_change();
-        Ok(())
+        Ok(coflow)
     }
 
     /// Starts a stream of a relay: its next order is a full order.
@@ -405,6 +446,7 @@ impl Overlay {
     pub fn tick(&mut self, now: f64, has_room: impl Fn(u16) -> bool) -> Vec<(u16, RelayOrder)> {
         let keep = self.limits.keep_completed;
         let is_expired = |coflow: &Coflow| coflow.completed_at.is_some_and(|end| now - end > keep);
+        self.failed.retain(|_, coflow| !is_expired(coflow));
         for (_, coflow) in self.coflows.extract_if(.., |_, coflow| is_expired(coflow)) {
             self.numbers.remove(&coflow.id);
             self.flow_count -= coflow.registration.flows.len();

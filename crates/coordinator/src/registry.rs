@@ -20,33 +20,30 @@ use tracing::warn;
 use utoipa::openapi::{ArrayBuilder, Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 use weir_core::model::{LinkBudget, ServiceNames, Topology};
-use weir_core::units::{Bytes, Time};
 use weir_fields::FileError;
 use weir_trace::sensitivity;
 use weir_trace::sensitivity::SensitivityTable;
 
 use crate::audit::{Actor, AuditLog, fingerprint};
 use crate::config::{Config, Host, QueueAssignment, Switch};
-use crate::control_plane::{
-    CoflowOutline, CoflowStatus, ControlPlane, Refusal, Registration, Transfer, UnknownName,
-};
-use crate::control_thread::{Handle, RequestError, Stopped};
+use crate::control_plane::Refusal;
+use crate::control_thread::{Handle, RequestError};
 use crate::events::{EventChannel, EventKind};
 use crate::network_bounds::NetworkBounds;
 use crate::overlay::Handle as OverlayHandle;
 use crate::policy::{PolicyError, PolicySpec, ValidatedPolicy};
 use crate::problem::{Location, Problem};
-use crate::quota::{CoflowQuota, ServiceQuota};
+use crate::quota::ServiceQuota;
 use crate::service_bandwidth::ServiceBandwidth;
 use crate::store::{Snapshot, Store, StoreError, StoreStatus, Table};
-use crate::values::{self, MAX_FLOW_BYTES, WEIGHT_RANGE, expected_weight};
+use crate::values::{self, WEIGHT_RANGE, expected_weight};
 
 mod bandwidth;
 mod bodies;
 mod change_watcher;
+mod coflows;
 mod connections;
 mod division;
-mod failed_coflows;
 mod flow_weights;
 mod observed_connections;
 mod overlay;
@@ -63,11 +60,9 @@ mod tests;
 mod traffic;
 
 use routing::PortMap;
-use stored_coflow::StoredCoflow;
 
 pub use bodies::{ApplicationBody, ConnectionBody, TrafficBody};
 pub use connections::{Connection, ProgramStream};
-pub use failed_coflows::FailedCoflow;
 pub use observed_connections::ObservedState;
 pub use quota::ObjectUsage;
 pub use records::check_record;
@@ -241,8 +236,6 @@ fn load_weights(config: &Config, store: &Store) -> Result<BTreeMap<String, f64>,
 pub struct Registry {
     handle: Handle,
     overlay: Option<OverlayHandle>,
-    /// Locked across no await.
-    failed_coflows: std::sync::Mutex<failed_coflows::FailedCoflows>,
     store: Store,
     names: ServiceNames,
     hosts: Vec<Host>,
@@ -302,9 +295,6 @@ impl Registry {
         let registry = Registry {
             handle,
             overlay,
-            failed_coflows: std::sync::Mutex::new(failed_coflows::FailedCoflows::new(
-                config.settings.keep_completed,
-            )),
             store,
             names: config.names.clone(),
             hosts: config.hosts.clone(),
@@ -342,44 +332,6 @@ impl Registry {
         drop(sharing);
         let policy_state = self.policy_state.lock().await;
         self.audit.note_start(policy_state.audit_value(self.epoch()));
-        Ok(())
-    }
-
-    /// Registers the coflows of the store.
-    async fn restore(&self) -> Result<(), String> {
-        let coflows: Vec<(String, StoredCoflow)> =
-            self.store.records(Table::Coflows).map_err(|error| error.to_string())?;
-        let first_flows: Vec<(String, Vec<FlowBody>)> =
-            self.store.records(Table::FirstFlows).map_err(|error| error.to_string())?;
-        let mut first_flows: BTreeMap<String, Vec<FlowBody>> = first_flows.into_iter().collect();
-        for (id, stored) in coflows {
-            let (generation, body) = stored.into_parts();
-            // The first flows are only compared with repeated registrations, and the registry refuses registrations with
-            // unknown hosts.
-            let first_flows =
-                first_flows.remove(&id).and_then(|flows| self.transfers(FLOWS_POINTER, &flows).ok());
-            // A record that does not fit the configuration stays in the store, for a later configuration.
-            match self.to_registration(generation, &body) {
-                Ok(registration) => {
-                    let restored_id = id.clone();
-                    let restored = self
-                        .handle
-                        .call(move |plane, now| plane.restore(&restored_id, registration, first_flows, now));
-                    if let Err(error) = restored.await.map_err(|stopped| stopped.to_string())? {
-                        warn!(coflow = id, %error, "stored record ignored");
-                    }
-                }
-                Err(problem) => warn!(coflow = id, %problem, "stored record ignored"),
-            }
-        }
-        // The coflows with these ids have been removed, and other coflows may use the ids later.
-        for id in first_flows.into_keys() {
-            match self.store.remove(Table::FirstFlows, &id).await {
-                // They are removed at the next start.
-                Err(StoreError::Unwritable { .. }) => return Ok(()),
-                removed => removed.map_err(|error| error.to_string())?,
-            }
-        }
         Ok(())
     }
 
@@ -449,225 +401,6 @@ impl Registry {
     fn host_number(&self, name: &str, location: impl FnOnce() -> Location) -> Result<u32, Problem> {
         let number = self.host_numbers.get(name).copied();
         number.ok_or_else(|| unknown_host(name, location()))
-    }
-
-    /// The transfers of a list of flows; `list_pointer` is the JSON pointer of the list.
-    fn transfers(&self, list_pointer: &str, flows: &[FlowBody]) -> Result<Vec<Transfer>, Problem> {
-        let to_transfer = |(at, flow): (usize, &FlowBody)| {
-            let bytes = check_flow_bytes(flow.bytes, list_pointer, at)?;
-            if let Some([first, last]) = flow.numbers {
-                let location = Location::Body(format!("{list_pointer}/{at}/numbers"));
-                let expected = "no value, since the flow is between hosts";
-                return Err(Problem::invalid(location, &format!("[{first}, {last}]"), expected));
-            }
-            Ok(Transfer {
-                src: self.host_number(&flow.from, || Location::Body(format!("{list_pointer}/{at}/from")))?,
-                dst: self.host_number(&flow.to, || Location::Body(format!("{list_pointer}/{at}/to")))?,
-                bytes: bytes.and_then(|bytes| Bytes::new(bytes as f64)),
-            })
-        };
-        flows.iter().enumerate().map(to_transfer).collect()
-    }
-
-    fn to_registration(&self, generation: u64, body: &CoflowBody) -> Result<Registration, Problem> {
-        let deadline = body.deadline.as_deref().map(|text| {
-            let time = text.parse::<Time>();
-            time.map_err(|error| Problem::invalid(Location::field("deadline"), text, error.expected))
-        });
-        let name_or_default =
-            |name: &Option<String>| name.clone().unwrap_or_else(|| ServiceNames::DEFAULT.to_owned());
-        let (service, application) = (name_or_default(&body.service), name_or_default(&body.application));
-        UnknownName::check(&self.names, &service, &application)?;
-        Ok(Registration {
-            generation,
-            service,
-            application,
-            weight: body.weight.unwrap_or(1.0),
-            deadline: deadline.transpose()?,
-            flows: self.transfers(FLOWS_POINTER, &body.flows)?,
-        })
-    }
-
-    /// State of a coflow.
-    ///
-    /// # Errors
-    /// 404 if no coflow has this id, 503 if the coordinator has stopped.
-    pub async fn coflow(&self, id: &str) -> Result<CoflowStatus, Problem> {
-        let known_id = id.to_owned();
-        let status = self.handle.call(move |plane, _| plane.coflow_status(&known_id)).await?;
-        status.ok_or_else(|| Problem::not_found("coflow", id, EXPECTED_COFLOW_ID))
-    }
-
-    /// The service of a coflow of hosts, and whether it has completed; `None` if it is not registered.
-    async fn service_and_completion(&self, id: &str) -> Result<Option<(String, bool)>, Stopped> {
-        let id = id.to_owned();
-        self.handle.call(move |plane, _| plane.service_and_completion(&id)).await
-    }
-
-    /// The service of a coflow.
-    ///
-    /// # Errors
-    /// 404 if no coflow has this id, 503 if the coordinator has stopped.
-    pub async fn service_of(&self, id: &str) -> Result<String, Problem> {
-        let in_overlay =
-            self.overlay().and_then(|handle| handle.call(|overlay, _| overlay.service_and_completion(id)));
-        let entry = match in_overlay {
-            Some(entry) => Some(entry),
-            None => self.service_and_completion(id).await?,
-        };
-        entry.map(|(service, _)| service).ok_or_else(|| Problem::not_found("coflow", id, EXPECTED_COFLOW_ID))
-    }
-
-    /// The service of a coflow, or of one that has failed.
-    ///
-    /// # Errors
-    /// 404 if no coflow has this id, 503 if the coordinator has stopped.
-    pub async fn service_of_visible(&self, id: &str) -> Result<String, Problem> {
-        match self.failed_coflow(id) {
-            Some(failed) => Ok(failed.status.summary.service),
-            None => self.service_of(id).await,
-        }
-    }
-
-    /// Registers a coflow. Repeating a registration changes nothing.
-    ///
-    /// # Errors
-    /// [`Problem`]: a field is invalid, another coflow has the id, a limit is reached, or the store cannot be written.
-    /// The coflow is not registered.
-    pub async fn register(&self, actor: &Actor, id: &str, body: CoflowBody) -> Result<(), Problem> {
-        if let Some(overlay) = self.overlay_for(&body.flows)? {
-            let _id_lock = self.lock_id(id).await;
-            return self.register_in_overlay(actor, overlay, id, &body).await;
-        }
-        // A repeated registration does not use its generation.
-        let generation = self.store.next_generation();
-        let registration = self.to_registration(generation, &body)?;
-        let outline = CoflowOutline::from(&registration);
-        let _id_lock = self.lock_id(id).await;
-        if self.overlay_with(id).is_some() {
-            return Err(refusal_problem(Refusal::IdTaken(id.to_owned()), FLOWS_POINTER));
-        }
-        // A coflow that cannot be stored gets no orders. Repeating a registration writes nothing.
-        if let Err(error) = self.store.check_writable()
-            && self.service_and_completion(id).await?.is_none()
-        {
-            return Err(error.into());
-        }
-        // A registered coflow is already in the store. A completed coflow is not, and storing it again would register it at
-        // the next start.
-        if !self.handle.register(id.to_owned(), registration, self.quota_of(actor)).await? {
-            return Ok(());
-        }
-        if let Err(error) = self.store.put(Table::Coflows, id, &StoredCoflow::new(generation, body)).await {
-            self.handle.deregister(id.to_owned()).await?;
-            return Err(error.into());
-        }
-        self.forget_failed(id);
-        self.audit.note_accepted(actor, Value::Null, json!(outline));
-        self.events.send(EventKind::CoflowRegistered, id, Some(outline.service));
-        Ok(())
-    }
-
-    /// Replaces the flows of a coflow.
-    ///
-    /// # Errors
-    /// [`Problem`]: the coflow is unknown, a flow is invalid, a limit is reached, or the store cannot be written. The
-    /// coflow is unchanged.
-    pub async fn update(&self, actor: &Actor, id: &str, flows: Vec<FlowBody>) -> Result<(), Problem> {
-        // The body is the list itself, so the JSON pointer of the list is empty.
-        let to_problem = |refusal| refusal_problem(refusal, "");
-        let _id_lock = self.lock_id(id).await;
-        if let Some(overlay) = self.overlay_with(id) {
-            return self.update_in_overlay(actor, overlay, id, &flows).await;
-        }
-        let transfers = self.transfers("", &flows)?;
-        let CoflowStatus { registration, first_flows, class, .. } = self.coflow(id).await?;
-        let (quota, updated_id) = (self.quota_of(actor), id.to_owned());
-        let check = move |plane: &ControlPlane| {
-            plane.check_update_quota(&updated_id, transfers.len(), quota.as_ref())?;
-            plane.check_update(&updated_id, &transfers)?;
-            Ok((updated_id, transfers))
-        };
-        let checked = self
-            .handle
-            .call({
-                let check = check.clone();
-                move |plane, _| check(plane)
-            })
-            .await?;
-        checked.map_err(to_problem)?;
-        let before = CoflowOutline::from(&registration);
-        let after = before.clone().with_flows(flows.iter().map(|flow| flow.bytes));
-        let first_flows = self.flow_bodies(first_flows.as_ref().unwrap_or(&registration.flows));
-        self.store.put(Table::FirstFlows, id, &first_flows).await?;
-        self.store.put(Table::Coflows, id, &stored_coflow(&registration, flows)).await?;
-        let update = move |plane: &mut ControlPlane, now: f64| {
-            let (id, transfers) = check(plane)?;
-            plane.update(&id, &transfers, now)
-        };
-        if let Err(refusal) = self.handle.call(update).await? {
-            let was_completed = class.is_none();
-            if was_completed {
-                self.store.remove(Table::Coflows, id).await?;
-            } else {
-                let old_body = stored_coflow(&registration, self.flow_bodies(&registration.flows));
-                self.store.put(Table::Coflows, id, &old_body).await?;
-            }
-            return Err(to_problem(refusal));
-        }
-        self.audit.note_accepted(actor, json!(before), json!(after));
-        self.events.send(EventKind::CoflowUpdated, id, Some(registration.service));
-        Ok(())
-    }
-
-    /// Flows in the format of requests.
-    fn flow_bodies(&self, transfers: &[Transfer]) -> Vec<FlowBody> {
-        let name = |host: u32| self.hosts[host as usize].name.clone();
-        let flow = |transfer: &Transfer| FlowBody {
-            from: name(transfer.src),
-            to: name(transfer.dst),
-            bytes: transfer.bytes.map(|bytes| bytes.get() as u64),
-            numbers: None,
-        };
-        transfers.iter().map(flow).collect()
-    }
-
-    /// Removes a coflow. Waits a short time until agents have applied the removal, so that a socket that is handed over later does not
-    /// join the removed registration. A coflow between regions stays visible as failed if its owner states why it failed, or as completed
-    /// if all of its bytes have arrived.
-    ///
-    /// # Errors
-    /// 404 if no coflow has this id, 422 if a coflow of hosts failed, 503 if the store cannot be written.
-    pub async fn deregister(&self, actor: &Actor, id: &str, failure: Option<&str>) -> Result<(), Problem> {
-        let _id_lock = self.lock_id(id).await;
-        let between_regions =
-            self.overlay_coflow(id).map(|status| CoflowOutline::from(&*status.registration));
-        let outline = match between_regions {
-            Some(outline) => Some(outline),
-            None => {
-                let id = id.to_owned();
-                self.handle.call(move |plane, _| plane.coflow_outline(&id)).await?
-            }
-        };
-        let Some(outline) = outline else {
-            return self.deregister_failed(actor, id, failure.is_some());
-        };
-        if let Some(overlay) = self.overlay_with(id) {
-            if !self.deregister_from_overlay(overlay, id, failure).await? {
-                return Ok(());
-            }
-        } else if let Some(reason) = failure {
-            let expected = "no value, since the coflow is not between regions";
-            return Err(Problem::invalid(Location::parameter("failed"), reason, expected));
-        } else {
-            self.store.remove(Table::Coflows, id).await?;
-            let removal_orders = self.handle.deregister(id.to_owned()).await?;
-            self.handle.wait_until_applied(removal_orders).await?;
-        }
-        let after = failure.map_or(Value::Null, |reason| json!({ "failed": reason }));
-        self.audit.note_accepted(actor, json!(outline), after);
-        self.events.send(EventKind::CoflowDeregistered, id, Some(outline.service));
-        Ok(())
     }
 
     /// The current policy.
@@ -749,31 +482,6 @@ fn table_value(table: &SensitivityTable) -> Value {
     // A vector accepts all bytes.
     let _ = table.write(&mut text);
     fingerprint(&String::from_utf8_lossy(&text))
-}
-
-/// The size of the flow at this index of a list, if the size is valid.
-fn check_flow_bytes(bytes: Option<u64>, list_pointer: &str, at: usize) -> Result<Option<u64>, Problem> {
-    match bytes {
-        Some(bytes) if bytes > MAX_FLOW_BYTES => {
-            let location = Location::Body(format!("{list_pointer}/{at}/bytes"));
-            Err(Problem::invalid(location, &bytes.to_string(), "less than 2^53 bytes"))
-        }
-        valid => Ok(valid),
-    }
-}
-
-/// The record of a registration with these flows.
-fn stored_coflow(registration: &Registration, flows: Vec<FlowBody>) -> StoredCoflow {
-    let Registration { generation, service, application, weight, deadline, .. } = registration;
-    let body = CoflowBody {
-        service: Some(service.clone()),
-        application: Some(application.clone()),
-        weight: Some(*weight),
-        // All digits, whereas `Time` prints fifteen: the time has to be equal after it is stored and read.
-        deadline: deadline.map(|deadline| format!("{}s", deadline.get())),
-        flows,
-    };
-    StoredCoflow::new(*generation, body)
 }
 
 /// Validates a policy for these names. A tree can refer to `table` by the name [`REGISTERED_TABLE`].

@@ -7,26 +7,8 @@ use weir_core::allocation::Allocation;
 use weir_proto::{BandwidthLimit, Conflict, FlowKey, OrderedRate, RefusedOrders, RestoredObjects};
 
 use super::{Coflow, CoflowOutline, ControlPlane, Registration, RejectedEntries, Transfer};
+use crate::coflow_status::{CoflowSummary, Phase, WideAreaFields};
 use crate::quota::{CoflowQuota, UsageByService};
-
-/// A coflow in a list of coflows.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CoflowSummary {
-    /// Id of the coflow.
-    pub id: Arc<str>,
-    /// The service that it belongs to.
-    pub service: String,
-    /// An application of that service.
-    pub application: String,
-    /// Number of flows.
-    pub flow_count: usize,
-    /// Number of completed flows.
-    pub completed_flow_count: usize,
-    /// Bytes sent, summed over all flows.
-    pub sent_bytes: f64,
-    /// Its class in the last schedule, from 0; `None` after completion.
-    pub class: Option<usize>,
-}
 
 /// Current state of a coflow.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,8 +17,8 @@ pub struct CoflowStatus {
     pub registration: Registration,
     /// The flows of the first registration, if an update replaced them.
     pub first_flows: Option<Vec<Transfer>>,
-    /// Its class in the last schedule, from 0; `None` after completion.
-    pub class: Option<usize>,
+    /// The same facts as in a list of coflows.
+    pub summary: CoflowSummary,
     /// Its flows, by flow index.
     pub flows: Vec<FlowStatus>,
 }
@@ -136,9 +118,9 @@ impl ControlPlane {
         coflows.take(max).map(|(id, coflow)| self.summary(id, coflow)).collect()
     }
 
-    /// The service of a coflow, and whether it has completed; `None` if it is not registered.
-    pub fn service_and_completion(&self, id: &str) -> Option<(String, bool)> {
-        self.coflows.get(id).map(|coflow| (coflow.registration.service.clone(), coflow.slot.is_none()))
+    /// The service and the phase of a coflow; `None` if it is not registered.
+    pub fn service_and_phase(&self, id: &str) -> Option<(String, Phase)> {
+        self.coflows.get(id).map(|coflow| (coflow.registration.service.clone(), coflow.phase()))
     }
 
     /// A coflow without its list of flows; `None` if it is not registered.
@@ -148,23 +130,21 @@ impl ControlPlane {
 
     fn summary(&self, id: &Arc<str>, coflow: &Coflow) -> CoflowSummary {
         CoflowSummary {
-            id: Arc::clone(id),
+            id: id.to_string(),
             service: coflow.registration.service.clone(),
             application: coflow.registration.application.clone(),
+            state: coflow.phase(),
             flow_count: coflow.flows.len(),
             completed_flow_count: coflow.flows.iter().filter(|flow| flow.is_completed).count(),
             sent_bytes: coflow.sent_bytes,
-            class: self.class_of(coflow),
+            class: coflow.slot.map(|slot| self.engine.allocation().class(slot)),
+            wide_area: WideAreaFields::default(),
         }
-    }
-
-    fn class_of(&self, coflow: &Coflow) -> Option<usize> {
-        coflow.slot.map(|slot| self.engine.allocation().class(slot))
     }
 
     /// State of a coflow; `None` if it is not registered.
     pub fn coflow_status(&self, id: &str) -> Option<CoflowStatus> {
-        let coflow = self.coflows.get(id)?;
+        let (id, coflow) = self.coflows.get_key_value(id)?;
         let to_flow_status = |flow: &super::Flow| FlowStatus {
             sent_bytes: flow.sent_bytes,
             is_completed: flow.is_completed,
@@ -173,7 +153,7 @@ impl ControlPlane {
         Some(CoflowStatus {
             registration: coflow.registration.clone(),
             first_flows: coflow.first_flows.clone(),
-            class: self.class_of(coflow),
+            summary: self.summary(id, coflow),
             flows: coflow.flows.iter().map(to_flow_status).collect(),
         })
     }

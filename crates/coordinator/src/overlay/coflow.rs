@@ -149,7 +149,7 @@ impl Pair {
 }
 
 /// One flow for each pair of regions, from region to region; `None` if that are not fewer flows.
-pub fn join_flows(flows: &[Flow], overlay: &config::Overlay) -> Option<Vec<Flow>> {
+fn join_flows(flows: &[Flow], overlay: &config::Overlay) -> Option<Vec<Flow>> {
     let mut bytes: BTreeMap<RegionPair, u64> = BTreeMap::new();
     for flow in flows {
         let sum = bytes.entry(flow.pair).or_default();
@@ -191,6 +191,8 @@ pub(super) struct Coflow {
     active_at: f64,
     /// Whether it has ended without all bytes, see [`ABANDONMENT_TIMEOUT`].
     pub is_abandoned: bool,
+    /// Why it failed, in the words of its owner.
+    pub failure: Option<String>,
     /// See [`Restored::predicted_seconds`].
     pub predicted_seconds: Option<f64>,
     /// By regions of the senders and of the receivers, which differ.
@@ -218,6 +220,7 @@ impl Coflow {
             is_interrupted: false,
             active_at: registered_at,
             is_abandoned: false,
+            failure: None,
             predicted_seconds,
             pairs: BTreeMap::new(),
             index: Arc::default(),
@@ -257,6 +260,12 @@ impl Coflow {
         let flow_counts: Vec<usize> = self.pairs.values().map(|pair| pair.flow_count).collect();
         self.index_flows(overlay);
         self.pairs.values_mut().zip(flow_counts).for_each(|(pair, count)| pair.flow_count = count);
+    }
+
+    /// Ends the coflow as failed. Fewer flows replace its flows, as for a completed coflow.
+    pub fn fail(&mut self, reason: &str, now: f64, overlay: &config::Overlay) {
+        self.withdraw(overlay);
+        (self.failure, self.completed_at, self.paths) = (Some(reason.to_owned()), Some(now), None);
     }
 
     fn set_flows(&mut self, flows: Vec<Flow>) {

@@ -47,6 +47,8 @@ pub struct OverlayCounts {
     pub rejected_entries: u64,
     /// Number of all coflows, of active coflows, and of flows.
     pub coflows: [usize; 3],
+    /// Number of coflows that have failed since the start.
+    pub failed_coflows: u64,
 }
 
 /// The time without a report after which another stream may replace that of a relay: ten reports.
@@ -185,6 +187,7 @@ impl Handle {
             link_bytes: overlay.link_bytes().to_vec(),
             rejected_entries: overlay.rejected_entries(),
             coflows: overlay.counts(),
+            failed_coflows: overlay.failed_count(),
         })
     }
 

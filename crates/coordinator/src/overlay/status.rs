@@ -7,6 +7,7 @@ use weir_proto::relay::{PathSample, RegionPair, RelayMatch, RelayPath, RelayRule
 
 use super::coflow::{Coflow, Pair};
 use super::{Flow, Overlay, Registration, RegistrationDigest, Relay};
+use crate::coflow_status::{CoflowSummary, Phase, WideAreaFields};
 
 /// Bytes that relays sent over a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,31 +78,6 @@ pub struct RouteStatus {
     pub priority: Option<u16>,
     /// The paths of the first rule at the source; empty for the direct path.
     pub paths: Vec<RelayPath>,
-}
-
-/// A coflow in a list of coflows.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CoflowSummary {
-    /// Id of the coflow.
-    pub id: Arc<str>,
-    /// The service that it belongs to.
-    pub service: String,
-    /// An application of that service.
-    pub application: String,
-    /// Number of flows.
-    pub flow_count: usize,
-    /// Number of completed flows.
-    pub completed_flow_count: usize,
-    /// Acknowledged bytes between regions.
-    pub acked_bytes: f64,
-    /// Bytes sent on a detour.
-    pub detoured_bytes: u64,
-    /// Whether it has completed.
-    pub is_completed: bool,
-    /// See [`Restored::predicted_seconds`](super::Restored::predicted_seconds).
-    pub predicted_seconds: Option<f64>,
-    /// Time from its registration to its completion, in seconds. `None` if it is abandoned: it has lost a relay, and has no open flow.
-    pub measured_seconds: Option<f64>,
 }
 
 /// State of a coflow.
@@ -185,17 +161,18 @@ impl Overlay {
         }
     }
 
-    /// The first `max` coflows after an id, in the order of ids.
+    /// The first `max` coflows after an id, in the order of ids, and as many that have failed.
     pub fn coflow_summaries(&self, after: Option<&str>, max: usize) -> Vec<CoflowSummary> {
-        self.coflows_after(after).take(max).map(|coflow| self.summary(coflow)).collect()
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let failed = self.failed.range::<str, _>((start, Bound::Unbounded)).map(|(_, coflow)| coflow);
+        self.coflows_after(after).take(max).chain(failed.take(max)).map(Coflow::summary).collect()
     }
 
-    /// State of a coflow; `None` if no coflow has the id.
+    /// State of a coflow, registered or failed; `None` if no coflow has the id.
     pub fn coflow_status(&self, id: &str) -> Option<CoflowStatus> {
-        let coflow = self.coflow(id)?;
-        let is_completed = coflow.completed_at.is_some() && !coflow.is_abandoned;
+        let coflow = self.coflow(id).or_else(|| self.failed.get(id))?;
         let progress = |flow: &Flow| match coflow.pairs.get(&flow.pair) {
-            _ if is_completed => 1.0,
+            _ if coflow.phase() == Phase::Completed => 1.0,
             Some(pair) => pair.fraction(),
             None => 0.0,
         };
@@ -204,14 +181,20 @@ impl Overlay {
             registration: Arc::clone(&coflow.registration),
             first_digest: coflow.first_digest,
             registered_at: coflow.registered_at,
-            summary: self.summary(coflow),
+            summary: coflow.summary(),
             flow_progress: coflow.registration.flows.iter().map(progress).collect(),
         })
     }
 
-    /// The service of a coflow, and whether it has completed.
-    pub fn service_and_completion(&self, id: &str) -> Option<(String, bool)> {
-        self.coflow(id).map(|coflow| (coflow.service.to_string(), coflow.completed_at.is_some()))
+    /// The service and the phase of a coflow, registered or failed; `None` if no coflow has the id.
+    pub fn service_and_phase(&self, id: &str) -> Option<(String, Phase)> {
+        let coflow = self.coflow(id).or_else(|| self.failed.get(id))?;
+        Some((coflow.service.to_string(), coflow.phase()))
+    }
+
+    /// Number of coflows that have failed since the start.
+    pub fn failed_count(&self) -> u64 {
+        self.failed_count
     }
 
     /// Number of all coflows, of active coflows, and of flows.
@@ -234,28 +217,40 @@ impl Overlay {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.numbers.range::<str, _>((start, Bound::Unbounded)).map(|(_, number)| &self.coflows[number])
     }
+}
 
-    fn summary(&self, coflow: &Coflow) -> CoflowSummary {
-        let Registration { service, application, .. } = &*coflow.registration;
-        let is_completed = coflow.completed_at.is_some();
-        let completed_at = coflow.completed_at.filter(|_| !coflow.is_abandoned);
-        let ended = coflow.pairs.values().filter(|pair| pair.has_ended());
+impl Coflow {
+    pub(super) fn phase(&self) -> Phase {
+        match self.completed_at {
+            _ if self.failure.is_some() => Phase::Failed,
+            None => Phase::Active,
+            Some(_) if self.is_abandoned => Phase::Abandoned,
+            Some(_) => Phase::Completed,
+        }
+    }
+
+    fn summary(&self) -> CoflowSummary {
+        let Registration { service, application, .. } = &*self.registration;
+        let state = self.phase();
+        let completed_at = self.completed_at.filter(|_| state == Phase::Completed);
+        let ended = self.pairs.values().filter(|pair| pair.has_ended());
         let ended_flows = ended.map(|pair| pair.flow_count).sum();
+        let detoured_bytes = self.pairs.values().fold(0, |sum: u64, pair| sum.saturating_add(pair.detoured));
         CoflowSummary {
-            id: Arc::clone(&coflow.id),
+            id: self.id.to_string(),
             service: service.clone(),
             application: application.clone(),
-            flow_count: coflow.flow_count,
-            completed_flow_count: if is_completed && !coflow.is_abandoned {
-                coflow.flow_count
-            } else {
-                ended_flows
+            state,
+            flow_count: self.flow_count,
+            completed_flow_count: if completed_at.is_some() { self.flow_count } else { ended_flows },
+            sent_bytes: self.pairs.values().map(|pair| pair.acked as f64).sum(),
+            class: None,
+            wide_area: WideAreaFields {
+                predicted_seconds: self.predicted_seconds,
+                measured_seconds: completed_at.map(|at| at - self.registered_at),
+                detoured_bytes: Some(detoured_bytes),
+                reason: self.failure.clone(),
             },
-            acked_bytes: coflow.pairs.values().map(|pair| pair.acked as f64).sum(),
-            detoured_bytes: coflow.pairs.values().fold(0, |sum, pair| sum.saturating_add(pair.detoured)),
-            is_completed,
-            predicted_seconds: coflow.predicted_seconds,
-            measured_seconds: completed_at.map(|at| at - coflow.registered_at),
         }
     }
 }

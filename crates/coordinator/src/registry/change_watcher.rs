@@ -10,6 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
 
 use super::Registry;
+use crate::coflow_status::Phase;
 use crate::control_thread::Stopped;
 use crate::events::EventKind;
 use crate::store::Table;
@@ -72,8 +73,7 @@ async fn remove_completed(registry: &Registry, remaining: &mut BTreeSet<Arc<str>
     {
         let _id_lock = registry.lock_id(&id).await;
         // The coflow may have been updated or registered again since its completion.
-        let is_active = |state: Option<(String, bool)>| state.is_some_and(|(_, is_completed)| !is_completed);
-        if is_active(registry.service_and_completion(&id).await?) {
+        if let Some((_, Phase::Active)) = registry.phase_at_hosts(&id).await? {
             continue;
         }
         if let Err(error) = registry.store.remove(Table::Coflows, &id).await {
@@ -94,7 +94,7 @@ async fn handle_changes(
     for id in registry.handle().call(|plane, _| plane.take_completed()).await? {
         let _id_lock = registry.lock_id(&id).await;
         // The coflow may have been updated or registered again since its completion.
-        let Some((service, true)) = registry.service_and_completion(&id).await? else {
+        let Some((service, Phase::Completed)) = registry.phase_at_hosts(&id).await? else {
             continue;
         };
         if let Err(error) = registry.store.remove(Table::Coflows, &id).await {

@@ -5,26 +5,24 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use tracing::{info, warn};
-use weir_core::model::ServiceNames;
 use weir_core::suggestion::did_you_mean;
 use weir_proto::relay::RegionPair;
 
+use super::coflows::check_flow_bytes;
 use super::{
-    CoflowBody, EXPECTED_COFLOW_ID, EXPECTED_HOST, FLOWS_POINTER, FlowBody, Registry, check_flow_bytes,
-    refusal_problem,
+    CoflowBody, EXPECTED_COFLOW_ID, EXPECTED_HOST, FLOWS_POINTER, FlowBody, Registry, refusal_problem,
 };
-use crate::audit::Actor;
+use crate::coflow_status::{Phase, WideAreaFields};
 use crate::config;
-use crate::control_plane::{CoflowOutline, Refusal, UnknownName};
+use crate::control_plane::{CoflowOutline, Refusal};
 use crate::events::EventKind;
 use crate::overlay::{
     ABANDONMENT_TIMEOUT, CoflowStatus, Flow, Handle, Overlay, Registration, RegistrationDigest, Restored,
     find_common_number,
 };
 use crate::problem::{Location, Problem};
-use crate::quota::CoflowQuota;
+use crate::quota::{CoflowQuota, ServiceQuota};
 use crate::store::{StoreError, Table, hex};
 
 /// The expected value of an end of a flow between regions.
@@ -135,61 +133,53 @@ impl Registry {
         Err(Problem::invalid(Location::Body(format!("{FLOWS_POINTER}/{at}/{field}")), end, &expected))
     }
 
-    /// The overlay, if it has a coflow with this id.
+    /// The overlay, if a coflow with this id is registered there.
     pub(super) fn overlay_with(&self, id: &str) -> Option<&Handle> {
-        let has_coflow =
-            |handle: &&Handle| handle.call(|overlay, _| overlay.service_and_completion(id)).is_some();
-        self.overlay().filter(has_coflow)
+        let found = |handle: &&Handle| handle.call(|overlay, _| overlay.service_and_phase(id));
+        self.overlay().filter(|handle| found(handle).is_some_and(|(_, phase)| phase != Phase::Failed))
     }
 
-    /// State of a coflow between regions; `None` if the overlay has no coflow with this id.
+    /// State of a coflow between regions, registered or failed; `None` if the overlay has no coflow with this id.
     pub fn overlay_coflow(&self, id: &str) -> Option<CoflowStatus> {
         self.overlay()?.call(|overlay, _| overlay.coflow_status(id))
     }
 
-    /// Registers a coflow between regions. The caller has locked the id.
-    pub(super) async fn register_in_overlay(
+    /// Registers a coflow between regions. The caller has locked the id. Returns `None` for a repeated registration.
+    pub(super) async fn register_between_regions(
         &self,
-        actor: &Actor,
         handle: &Handle,
         id: &str,
         body: &CoflowBody,
-    ) -> Result<(), Problem> {
+        quota: Option<ServiceQuota>,
+    ) -> Result<Option<CoflowOutline>, Problem> {
         let registration = self.overlay_registration(handle, body)?;
         let outline = CoflowOutline::from(&registration);
-        if self.service_and_completion(id).await?.is_some() {
-            return Err(refusal_problem(Refusal::IdTaken(id.to_owned()), FLOWS_POINTER));
-        }
-        let quota = self.quota_of(actor);
-        let registered = handle.call(|overlay, now| {
+        self.check_id(id, true).await?;
+        let is_new = handle.call(|overlay, now| {
             let Registration { service, flows, .. } = &registration;
             overlay.check_new_quota(id, service, flows.len(), quota.as_ref())?;
             overlay.register(id, registration, now)
         });
-        if !registered.map_err(|refusal| refusal_problem(refusal, FLOWS_POINTER))? {
-            return Ok(());
+        if !is_new? {
+            return Ok(None);
         }
         if let Err(error) = self.store_overlay_coflow(handle, id).await {
             let _ = handle.call(|overlay, _| overlay.deregister(id));
             return Err(error.into());
         }
-        self.forget_failed(id);
-        self.audit.note_accepted(actor, Value::Null, json!(outline));
-        self.events.send(EventKind::CoflowRegistered, id, Some(outline.service));
-        Ok(())
+        Ok(Some(outline))
     }
 
-    /// Replaces the flows of a coflow between regions. The caller has locked the id.
-    pub(super) async fn update_in_overlay(
+    /// Replaces the flows of a coflow between regions. The caller has locked the id. Returns the coflow before and after the update.
+    pub(super) async fn update_between_regions(
         &self,
-        actor: &Actor,
         handle: &Handle,
         id: &str,
         flows: &[FlowBody],
-    ) -> Result<(), Problem> {
+        quota: Option<ServiceQuota>,
+    ) -> Result<[CoflowOutline; 2], Problem> {
         let to_problem = |refusal| refusal_problem(refusal, "");
         let flows = overlay_flows(handle, "", flows)?;
-        let quota = self.quota_of(actor);
         let check = |overlay: &Overlay| {
             overlay.check_update_quota(id, flows.len(), quota.as_ref())?;
             overlay.check_update(id, flows.len())
@@ -211,13 +201,11 @@ impl Registry {
             self.store_overlay_coflow(handle, id).await?;
             return Err(to_problem(refusal));
         }
-        self.audit.note_accepted(actor, json!(before), json!(after));
-        self.events.send(EventKind::CoflowUpdated, id, Some(former.registration.service.clone()));
-        Ok(())
+        Ok([before, after])
     }
 
-    /// Removes a coflow between regions, and keeps it as failed if it has failed. The caller has locked the id. A coflow whose bytes have
-    /// all arrived has not failed, and stays completed: its owner may not have received the last answers. Returns whether it was removed.
+    /// Removes a coflow between regions, and keeps it as failed if it has failed. The caller has locked the id. Returns whether it was
+    /// removed.
     pub(super) async fn deregister_from_overlay(
         &self,
         handle: &Handle,
@@ -225,19 +213,21 @@ impl Registry {
         failure: Option<&str>,
     ) -> Result<bool, Problem> {
         self.store.remove(Table::OverlayCoflows, id).await?;
-        if let Some(reason) = failure {
-            if self.overlay_coflow(id).is_some_and(|status| status.summary.measured_seconds.is_some()) {
-                info!(
-                    coflow = id,
-                    reason, "coflow stays completed: its owner reports a failure, but all bytes have arrived"
-                );
-                return Ok(false);
-            }
-            self.keep_failed(handle, id, reason);
-        }
         // A completed coflow can expire during the write.
-        let _ = handle.call(|overlay, _| overlay.deregister(id));
-        Ok(true)
+        let Some(reason) = failure else {
+            let _ = handle.call(|overlay, _| overlay.deregister(id));
+            return Ok(true);
+        };
+        let has_failed = handle.call(|overlay, now| overlay.fail(id, reason, now)).unwrap_or(true);
+        if has_failed {
+            info!(coflow = id, reason, "coflow between regions failed");
+        } else {
+            info!(
+                coflow = id,
+                reason, "coflow stays completed: its owner reports a failure, but all bytes have arrived"
+            );
+        }
+        Ok(has_failed)
     }
 
     /// Registers the coflows between regions of the store.
@@ -343,7 +333,7 @@ impl Registry {
         for id in handle.call(|overlay, _| overlay.take_changed()) {
             let _id_lock = self.lock_id(&id).await;
             let Some(CoflowStatus { summary, .. }) = self.overlay_coflow(&id) else { continue };
-            let written = if summary.is_completed {
+            let written = if summary.state.is_completed() {
                 self.store.remove(Table::OverlayCoflows, &id).await
             } else {
                 self.store_overlay_coflow(handle, &id).await
@@ -351,8 +341,9 @@ impl Registry {
             if let Err(error) = written {
                 warn!(coflow = &*id, %error, "a change of the coflow cannot be stored");
             }
-            if summary.is_completed {
-                let (measured, predicted) = (summary.measured_seconds, summary.predicted_seconds);
+            if summary.state.is_completed() {
+                let WideAreaFields { measured_seconds: measured, predicted_seconds: predicted, .. } =
+                    summary.wide_area;
                 match measured {
                     Some(_) => info!(coflow = &*id, measured, predicted, "coflow between regions completed"),
                     None => warn!(
@@ -376,7 +367,7 @@ impl Registry {
 
     fn stored_coflow(&self, handle: &Handle, id: &str) -> Option<(CoflowStatus, StoredCoflow)> {
         let (status, now) = handle.call(|overlay, now| (overlay.coflow_status(id), now));
-        let status = status?;
+        let status = status.filter(|status| status.summary.state != Phase::Failed)?;
         let age = Duration::try_from_secs_f64(now - status.registered_at).unwrap_or_default();
         let Registration { service, application, flows } = &*status.registration;
         let body = CoflowBody {
@@ -389,7 +380,7 @@ impl Registry {
         let stored = StoredCoflow {
             number: status.number,
             registered_unix_ms: unix_time().saturating_sub(age).as_millis() as u64,
-            predicted_seconds: status.summary.predicted_seconds,
+            predicted_seconds: status.summary.wide_area.predicted_seconds,
             body,
             first_flows: None,
             first_digest: status.first_digest.map(|digest| hex(&digest)),
@@ -415,10 +406,7 @@ impl Registry {
         if let Some(deadline) = &body.deadline {
             return Err(Problem::invalid(Location::field("deadline"), deadline, expected));
         }
-        let name_or_default =
-            |name: &Option<String>| name.clone().unwrap_or_else(|| ServiceNames::DEFAULT.to_owned());
-        let (service, application) = (name_or_default(&body.service), name_or_default(&body.application));
-        UnknownName::check(&self.names, &service, &application)?;
+        let (service, application) = self.service_and_application(body)?;
         let flows = overlay_flows(handle, FLOWS_POINTER, &body.flows)?;
         Ok(Registration { service, application, flows })
     }

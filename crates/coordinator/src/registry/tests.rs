@@ -1,10 +1,10 @@
 use std::fs;
 use std::path::Path;
 
-use super::failed_coflows::{FailedCoflows, MAX_FAILED_COFLOWS};
+use super::stored_coflow::StoredCoflow;
 use super::*;
 use crate::config;
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{CoflowStatus, ControlPlane};
 use crate::control_thread;
 use crate::identity::Identity;
 use crate::overlay::{Limits, Overlay};
@@ -275,28 +275,4 @@ async fn stored_maximum_below_the_lowest_one_is_ignored() {
         let found = registry.services().await.remove(1).bandwidth.max_bandwidth;
         assert_eq!(found.as_deref(), expected);
     }
-}
-
-#[tokio::test]
-async fn failed_coflows_expire_and_the_oldest_one_gives_way() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = read_configuration(folder.path(), &format!("{CONFIG}{OVERLAY}"));
-    let registry = open_registry(&config, Store::open(&config.store_path).unwrap()).await.unwrap();
-    let flows = flow_bodies("eu", "us", Some(1000));
-    registry.register(&actor(), "c", CoflowBody { flows, ..coflow_body(None) }).await.unwrap();
-    registry.deregister(&actor(), "c", Some("lost")).await.unwrap();
-    let template = registry.failed_coflow("c").unwrap();
-    let mut failed = FailedCoflows::new(60.0);
-    for number in 0..=MAX_FAILED_COFLOWS {
-        // The first one in the order of time is the last one in the order of ids.
-        let id = format!("c{:04}", MAX_FAILED_COFLOWS - number);
-        failed.insert(&id, FailedCoflow { failed_at: number as f64, ..template.clone() });
-    }
-    assert_eq!(failed.coflows.len(), MAX_FAILED_COFLOWS);
-    assert!(failed.coflows.contains_key("c0000") && !failed.coflows.contains_key("c1000"));
-    failed.expire(560.0);
-    // Those from 500 s to 1,000 s.
-    assert_eq!(failed.coflows.len(), 501);
-    failed.expire(1060.5);
-    assert!(failed.coflows.is_empty());
 }

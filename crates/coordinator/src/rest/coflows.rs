@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use weir_core::model::ServiceNames;
+use weir_core::units::{Bytes, Time};
 use weir_proto::OrderedRate;
 
 use super::body::{JsonObject, JsonValue, PathParam, QueryParams, page_size};
@@ -14,11 +15,12 @@ use super::{
     run_without_content, service_or_own,
 };
 use crate::audit::Actor;
+use crate::coflow_status::{CoflowSummary, Phase, WideAreaFields};
 use crate::config::Host;
-use crate::control_plane::{self, CoflowStatus};
+use crate::control_plane::{CoflowStatus, ControlPlane};
 use crate::overlay;
 use crate::problem::{Location, Problem};
-use crate::registry::{CoflowBody, FailedCoflow, FlowList};
+use crate::registry::{CoflowBody, FlowList};
 use crate::rest::state::FlowRate;
 use crate::values::{
     COFLOW_PAGE, CoflowPageLimit, FailureReason, FlowNumber, Id, MAX_REASON_LENGTH, is_failure_reason,
@@ -48,20 +50,6 @@ pub struct CoflowEnd {
     failed: Option<String>,
 }
 
-/// Whether a coflow is active, or how it has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// Some of its bytes have not arrived.
-    Active,
-    /// All of its flows have completed.
-    Completed,
-    /// Only between regions: it lost a relay, and had no open flow for 5 minutes.
-    Abandoned,
-    /// Only between regions: its owner deregistered it with a reason.
-    Failed,
-}
-
 /// The answer to a registration.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RegisteredCoflow {
@@ -73,47 +61,6 @@ pub struct RegisteredCoflow {
     application: String,
     /// Number of flows.
     flows: usize,
-}
-
-/// A coflow in a list of coflows.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct CoflowSummary {
-    /// Its id.
-    id: String,
-    /// The service that it belongs to.
-    service: String,
-    /// The application of that service.
-    application: String,
-    /// Whether it is active, or how it has ended.
-    state: Phase,
-    /// Number of flows.
-    flows: usize,
-    /// Number of completed flows.
-    done: usize,
-    /// Bytes sent, summed over all flows.
-    sent_bytes: f64,
-    /// Its class in the last schedule, from 0; `null` after completion, and for a coflow between regions.
-    class: Option<usize>,
-    #[serde(flatten)]
-    wide_area: WideAreaFields,
-}
-
-/// What only a coflow between regions has; absent for other coflows.
-#[derive(Debug, Default, Serialize, ToSchema)]
-pub struct WideAreaFields {
-    /// The estimate of the first decision after the last update before the first byte: seconds from the registration, at median
-    /// bandwidth and without later coflows.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    predicted_seconds: Option<f64>,
-    /// The measured seconds from the registration to the completion.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    measured_seconds: Option<f64>,
-    /// Bytes that relays sent on a detour, resent ones included.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detoured_bytes: Option<u64>,
-    /// Why it failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
 }
 
 /// A page of coflows in order of ids.
@@ -172,35 +119,33 @@ pub struct FlowState {
 }
 
 impl CoflowState {
-    fn new(id: String, status: CoflowStatus, hosts: &[Host]) -> CoflowState {
-        let CoflowStatus { registration, class, flows, .. } = status;
+    fn new(
+        summary: CoflowSummary,
+        weight: f64,
+        deadline: Option<Time>,
+        flows: Vec<FlowState>,
+    ) -> CoflowState {
+        let CoflowSummary { id, service, application, state, class, wide_area, .. } = summary;
+        let (deadline, completed) = (deadline.map(|deadline| deadline.to_string()), state.is_completed());
+        CoflowState { id, service, application, weight, deadline, state, completed, class, wide_area, flows }
+    }
+
+    fn between_hosts(status: CoflowStatus, hosts: &[Host]) -> CoflowState {
+        let CoflowStatus { registration, summary, flows, .. } = status;
         let host_name = |host: u32| hosts[host as usize].name.clone();
         let flows = registration.flows.iter().zip(flows).map(|(transfer, progress)| FlowState {
             from: host_name(transfer.src),
             to: host_name(transfer.dst),
-            bytes: transfer.bytes.map(weir_core::units::Bytes::get),
+            bytes: transfer.bytes.map(Bytes::get),
             numbers: None,
             sent_bytes: progress.sent_bytes,
             done: progress.is_completed,
             rate: progress.ordered_rate.filter(|rate| *rate != OrderedRate::Removed).map(FlowRate::from),
         });
-        CoflowState {
-            id,
-            weight: registration.weight,
-            deadline: registration.deadline.map(|deadline| deadline.to_string()),
-            state: Phase::in_region(class),
-            completed: class.is_none(),
-            class,
-            wide_area: WideAreaFields::default(),
-            flows: flows.collect(),
-            service: registration.service,
-            application: registration.application,
-        }
+        CoflowState::new(summary, registration.weight, registration.deadline, flows.collect())
     }
-}
 
-impl CoflowState {
-    fn between_regions(id: String, status: overlay::CoflowStatus) -> CoflowState {
+    fn between_regions(status: overlay::CoflowStatus) -> CoflowState {
         let overlay::CoflowStatus { registration, summary, flow_progress, .. } = status;
         let flows = registration.flows.iter().zip(flow_progress).map(|(flow, progress)| FlowState {
             from: flow.from.clone(),
@@ -211,83 +156,7 @@ impl CoflowState {
             done: progress >= 1.0,
             rate: None,
         });
-        CoflowState {
-            id,
-            weight: 1.0,
-            deadline: None,
-            state: Phase::between_regions(&summary),
-            completed: summary.is_completed,
-            class: None,
-            wide_area: WideAreaFields::new(&summary),
-            flows: flows.collect(),
-            service: registration.service.clone(),
-            application: registration.application.clone(),
-        }
-    }
-}
-
-impl WideAreaFields {
-    fn new(summary: &overlay::CoflowSummary) -> WideAreaFields {
-        WideAreaFields {
-            predicted_seconds: summary.predicted_seconds,
-            measured_seconds: summary.measured_seconds,
-            detoured_bytes: Some(summary.detoured_bytes),
-            reason: None,
-        }
-    }
-}
-
-impl Phase {
-    fn in_region(class: Option<usize>) -> Phase {
-        if class.is_none() { Phase::Completed } else { Phase::Active }
-    }
-
-    fn between_regions(summary: &overlay::CoflowSummary) -> Phase {
-        match (summary.is_completed, summary.measured_seconds) {
-            (false, _) => Phase::Active,
-            (true, Some(_)) => Phase::Completed,
-            (true, None) => Phase::Abandoned,
-        }
-    }
-}
-
-impl From<control_plane::CoflowSummary> for CoflowSummary {
-    fn from(summary: control_plane::CoflowSummary) -> CoflowSummary {
-        CoflowSummary {
-            id: summary.id.to_string(),
-            service: summary.service,
-            application: summary.application,
-            state: Phase::in_region(summary.class),
-            flows: summary.flow_count,
-            done: summary.completed_flow_count,
-            sent_bytes: summary.sent_bytes,
-            class: summary.class,
-            wide_area: WideAreaFields::default(),
-        }
-    }
-}
-
-impl From<overlay::CoflowSummary> for CoflowSummary {
-    fn from(summary: overlay::CoflowSummary) -> CoflowSummary {
-        CoflowSummary {
-            wide_area: WideAreaFields::new(&summary),
-            state: Phase::between_regions(&summary),
-            id: summary.id.to_string(),
-            service: summary.service,
-            application: summary.application,
-            flows: summary.flow_count,
-            done: summary.completed_flow_count,
-            sent_bytes: summary.acked_bytes,
-            class: None,
-        }
-    }
-}
-
-impl From<FailedCoflow> for CoflowSummary {
-    fn from(failed: FailedCoflow) -> CoflowSummary {
-        let mut summary = CoflowSummary::from(failed.status.summary);
-        (summary.state, summary.wide_area.reason) = (Phase::Failed, Some(failed.reason));
-        summary
+        CoflowState::new(summary, 1.0, None, flows.collect())
     }
 }
 
@@ -301,20 +170,13 @@ pub async fn list(
 ) -> Result<Json<CoflowList>, Problem> {
     check_may_see(&client, None)?;
     let page_size = page_size(page.limit, &COFLOW_PAGE)?;
-    let between_regions = api
-        .registry
-        .overlay()
-        .map(|handle| handle.call(|overlay, _| overlay.coflow_summaries(page.after.as_deref(), page_size)));
-    let failed = api.registry.failed_coflows_after(page.after.as_deref(), page_size);
-    let in_region = api
-        .registry
-        .handle()
-        .call(move |plane, _| plane.coflow_summaries(page.after.as_deref(), page_size))
-        .await?;
-    let between_regions = between_regions.into_iter().flatten().map(CoflowSummary::from);
-    let mut coflows: Vec<CoflowSummary> =
-        in_region.into_iter().map(CoflowSummary::from).chain(between_regions).collect();
-    coflows.extend(failed.into_iter().map(CoflowSummary::from));
+    let after = page.after.clone();
+    let overlay = api.registry.overlay();
+    let between_regions =
+        overlay.map(|handle| handle.call(|overlay, _| overlay.coflow_summaries(after.as_deref(), page_size)));
+    let list = move |plane: &mut ControlPlane, _| plane.coflow_summaries(page.after.as_deref(), page_size);
+    let mut coflows = api.registry.handle().call(list).await?;
+    coflows.extend(between_regions.into_iter().flatten());
     coflows.sort_by(|a, b| a.id.cmp(&b.id));
     // A failed coflow may be registered again meanwhile.
     coflows.dedup_by(|later, former| later.id == former.id);
@@ -334,19 +196,12 @@ pub async fn show(
     PathParam(id): PathParam,
 ) -> Result<Json<CoflowState>, Problem> {
     check_may_see(&client, None)?;
-    if let Some(status) = api.registry.overlay_coflow(&id) {
-        check_may_see(&client, Some(&status.registration.service))?;
-        return Ok(Json(CoflowState::between_regions(id, status)));
-    }
-    if let Some(FailedCoflow { status, reason, .. }) = api.registry.failed_coflow(&id) {
-        check_may_see(&client, Some(&status.registration.service))?;
-        let mut state = CoflowState::between_regions(id, status);
-        (state.state, state.wide_area.reason) = (Phase::Failed, Some(reason));
-        return Ok(Json(state));
-    }
-    let status = api.registry.coflow(&id).await?;
-    check_may_see(&client, Some(&status.registration.service))?;
-    Ok(Json(CoflowState::new(id, status, api.registry.hosts())))
+    let state = match api.registry.overlay_coflow(&id) {
+        Some(status) => CoflowState::between_regions(status),
+        None => CoflowState::between_hosts(api.registry.coflow(&id).await?, api.registry.hosts()),
+    };
+    check_may_see(&client, Some(&state.service))?;
+    Ok(Json(state))
 }
 
 /// Registers a coflow. Repeating the same body gives the same answer; another body is refused with 409.

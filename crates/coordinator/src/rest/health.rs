@@ -87,8 +87,7 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
         conflicts: ConflictReason::ALL.map(|reason| (reason.name(), count_conflicts(&states, reason))),
         overview,
     };
-    let failed = api.registry.failed_coflow_count();
-    let overlay = api.registry.overlay().map(|handle| OverlayMetrics::new(handle, failed));
+    let overlay = api.registry.overlay().map(OverlayMetrics::new);
     let mut metrics = Metrics::default();
     metrics.register_collector(Box::new(Arc::new(values)));
     metrics.register_collector(Box::new(CertificateMetrics::new(&api.ports)));

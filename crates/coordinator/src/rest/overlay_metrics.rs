@@ -15,8 +15,6 @@ use crate::overlay::{Handle, LinkBytes, OverlayCounts, RelayStatus};
 #[derive(Debug)]
 pub(super) struct OverlayMetrics {
     counts: OverlayCounts,
-    /// The number of coflows that have failed since the start.
-    failed_coflows: u64,
     /// Names of relays, in order of their numbers.
     relays: Vec<String>,
     /// Names of the regions at both ends of each link.
@@ -24,8 +22,7 @@ pub(super) struct OverlayMetrics {
 }
 
 impl OverlayMetrics {
-    /// `failed_coflows`: the number of coflows that have failed since the start.
-    pub fn new(handle: &Handle, failed_coflows: u64) -> OverlayMetrics {
+    pub fn new(handle: &Handle) -> OverlayMetrics {
         let config = handle.config();
         let link = |link| {
             let (from, to) = config.area.link_ends(link);
@@ -33,7 +30,6 @@ impl OverlayMetrics {
         };
         OverlayMetrics {
             counts: handle.counts(),
-            failed_coflows,
             relays: config.relays.iter().map(|relay| relay.name.clone()).collect(),
             links: (0..config.area.links() as u32).map(link).collect(),
         }
@@ -113,7 +109,7 @@ impl Collector for OverlayMetrics {
             (
                 "weir_wan_coflows_failed",
                 "Coflows between regions that their owners reported as failed",
-                self.failed_coflows,
+                self.counts.failed_coflows,
             ),
             (
                 "weir_relay_report_entries_rejected",

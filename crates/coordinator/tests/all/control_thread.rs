@@ -175,7 +175,7 @@ fn allocation_is_listed_in_pages() {
         let mut orders = handle.subscribe_to_orders(0).await.unwrap().unwrap();
         handle.report(0, Report::default()).await.unwrap();
         next_order(&mut orders).await;
-        let ids_of = |list: Vec<weir_coordinator::control_plane::CoflowSummary>| {
+        let ids_of = |list: Vec<weir_coordinator::coflow_status::CoflowSummary>| {
             list.iter().map(|coflow| coflow.id.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use crate::common::config_with_cases;
 use proptest::prelude::*;
+use weir_coordinator::coflow_status::{CoflowSummary, Phase};
 use weir_coordinator::config;
 use weir_coordinator::control_plane::Refusal;
 use weir_coordinator::overlay::decision::decide;
 use weir_coordinator::overlay::{
-    CoflowSummary, Flow, Handle, Limits, Overlay, Registration, Restored, find_common_number,
+    Flow, Handle, Limits, MAX_FAILED_COFLOWS, Overlay, Registration, Restored, find_common_number,
 };
 use weir_coordinator::quota::QuotaReached;
 use weir_coordinator::quota::{CoflowQuota, CoflowUsage, ServiceQuota};
@@ -295,7 +296,7 @@ fn largest_flow_group_of_siphon_fig_3_is_served_first() {
     assert!(cluster.relays[1].rules.is_empty());
     // The link from datacenter 1 is the bottleneck: 250 MB at 50 MB/s.
     let status = cluster.overlay.coflow_status("shuffle").unwrap();
-    assert!((status.summary.predicted_seconds.unwrap() - 5.0).abs() < 0.1, "{status:?}");
+    assert!((status.summary.wide_area.predicted_seconds.unwrap() - 5.0).abs() < 0.1, "{status:?}");
     let (routes, _) = cluster.overlay.route_statuses(None, 10);
     let routes: Vec<_> = routes
         .iter()
@@ -328,17 +329,20 @@ fn relays_of_a_region_have_the_same_rules_and_sum_up_progress() {
     let (routes, _) = cluster.overlay.route_statuses(None, 10);
     let [route] = &routes[..] else { panic!("{routes:?}") };
     assert_eq!((route.acked_bytes, route.open_flows), (50 * MB, 1));
-    assert!(!cluster.summary("a").is_completed);
+    assert!(!cluster.summary("a").state.is_completed());
     // A restarted relay counts from 0, for itself.
     cluster.report_group((0, 0, 1), MB, 0);
-    assert_eq!(cluster.summary("a").acked_bytes, 51e6);
+    assert_eq!(cluster.summary("a").sent_bytes, 51e6);
     // Flows of a lost relay are not open; the other relay's flows are.
     cluster.overlay.disconnect(0, cluster.now);
     cluster.is_connected[0] = false;
     cluster.wait(4.0);
-    assert!(!cluster.summary("a").is_completed);
+    assert!(!cluster.summary("a").state.is_completed());
     cluster.report_group((0, 3, 4), 20 * MB, 0);
-    assert_eq!((cluster.summary("a").is_completed, cluster.summary("a").completed_flow_count), (true, 2));
+    assert_eq!(
+        (cluster.summary("a").state.is_completed(), cluster.summary("a").completed_flow_count),
+        (true, 2)
+    );
 }
 
 #[test]
@@ -352,7 +356,7 @@ fn coflow_is_interrupted_only_by_relays_that_it_uses() {
         cluster.is_connected[usize::from(lost)] = false;
         cluster.open(0, 10 * MB);
         cluster.wait(310.0);
-        assert_eq!(cluster.summary("a").is_completed, is_ended, "{lost}");
+        assert_eq!(cluster.summary("a").state.is_completed(), is_ended, "{lost}");
     }
 }
 
@@ -542,8 +546,8 @@ fn completed_coflow_counts_one_flow_for_each_pair_of_regions() {
         .map(|flow| (flow.from.as_str(), flow.to.as_str(), flow.bytes, flow.numbers))
         .collect();
     assert_eq!(kept, [("dc1", "dc1", 100 * MB, None), ("dc1", "dc2", 100 * MB, None)]);
-    let CoflowSummary { flow_count, completed_flow_count, acked_bytes, .. } = status.summary;
-    assert_eq!((flow_count, completed_flow_count, acked_bytes), (200, 200, 100e6));
+    let CoflowSummary { flow_count, completed_flow_count, sent_bytes, .. } = status.summary;
+    assert_eq!((flow_count, completed_flow_count, sent_bytes), (200, 200, 100e6));
     // A repeated registration is compared with the first one.
     let other = Registration { flows: first.flows[1..].to_vec(), ..first.clone() };
     assert_eq!(cluster.overlay.register("a", first.clone(), cluster.now), Ok(false));
@@ -552,7 +556,7 @@ fn completed_coflow_counts_one_flow_for_each_pair_of_regions() {
     let further = [&first.flows[..], &with_numbers(&cluster, &[flow("dc3", 200)])].concat();
     cluster.overlay.update("a", further).unwrap();
     assert_eq!(cluster.overlay.counts(), [1, 1, 201]);
-    assert_eq!(cluster.summary("a").acked_bytes, 100e6);
+    assert_eq!(cluster.summary("a").sent_bytes, 100e6);
     cluster.step();
     cluster.step();
     assert!(cluster.relays[0].rule(0, numbers(0, 1, 0, 0)).is_some());
@@ -569,12 +573,12 @@ fn flow_that_begins_at_the_withdrawal_makes_the_coflow_active_again() {
     cluster.open(1, 50 * MB);
     cluster.step();
     cluster.step();
-    assert!(!cluster.summary("a").is_completed);
+    assert!(!cluster.summary("a").state.is_completed());
     assert_eq!(cluster.relays[0].rule(0, pair(0, 1)), Some((0, DIRECT)));
     // The relay removed the flow with the coflow, and counts from 0.
     cluster.open(0, 0);
     cluster.wait(3.0);
-    assert!(cluster.summary("a").is_completed && cluster.relays[0].coflows.is_empty());
+    assert!(cluster.summary("a").state.is_completed() && cluster.relays[0].coflows.is_empty());
 }
 
 /// With a relay on each host, flows inside a region use relays.
@@ -583,9 +587,9 @@ fn flows_between_relays_of_a_region_are_ignored() {
     let mut cluster = Cluster::with_config(&config_with_two_relays("fifo"));
     cluster.schedule("a", &[("10.1.0.7", "10.2.0.8", 30 * MB), ("10.1.0.7", "10.1.9.7", 20 * MB)]);
     cluster.report_group((0, 0, 3), 20 * MB, 1);
-    assert_eq!((cluster.overlay.rejected_entries(), cluster.summary("a").acked_bytes), (0, 0.0));
+    assert_eq!((cluster.overlay.rejected_entries(), cluster.summary("a").sent_bytes), (0, 0.0));
     cluster.report_group((0, 0, 1), 30 * MB, 0);
-    assert!(cluster.summary("a").is_completed);
+    assert!(cluster.summary("a").state.is_completed());
     cluster.report_group((7, 0, 3), MB, 0);
     assert_eq!(cluster.overlay.rejected_entries(), 1);
 }
@@ -629,8 +633,9 @@ fn short_coflow_precedes_an_earlier_long_one() {
         cluster.schedule("short", &[("dc1", "10.2.0.9", 50 * MB), ("dc2", "dc3", MB)]);
         assert_eq!(cluster.relays[0].rule(1, between), Some((0, DIRECT)), "{policy}");
         assert_eq!(cluster.relays[0].rule(0, between), Some((1, DIRECT)), "{policy}");
-        let seconds =
-            |id: &str| cluster.overlay.coflow_status(id).unwrap().summary.predicted_seconds.unwrap();
+        let seconds = |id: &str| {
+            cluster.overlay.coflow_status(id).unwrap().summary.wide_area.predicted_seconds.unwrap()
+        };
         // The estimate of the long coflow is that of its registration.
         assert!((seconds("long") - 10.0).abs() < 0.1 && (seconds("short") - 1.0).abs() < 0.1);
     }
@@ -691,8 +696,8 @@ fn orders_contain_only_changes_and_renew_leases() {
     // The first coflow completes.
     cluster.progress(0, 0, 1, 50 * MB);
     let summary = cluster.overlay.coflow_status("a").unwrap().summary;
-    assert!((summary.measured_seconds.unwrap() - 0.08).abs() < 0.021, "{summary:?}");
-    assert_eq!((summary.is_completed, summary.completed_flow_count), (true, 1));
+    assert!((summary.wide_area.measured_seconds.unwrap() - 0.08).abs() < 0.021, "{summary:?}");
+    assert_eq!((summary.state.is_completed(), summary.completed_flow_count), (true, 1));
     // The second coflow moves up. Relays know the first one for a while, since libraries' bytes count and further flows may begin.
     cluster.step();
     let orders = cluster.step();
@@ -700,7 +705,7 @@ fn orders_contain_only_changes_and_renew_leases() {
     assert!(orders[0].1.removed_coflows.is_empty());
     cluster.progress(0, 0, 1, 51 * MB);
     let summary = cluster.overlay.coflow_status("a").unwrap().summary;
-    assert!((summary.measured_seconds.unwrap() - 0.12).abs() < 0.021, "{summary:?}");
+    assert!((summary.wide_area.measured_seconds.unwrap() - 0.12).abs() < 0.021, "{summary:?}");
     cluster.now += 2.0;
     let orders = cluster.step();
     assert_eq!(orders[0].1.removed_coflows, [0]);
@@ -766,7 +771,7 @@ fn detours_become_fractions_and_avoid_absent_relays() {
     assert!((paths[0].1 - 0.125).abs() < 1e-3 && (paths[1].1 - 0.875).abs() < 1e-3, "{paths:?}");
     assert_eq!(cluster.relays[2].rule(0, between), Some((0, DIRECT)));
     assert_eq!(cluster.relays[2].coflows.len(), 1);
-    let seconds = cluster.overlay.coflow_status("a").unwrap().summary.predicted_seconds.unwrap();
+    let seconds = cluster.overlay.coflow_status("a").unwrap().summary.wide_area.predicted_seconds.unwrap();
     assert!((seconds - 8.0).abs() < 0.1, "{seconds}");
     // Without the relay of the detour, all bytes take the direct path.
     cluster.overlay.disconnect(2, cluster.now);
@@ -815,7 +820,7 @@ fn decisions_use_only_regions_that_have_a_relay() {
     cluster.schedule("b", &[("dc1", "dc2", 500 * MB)]);
     assert_paths(&cluster, 1, &without_third);
     // The direct link carries 100 MB at 12.5 MB/s.
-    let seconds = cluster.summary("b").predicted_seconds.unwrap();
+    let seconds = cluster.summary("b").wide_area.predicted_seconds.unwrap();
     assert!((seconds - 8.0).abs() < 0.1, "{seconds}");
     cluster.overlay.connect(2, cluster.now);
     cluster.is_connected[2] = true;
@@ -854,7 +859,7 @@ fn interrupted_coflow(lost: u16) -> Cluster {
         cluster.progress(0, 0, 1, 10 * MB);
     }
     cluster.wait(290.0);
-    assert!(!cluster.summary("a").is_completed);
+    assert!(!cluster.summary("a").state.is_completed());
     cluster
 }
 
@@ -866,21 +871,42 @@ fn coflow_that_lost_a_relay_ends_after_five_idle_minutes() {
         cluster.overlay.take_changed();
         cluster.wait(11.0);
         let summary = cluster.summary("a");
-        assert_eq!((summary.is_completed, summary.completed_flow_count), (true, 0));
-        assert_eq!((summary.measured_seconds, summary.acked_bytes), (None, 10e6));
+        assert_eq!((summary.state.is_completed(), summary.completed_flow_count), (true, 0));
+        assert_eq!((summary.wide_area.measured_seconds, summary.sent_bytes), (None, 10e6));
         assert_eq!(cluster.overlay.take_changed(), ["a".into()].into());
         assert_eq!(cluster.overlay.counts()[1], 0);
         // A flow may begin again as long as the coflow is kept.
         cluster.wait(30.0);
         assert!(cluster.relays[0].coflows.contains_key(&0));
         cluster.open(1, 20 * MB);
-        assert!(!cluster.summary("a").is_completed);
+        assert!(!cluster.summary("a").state.is_completed());
         cluster.progress(0, 0, 1, 50 * MB);
-        assert!(cluster.summary("a").measured_seconds.unwrap() > 300.0);
+        assert!(cluster.summary("a").wide_area.measured_seconds.unwrap() > 300.0);
     }
     let mut cluster = interrupted_coflow(0);
     cluster.wait(80.0);
     assert!(cluster.overlay.coflow_status("a").is_none());
+}
+
+#[test]
+fn failed_coflows_expire_and_the_oldest_one_gives_way() {
+    let mut cluster = Cluster::new("fifo");
+    for number in 0..=MAX_FAILED_COFLOWS {
+        // The first one in the order of time is the last one in the order of ids.
+        let id = format!("c{:04}", MAX_FAILED_COFLOWS - number);
+        cluster.register(&id, &[("dc1", "dc2", 1000)]);
+        assert_eq!(cluster.overlay.fail(&id, "lost", number as f64), Ok(true));
+    }
+    assert_eq!((cluster.overlay.counts(), cluster.overlay.failed_count()), ([0, 0, 0], 1001));
+    let failed = |cluster: &Cluster| cluster.overlay.coflow_summaries(None, usize::MAX).len();
+    assert_eq!(failed(&cluster), MAX_FAILED_COFLOWS);
+    assert_eq!(cluster.summary("c0000").state, Phase::Failed);
+    assert!(cluster.overlay.coflow_status("c1000").is_none());
+    cluster.overlay.tick(560.0, |_| true);
+    // Those from 500 s to 1,000 s.
+    assert_eq!(failed(&cluster), 501);
+    cluster.overlay.tick(1060.5, |_| true);
+    assert_eq!(failed(&cluster), 0);
 }
 
 #[test]
@@ -894,9 +920,9 @@ fn resumed_and_uninterrupted_coflows_do_not_end_early() {
         }
         cluster.progress(0, 0, 1, 10 * MB);
         cluster.wait(280.0);
-        assert!(!cluster.summary("a").is_completed);
+        assert!(!cluster.summary("a").state.is_completed());
         cluster.progress(0, 0, 1, 60 * MB);
-        assert!(cluster.summary("a").measured_seconds.is_some());
+        assert!(cluster.summary("a").wide_area.measured_seconds.is_some());
     }
     // A coflow that pauses, or has not begun, without the loss of one of its relays.
     let mut cluster = Cluster::new("fifo");
@@ -920,7 +946,7 @@ fn coflow_whose_relay_is_lost_after_its_last_byte_completes() {
     cluster.is_connected[0] = false;
     cluster.wait(4.0);
     let summary = cluster.summary("a");
-    assert!(summary.is_completed && summary.measured_seconds.is_some(), "{summary:?}");
+    assert!(summary.state.is_completed() && summary.wide_area.measured_seconds.is_some(), "{summary:?}");
 }
 
 #[test]
@@ -1108,7 +1134,7 @@ fn implausible_report_entries_are_counted_and_change_nothing() {
         |peer| PathSample { peer, rate: Some(u64::MAX), sent_bytes: u64::MAX, ..PathSample::default() };
     cluster.report(1, RelayReport { paths: vec![path(1), path(3), path(65_535)], ..RelayReport::default() });
     assert_eq!(cluster.overlay.rejected_entries(), 7);
-    assert!(!cluster.overlay.coflow_status("a").unwrap().summary.is_completed);
+    assert!(!cluster.overlay.coflow_status("a").unwrap().summary.state.is_completed());
     assert!(cluster.overlay.path_statuses().is_empty());
     // A relay that does not exist.
     cluster.overlay.report(9, &RelayReport::default(), cluster.now);
@@ -1125,7 +1151,7 @@ fn implausible_report_entries_are_counted_and_change_nothing() {
     assert_eq!(cluster.overlay.relay_statuses(cluster.now)[1].unruled_flows, 1);
     cluster.schedule("b", &[("dc2", "dc1", 50 * MB)]);
     cluster.progress(0, 0, 1, u64::MAX);
-    assert!(cluster.overlay.coflow_status("a").unwrap().summary.is_completed);
+    assert!(cluster.overlay.coflow_status("a").unwrap().summary.state.is_completed());
 }
 
 #[test]
@@ -1223,11 +1249,11 @@ fn progress_continues_over_restarts_of_coordinator_and_relay() {
     cluster.progress(1, 0, 1, 30 * MB);
     // The relay restarts, and counts from 0.
     cluster.progress(1, 0, 1, 5 * MB);
-    assert_eq!(cluster.overlay.coflow_status("b").unwrap().summary.acked_bytes, 35e6);
+    assert_eq!(cluster.overlay.coflow_status("b").unwrap().summary.sent_bytes, 35e6);
     cluster.progress(1, 0, 1, 20 * MB);
     let summary = cluster.overlay.coflow_status("b").unwrap().summary;
-    assert_eq!((summary.is_completed, summary.predicted_seconds), (true, Some(2.5)));
-    assert!((summary.measured_seconds.unwrap() - 3.02).abs() < 1e-9);
+    assert_eq!((summary.state.is_completed(), summary.wide_area.predicted_seconds), (true, Some(2.5)));
+    assert!((summary.wide_area.measured_seconds.unwrap() - 3.02).abs() < 1e-9);
     // Numbers of restored coflows are not reused.
     cluster.register("d", &[("dc1", "dc2", 1)]);
     assert_eq!(cluster.overlay.coflow_status("d").unwrap().number, 2);
@@ -1236,7 +1262,8 @@ fn progress_continues_over_restarts_of_coordinator_and_relay() {
 #[test]
 fn estimate_is_that_of_the_sizes_before_the_first_byte() {
     let mut cluster = Cluster::new("siphon");
-    let predicted = |cluster: &Cluster| cluster.overlay.coflow_status("a").unwrap().summary.predicted_seconds;
+    let predicted =
+        |cluster: &Cluster| cluster.overlay.coflow_status("a").unwrap().summary.wide_area.predicted_seconds;
     let update = |cluster: &mut Cluster, bytes| {
         let flows = cluster.registration(&[("dc1", "dc2", bytes)]).flows;
         cluster.overlay.update("a", flows).unwrap();
@@ -1259,11 +1286,11 @@ fn updates_replace_flows_and_keep_progress() {
     let first = [("dc1", "dc2", 50 * MB)];
     cluster.schedule("a", &first);
     cluster.progress(0, 0, 1, 50 * MB);
-    assert!(cluster.overlay.coflow_status("a").unwrap().summary.is_completed);
+    assert!(cluster.overlay.coflow_status("a").unwrap().summary.state.is_completed());
     let flows = cluster.registration(&[("dc1", "dc2", 60 * MB), ("dc3", "dc2", 5 * MB)]).flows;
     cluster.overlay.update("a", flows.clone()).unwrap();
     let status = cluster.overlay.coflow_status("a").unwrap();
-    assert!(!status.summary.is_completed);
+    assert!(!status.summary.state.is_completed());
     assert_eq!(status.flow_progress, [50.0 / 60.0, 0.0]);
     cluster.step();
     cluster.step();
