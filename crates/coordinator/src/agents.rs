@@ -12,7 +12,6 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
@@ -26,7 +25,7 @@ use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, NEW_MEASUREMENTS, Report};
 use crate::control_thread::{Handle, Measured, Stopped};
 use crate::overlay;
 use crate::relays::relay_service;
-use crate::streams::{IDLE_TIMEOUT, MAX_REPORTS_PER_INTERVAL, next_message, run_stream, send_orders};
+use crate::streams::{IDLE_TIMEOUT, apply_reports, next_message, run_stream, send_orders};
 pub use crate::streams::{PeerInfo, ProvenPeer};
 
 /// The gRPC service for agents.
@@ -112,9 +111,15 @@ impl Control for AgentService {
         tokio::spawn(async move {
             let replaced = || Status::aborted("another stream has begun for this peer");
             let orders = send_orders(welcome, orders, CoordinatorMessage::order, &messages, replaced);
+            let wire_report = |message: AgentMessage| match message.body? {
+                Body::Report(report) => Some(report),
+                Body::Hello(_) => None,
+            };
+            let handle = &handle;
+            let apply = |report: Report| async move { Ok(handle.report(host, report).await?) };
             let reports = async {
                 tokio::select! {
-                    ended = apply_reports(&handle, host, reports) => ended,
+                    ended = apply_reports(reports, handle.interval(), wire_report, apply) => ended,
                     status = wait_for_change(measured) => Err(status),
                 }
             };
@@ -137,29 +142,4 @@ async fn wait_for_change(mut measured: watch::Receiver<Measured>) -> Status {
         std::future::pending::<()>().await;
     }
     Status::aborted(NEW_MEASUREMENTS)
-}
-
-/// Applies a host's reports until the end of the stream.
-async fn apply_reports(
-    handle: &Handle,
-    host: u32,
-    mut reports: Streaming<AgentMessage>,
-) -> Result<(), Status> {
-    let report_gap = handle.interval() / MAX_REPORTS_PER_INTERVAL;
-    let mut next_read_at = Instant::now();
-    while let Some(message) = next_message(&mut reports).await? {
-        let Some(Body::Report(report)) = message.body else {
-            return Err(Status::invalid_argument(
-                "a message after the hello is not a report; expected reports only",
-            ));
-        };
-        let report =
-            Report::try_from(report).map_err(|error| Status::invalid_argument(format!("report: {error}")))?;
-        handle.report(host, report).await?;
-        let now = Instant::now();
-        // After a pause, a host may send a burst of `MAX_REPORTS_PER_INTERVAL` reports.
-        next_read_at = next_read_at.max(now - report_gap * MAX_REPORTS_PER_INTERVAL) + report_gap;
-        sleep_until(next_read_at).await;
-    }
-    Ok(())
 }

@@ -7,8 +7,9 @@
 //!
 //! *Limits.* Those of agents: time without messages, reports per interval, and the length of each message.
 
+use std::future::ready;
+
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use weir_proto::relay::wire::relay_control_server::{RelayControl, RelayControlServer};
@@ -20,7 +21,7 @@ use weir_proto::relay::{
 };
 
 use crate::overlay::{Handle, NameTaken, REPORT_INTERVAL};
-use crate::streams::{MAX_REPORTS_PER_INTERVAL, PeerInfo, ProvenPeer, next_message, run_stream, send_orders};
+use crate::streams::{PeerInfo, ProvenPeer, apply_reports, next_message, run_stream, send_orders};
 
 /// The gRPC service for relays.
 pub struct RelayService {
@@ -83,7 +84,16 @@ impl RelayControl for RelayService {
                 Status::aborted(name_taken(&hello.name, address.as_deref().unwrap_or("an unknown address")))
             };
             let orders = send_orders(welcome, orders, |order: &RelayOrder| order.into(), &messages, replaced);
-            run_stream(apply_reports(&handle, id, reports), orders, &messages).await;
+            let wire_report = |message: RelayMessage| match message.body? {
+                Body::Report(report) => Some(report),
+                Body::Hello(_) => None,
+            };
+            let apply = |report: RelayReport| {
+                handle.report(id, &report);
+                ready(Ok(()))
+            };
+            let reports = apply_reports(reports, REPORT_INTERVAL, wire_report, apply);
+            run_stream(reports, orders, &messages).await;
         });
         Ok(Response::new(ReceiverStream::new(message_receiver)))
     }
@@ -92,27 +102,4 @@ impl RelayControl for RelayService {
 /// What a relay logs whose name another relay uses.
 fn name_taken(name: &str, address: &str) -> String {
     format!("another relay named {name} is connected from {address}; help: give each relay its own --name")
-}
-
-/// Applies a relay's reports until the end of the stream.
-async fn apply_reports(
-    handle: &Handle,
-    relay: u16,
-    mut reports: Streaming<RelayMessage>,
-) -> Result<(), Status> {
-    let report_gap = REPORT_INTERVAL / MAX_REPORTS_PER_INTERVAL;
-    let mut next_read_at = Instant::now();
-    while let Some(message) = next_message(&mut reports).await? {
-        let Some(Body::Report(report)) = message.body else {
-            let expected = "a message after the hello is not a report; expected reports only";
-            return Err(Status::invalid_argument(expected));
-        };
-        let report = RelayReport::try_from(report)
-            .map_err(|error| Status::invalid_argument(format!("report: {error}")))?;
-        handle.report(relay, &report);
-        let now = Instant::now();
-        next_read_at = next_read_at.max(now - report_gap * MAX_REPORTS_PER_INTERVAL) + report_gap;
-        sleep_until(next_read_at).await;
-    }
-    Ok(())
 }

@@ -1,10 +1,11 @@
 //! Shared parts of the gRPC streams of agents and relays.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tonic::{Status, Streaming};
 
 /// Time without a message from the peer, or without reading by the peer, after which the server ends the stream.
@@ -61,6 +62,34 @@ pub(crate) async fn send_orders<M, O>(
         };
         message = encode(&order);
     }
+}
+
+/// Applies the reports of a peer until the end of its stream. `wire_report`: the report in a message, if it has one.
+pub(crate) async fn apply_reports<M, W, R, F>(
+    mut messages: Streaming<M>,
+    interval: Duration,
+    wire_report: impl Fn(M) -> Option<W>,
+    apply: impl Fn(R) -> F,
+) -> Result<(), Status>
+where
+    R: TryFrom<W, Error: Display>,
+    F: Future<Output = Result<(), Status>>,
+{
+    let report_gap = interval / MAX_REPORTS_PER_INTERVAL;
+    let mut next_read_at = Instant::now();
+    while let Some(message) = next_message(&mut messages).await? {
+        let report = wire_report(message).ok_or_else(|| {
+            Status::invalid_argument("a message after the hello is not a report; expected reports only")
+        })?;
+        let report =
+            R::try_from(report).map_err(|error| Status::invalid_argument(format!("report: {error}")))?;
+        apply(report).await?;
+        let now = Instant::now();
+        // After a pause, a peer may send a burst of `MAX_REPORTS_PER_INTERVAL` reports.
+        next_read_at = next_read_at.max(now - report_gap * MAX_REPORTS_PER_INTERVAL) + report_gap;
+        sleep_until(next_read_at).await;
+    }
+    Ok(())
 }
 
 /// Runs the two directions of a stream until one ends, and sends its status.
