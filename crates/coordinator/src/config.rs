@@ -210,15 +210,11 @@ pub fn read(path: &Path) -> Result<Config, FileError> {
 /// # Errors
 /// The first error in `text`, with its line, or a file in `text` cannot be read.
 pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, FileError> {
-    const EXPECTED_STORE: &str = "the path of the store file";
     FileKind::check(text.as_bytes(), name, &[FileKind::Coordinator], "a coordinator's configuration")?;
     let source = SourceText { file: name, text };
     let table = weir_fields::parse_toml(source)?;
     let mut fields = weir_fields::versioned_fields(source, table.get_ref(), FileKind::Coordinator, VERSION)?;
-    let store = fields.required("store", EXPECTED_STORE)?;
-    let store = folder.join(fields.read_string(&store, EXPECTED_STORE)?);
-    let audit = fields.optional("audit");
-    let audit = audit.map(|value| fields.read_string(&value, "the path of the audit log")).transpose()?;
+    let (store_path, audit_path) = read_paths(&mut fields, folder)?;
     let settings = settings::read_settings(&mut fields)?;
     let overlay = fields.optional("overlay");
     let (policy_value, django) = (fields.optional("policy"), fields.optional("django"));
@@ -232,9 +228,8 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, FileError>
     let overlay = overlay.map(|value| overlay::read_overlay(&fields, &value)).transpose()?;
     let has_allocator =
         allocator.as_ref().map(|value| fields.read_bool(value)).transpose()?.unwrap_or_default();
-    let services =
-        service.as_ref().map(|value| services::read_services(&fields, value, has_allocator)).transpose()?;
-    let services::ServiceTables { names, weights, excess, bandwidths } = services.unwrap_or_default();
+    let services::ServiceTables { names, weights, excess, bandwidths } =
+        services::read_services(&fields, service, has_allocator)?;
     let queues = queues::read_queue_assignment(&fields, queues, saba)?;
     let NetworkTables { hosts, topology, switches, addresses } =
         network.read(&fields, overlay.as_ref(), &queues, folder)?;
@@ -258,13 +253,10 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, FileError>
     )?;
     let tls = tls.map(|value| addresses::read_tls(&fields, &value, folder)).transpose()?;
     let (agents, api) = addresses::read_listen(&fields, &listen, &tls)?;
-    let (limits, settings) = match limits {
-        Some(value) => limits::read_limits(&fields, &value, settings)?,
-        None => (Limits::default(), settings),
-    };
+    let (limits, settings) = limits::read_limits(&fields, limits, settings)?;
     Ok(Config {
-        store_path: store,
-        audit_path: audit.map(|path| folder.join(path)),
+        store_path,
+        audit_path,
         agents_address: agents,
         api_address: api,
         tls,
@@ -285,6 +277,16 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, FileError>
         overlay,
         limits,
     })
+}
+
+/// Reads the paths of the store and of the audit log.
+fn read_paths(fields: &mut TableFields<'_>, folder: &Path) -> Result<(PathBuf, Option<PathBuf>), FileError> {
+    const EXPECTED_STORE: &str = "the path of the store file";
+    let store = fields.required("store", EXPECTED_STORE)?;
+    let store = folder.join(fields.read_string(&store, EXPECTED_STORE)?);
+    let audit = fields.optional("audit");
+    let audit = audit.map(|value| fields.read_string(&value, "the path of the audit log")).transpose()?;
+    Ok((store, audit.map(|path| folder.join(path))))
 }
 
 const EXPECTED_LISTEN: &str = "a table with the addresses `agents` and `api`";

@@ -105,10 +105,11 @@ fn read_count(
 
 pub(super) fn read_limits(
     fields: &TableFields<'_>,
-    value: &Value<'_>,
+    value: Option<Value<'_>>,
     settings: Settings,
 ) -> Result<(Limits, Settings), FileError> {
-    let mut limit_fields = fields.read_table(value, "limits ".to_owned())?;
+    let Some(value) = value else { return Ok((Limits::default(), settings)) };
+    let mut limit_fields = fields.read_table(&value, "limits ".to_owned())?;
     let default = Limits::default();
     let mut count =
         |key: &'static str, default: usize, max: u32| read_count(&mut limit_fields, key, default, max);

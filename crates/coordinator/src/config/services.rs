@@ -20,13 +20,14 @@ pub(super) struct ServiceTables {
 
 pub(super) fn read_services(
     fields: &TableFields<'_>,
-    value: &Value<'_>,
+    value: Option<Value<'_>>,
     has_allocator: bool,
 ) -> Result<ServiceTables, FileError> {
+    let Some(value) = value else { return Ok(ServiceTables::default()) };
     const EXPECTED_APPLICATIONS: &str = "a list of names";
     let (mut names, mut weights, mut excess) = (ServiceNames::empty(), BTreeMap::new(), BTreeMap::new());
     let mut bandwidths = BTreeMap::new();
-    for (name, mut service) in fields.read_tables(value, |name| format!("service {name} "))? {
+    for (name, mut service) in fields.read_tables(&value, |name| format!("service {name} "))? {
         check_name(&service, "name", name)?;
         if let Some(value) = service.optional("weight") {
             let weight = service.read_number(&value)?;
@@ -76,7 +77,7 @@ pub(super) fn read_services(
         }
     }
     if names.services() == 0 {
-        return Err(fields.value_error(value, "at least one `[service.NAME]`"));
+        return Err(fields.value_error(&value, "at least one `[service.NAME]`"));
     }
     Ok(ServiceTables { names, weights, excess, bandwidths })
 }
