@@ -45,6 +45,7 @@ use weir_core::units::{Bytes, Rate, Time};
 use weir_proto::{FRAME_BYTES, MAX_FLOWS_PER_HOST, PAYLOAD_BYTES, estimate_sent_bytes, is_id};
 
 use crate::coflow_status::Phase;
+use crate::order_state::OrderState;
 use crate::quota::UsageByService;
 use crate::values::WEIGHT_RANGE;
 
@@ -209,17 +210,7 @@ struct Host {
     present: bool,
     /// Whether it receives orders.
     receives_orders: bool,
-    /// Whether the next order has to be a full order.
-    needs_full_order: bool,
-    /// Sequence number of the last order sent to it.
-    ordered_seq: u64,
-    /// Sequence number of the last order that it reported as applied.
-    applied_seq: u64,
-    /// Time of the last order.
-    last_order_at: f64,
-    /// Start of the wait for a confirmation: the later of the last increase of `applied_seq` and the first order after that
-    /// increase.
-    confirmation_wait_start: f64,
+    orders: OrderState,
     /// Flows that the next order removes: earlier orders gave the agent their rates.
     flows_to_remove: Vec<FlowKey>,
     /// Reported flows that are not scheduled, for the next order; at most [`weir_proto::MAX_REPORTED_FLOWS`].
@@ -247,7 +238,9 @@ struct Host {
 impl Host {
     /// A host or switch whose next order is a full order.
     fn new() -> Host {
-        Host { needs_full_order: true, traffic: (Vec::new(), true), ..Host::default() }
+        let mut host = Host { traffic: (Vec::new(), true), ..Host::default() };
+        host.orders.needs_full_order = true;
+        host
     }
 
     /// Seconds since the last report; infinite before the first.
@@ -460,8 +453,6 @@ pub struct ControlPlane {
     coflows: BTreeMap<Arc<str>, Coflow>,
     /// Ids of active coflows by their slot in the engine.
     id_by_slot: Vec<Option<Arc<str>>>,
-    /// Number of flows of all coflows.
-    flow_count: usize,
     /// Coflows and flows of each service.
     usage: UsageByService,
     rejected_entries: RejectedEntries,
@@ -520,7 +511,6 @@ impl ControlPlane {
             hosts,
             coflows: BTreeMap::new(),
             id_by_slot: Vec::new(),
-            flow_count: 0,
             usage: UsageByService::default(),
             rejected_entries: RejectedEntries::default(),
             refused_orders: RefusedOrders::default(),
@@ -725,14 +715,14 @@ impl ControlPlane {
         let flows = self.coflows.get(id).map_or(&[][..], |coflow| &coflow.flows);
         let senders = flows.iter().filter(|flow| flow.applied_rate(&self.hosts).is_some());
         let senders: BTreeSet<u32> = senders.map(|flow| flow.transfer.src).collect();
-        senders.into_iter().map(|host| (host, self.hosts[host as usize].ordered_seq + 1)).collect()
+        senders.into_iter().map(|host| (host, self.hosts[host as usize].orders.ordered_seq + 1)).collect()
     }
 
     /// Whether hosts have reported these or later orders as applied. Hosts that receive no orders do not count.
     pub fn have_applied(&self, orders: &[(u32, u64)]) -> bool {
         orders.iter().all(|&(host, seq)| {
             let host = &self.hosts[host as usize];
-            !host.receives_orders || host.applied_seq >= seq
+            !host.receives_orders || host.orders.applied_seq >= seq
         })
     }
 
@@ -819,7 +809,7 @@ impl ControlPlane {
         if flows.is_empty() {
             return Err(Refusal::NoFlows);
         }
-        if self.flow_count - old_flows.len() + flows.len() > self.settings.max_flows {
+        if self.usage.total().flows - old_flows.len() + flows.len() > self.settings.max_flows {
             return Err(Refusal::LimitReached { objects: "flows", max: self.settings.max_flows });
         }
         let last_host = self.links.hosts.len() as u32 - 1;
@@ -855,11 +845,10 @@ impl ControlPlane {
         } else {
             self.usage.remove(service, flows.len());
         }
-        let adjust = |count: &mut usize, difference: usize| {
-            *count = if is_added { *count + difference } else { *count - difference }
-        };
-        adjust(&mut self.flow_count, flows.len());
-        flows.iter().for_each(|flow| adjust(&mut self.hosts[flow.transfer.src as usize].flow_count, 1));
+        for flow in flows {
+            let count = &mut self.hosts[flow.transfer.src as usize].flow_count;
+            *count = if is_added { *count + 1 } else { *count - 1 };
+        }
     }
 
     /// The engine's spec of a registration; unknown sizes become [`UNKNOWN_SIZE_BYTES`].

@@ -20,6 +20,7 @@ mod expiry;
 pub mod identity;
 pub mod listener;
 pub mod network_bounds;
+mod order_state;
 pub mod overlay;
 pub mod peers;
 pub mod policy;

@@ -113,7 +113,6 @@ pub struct Overlay {
     failed: BTreeMap<Arc<str>, Coflow>,
     /// The number of coflows that have failed since the start.
     failed_count: u64,
-    flow_count: usize,
     /// Coflows and flows of each service.
     usage: UsageByService,
     samples: LinkSamples,
@@ -154,7 +153,6 @@ impl Overlay {
             next_number: 0,
             failed: BTreeMap::new(),
             failed_count: 0,
-            flow_count: 0,
             usage: UsageByService::default(),
             samples: LinkSamples::new(&config.area),
             requested_bandwidth: None,
@@ -215,7 +213,6 @@ impl Overlay {
         let Some(coflow) = self.numbers.get(id).and_then(|number| self.coflows.get_mut(number)) else {
             return Err(Refusal::UnknownCoflow(id.to_owned()));
         };
-        self.flow_count = self.flow_count - coflow.registration.flows.len() + flows.len();
         self.usage.remove(&coflow.service, coflow.registration.flows.len());
         self.usage.add(&coflow.service, flows.len());
         coflow.replace_flows(flows, &self.config);
@@ -274,7 +271,6 @@ impl Overlay {
     fn remove(&mut self, id: &str) -> Result<Coflow, Refusal> {
         let number = self.numbers.remove(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
         let coflow = self.coflows.remove(&number).expect("coflows with an id have a number");
-        self.flow_count -= coflow.registration.flows.len();
         self.usage.remove(&coflow.service, coflow.registration.flows.len());
         self.note_change();
         Ok(coflow)
@@ -449,7 +445,6 @@ impl Overlay {
         self.failed.retain(|_, coflow| !is_expired(coflow));
         for (_, coflow) in self.coflows.extract_if(.., |_, coflow| is_expired(coflow)) {
             self.numbers.remove(&coflow.id);
-            self.flow_count -= coflow.registration.flows.len();
             self.usage.remove(&coflow.service, coflow.registration.flows.len());
         }
         let interrupted: Vec<u32> = self
@@ -483,7 +478,7 @@ impl Overlay {
         let former = self.addresses[usize::from(relay)].replace(address);
         if former != Some(address) {
             self.changed_addresses.insert(relay);
-            self.relays.iter_mut().for_each(|relay| relay.needs_full_order = true);
+            self.relays.iter_mut().for_each(|relay| relay.orders.needs_full_order = true);
         }
     }
 
@@ -545,7 +540,6 @@ impl Overlay {
             let former = coflow.registration.flows.len();
             coflow.withdraw(&self.config);
             let flows = coflow.registration.flows.len();
-            self.flow_count = self.flow_count - former + flows;
             self.usage.remove(&coflow.service, former);
             self.usage.add(&coflow.service, flows);
             self.are_tables_outdated = true;
@@ -615,7 +609,6 @@ impl Overlay {
 
     fn insert(&mut self, id: &str, restored: Restored) {
         let coflow = Coflow::new(id, restored, &self.config);
-        self.flow_count += coflow.registration.flows.len();
         self.usage.add(&coflow.service, coflow.registration.flows.len());
         self.numbers.insert(Arc::clone(&coflow.id), coflow.number);
         self.coflows.insert(coflow.number, coflow);
@@ -654,7 +647,7 @@ impl Overlay {
                 max: MAX_RELAY_COFLOWS,
             });
         }
-        if self.flow_count.saturating_add(new_flows) > self.limits.max_flows {
+        if self.usage.total().flows.saturating_add(new_flows) > self.limits.max_flows {
             return Err(Refusal::LimitReached { objects: "flows", max: self.limits.max_flows });
         }
         Ok(())

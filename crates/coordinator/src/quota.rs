@@ -29,15 +29,18 @@ pub struct CoflowUsage {
 
 /// The coflows of each service.
 #[derive(Debug, Clone, Default)]
-pub struct UsageByService(BTreeMap<String, CoflowUsage>);
+pub struct UsageByService {
+    services: BTreeMap<String, CoflowUsage>,
+    total: CoflowUsage,
+}
 
 impl UsageByService {
     /// Adds a coflow with this number of flows.
     pub fn add(&mut self, service: &str, flows: usize) {
-        if !self.0.contains_key(service) {
-            self.0.insert(service.to_owned(), CoflowUsage::default());
+        if !self.services.contains_key(service) {
+            self.services.insert(service.to_owned(), CoflowUsage::default());
         }
-        if let Some(usage) = self.0.get_mut(service) {
+        for usage in self.services.get_mut(service).into_iter().chain([&mut self.total]) {
             usage.coflows += 1;
             usage.flows += flows;
         }
@@ -45,15 +48,20 @@ impl UsageByService {
 
     /// Removes a coflow that was added with this number of flows.
     pub fn remove(&mut self, service: &str, flows: usize) {
-        if let Some(usage) = self.0.get_mut(service) {
+        for usage in self.services.get_mut(service).into_iter().chain([&mut self.total]) {
             usage.coflows -= 1;
             usage.flows -= flows;
         }
     }
 
+    /// The coflows of all services.
+    pub fn total(&self) -> CoflowUsage {
+        self.total
+    }
+
     /// The coflows of a service.
     pub fn of(&self, service: &str) -> CoflowUsage {
-        self.0.get(service).copied().unwrap_or_default()
+        self.services.get(service).copied().unwrap_or_default()
     }
 }
 

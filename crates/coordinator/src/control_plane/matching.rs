@@ -274,7 +274,7 @@ impl ControlPlane {
         self.matching =
             settings.map(|settings| Matching::new(settings, predictor.clone(), &uplinks, self.now));
         // A full order begins a host's part, and ends it.
-        self.hosts.iter_mut().for_each(|host| host.needs_full_order |= has_changed);
+        self.hosts.iter_mut().for_each(|host| host.orders.needs_full_order |= has_changed);
         let flows = self.coflows.values_mut().flat_map(|coflow| &mut coflow.flows);
         flows.for_each(|flow| flow.is_open = settings.is_none());
     }

@@ -67,15 +67,9 @@ impl ControlPlane {
         host_state.restored_objects = report.restored_objects;
         host_state.conflicts.clone_from(&report.conflicts);
         host_state.bandwidth.reported = report.bandwidth_limit;
-        let (epoch, seq) = report.applied;
-        let applied_seq = if epoch == self.epoch { seq } else { 0 };
-        if applied_seq > host_state.applied_seq {
-            host_state.confirmation_wait_start = self.now;
-        }
-        host_state.applied_seq = applied_seq;
-        let is_order_lost = applied_seq < host_state.ordered_seq
-            && self.now - host_state.confirmation_wait_start > self.settings.confirmation_timeout();
-        host_state.needs_full_order |= epoch != self.epoch || seq > host_state.ordered_seq || is_order_lost;
+        let timeout = self.settings.confirmation_timeout();
+        host_state.orders.confirm(report.applied, self.epoch, timeout, self.now);
+        host_state.orders.needs_full_order |= report.applied.0 != self.epoch;
         if host as usize >= self.links.hosts.len() {
             // Switches run no programs.
             self.rejected_entries.foreign_flow += report.observed.len() as u64;
@@ -295,7 +289,7 @@ impl ControlPlane {
     /// Makes the next order to a host a full order. Call this if earlier orders may be lost.
     pub fn require_full_order(&mut self, host: u32) {
         if let Some(host_state) = self.hosts.get_mut(host as usize) {
-            host_state.needs_full_order = true;
+            host_state.orders.needs_full_order = true;
         }
     }
 }

@@ -116,7 +116,7 @@ impl ControlPlane {
         for (number, host) in (0u32..).zip(&mut self.hosts) {
             // A host without a recent report gets no order, and a full order after its next report.
             host.receives_orders = host.present && host.time_since_report(self.now) <= self.settings.lease;
-            let is_full = std::mem::replace(&mut host.needs_full_order, !host.receives_orders);
+            let is_full = std::mem::replace(&mut host.orders.needs_full_order, !host.receives_orders);
             let removed_keys = std::mem::take(&mut host.flows_to_remove);
             let flows = if is_full {
                 Vec::new()
@@ -146,7 +146,7 @@ impl ControlPlane {
             self.ordered_udp_limits += udp_limits.len() as u64;
             orders.push(Order {
                 epoch: self.epoch,
-                seq: host.ordered_seq + 1,
+                seq: host.orders.ordered_seq + 1,
                 lease: Duration::from_secs_f64(self.settings.lease),
                 is_full,
                 is_early: false,
@@ -198,17 +198,14 @@ impl ControlPlane {
             let has_changes =
                 order.is_full || !only_renews_lease(order) || order.bandwidth_limit != host.bandwidth.ordered;
             let is_renewal_due =
-                at as u64 % turns as u64 == turn || now - host.last_order_at >= turns * interval;
+                at as u64 % turns as u64 == turn || now - host.orders.last_order_at >= turns * interval;
             host.receives_orders && (has_changes || is_renewal_due)
         };
         let orders = self.hosts.iter_mut().zip(orders).enumerate();
         let mut orders: Vec<(u32, Order)> = orders
             .filter(|(at, (host, order))| is_due(*at, host, order))
             .map(|(at, (host, mut order))| {
-                if order.is_full || host.applied_seq == host.ordered_seq {
-                    host.confirmation_wait_start = now;
-                }
-                (host.ordered_seq, host.last_order_at) = (order.seq, now);
+                order.seq = host.orders.note_order(order.is_full, now);
                 host.bandwidth.ordered = order.bandwidth_limit;
                 // A flow that was removed and added again within an interval appears once in the order, with its last
                 // rate.

@@ -95,7 +95,7 @@ impl ControlPlane {
 
     /// Number of known coflows, active or completed, and the number of their flows.
     pub fn coflow_and_flow_counts(&self) -> (usize, usize) {
-        (self.coflows.len(), self.flow_count)
+        (self.coflows.len(), self.usage.total().flows)
     }
 
     /// Whether a coflow has completed; `None` if it is not registered.
@@ -183,8 +183,8 @@ impl ControlPlane {
         let to_status = |(number, host): (usize, &super::Host)| HostStatus {
             seconds_since_report: host.last_report_at.map(|reported_at| self.now - reported_at),
             present: host.present,
-            ordered_seq: host.ordered_seq,
-            applied_seq: host.applied_seq,
+            ordered_seq: host.orders.ordered_seq,
+            applied_seq: host.orders.applied_seq,
             conflicts: host.conflicts.clone(),
             bandwidth_fraction: host.bandwidth.limit().map(BandwidthLimit::fraction),
             applied_bandwidth_fraction: host.bandwidth.reported.map(BandwidthLimit::fraction),

@@ -8,6 +8,7 @@ use weir_proto::relay::{PathSample, RelayCoflow, RelayMatch, RelayOrder, RelayPe
 use super::rules::RegionRules;
 use super::status::LinkBytes;
 use super::{CONFIRMATION_TIMEOUT, LEASE, PRESENCE_TIMEOUT, RENEWAL_INTERVAL};
+use crate::order_state::OrderState;
 
 /// The coflows and rules of the relays in a region.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -86,12 +87,7 @@ pub(super) struct Relay {
     pub is_present: bool,
     /// Whether it refuses new flows, since it is about to stop.
     is_draining: bool,
-    pub needs_full_order: bool,
-    pub ordered_seq: u64,
-    pub applied_seq: u64,
-    last_order_at: f64,
-    /// Since when the last order waits for its confirmation.
-    confirmation_wait_start: f64,
+    pub orders: OrderState,
     pub refused_orders: u64,
     pub unruled_flows: u64,
     /// The last measurements, by peer.
@@ -104,9 +100,8 @@ pub(super) struct Relay {
 
 impl Relay {
     pub fn connect(&mut self, now: f64) {
-        (self.is_connected, self.needs_full_order, self.is_draining) = (true, true, false);
+        (self.is_connected, self.orders.needs_full_order, self.is_draining) = (true, true, false);
         self.last_report_at = Some(now);
-        self.confirmation_wait_start = now;
     }
 
     pub fn disconnect(&mut self) {
@@ -123,18 +118,7 @@ impl Relay {
         self.last_report_at = Some(now);
         self.refused_orders = report.refused_orders;
         self.unruled_flows = self.unruled_flows.saturating_add(report.unruled_flows.len() as u64);
-        let (applied_epoch, seq) = report.applied;
-        let applied_seq = if applied_epoch == epoch { seq } else { 0 };
-        if applied_seq > self.applied_seq {
-            self.confirmation_wait_start = now;
-        }
-        self.applied_seq = applied_seq;
-        let is_late =
-            applied_seq < self.ordered_seq && now - self.confirmation_wait_start > CONFIRMATION_TIMEOUT;
-        if applied_seq > self.ordered_seq || is_late {
-            self.needs_full_order = true;
-            self.confirmation_wait_start = now;
-        }
+        self.orders.confirm(report.applied, epoch, CONFIRMATION_TIMEOUT, now);
         std::mem::replace(&mut self.is_draining, report.is_draining) != report.is_draining
     }
 
@@ -170,26 +154,21 @@ impl Relay {
         now: f64,
     ) -> Option<RelayOrder> {
         if !self.is_present {
-            self.needs_full_order = true;
+            self.orders.needs_full_order = true;
             return None;
         }
-        let is_full = std::mem::take(&mut self.needs_full_order);
+        let is_full = std::mem::take(&mut self.orders.needs_full_order);
         let has_changes = is_full || std::mem::take(&mut self.is_table_changed);
-        if !has_changes && now - self.last_order_at < RENEWAL_INTERVAL {
+        if !has_changes && now - self.orders.last_order_at < RENEWAL_INTERVAL {
             return None;
         }
         if is_full {
             self.ordered_table = Arc::default();
         }
-        if is_full || self.applied_seq == self.ordered_seq {
-            self.confirmation_wait_start = now;
-        }
-        self.ordered_seq += 1;
-        self.last_order_at = now;
         let peers = if is_full { peers() } else { Vec::new() };
         let mut order = RelayOrder {
             epoch,
-            seq: self.ordered_seq,
+            seq: self.orders.note_order(is_full, now),
             lease: LEASE,
             is_full,
             peers,

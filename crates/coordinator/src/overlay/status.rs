@@ -103,8 +103,8 @@ impl Overlay {
         let status = |relay: &Relay| RelayStatus {
             present: relay.is_present,
             seconds_since_report: relay.last_report_at.map(|at| now - at),
-            ordered_seq: relay.ordered_seq,
-            applied_seq: relay.applied_seq,
+            ordered_seq: relay.orders.ordered_seq,
+            applied_seq: relay.orders.applied_seq,
             coflows: relay.table.coflows.len(),
             rules: relay.table.rules.rules.len(),
             omitted_rules: relay.table.rules.omitted,
@@ -200,7 +200,7 @@ impl Overlay {
     /// Number of all coflows, of active coflows, and of flows.
     pub fn counts(&self) -> [usize; 3] {
         let active = self.coflows.values().filter(|coflow| coflow.completed_at.is_none()).count();
-        [self.coflows.len(), active, self.flow_count]
+        [self.coflows.len(), active, self.usage.total().flows]
     }
 
     /// Rejected entries of reports since the start.
