@@ -45,7 +45,7 @@ mod status;
 pub use coflow::{Registration, RegistrationDigest, Restored};
 pub use decision::{Decision, DecisionRequest};
 pub use flows::{Flow, FlowIndex, find_common_number};
-pub use handle::{Handle, NameTaken, OverlayCounts};
+pub use handle::{Handle, NameTaken};
 pub use status::{CoflowStatus, LinkBytes, PathStatus, RelayStatus, RouteStatus};
 
 use bandwidth::{LinkSamples, LinkUse};

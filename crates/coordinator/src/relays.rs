@@ -89,7 +89,7 @@ impl RelayControl for RelayService {
                 Body::Hello(_) => None,
             };
             let apply = |report: RelayReport| {
-                handle.report(id, &report);
+                handle.call(|overlay, now| overlay.report(id, &report, now));
                 ready(Ok(()))
             };
             let reports = apply_reports(reports, REPORT_INTERVAL, wire_report, apply);

@@ -68,7 +68,7 @@ const RESTORED_KEY: &str = "restored";
 const NUMBERS_TABLE: TableDefinition<'_, &str, u64> = TableDefinition::new("weir");
 
 /// Tables of the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Table {
     /// Coflows by their ids.
     Coflows,

@@ -14,11 +14,11 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 use weir_core::wide_area_policy::WideAreaPolicy;
-use weir_proto::relay::{RelayOrder, RelayReport};
+use weir_proto::relay::RelayOrder;
 
+use super::Overlay;
 use super::decision::{DecisionRequest, decide};
 use super::names::{NamedRelay, Names, QUERY_INTERVAL};
-use super::{LinkBytes, Overlay, RelayStatus};
 use crate::config::{self, RelayAddress};
 
 /// Time between two checks for due orders and decisions.
@@ -35,21 +35,6 @@ const DECISION_PAUSE_FACTOR: u32 = 2;
 
 /// Maximum number of queued orders to a relay.
 const MAX_QUEUED_ORDERS: usize = 4;
-
-/// Counts of an overlay for metrics.
-#[derive(Debug, Clone)]
-pub struct OverlayCounts {
-    /// States of all relays.
-    pub relays: Vec<RelayStatus>,
-    /// Bytes by link since the start.
-    pub link_bytes: Vec<LinkBytes>,
-    /// Rejected entries of reports since the start.
-    pub rejected_entries: u64,
-    /// Number of all coflows, of active coflows, and of flows.
-    pub coflows: [usize; 3],
-    /// Number of coflows that have failed since the start.
-    pub failed_coflows: u64,
-}
 
 /// The time without a report after which another stream may replace that of a relay: ten reports.
 const REPLACEMENT_TIMEOUT: f64 = 1.0;
@@ -173,22 +158,6 @@ impl Handle {
     /// The address of a relay's stream; `None` without a stream.
     pub fn relay_address(&self, relay: u16) -> Option<SocketAddr> {
         Some(self.0.lock().streams[usize::from(relay)].as_ref()?.address)
-    }
-
-    /// Applies the report of a relay.
-    pub fn report(&self, relay: u16, report: &RelayReport) {
-        self.call(|overlay, now| overlay.report(relay, report, now));
-    }
-
-    /// Counts for metrics.
-    pub fn counts(&self) -> OverlayCounts {
-        self.call(|overlay, now| OverlayCounts {
-            relays: overlay.relay_statuses(now),
-            link_bytes: overlay.link_bytes().to_vec(),
-            rejected_entries: overlay.rejected_entries(),
-            coflows: overlay.counts(),
-            failed_coflows: overlay.failed_count(),
-        })
     }
 
     /// Applies the first address of a relay's name, unless the relay has one of them.

@@ -28,7 +28,7 @@ pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver
     let mut was_present = vec![false; registry.agent_names().count()];
     let mut relays_were_present =
         vec![false; registry.overlay().map_or(0, |handle| handle.config().relays.len())];
-    let mut stored_completed = BTreeSet::new();
+    let mut remaining = Remaining::new();
     // The API accepts connections from now on.
     registry.begin_leases().await;
     let mut measurements_stored_at = Instant::now();
@@ -40,19 +40,19 @@ pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver
         if is_stopped {
             return registry.store_measurements().await;
         }
-        if handle_changes(registry, &mut was_present, &mut stored_completed).await.is_err() {
+        if handle_changes(registry, &mut was_present, &mut remaining).await.is_err() {
             return;
         }
-        registry.apply_overlay_changes().await;
+        registry.apply_overlay_changes(&mut remaining).await;
         if measurements_stored_at.elapsed() >= MEASUREMENTS_INTERVAL {
             registry.store_measurements().await;
             measurements_stored_at = Instant::now();
         }
-        handle_relay_presence(registry, &mut relays_were_present);
+        note_relay_presence(registry, &mut relays_were_present);
     }
 }
 
-fn handle_relay_presence(registry: &Registry, were_present: &mut [bool]) {
+fn note_relay_presence(registry: &Registry, were_present: &mut [bool]) {
     let Some(handle) = registry.overlay() else { return };
     let states = handle.call(|overlay, now| overlay.relay_statuses(now));
     for ((was, state), relay) in were_present.iter_mut().zip(states).zip(&handle.config().relays) {
@@ -65,43 +65,58 @@ fn handle_relay_presence(registry: &Registry, were_present: &mut [bool]) {
     }
 }
 
-/// Removes completed coflows from the store. `remaining` are those that could not be removed: they would be active again after a
-/// restart.
-async fn remove_completed(registry: &Registry, remaining: &mut BTreeSet<Arc<str>>) -> Result<(), Stopped> {
+/// Completed coflows that could not be removed from the store: they would be active again after a restart.
+pub(super) type Remaining = BTreeSet<(Table, Arc<str>)>;
+
+/// Removes completed coflows from the store that could not be removed before.
+async fn remove_completed(registry: &Registry, remaining: &mut Remaining) -> Result<(), Stopped> {
     while registry.check_writable().is_ok()
-        && let Some(id) = remaining.pop_first()
+        && let Some((table, id)) = remaining.pop_first()
     {
         let _id_lock = registry.lock_id(&id).await;
+        let state = match table {
+            Table::OverlayCoflows => registry.phase_between_regions(&id),
+            _ => registry.phase_at_hosts(&id).await?,
+        };
         // The coflow may have been updated or registered again since its completion.
-        if let Some((_, Phase::Active)) = registry.phase_at_hosts(&id).await? {
+        if let Some((_, Phase::Active)) = state {
             continue;
         }
-        if let Err(error) = registry.store.remove(Table::Coflows, &id).await {
+        if let Err(error) = registry.store.remove(table, &id).await {
             warn!(coflow = &*id, %error, "completed coflow cannot be removed from the store yet");
-            remaining.insert(id);
+            remaining.insert((table, id));
             break;
         }
     }
     Ok(())
 }
 
+/// Removes a completed coflow from the store, and sends its event. The caller has locked the id.
+pub(super) async fn note_completion(
+    registry: &Registry,
+    (table, id): (Table, Arc<str>),
+    service: String,
+    remaining: &mut Remaining,
+) {
+    if let Err(error) = registry.store.remove(table, &id).await {
+        warn!(coflow = &*id, %error, "completed coflow cannot be removed from the store yet");
+        remaining.insert((table, Arc::clone(&id)));
+    }
+    registry.events.send(EventKind::CoflowCompleted, &id, Some(service));
+}
+
 async fn handle_changes(
     registry: &Registry,
     was_present: &mut [bool],
-    stored_completed: &mut BTreeSet<Arc<str>>,
+    remaining: &mut Remaining,
 ) -> Result<(), Stopped> {
-    remove_completed(registry, stored_completed).await?;
+    remove_completed(registry, remaining).await?;
     for id in registry.handle().call(|plane, _| plane.take_completed()).await? {
         let _id_lock = registry.lock_id(&id).await;
         // The coflow may have been updated or registered again since its completion.
-        let Some((service, Phase::Completed)) = registry.phase_at_hosts(&id).await? else {
-            continue;
-        };
-        if let Err(error) = registry.store.remove(Table::Coflows, &id).await {
-            warn!(coflow = &*id, %error, "completed coflow cannot be removed from the store yet");
-            stored_completed.insert(Arc::clone(&id));
+        if let Some((service, Phase::Completed)) = registry.phase_at_hosts(&id).await? {
+            note_completion(registry, (Table::Coflows, Arc::clone(&id)), service, remaining).await;
         }
-        registry.events.send(EventKind::CoflowCompleted, &id, Some(service));
     }
     registry.apply_observed_changes().await?;
     registry.close_abandoned_connections().await?;

@@ -254,9 +254,7 @@ impl Registry {
     }
 
     async fn service_if(&self, id: &str, is_wanted: impl Fn(Phase) -> bool) -> Result<String, Problem> {
-        let in_overlay =
-            self.overlay().and_then(|handle| handle.call(|overlay, _| overlay.service_and_phase(id)));
-        let found = match in_overlay {
+        let found = match self.phase_between_regions(id) {
             Some(found) => Some(found),
             None => self.phase_at_hosts(id).await?,
         };

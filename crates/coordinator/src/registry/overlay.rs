@@ -1,6 +1,7 @@
 //! Applies requests about coflows between regions to the overlay, and writes them to the store before the answer.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
@@ -9,6 +10,7 @@ use tracing::{info, warn};
 use weir_core::suggestion::did_you_mean;
 use weir_proto::relay::RegionPair;
 
+use super::change_watcher::{Remaining, note_completion};
 use super::coflows::check_flow_bytes;
 use super::{
     CoflowBody, EXPECTED_COFLOW_ID, EXPECTED_HOST, FLOWS_POINTER, FlowBody, Registry, refusal_problem,
@@ -16,7 +18,6 @@ use super::{
 use crate::coflow_status::{Phase, WideAreaFields};
 use crate::config;
 use crate::control_plane::{CoflowOutline, Refusal};
-use crate::events::EventKind;
 use crate::overlay::{
     ABANDONMENT_TIMEOUT, CoflowStatus, Flow, Handle, Overlay, Registration, RegistrationDigest, Restored,
     find_common_number,
@@ -135,8 +136,13 @@ impl Registry {
 
     /// The overlay, if a coflow with this id is registered there.
     pub(super) fn overlay_with(&self, id: &str) -> Option<&Handle> {
-        let found = |handle: &&Handle| handle.call(|overlay, _| overlay.service_and_phase(id));
-        self.overlay().filter(|handle| found(handle).is_some_and(|(_, phase)| phase != Phase::Failed))
+        let is_registered = self.phase_between_regions(id).is_some_and(|(_, phase)| phase != Phase::Failed);
+        self.overlay().filter(|_| is_registered)
+    }
+
+    /// The service and the phase of a coflow between regions, registered or failed; `None` if the overlay has no coflow with this id.
+    pub(super) fn phase_between_regions(&self, id: &str) -> Option<(String, Phase)> {
+        self.overlay()?.call(|overlay, _| overlay.service_and_phase(id))
     }
 
     /// State of a coflow between regions, registered or failed; `None` if the overlay has no coflow with this id.
@@ -328,33 +334,29 @@ impl Registry {
     }
 
     /// Stores coflows with their first estimate, and removes completed coflows from the store.
-    pub(super) async fn apply_overlay_changes(&self) {
+    pub(super) async fn apply_overlay_changes(&self, remaining: &mut Remaining) {
         let Some(handle) = self.overlay() else { return };
         for id in handle.call(|overlay, _| overlay.take_changed()) {
             let _id_lock = self.lock_id(&id).await;
             let Some(CoflowStatus { summary, .. }) = self.overlay_coflow(&id) else { continue };
-            let written = if summary.state.is_completed() {
-                self.store.remove(Table::OverlayCoflows, &id).await
-            } else {
-                self.store_overlay_coflow(handle, &id).await
-            };
-            if let Err(error) = written {
-                warn!(coflow = &*id, %error, "a change of the coflow cannot be stored");
-            }
-            if summary.state.is_completed() {
-                let WideAreaFields { measured_seconds: measured, predicted_seconds: predicted, .. } =
-                    summary.wide_area;
-                match measured {
-                    Some(_) => info!(coflow = &*id, measured, predicted, "coflow between regions completed"),
-                    None => warn!(
-                        coflow = &*id,
-                        idle_seconds = ABANDONMENT_TIMEOUT,
-                        "coflow between regions ended without all bytes: it lost a relay, and no flow was open since then; \
-                         help: deregister a coflow when its flows have completed"
-                    ),
+            if !summary.state.is_completed() {
+                if let Err(error) = self.store_overlay_coflow(handle, &id).await {
+                    warn!(coflow = &*id, %error, "a change of the coflow cannot be stored");
                 }
-                self.events.send(EventKind::CoflowCompleted, &id, Some(summary.service));
+                continue;
             }
+            let WideAreaFields { measured_seconds: measured, predicted_seconds: predicted, .. } =
+                summary.wide_area;
+            match measured {
+                Some(_) => info!(coflow = &*id, measured, predicted, "coflow between regions completed"),
+                None => warn!(
+                    coflow = &*id,
+                    idle_seconds = ABANDONMENT_TIMEOUT,
+                    "coflow between regions ended without all bytes: it lost a relay, and no flow was open since then; \
+                     help: deregister a coflow when its flows have completed"
+                ),
+            }
+            note_completion(self, (Table::OverlayCoflows, Arc::clone(&id)), summary.service, remaining).await;
         }
     }
 

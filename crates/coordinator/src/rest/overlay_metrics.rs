@@ -9,34 +9,39 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-use crate::overlay::{Handle, LinkBytes, OverlayCounts, RelayStatus};
+use crate::config;
+use crate::overlay::{Handle, LinkBytes, RelayStatus};
 
 /// Values of the metrics.
 #[derive(Debug)]
 pub(super) struct OverlayMetrics {
-    counts: OverlayCounts,
-    /// Names of relays, in order of their numbers.
-    relays: Vec<String>,
-    /// Names of the regions at both ends of each link.
-    links: Vec<(String, String)>,
+    /// Relays by name, in order of their numbers.
+    relays: Vec<(String, RelayStatus)>,
+    /// Bytes by link, with the names of the regions at both ends.
+    links: Vec<([String; 2], LinkBytes)>,
+    rejected_entries: u64,
+    /// Number of all coflows, of active coflows, and of flows.
+    coflows: [usize; 3],
+    /// Number of coflows that have failed since the start.
+    failed_coflows: u64,
 }
 
 impl OverlayMetrics {
     pub fn new(handle: &Handle) -> OverlayMetrics {
-        let config = handle.config();
-        let link = |link| {
-            let (from, to) = config.area.link_ends(link);
-            (config.area.regions()[from].clone(), config.area.regions()[to].clone())
-        };
-        OverlayMetrics {
-            counts: handle.counts(),
-            relays: config.relays.iter().map(|relay| relay.name.clone()).collect(),
-            links: (0..config.area.links() as u32).map(link).collect(),
-        }
+        let config::Overlay { relays, area, .. } = handle.config();
+        let names = relays.iter().map(|relay| relay.name.clone());
+        let regions =
+            |link| <[usize; 2]>::from(area.link_ends(link)).map(|region| area.regions()[region].clone());
+        handle.call(|overlay, now| OverlayMetrics {
+            relays: names.zip(overlay.relay_statuses(now)).collect(),
+            links: (0..).map(regions).zip(overlay.link_bytes().iter().copied()).collect(),
+            rejected_entries: overlay.rejected_entries(),
+            coflows: overlay.counts(),
+            failed_coflows: overlay.failed_count(),
+        })
     }
 
     fn encode_relays(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-        let relays = || self.relays.iter().zip(&self.counts.relays);
         let help = "Time since the last report of a relay";
         let mut ages = encoder.encode_descriptor(
             "weir_relay_report_age",
@@ -44,7 +49,7 @@ impl OverlayMetrics {
             Some(&Unit::Seconds),
             MetricType::Gauge,
         )?;
-        for (name, status) in relays() {
+        for (name, status) in &self.relays {
             let Some(age) = status.seconds_since_report else { continue };
             ConstGauge::new(age).encode(ages.encode_family(&[("relay", name.as_str())])?)?;
         }
@@ -58,7 +63,7 @@ impl OverlayMetrics {
         ];
         for (name, help, value) in gauges {
             let mut all = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (relay, status) in relays() {
+            for (relay, status) in &self.relays {
                 let gauge = ConstGauge::new(value(status) as i64);
                 gauge.encode(all.encode_family(&[("relay", relay.as_str())])?)?;
             }
@@ -66,7 +71,7 @@ impl OverlayMetrics {
         let help = "Flows that a relay forwarded without a rule";
         let mut all =
             encoder.encode_descriptor("weir_relay_unruled_flows", help, None, MetricType::Counter)?;
-        for (relay, status) in relays() {
+        for (relay, status) in &self.relays {
             let counter = ConstCounter::new(status.unruled_flows);
             counter.encode(all.encode_family(&[("relay", relay.as_str())])?)?;
         }
@@ -81,7 +86,7 @@ impl OverlayMetrics {
         ];
         for (name, help, value) in counters {
             let mut all = encoder.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Counter)?;
-            for ((from, to), bytes) in self.links.iter().zip(&self.counts.link_bytes) {
+            for ([from, to], bytes) in &self.links {
                 let labels = [("from", from.as_str()), ("to", to.as_str())];
                 ConstCounter::new(value(bytes)).encode(all.encode_family(&labels)?)?;
             }
@@ -92,8 +97,8 @@ impl OverlayMetrics {
 
 impl Collector for OverlayMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let [coflows, active, flows] = self.counts.coflows;
-        let present = self.counts.relays.iter().filter(|status| status.present).count();
+        let [coflows, active, flows] = self.coflows;
+        let present = self.relays.iter().filter(|(_, status)| status.present).count();
         let gauges: [(&str, &str, usize); 5] = [
             ("weir_relays", "Relays of the configuration", self.relays.len()),
             ("weir_relays_connected", "Relays that receive orders", present),
@@ -109,12 +114,12 @@ impl Collector for OverlayMetrics {
             (
                 "weir_wan_coflows_failed",
                 "Coflows between regions that their owners reported as failed",
-                self.counts.failed_coflows,
+                self.failed_coflows,
             ),
             (
                 "weir_relay_report_entries_rejected",
                 "Entries of relays' reports rejected as implausible",
-                self.counts.rejected_entries,
+                self.rejected_entries,
             ),
         ];
         for (name, help, value) in counters {

@@ -509,7 +509,13 @@ fn second_relay_of_a_name_is_refused_while_the_first_one_reports() {
         assert!(second.next_order().await.is_full);
         // The connection of the second relay ends with it. The reports in its name show that it is not replaced because of silence.
         drop(second);
-        let report = || server.registry().overlay().unwrap().report(0, &RelayReport::default());
+        let report = || {
+            server
+                .registry()
+                .overlay()
+                .unwrap()
+                .call(|overlay, now| overlay.report(0, &RelayReport::default(), now))
+        };
         report();
         while RelayStream::open(server.agents, hello()).await.is_err() {
             report();
