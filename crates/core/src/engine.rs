@@ -519,7 +519,6 @@ impl Engine {
     /// if it waited. All other flows start, or complete at once if they have no bytes. The coflow keeps its age.
     /// O(flows log flows).
     pub fn replace_flows(&mut self, slot: Slot, spec: &CoflowSpec, now: f64) {
-        self.drop_transport(now);
         let before = self.network.coflow(slot);
         let flows = 0..before.width() as u32;
         let is_unchanged = |flow: u32| {

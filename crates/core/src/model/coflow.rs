@@ -391,6 +391,11 @@ impl Coflow {
         self.flows.len()
     }
 
+    /// A number that no other layout of flows has had.
+    pub(crate) fn layout(&self) -> u64 {
+        self.layout
+    }
+
     /// Number of live flows.
     pub fn live_count(&self) -> usize {
         self.live_count

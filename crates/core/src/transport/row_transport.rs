@@ -32,14 +32,18 @@ impl LiveFlows {
         flows
     }
 
-    /// The state of the coflow in a slot, which is new if the slot contained another coflow.
+    /// The state of the coflow in a slot, which is new if the slot contained another coflow. If the flows of the coflow were replaced, its
+    /// counter continues.
     fn prepare_coflow(&mut self, slot: Slot, coflow: &Coflow) -> &mut CoflowFlows {
         if slot as usize >= self.coflows.len() {
             self.coflows.resize_with(slot as usize + 1, CoflowFlows::default);
         }
         let flows = &mut self.coflows[slot as usize];
-        if flows.seq != Some(coflow.seq) {
-            *flows = CoflowFlows::new(coflow);
+        if flows.layout != Some(coflow.layout()) {
+            let former = std::mem::replace(flows, CoflowFlows::new(coflow));
+            if former.seq == flows.seq {
+                (flows.sent_bytes, flows.total_rate) = (former.sent_bytes, former.total_rate);
+            }
         }
         flows
     }

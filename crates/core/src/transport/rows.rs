@@ -24,8 +24,9 @@ pub(super) struct Row {
 /// The live flows of one coflow: one entry a flow, by row.
 #[derive(Debug, Default)]
 pub(super) struct CoflowFlows {
-    /// The coflow's sequence number, because slots are reused.
+    /// The coflow's sequence number, because slots are reused, and the layout of its flows.
     pub seq: Option<u64>,
+    pub layout: Option<u64>,
     /// By sender, then by trunks.
     pub rows: Vec<Row>,
     pub row_links: Vec<u32>,
@@ -49,6 +50,7 @@ impl CoflowFlows {
     pub(super) fn new(coflow: &Coflow) -> CoflowFlows {
         CoflowFlows {
             seq: Some(coflow.seq),
+            layout: Some(coflow.layout()),
             entry_of_flow: vec![NONE; coflow.width()],
             next_end: f64::INFINITY,
             ..CoflowFlows::default()

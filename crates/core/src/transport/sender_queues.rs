@@ -54,8 +54,9 @@ struct Flow {
 /// The flows of one coflow.
 #[derive(Debug, Default)]
 struct CoflowFlows {
-    /// The coflow's sequence number, because slots are reused.
+    /// The coflow's sequence number, because slots are reused, and the layout of its flows.
     seq: Option<u64>,
+    layout: Option<u64>,
     flows: Vec<Flow>,
     class: usize,
     /// Bytes sent by all flows until the last update, and their rate since.
@@ -72,17 +73,16 @@ fn is_current(coflows: &[CoflowFlows], group: u32, (end, slot, flow): FirstFlow)
 /// The flows that one queue of one sender serves.
 #[derive(Debug, Default, Clone)]
 struct SenderQueue {
-    /// The coflow and its sequence number.
+    /// The coflow and the layout of its flows.
     coflow: Option<(Slot, u64)>,
     rows: Vec<u32>,
 }
 
-/// The first coflow in a queue of a sender: its slot and sequence number, the sender's index in it, and the queue's share of
-/// the port.
+/// The first coflow in a queue of a sender: its slot and layout, the sender's index in it, and the queue's share of the port.
 #[derive(Debug, Clone, Copy)]
 struct QueueHead {
     slot: Slot,
-    seq: u64,
+    layout: u64,
     sender_index: usize,
     rate: f64,
 }
@@ -222,21 +222,24 @@ impl SenderQueues {
         link >= self.first_trunk
     }
 
-    /// Prepares the state of the coflow in a slot, unless the slot still contains the same coflow.
+    /// Prepares the state of the coflow in a slot, unless the slot still contains the same flows. If the flows of the coflow were replaced,
+    /// its counter continues.
     fn prepare_coflow(&mut self, slot: Slot, network: &Network) {
         if slot as usize >= self.coflows.len() {
             self.coflows.resize_with(slot as usize + 1, CoflowFlows::default);
         }
         let coflow = network.coflow(slot);
         let flows = &mut self.coflows[slot as usize];
-        if flows.seq != Some(coflow.seq) {
+        if flows.layout != Some(coflow.layout()) {
             let none = Flow { group: NONE, end_count: 0.0, reassignment_entry: NONE, offer_index: NONE };
+            let is_same = flows.seq == Some(coflow.seq);
             *flows = CoflowFlows {
                 seq: Some(coflow.seq),
+                layout: Some(coflow.layout()),
                 flows: vec![none; coflow.width()],
                 class: usize::MAX,
-                sent_bytes: 0.0,
-                total_rate: 0.0,
+                sent_bytes: if is_same { flows.sent_bytes } else { 0.0 },
+                total_rate: if is_same { flows.total_rate } else { 0.0 },
             };
         }
     }
@@ -280,7 +283,8 @@ impl SenderQueues {
             let coflow = network.coflow(slot);
             if coflow.live_links().contains(src) {
                 let sender_index = coflow.senders().partition_point(|load| (load.link as usize) < src);
-                queue_heads[class] = Some(QueueHead { slot, seq: coflow.seq, sender_index, rate: 0.0 });
+                queue_heads[class] =
+                    Some(QueueHead { slot, layout: coflow.layout(), sender_index, rate: 0.0 });
             }
         }
         match &self.weights {
@@ -309,19 +313,19 @@ impl SenderQueues {
         // All ends come before all beginnings, because a coflow can move from one queue to another.
         for (class, head) in queue_heads.iter().enumerate() {
             let queue = self.queue_group(src, class);
-            if self.queues[queue].coflow != head.map(|head| (head.slot, head.seq)) {
+            if self.queues[queue].coflow != head.map(|head| (head.slot, head.layout)) {
                 self.end_queue(queue);
             }
         }
         for (class, head) in queue_heads.iter().enumerate() {
             let queue = self.queue_group(src, class);
-            let Some(QueueHead { slot, seq, sender_index, rate }) = *head else {
+            let Some(QueueHead { slot, layout, sender_index, rate }) = *head else {
                 self.groups.set_rate(queue, 0.0);
                 continue;
             };
             let begins = self.queues[queue].coflow.is_none();
             if begins {
-                self.begin_queue(queue, (slot, seq), sender_index, network);
+                self.begin_queue(queue, (slot, layout), sender_index, network);
             }
             let rate = match network.fabric().has_limiting_ports() {
                 true => rate / f64::from(network.coflow(slot).senders()[sender_index].live_flow_count.max(1)),
