@@ -46,7 +46,7 @@ use weir_proto::{FRAME_BYTES, MAX_FLOWS_PER_HOST, PAYLOAD_BYTES, estimate_sent_b
 
 use crate::coflow_status::Phase;
 use crate::order_state::OrderState;
-use crate::quota::UsageByService;
+use crate::quota::{CoflowUsage, UsageByService};
 use crate::values::WEIGHT_RANGE;
 
 mod allocator;
@@ -106,7 +106,8 @@ pub struct Settings {
     pub budget: LinkBudget,
     /// Time after its completion for which a coflow is kept, in seconds. Clients may deregister it earlier.
     pub keep_completed: f64,
-    /// Maximum number of coflows, active or completed. A registration above it is refused.
+    /// Maximum number of coflows, active or completed. A registration above it is refused. Those between regions have a separate limit of
+    /// the same size, as for flows.
     pub max_coflows: usize,
     /// Maximum number of flows of all coflows. A registration or update above it is refused.
     pub max_flows: usize,
@@ -118,6 +119,22 @@ pub struct Settings {
 const MAX_ORDER_GAP: f64 = 1.0;
 
 impl Settings {
+    /// Checks the limit of coflows for one more.
+    pub(crate) fn check_coflows(&self, usage: CoflowUsage) -> Result<(), Refusal> {
+        if usage.coflows < self.max_coflows {
+            return Ok(());
+        }
+        Err(Refusal::LimitReached { objects: "coflows", max: self.max_coflows })
+    }
+
+    /// Checks the limit of flows for those that replace `former` flows. Fewer flows are always within the limit.
+    pub(crate) fn check_flows(&self, usage: CoflowUsage, former: usize, flows: usize) -> Result<(), Refusal> {
+        if flows <= former || usage.flows - former + flows <= self.max_flows {
+            return Ok(());
+        }
+        Err(Refusal::LimitReached { objects: "flows", max: self.max_flows })
+    }
+
     /// Time from an order to its renewal, in seconds. An order is renewed at least four times per lease, so two consecutive
     /// lost renewals do not end the lease.
     fn renewal_interval(&self) -> f64 {
@@ -579,9 +596,7 @@ impl ControlPlane {
             return Err(Refusal::InvalidWeight(registration.weight));
         }
         self.check_flows(&registration.flows, &[])?;
-        if self.coflows.len() == self.settings.max_coflows {
-            return Err(Refusal::LimitReached { objects: "coflows", max: self.settings.max_coflows });
-        }
+        self.settings.check_coflows(self.usage.total())?;
         let spec = self.build_spec(&registration)?;
         self.advance_to(now);
         let grace_end = self.new_grace_end();
@@ -809,9 +824,7 @@ impl ControlPlane {
         if flows.is_empty() {
             return Err(Refusal::NoFlows);
         }
-        if self.usage.total().flows - old_flows.len() + flows.len() > self.settings.max_flows {
-            return Err(Refusal::LimitReached { objects: "flows", max: self.settings.max_flows });
-        }
+        self.settings.check_flows(self.usage.total(), old_flows.len(), flows.len())?;
         let last_host = self.links.hosts.len() as u32 - 1;
         for (flow, transfer) in flows.iter().enumerate() {
             if let Some(&host) = [transfer.src, transfer.dst].iter().find(|&&host| host > last_host) {

@@ -29,7 +29,7 @@ use weir_proto::relay::{
 
 use crate::coflow_status::Phase;
 use crate::config::{self, RelayAddress};
-use crate::control_plane::Refusal;
+use crate::control_plane::{Refusal, Settings};
 use crate::quota::{CoflowQuota, UsageByService};
 
 mod bandwidth;
@@ -78,24 +78,13 @@ pub const ABANDONMENT_TIMEOUT: f64 = 300.0;
 /// Maximum number of failed coflows. A further one replaces the oldest one.
 pub const MAX_FAILED_COFLOWS: usize = 1000;
 
-/// Limits of coflows between regions.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Maximum number of coflows, active or completed.
-    pub max_coflows: usize,
-    /// Maximum number of flows of all coflows.
-    pub max_flows: usize,
-    /// Time after its completion for which a coflow is kept, in seconds.
-    pub keep_completed: f64,
-}
-
 /// An entry of a report that cannot be.
 struct Implausible;
 
 /// The state of an overlay.
 pub struct Overlay {
     config: Arc<config::Overlay>,
-    limits: Limits,
+    settings: Settings,
     epoch: u64,
     relays: Vec<Relay>,
     /// The IP address of each relay, if it is known.
@@ -134,15 +123,15 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// An overlay without coflows. Orders carry `epoch`.
-    pub fn new(config: Arc<config::Overlay>, limits: Limits, epoch: u64) -> Overlay {
+    /// An overlay without coflows. Orders carry `epoch`. The limits of coflows are those of the `settings`.
+    pub fn new(config: Arc<config::Overlay>, settings: Settings, epoch: u64) -> Overlay {
         let address = |relay: &config::Relay| match relay.address {
             RelayAddress::Fixed(address) => Some(address),
             RelayAddress::Name { .. } => None,
         };
         let relays = config.relays.len();
         Overlay {
-            limits,
+            settings,
             epoch,
             relays: std::iter::repeat_with(Relay::default).take(relays).collect(),
             addresses: config.relays.iter().map(address).collect(),
@@ -227,10 +216,7 @@ impl Overlay {
     pub fn check_update(&self, id: &str, flow_count: usize) -> Result<(), Refusal> {
         let coflow = self.coflow(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
         let is_completed = coflow.completed_at.is_some();
-        self.check_limits(
-            flow_count.saturating_sub(coflow.registration.flows.len()),
-            usize::from(is_completed),
-        )
+        self.check_limits(coflow.registration.flows.len(), flow_count, usize::from(is_completed))
     }
 
     /// Removes a coflow, active or completed.
@@ -440,7 +426,7 @@ impl Overlay {
 
     /// Returns the orders that are due, with the numbers of their relays. Orders to a relay wait while `has_room` is false.
     pub fn tick(&mut self, now: f64, has_room: impl Fn(u16) -> bool) -> Vec<(u16, RelayOrder)> {
-        let keep = self.limits.keep_completed;
+        let keep = self.settings.keep_completed;
         let is_expired = |coflow: &Coflow| coflow.completed_at.is_some_and(|end| now - end > keep);
         self.failed.retain(|_, coflow| !is_expired(coflow));
         for (_, coflow) in self.coflows.extract_if(.., |_, coflow| is_expired(coflow)) {
@@ -632,14 +618,12 @@ impl Overlay {
 
     /// Checks the limits for a new coflow.
     fn check_new(&self, registration: &Registration) -> Result<(), Refusal> {
-        if self.coflows.len() >= self.limits.max_coflows {
-            return Err(Refusal::LimitReached { objects: "coflows", max: self.limits.max_coflows });
-        }
-        self.check_limits(registration.flows.len(), 1)
+        self.settings.check_coflows(self.usage.total())?;
+        self.check_limits(0, registration.flows.len(), 1)
     }
 
-    /// Checks the limits for more flows and active coflows.
-    fn check_limits(&self, new_flows: usize, new_active: usize) -> Result<(), Refusal> {
+    /// Checks the limits for flows that replace `former` flows, and for more active coflows.
+    fn check_limits(&self, former: usize, flows: usize, new_active: usize) -> Result<(), Refusal> {
         let active = self.coflows.values().filter(|coflow| coflow.completed_at.is_none()).count();
         if active + new_active > MAX_RELAY_COFLOWS {
             return Err(Refusal::LimitReached {
@@ -647,10 +631,7 @@ impl Overlay {
                 max: MAX_RELAY_COFLOWS,
             });
         }
-        if self.usage.total().flows.saturating_add(new_flows) > self.limits.max_flows {
-            return Err(Refusal::LimitReached { objects: "flows", max: self.limits.max_flows });
-        }
-        Ok(())
+        self.settings.check_flows(self.usage.total(), former, flows)
     }
 
     fn coflow(&self, id: &str) -> Option<&Coflow> {

@@ -189,14 +189,9 @@ async fn wait_for_drain(stop: &mut watch::Receiver<bool>) {
 
 /// Starts the overlay of a configuration.
 fn start_overlay(config: &Config, overlay: &config::Overlay, epoch: u64) -> Result<overlay::Handle, String> {
-    let limits = overlay::Limits {
-        max_coflows: config.settings.max_coflows,
-        max_flows: config.settings.max_flows,
-        keep_completed: config.settings.keep_completed,
-    };
     let policy = WideAreaPolicy::new(&overlay.policy).map_err(|error| format!("overlay policy: {error}"))?;
     let overlay = Arc::new(overlay.clone());
-    overlay::Handle::start(Overlay::new(Arc::clone(&overlay), limits, epoch), overlay, policy)
+    overlay::Handle::start(Overlay::new(Arc::clone(&overlay), config.settings, epoch), overlay, policy)
         .map_err(|error| format!("overlay: a thread cannot be created: {error}"))
 }
 

@@ -4,10 +4,10 @@ use std::path::Path;
 use super::stored_coflow::StoredCoflow;
 use super::*;
 use crate::config;
-use crate::control_plane::{CoflowStatus, ControlPlane};
+use crate::control_plane::{CoflowStatus, ControlPlane, Settings};
 use crate::control_thread;
 use crate::identity::Identity;
-use crate::overlay::{Limits, Overlay};
+use crate::overlay::Overlay;
 use crate::service_bandwidth::{BandwidthBody, BandwidthKey};
 
 const CONFIG: &str = r#"weir-serve = 1
@@ -66,9 +66,9 @@ async fn open_registry(config: &Config, store: Store) -> Result<Registry, String
 }
 
 fn start_overlay(config: Arc<config::Overlay>, epoch: u64) -> OverlayHandle {
-    let limits = Limits { max_coflows: 10, max_flows: 100, keep_completed: 60.0 };
+    let settings = Settings { max_coflows: 10, max_flows: 100, keep_completed: 60.0, ..Settings::default() };
     let policy = weir_core::wide_area_policy::WideAreaPolicy::new(&config.policy).unwrap();
-    OverlayHandle::start(Overlay::new(Arc::clone(&config), limits, epoch), config, policy).unwrap()
+    OverlayHandle::start(Overlay::new(Arc::clone(&config), settings, epoch), config, policy).unwrap()
 }
 
 async fn create_registry(folder: &Path) -> Registry {

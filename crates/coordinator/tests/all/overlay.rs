@@ -8,10 +8,10 @@ use crate::common::config_with_cases;
 use proptest::prelude::*;
 use weir_coordinator::coflow_status::{CoflowSummary, Phase};
 use weir_coordinator::config;
-use weir_coordinator::control_plane::Refusal;
+use weir_coordinator::control_plane::{Refusal, Settings};
 use weir_coordinator::overlay::decision::decide;
 use weir_coordinator::overlay::{
-    Flow, Handle, Limits, MAX_FAILED_COFLOWS, Overlay, Registration, Restored, find_common_number,
+    Flow, Handle, MAX_FAILED_COFLOWS, Overlay, Registration, Restored, find_common_number,
 };
 use weir_coordinator::quota::QuotaReached;
 use weir_coordinator::quota::{CoflowQuota, CoflowUsage, ServiceQuota};
@@ -99,8 +99,8 @@ fn parse(text: &str) -> Arc<config::Overlay> {
     Arc::new(config.overlay.unwrap())
 }
 
-fn limits() -> Limits {
-    Limits { max_coflows: 100, max_flows: 1000, keep_completed: 60.0 }
+fn limits() -> Settings {
+    Settings { max_coflows: 100, max_flows: 1000, keep_completed: 60.0, ..Settings::default() }
 }
 
 impl Cluster {
@@ -125,7 +125,7 @@ impl Cluster {
     }
 
     /// Replaces the overlay by one with other limits, without coflows.
-    fn set_limits(&mut self, limits: Limits) {
+    fn set_limits(&mut self, limits: Settings) {
         self.overlay = Overlay::new(Arc::clone(&self.config), limits, 5);
         (0..self.relays.len() as u16).for_each(|relay| self.overlay.connect(relay, self.now));
         self.step();
@@ -477,7 +477,7 @@ fn coflows_beyond_the_limit_of_rules_keep_their_paths_and_their_order() {
     const MAX: usize = 16_384;
     let text = detour_config("max-detoured = 1").replace("siphon:detours=on", "fifo:detours=on:groups=on");
     let mut cluster = Cluster::with_config(&text);
-    cluster.set_limits(Limits { max_flows: 100_000, ..limits() });
+    cluster.set_limits(Settings { max_flows: 100_000, ..limits() });
     register_groups(&mut cluster, "a", 1..=15_000);
     register_groups(&mut cluster, "b", 1..=5_000);
     cluster.step();
@@ -505,7 +505,7 @@ fn coflows_beyond_the_limit_of_rules_keep_their_paths_and_their_order() {
 #[test]
 fn priorities_of_many_groups_stay_below_that_of_flows_without_a_rule() {
     let mut cluster = Cluster::new("fifo:groups=on");
-    cluster.set_limits(Limits { max_flows: 100_000, ..limits() });
+    cluster.set_limits(Settings { max_flows: 100_000, ..limits() });
     // The relay of region 1 has no rules of the first coflow, which has more groups than there are priorities.
     let numbers_of = |number| (number, number);
     let flows: Vec<_> = (0..66_000).map(|number| ("dc3", "dc2", MB, numbers_of(number))).collect();
