@@ -42,7 +42,7 @@ fn main() -> ExampleResult<()> {
                 deadline: None,
                 flows: (0..hosts).map(flow).collect(),
             };
-            handle.register(id, registration, None).await?;
+            handle.call(move |plane, now| plane.register(&id, registration, now)).await??;
         }
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;

@@ -108,13 +108,15 @@ fn measure(
             };
             for (times, agent) in times.iter_mut().zip([None, Some(agent)]) {
                 if agent.is_some() {
-                    runtime.block_on(handle.register(id.clone(), registration.clone(), None))?;
+                    let (id, registration) = (id.clone(), registration.clone());
+                    let register = handle.call(move |plane, now| plane.register(&id, registration, now));
+                    runtime.block_on(register)??;
                 }
                 let start = Instant::now();
                 send_coflow(&id, &data, send, agent)?;
                 times.push(start.elapsed().as_secs_f64());
             }
-            runtime.block_on(handle.deregister(id))?;
+            runtime.block_on(handle.call(move |plane, now| plane.deregister(&id, now)))??;
         }
         let medians = times.each_mut().map(|times| {
             times.sort_by(f64::total_cmp);

@@ -705,14 +705,19 @@ impl ControlPlane {
         Ok((registration, spec))
     }
 
-    /// Removes a coflow, active or completed.
+    /// Removes a coflow, active or completed. Returns the orders that remove its flows from agents: hosts, and the sequence number of the
+    /// next order to each.
     ///
     /// # Errors
     /// [`Refusal::UnknownCoflow`]: no coflow has this id.
-    pub fn deregister(&mut self, id: &str, now: f64) -> Result<(), Refusal> {
+    pub fn deregister(&mut self, id: &str, now: f64) -> Result<Vec<(u32, u64)>, Refusal> {
         self.advance_to(now);
         let (id, coflow) =
             self.coflows.remove_entry(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
+        let senders = coflow.flows.iter().filter(|flow| flow.applied_rate(&self.hosts).is_some());
+        let senders: BTreeSet<u32> = senders.map(|flow| flow.transfer.src).collect();
+        let order = |host: u32| (host, self.hosts[host as usize].orders.ordered_seq + 1);
+        let orders = senders.into_iter().map(order).collect();
         self.count_coflow(&coflow, false);
         self.has_changed_flows = true;
         if let Some(slot) = coflow.slot {
@@ -721,16 +726,7 @@ impl ControlPlane {
         }
         self.queue_removals(&id, &coflow);
         self.history.end(coflow.decision, self.now);
-        Ok(())
-    }
-
-    /// The orders that remove the flows of a coflow from agents, if it is removed before the next schedule: hosts, and the sequence
-    /// number of the order to each.
-    pub fn removal_orders(&self, id: &str) -> Vec<(u32, u64)> {
-        let flows = self.coflows.get(id).map_or(&[][..], |coflow| &coflow.flows);
-        let senders = flows.iter().filter(|flow| flow.applied_rate(&self.hosts).is_some());
-        let senders: BTreeSet<u32> = senders.map(|flow| flow.transfer.src).collect();
-        senders.into_iter().map(|host| (host, self.hosts[host as usize].orders.ordered_seq + 1)).collect()
+        Ok(orders)
     }
 
     /// Whether hosts have reported these or later orders as applied. Hosts that receive no orders do not count.

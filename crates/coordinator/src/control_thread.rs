@@ -18,10 +18,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until};
 use weir_proto::{Order, RefusedOrders, Report, RestoredObjects, UdpControl};
 use weir_tls::LogLimit;
 
-use crate::control_plane::{
-    ControlPlane, MatchingMessages, Refusal, Registration, RejectedEntries, ServiceWeights,
-};
-use crate::quota::{CoflowQuota, ServiceQuota};
+use crate::control_plane::{ControlPlane, MatchingMessages, RejectedEntries, ServiceWeights};
 
 mod duration_stats;
 mod histogram;
@@ -55,17 +52,6 @@ type Job = Box<dyn FnOnce(&mut State) + Send>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the coordinator has stopped")]
 pub struct Stopped;
-
-/// Why a request was not applied.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum RequestError {
-    /// The control plane refused the request.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// The coordinator has stopped.
-    #[error(transparent)]
-    Stopped(#[from] Stopped),
-}
 
 /// Counts and statistics of the coordinator.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -350,38 +336,6 @@ impl Handle {
         answer_receiver.await.map_err(|_| Stopped)
     }
 
-    // Requests of frameworks.
-
-    /// See [`ControlPlane::register`]. A `quota` applies to the service of the coflow.
-    ///
-    /// # Errors
-    /// [`RequestError`]: the control plane refused the request, or the coordinator has stopped.
-    pub async fn register(
-        &self,
-        id: String,
-        registration: Registration,
-        quota: Option<ServiceQuota>,
-    ) -> Result<bool, RequestError> {
-        let register = move |plane: &mut ControlPlane, now: f64| {
-            let Registration { service, flows, .. } = &registration;
-            plane.check_new_quota(&id, service, flows.len(), quota.as_ref())?;
-            plane.register(&id, registration, now)
-        };
-        Ok(self.call(register).await??)
-    }
-
-    /// See [`ControlPlane::deregister`]. Returns [`ControlPlane::removal_orders`].
-    ///
-    /// # Errors
-    /// [`RequestError`]: the coflow is unknown, or the coordinator has stopped.
-    pub async fn deregister(&self, id: String) -> Result<Vec<(u32, u64)>, RequestError> {
-        let deregister = move |plane: &mut ControlPlane, now: f64| {
-            let orders = plane.removal_orders(&id);
-            plane.deregister(&id, now).map(|()| orders)
-        };
-        Ok(self.call(deregister).await??)
-    }
-
     /// Waits until hosts have applied orders: at most six intervals, and at most 250 ms.
     ///
     /// # Errors
@@ -412,8 +366,6 @@ impl Handle {
         self.measured.send_if_modified(|last| std::mem::replace(last, measured) != measured);
         Ok(())
     }
-
-    // Requests of agents.
 
     /// Applies the report of a host or switch. See [`ControlPlane::report`].
     ///

@@ -27,7 +27,7 @@ use weir_trace::sensitivity::SensitivityTable;
 use crate::audit::{Actor, AuditLog, fingerprint};
 use crate::config::{Config, Host, QueueAssignment, Switch};
 use crate::control_plane::Refusal;
-use crate::control_thread::{Handle, RequestError};
+use crate::control_thread::Handle;
 use crate::events::{EventChannel, EventKind};
 use crate::network_bounds::NetworkBounds;
 use crate::overlay::Handle as OverlayHandle;
@@ -534,15 +534,6 @@ fn refusal_problem(refusal: Refusal, flows: &str) -> Problem {
     };
     let expected = text.rsplit_once("expected ").map_or(text.as_str(), |(_, expected)| expected);
     Problem::invalid(location, &value, expected)
-}
-
-impl From<RequestError> for Problem {
-    fn from(error: RequestError) -> Problem {
-        match error {
-            RequestError::Refused(refusal) => refusal.into(),
-            RequestError::Stopped(stopped) => stopped.into(),
-        }
-    }
 }
 
 impl From<Refusal> for Problem {

@@ -78,7 +78,9 @@ fn run_coordinator_process() {
                 deadline: None,
                 flows: flows_of_coflow.iter().map(flow).collect(),
             };
-            handle.register(flows_of_coflow[0].0.to_owned(), registration, None).await.unwrap();
+            let id = flows_of_coflow[0].0;
+            let registered = handle.call(move |plane, now| plane.register(id, registration, now));
+            registered.await.unwrap().unwrap();
         }
         let listener = tokio::net::TcpListener::bind((address(COORDINATOR), COORDINATOR_PORT)).await.unwrap();
         agents::serve(listener, handle).await.unwrap();

@@ -56,13 +56,20 @@ impl Registry {
         let registration = self.to_registration(generation, &body)?;
         let outline = CoflowOutline::from(&registration);
         self.check_id(id, false).await?;
+        let new_id = id.to_owned();
+        let register = move |plane: &mut ControlPlane, now: f64| {
+            let Registration { service, flows, .. } = &registration;
+            plane.check_new_quota(&new_id, service, flows.len(), quota.as_ref())?;
+            plane.register(&new_id, registration, now)
+        };
         // A registered coflow is already in the store. A completed coflow is not, and storing it again would register it at
         // the next start.
-        if !self.handle.register(id.to_owned(), registration, quota).await? {
+        if !self.handle.call(register).await?? {
             return Ok(None);
         }
         if let Err(error) = self.store.put(Table::Coflows, id, &StoredCoflow::new(generation, body)).await {
-            self.handle.deregister(id.to_owned()).await?;
+            let id = id.to_owned();
+            self.handle.call(move |plane, now| plane.deregister(&id, now)).await??;
             return Err(error.into());
         }
         Ok(Some(outline))
@@ -178,7 +185,8 @@ impl Registry {
             return Err(Problem::invalid(Location::parameter("failed"), reason, expected));
         }
         self.store.remove(Table::Coflows, id).await?;
-        let removal_orders = self.handle.deregister(id.to_owned()).await?;
+        let known_id = id.to_owned();
+        let removal_orders = self.handle.call(move |plane, now| plane.deregister(&known_id, now)).await??;
         self.handle.wait_until_applied(removal_orders).await?;
         Ok(outline)
     }

@@ -13,7 +13,6 @@ use super::{Override, PolicyState, Registry};
 use crate::audit::Actor;
 use crate::config::network_links;
 use crate::control_plane::UnknownName;
-use crate::control_thread::RequestError;
 use crate::events::EventKind;
 use crate::network_bounds::NetworkBounds;
 use crate::policy::ValidatedPolicy;
@@ -98,7 +97,7 @@ impl Registry {
         if let Err(error) = self.apply_services(&policy_state.policy, &weights, &bandwidths).await {
             let former = (&policy_state.weights, &policy_state.bandwidths);
             self.store_service(&policy_state, service, change, former).await?;
-            return Err(error.into());
+            return Err(error);
         }
         let state = |weight: Option<&f64>, bandwidth: &ServiceBandwidth| match change.bandwidth.is_empty() {
             true => json!(weight),
@@ -195,7 +194,7 @@ impl Registry {
         policy: &ValidatedPolicy,
         weights: &BTreeMap<String, f64>,
         bandwidths: &BTreeMap<String, ServiceBandwidth>,
-    ) -> Result<(), RequestError> {
+    ) -> Result<(), Problem> {
         if policy.uses_service_weights() {
             let policy = policy.build(&self.names, weights);
             self.handle.call(move |plane, now| plane.set_policy(policy, now)).await??;

@@ -47,7 +47,7 @@ fn repeated_registration_is_idempotent_and_a_different_body_is_refused() {
     let other = registration(&[(0, 2, 5e5)]);
     assert_eq!(plane.register("a", other, 1.0), Err(Refusal::IdTaken("a".to_owned())));
     assert_eq!(plane.active_coflow_count(), 1);
-    assert_eq!(plane.deregister("a", 2.0), Ok(()));
+    assert!(plane.deregister("a", 2.0).is_ok());
     assert_eq!(plane.deregister("a", 2.0), Err(Refusal::UnknownCoflow("a".to_owned())));
     assert_eq!(plane.active_coflow_count(), 0);
 }

@@ -7,7 +7,7 @@ use weir_coordinator::control_plane::{
     ControlPlane, FlowProgress, Link, NetworkLinks, OrderedRate, Refusal, Registration, Report, SenderState,
     Settings, Transfer,
 };
-use weir_coordinator::control_thread::{Handle, RequestError, start};
+use weir_coordinator::control_thread::{Handle, start};
 use weir_core::model::ServiceNames;
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate};
@@ -47,6 +47,10 @@ fn registration(src: u32, dst: u32) -> Registration {
     }
 }
 
+async fn register(handle: &Handle, id: &'static str, registration: Registration) -> Result<bool, Refusal> {
+    handle.call(move |plane, now| plane.register(id, registration, now)).await.unwrap()
+}
+
 fn key(coflow: &str) -> FlowKey {
     FlowKey { coflow: coflow.into(), generation: 1, flow: 0 }
 }
@@ -79,11 +83,8 @@ async fn report_until_order(
 fn connected_host_receives_changes_and_renewals() {
     let (handle, thread) = start_control_thread(Settings::default());
     block_on(async {
-        assert_eq!(handle.register("a".to_owned(), registration(0, 1), None).await, Ok(true));
-        assert_eq!(
-            handle.register("a".to_owned(), registration(0, 2), None).await,
-            Err(RequestError::Refused(Refusal::IdTaken("a".to_owned())))
-        );
+        assert_eq!(register(&handle, "a", registration(0, 1)).await, Ok(true));
+        assert_eq!(register(&handle, "a", registration(0, 2)).await, Err(Refusal::IdTaken("a".to_owned())));
         assert!(handle.subscribe_to_orders(HOSTS as u32).await.unwrap().is_none());
         let mut orders = handle.subscribe_to_orders(0).await.unwrap().unwrap();
         let start_time = Instant::now();
@@ -136,7 +137,7 @@ fn connected_host_receives_changes_and_renewals() {
 fn slow_host_receives_one_full_order() {
     let (handle, _thread) = start_control_thread(Settings::default());
     block_on(async {
-        handle.register("a".to_owned(), registration(0, 1), None).await.unwrap();
+        register(&handle, "a", registration(0, 1)).await.unwrap();
         let mut orders = handle.subscribe_to_orders(0).await.unwrap().unwrap();
         handle.report(0, Report::default()).await.unwrap();
         // The host reports, but reads no orders.
@@ -144,7 +145,7 @@ fn slow_host_receives_one_full_order() {
             sleep(Duration::from_millis(4)).await;
             handle.report(0, Report { applied: (3, 1), ..Report::default() }).await.unwrap();
         }
-        handle.register("b".to_owned(), registration(0, 2), None).await.unwrap();
+        register(&handle, "b", registration(0, 2)).await.unwrap();
         let queued_seqs = (0..4).map(|_| orders.try_recv().unwrap().seq).collect::<Vec<_>>();
         assert_eq!(queued_seqs, [1, 2, 3, 4]);
         let order = report_until_order(&handle, 4, &mut orders).await;
@@ -170,7 +171,7 @@ fn allocation_is_listed_in_pages() {
     let (handle, _thread) = start_with_long_lease();
     block_on(async {
         for (id, dst) in [("a", 1), ("b", 2), ("c", 3)] {
-            handle.register(id.to_owned(), registration(0, dst), None).await.unwrap();
+            register(&handle, id, registration(0, dst)).await.unwrap();
         }
         let mut orders = handle.subscribe_to_orders(0).await.unwrap().unwrap();
         handle.report(0, Report::default()).await.unwrap();

@@ -126,7 +126,16 @@ impl Coordinator {
             deadline: None,
             flows,
         };
-        assert_eq!(self.runtime.block_on(self.handle.register(id.to_owned(), registration, None)), Ok(true));
+        let id = id.to_owned();
+        let registered = self.handle.call(move |plane, now| plane.register(&id, registration, now));
+        assert_eq!(self.runtime.block_on(registered), Ok(Ok(true)));
+    }
+
+    /// Removes a coflow. Returns the orders that remove it from agents.
+    fn deregister(&self, id: &str) -> Vec<(u32, u64)> {
+        let id = id.to_owned();
+        let removed = self.handle.call(move |plane, now| plane.deregister(&id, now));
+        self.runtime.block_on(removed).unwrap().unwrap()
     }
 
     fn flows(&self, id: &str) -> Vec<FlowStatus> {
@@ -899,7 +908,7 @@ fn scheduling_costs_nothing_where_no_flow_waits() {
             let id = format!("c{round}-{number}");
             coordinator.register(&id, &[(0, 1, 4e6); 4]);
             times[0].push(send_coflow(Some(&agent), &id));
-            coordinator.runtime.block_on(coordinator.handle.deregister(id)).unwrap();
+            coordinator.deregister(&id);
             times[1].push(send_coflow(None, ""));
         }
         times.iter_mut().for_each(|times| times.sort());
@@ -998,7 +1007,7 @@ fn flows_of_unknown_and_removed_coflows_are_reported_once() {
     (&removed.stream).write_all(&[0; 5000]).unwrap();
     (&unknown.stream).write_all(&[0; 5000]).unwrap();
     wait_for("the bytes", || coordinator.sent_bytes_and_completion("removed").0 == 5000.0);
-    let orders = coordinator.runtime.block_on(coordinator.handle.deregister("removed".to_owned())).unwrap();
+    let orders = coordinator.deregister("removed");
     coordinator.runtime.block_on(coordinator.handle.wait_until_applied(orders)).unwrap();
     thread::sleep(Duration::from_millis(100));
     let rejected = coordinator.unknown_flow_entries();

@@ -129,11 +129,9 @@ impl ControlPlane {
             deadline: None,
             flows: coflow.flows.iter().map(to_transfer).collect(),
         };
-        self.coordinator
-            .register(coflow.id.to_string(), registration, None)
-            .await
-            .map(drop)
-            .map_err(Failure::runtime)
+        let id = coflow.id.to_string();
+        let registered = self.coordinator.call(move |plane, now| plane.register(&id, registration, now));
+        registered.await.map_err(Failure::runtime)?.map(drop).map_err(Failure::runtime)
     }
 }
 
