@@ -256,7 +256,7 @@ impl Overlay {
 
     fn remove(&mut self, id: &str) -> Result<Coflow, Refusal> {
         let number = self.numbers.remove(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
-        let coflow = self.coflows.remove(&number).expect("coflows with an id have a number");
+        let coflow = self.coflows.remove(&number).expect("each known id has the number of a coflow");
         self.usage.remove(&coflow.service, coflow.registration.flows.len());
         self.note_change();
         Ok(coflow)

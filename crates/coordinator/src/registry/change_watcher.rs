@@ -69,7 +69,7 @@ fn note_relay_presence(registry: &Registry, were_present: &mut [bool]) {
 pub(super) type Remaining = BTreeSet<(Table, Arc<str>)>;
 
 /// Removes completed coflows from the store that could not be removed before.
-async fn remove_completed(registry: &Registry, remaining: &mut Remaining) -> Result<(), Stopped> {
+pub(super) async fn remove_completed(registry: &Registry, remaining: &mut Remaining) -> Result<(), Stopped> {
     while registry.check_writable().is_ok()
         && let Some((table, id)) = remaining.pop_first()
     {

@@ -1,6 +1,9 @@
 use std::fs;
 use std::path::Path;
 
+use weir_proto::relay::{GroupProgress, RelayReport};
+
+use super::change_watcher::{Remaining, remove_completed};
 use super::stored_coflow::StoredCoflow;
 use super::*;
 use crate::config;
@@ -216,6 +219,30 @@ async fn check_accepts_a_store_with_bandwidths_that_a_client_has_set() {
     registry.set_service(&actor(), "ads", &min_change("100Mbit")).await.unwrap();
     let contents = crate::store::verify(&configuration(folder.path()).store_path, check_record).unwrap();
     assert_eq!(contents.records["settings"], 1);
+}
+
+#[tokio::test]
+async fn completed_coflow_between_regions_leaves_the_store_once_it_can_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = read_configuration(folder.path(), &format!("{CONFIG}{OVERLAY}"));
+    let mut registry = open_registry(&config, Store::open(&config.store_path).unwrap()).await.unwrap();
+    let flows = flow_bodies("eu", "us", Some(1000));
+    registry.register(&actor(), "c1", CoflowBody { flows, ..coflow_body(None) }).await.unwrap();
+    let writable_store = registry.store.clone();
+    registry.store = writable_store.unwritable();
+    let (coflow, source, destination) = (0, 0, 1);
+    let (acked_bytes, open_flows, detoured_bytes) = (1000, 0, 0);
+    let group = GroupProgress { coflow, source, destination, acked_bytes, open_flows, detoured_bytes };
+    let report = RelayReport { groups: vec![group], ..RelayReport::default() };
+    registry.overlay().unwrap().call(|overlay, now| overlay.report(0, &report, now));
+    let mut remaining = Remaining::new();
+    registry.apply_overlay_changes(&mut remaining).await;
+    registry.store = writable_store;
+    let stored_count =
+        |registry: &Registry| registry.store.records::<Value>(Table::OverlayCoflows).unwrap().len();
+    assert_eq!((remaining.len(), stored_count(&registry)), (1, 1));
+    remove_completed(&registry, &mut remaining).await.unwrap();
+    assert_eq!((remaining.len(), stored_count(&registry)), (0, 0));
 }
 
 /// Earlier versions store the measurements of a link without the configured bandwidth.
