@@ -46,7 +46,7 @@ pub use coflow::{Registration, RegistrationDigest, Restored};
 pub use decision::{Decision, DecisionRequest};
 pub use flows::{Flow, FlowIndex, find_common_number};
 pub use handle::{Handle, NameTaken};
-pub use status::{CoflowStatus, LinkBytes, PathStatus, RelayStatus, RouteStatus};
+pub use status::{CoflowStatus, LinkBytes, PathState, RelayState, RouteState};
 
 use bandwidth::{LinkSamples, LinkUse};
 use coflow::Coflow;

@@ -56,7 +56,7 @@ mod trace;
 use audit::{Actions, Peer};
 use body_permits::BodyPermits;
 pub use coflows::{CoflowList, CoflowState, FlowState, RegisteredCoflow};
-pub use overlay::{PathState, RelayState, RouteList, RouteState};
+pub use overlay::RouteList;
 pub use state::{AllocationList, FlowRate, HostState, SwitchState};
 
 /// Maximum length of a request's head, in bytes.

@@ -3,11 +3,14 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use weir_proto::relay::{PathSample, RegionPair, RelayMatch, RelayPath, RelayRule, RuleScope};
+use serde::Serialize;
+use utoipa::ToSchema;
+use weir_proto::relay::{Network, PathSample, RegionPair, RelayMatch, RelayPath, RelayRule, RuleScope};
 
 use super::coflow::{Coflow, Pair};
 use super::{Flow, Overlay, Registration, RegistrationDigest, Relay};
 use crate::coflow_status::{CoflowSummary, Phase, WideAreaFields};
+use crate::config::{self, RelayAddress};
 
 /// Bytes that relays sent over a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,21 +29,32 @@ impl LinkBytes {
 }
 
 /// State of a relay.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RelayStatus {
-    /// Whether it receives orders.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct RelayState {
+    /// Its name.
+    pub name: String,
+    /// Its region.
+    pub region: String,
+    /// Where it accepts other relays: an address or a name, and a port.
+    pub address: String,
+    /// The address that a name has; `null` if it is not resolved yet, and for addresses.
+    pub resolved: Option<String>,
+    /// The networks that it serves.
+    pub networks: Vec<String>,
+    /// Whether it is connected and sends reports.
     pub present: bool,
-    /// Seconds since its last report; `None` before its first connection.
+    /// Seconds since its last report; `null` before its first connection.
     pub seconds_since_report: Option<f64>,
-    /// The sequence number of its last order.
-    pub ordered_seq: u64,
+    /// The sequence number of the last order sent to it.
+    pub ordered: u64,
     /// The sequence number of the last order that it has applied.
-    pub applied_seq: u64,
-    /// Number of its coflows.
+    pub applied: u64,
+    /// Number of coflows that it forwards.
     pub coflows: usize,
     /// Number of its rules.
     pub rules: usize,
     /// Number of rules beyond the limit of a relay.
+    #[serde(skip)]
     pub omitted_rules: usize,
     /// Orders that it refused since it started.
     pub refused_orders: u64,
@@ -48,36 +62,79 @@ pub struct RelayStatus {
     pub unruled_flows: u64,
 }
 
-/// The last measurement of a path.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PathStatus {
-    /// The relay that reported the measurement.
-    pub from: u16,
-    /// The measurement.
-    pub sample: PathSample,
-}
-
 /// The flows of an active coflow between two regions.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RouteStatus {
-    /// Id of the coflow.
-    pub coflow: Arc<str>,
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct RouteState {
+    /// The coflow.
+    pub coflow: String,
     /// The service that it belongs to.
+    #[serde(skip)]
     pub service: Arc<str>,
-    /// The regions of the senders and of the receivers.
-    pub regions: RegionPair,
+    /// The region of the senders.
+    pub from: String,
+    /// The region of the receivers.
+    pub to: String,
+    /// The priority of the flows that are served first: 0 before 1; `null` without a rule.
+    pub priority: Option<u16>,
+    /// The next regions and their fractions of the bytes, such as `asia 0.25`. Empty: the direct path.
+    pub via: Vec<String>,
     /// Sum of the sizes of the flows.
     pub bytes: u64,
-    /// Acknowledged bytes.
+    /// Bytes that the receivers have acknowledged.
     pub acked_bytes: u64,
-    /// Bytes sent on a detour.
+    /// Bytes that the relays of the senders sent on a detour.
     pub detoured_bytes: u64,
     /// Number of open flows.
     pub open_flows: u32,
-    /// The lowest priority number of the rules at the source; `None` without a rule.
-    pub priority: Option<u16>,
-    /// The paths of the first rule at the source; empty for the direct path.
-    pub paths: Vec<RelayPath>,
+}
+
+/// The last measurement of the path from one relay to another.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct PathState {
+    /// The relay that sends, and measures.
+    pub from: String,
+    /// The relay that receives.
+    pub to: String,
+    /// The region of the sending relay.
+    pub from_region: String,
+    /// The region of the receiving relay.
+    pub to_region: String,
+    /// Whether all connections are established.
+    pub connected: bool,
+    /// Bytes per second while data waits; `null` if no data waited.
+    pub bytes_per_second: Option<u64>,
+    /// The lowest round-trip time.
+    pub min_rtt_seconds: Option<f64>,
+    /// The smoothed round-trip time.
+    pub rtt_seconds: Option<f64>,
+    /// The fraction of segments that were retransmitted since the connection began; `null` before the first segment.
+    pub retransmitted: Option<f64>,
+    /// Bytes sent since the relay started.
+    pub sent_bytes: u64,
+    /// Bytes of these that belong to flows on a detour.
+    pub detoured_bytes: u64,
+}
+
+impl PathState {
+    /// A measurement with the names of its relays.
+    pub fn new(from: u16, sample: &PathSample, overlay: &config::Overlay) -> PathState {
+        let name = |relay: u16| overlay.relays[usize::from(relay)].name.clone();
+        let region = |relay: u16| overlay.region_of(relay).to_owned();
+        let retransmitted = sample.retransmitted_segments as f64 / sample.segments as f64;
+        PathState {
+            from: name(from),
+            to: name(sample.peer),
+            from_region: region(from),
+            to_region: region(sample.peer),
+            connected: sample.is_connected,
+            bytes_per_second: sample.rate,
+            min_rtt_seconds: sample.min_rtt.map(|rtt| rtt.as_secs_f64()),
+            rtt_seconds: sample.rtt.map(|rtt| rtt.as_secs_f64()),
+            retransmitted: (sample.segments > 0).then_some(retransmitted),
+            sent_bytes: sample.sent_bytes,
+            detoured_bytes: sample.detoured_bytes,
+        }
+    }
 }
 
 /// State of a coflow.
@@ -98,41 +155,50 @@ pub struct CoflowStatus {
 }
 
 impl Overlay {
-    /// States of all relays.
-    pub fn relay_statuses(&self, now: f64) -> Vec<RelayStatus> {
-        let status = |relay: &Relay| RelayStatus {
+    /// States of all relays, in order of their numbers.
+    pub fn relay_states(&self, now: f64) -> Vec<RelayState> {
+        let relays = (0..).zip(self.config.relays.iter().zip(&self.relays));
+        let state = |(number, (config, relay)): (u16, (&config::Relay, &Relay))| RelayState {
+            name: config.name.clone(),
+            region: self.config.region_of(number).to_owned(),
+            address: config.address.to_string(),
+            resolved: match config.address {
+                RelayAddress::Fixed(_) => None,
+                RelayAddress::Name { .. } => {
+                    self.addresses[usize::from(number)].map(|address| address.to_string())
+                }
+            },
+            networks: config.networks.iter().map(Network::to_string).collect(),
             present: relay.is_present,
             seconds_since_report: relay.last_report_at.map(|at| now - at),
-            ordered_seq: relay.orders.ordered_seq,
-            applied_seq: relay.orders.applied_seq,
+            ordered: relay.orders.ordered_seq,
+            applied: relay.orders.applied_seq,
             coflows: relay.table.coflows.len(),
             rules: relay.table.rules.rules.len(),
             omitted_rules: relay.table.rules.omitted,
             refused_orders: relay.refused_orders,
             unruled_flows: relay.unruled_flows,
         };
-        self.relays.iter().map(status).collect()
+        relays.map(state).collect()
     }
 
-    /// The last measurements of all paths, by sending and receiving relay.
-    pub fn path_statuses(&self) -> Vec<PathStatus> {
+    /// The last measurements of all paths, with the sending relay, by sending and receiving relay.
+    pub fn path_samples(&self) -> Vec<(u16, PathSample)> {
         let relays = (0..).zip(&self.relays);
-        let paths = relays
-            .flat_map(|(from, relay)| relay.paths.values().map(move |&sample| PathStatus { from, sample }));
-        paths.collect()
+        relays.flat_map(|(from, relay)| relay.paths.values().map(move |&sample| (from, sample))).collect()
     }
 
     /// Routes of the first `max` active coflows after an id, in the order of ids. Also returns the id of the last of these coflows, if
     /// more may follow.
-    pub fn route_statuses(&self, after: Option<&str>, max: usize) -> (Vec<RouteStatus>, Option<Arc<str>>) {
+    pub fn routes(&self, after: Option<&str>, max: usize) -> (Vec<RouteState>, Option<Arc<str>>) {
         let coflows = self.coflows_after(after).filter(|coflow| coflow.completed_at.is_none());
         let coflows: Vec<&Coflow> = coflows.take(max).collect();
         let last = coflows.last().filter(|_| coflows.len() == max).map(|coflow| Arc::clone(&coflow.id));
         let pairs = coflows.iter().flat_map(|coflow| coflow.pairs.iter().map(move |pair| (coflow, pair)));
-        (pairs.map(|(coflow, (&regions, pair))| self.route_status(coflow, regions, pair)).collect(), last)
+        (pairs.map(|(coflow, (&regions, pair))| self.route_state(coflow, regions, pair)).collect(), last)
     }
 
-    fn route_status(&self, coflow: &Coflow, regions: RegionPair, pair: &Pair) -> RouteStatus {
+    fn route_state(&self, coflow: &Coflow, regions: RegionPair, pair: &Pair) -> RouteState {
         let rules = &self.region_tables[usize::from(regions.source)].rules.rules;
         // Rules are sorted by match: that for all flows between two regions, and those for numbers between them.
         let start =
@@ -148,16 +214,19 @@ impl Overlay {
         let ranges = start(RuleScope::Flows { pair: Some(regions), first: 0, last: 0 });
         let ranges = rules[ranges..].iter().take_while(is_range);
         let first = ranges.min_by_key(|rule| rule.priority).or(pair_rule);
-        RouteStatus {
-            coflow: Arc::clone(&coflow.id),
+        let name = |region: u16| self.config.area.regions()[usize::from(region)].clone();
+        let via = |path: &RelayPath| format!("{} {:.3}", name(path.next_region), path.fraction);
+        RouteState {
+            coflow: coflow.id.to_string(),
             service: Arc::clone(&coflow.service),
-            regions,
+            from: name(regions.source),
+            to: name(regions.destination),
+            priority: first.map(|rule| rule.priority),
+            via: first.into_iter().flat_map(|rule| &rule.paths).map(via).collect(),
             bytes: pair.bytes,
             acked_bytes: pair.acked,
             detoured_bytes: pair.detoured,
             open_flows: pair.open_flows(),
-            priority: first.map(|rule| rule.priority),
-            paths: first.map(|rule| rule.paths.clone()).unwrap_or_default(),
         }
     }
 

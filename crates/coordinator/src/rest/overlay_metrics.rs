@@ -9,14 +9,13 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-use crate::config;
-use crate::overlay::{Handle, LinkBytes, RelayStatus};
+use crate::overlay::{Handle, LinkBytes, RelayState};
 
 /// Values of the metrics.
 #[derive(Debug)]
 pub(super) struct OverlayMetrics {
-    /// Relays by name, in order of their numbers.
-    relays: Vec<(String, RelayStatus)>,
+    /// In order of their numbers.
+    relays: Vec<RelayState>,
     /// Bytes by link, with the names of the regions at both ends.
     links: Vec<([String; 2], LinkBytes)>,
     rejected_entries: u64,
@@ -28,12 +27,11 @@ pub(super) struct OverlayMetrics {
 
 impl OverlayMetrics {
     pub fn new(handle: &Handle) -> OverlayMetrics {
-        let config::Overlay { relays, area, .. } = handle.config();
-        let names = relays.iter().map(|relay| relay.name.clone());
+        let area = &handle.config().area;
         let regions =
             |link| <[usize; 2]>::from(area.link_ends(link)).map(|region| area.regions()[region].clone());
         handle.call(|overlay, now| OverlayMetrics {
-            relays: names.zip(overlay.relay_statuses(now)).collect(),
+            relays: overlay.relay_states(now),
             links: (0..).map(regions).zip(overlay.link_bytes().iter().copied()).collect(),
             rejected_entries: overlay.rejected_entries(),
             coflows: overlay.counts(),
@@ -49,31 +47,31 @@ impl OverlayMetrics {
             Some(&Unit::Seconds),
             MetricType::Gauge,
         )?;
-        for (name, status) in &self.relays {
-            let Some(age) = status.seconds_since_report else { continue };
-            ConstGauge::new(age).encode(ages.encode_family(&[("relay", name.as_str())])?)?;
+        for relay in &self.relays {
+            let Some(age) = relay.seconds_since_report else { continue };
+            ConstGauge::new(age).encode(ages.encode_family(&[("relay", relay.name.as_str())])?)?;
         }
-        type Value = fn(&RelayStatus) -> u64;
+        type Value = fn(&RelayState) -> u64;
         let gauges: [(&str, &str, Value); 3] = [
-            ("weir_relay_coflows", "Active coflows that a relay forwards", |status| status.coflows as u64),
-            ("weir_relay_rules", "Rules of a relay", |status| status.rules as u64),
-            ("weir_relay_omitted_rules", "Rules of a relay beyond its limit", |status| {
-                status.omitted_rules as u64
+            ("weir_relay_coflows", "Active coflows that a relay forwards", |relay| relay.coflows as u64),
+            ("weir_relay_rules", "Rules of a relay", |relay| relay.rules as u64),
+            ("weir_relay_omitted_rules", "Rules of a relay beyond its limit", |relay| {
+                relay.omitted_rules as u64
             }),
         ];
         for (name, help, value) in gauges {
             let mut all = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (relay, status) in &self.relays {
-                let gauge = ConstGauge::new(value(status) as i64);
-                gauge.encode(all.encode_family(&[("relay", relay.as_str())])?)?;
+            for relay in &self.relays {
+                let gauge = ConstGauge::new(value(relay) as i64);
+                gauge.encode(all.encode_family(&[("relay", relay.name.as_str())])?)?;
             }
         }
         let help = "Flows that a relay forwarded without a rule";
         let mut all =
             encoder.encode_descriptor("weir_relay_unruled_flows", help, None, MetricType::Counter)?;
-        for (relay, status) in &self.relays {
-            let counter = ConstCounter::new(status.unruled_flows);
-            counter.encode(all.encode_family(&[("relay", relay.as_str())])?)?;
+        for relay in &self.relays {
+            let counter = ConstCounter::new(relay.unruled_flows);
+            counter.encode(all.encode_family(&[("relay", relay.name.as_str())])?)?;
         }
         Ok(())
     }
@@ -98,7 +96,7 @@ impl OverlayMetrics {
 impl Collector for OverlayMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let [coflows, active, flows] = self.coflows;
-        let present = self.relays.iter().filter(|(_, status)| status.present).count();
+        let present = self.relays.iter().filter(|relay| relay.present).count();
         let gauges: [(&str, &str, usize); 5] = [
             ("weir_relays", "Relays of the configuration", self.relays.len()),
             ("weir_relays_connected", "Relays that receive orders", present),

@@ -297,12 +297,9 @@ fn largest_flow_group_of_siphon_fig_3_is_served_first() {
     // The link from datacenter 1 is the bottleneck: 250 MB at 50 MB/s.
     let status = cluster.overlay.coflow_status("shuffle").unwrap();
     assert!((status.summary.wide_area.predicted_seconds.unwrap() - 5.0).abs() < 0.1, "{status:?}");
-    let (routes, _) = cluster.overlay.route_statuses(None, 10);
-    let routes: Vec<_> = routes
-        .iter()
-        .map(|route| (route.regions.source, route.regions.destination, route.priority))
-        .collect();
-    assert_eq!(routes, [(0, 1, Some(0)), (2, 1, Some(0))]);
+    let (routes, _) = cluster.overlay.routes(None, 10);
+    let routes: Vec<_> = routes.iter().map(|route| (&*route.from, &*route.to, route.priority)).collect();
+    assert_eq!(routes, [("dc1", "dc2", Some(0)), ("dc3", "dc2", Some(0))]);
 }
 
 /// Region 1 has a relay on each of two hosts, and region 2 two relays for the same network.
@@ -326,7 +323,7 @@ fn relays_of_a_region_have_the_same_rules_and_sum_up_progress() {
     cluster.report_group((0, 0, 1), 20 * MB, 0);
     cluster.report_group((0, 0, 4), 10 * MB, 0);
     cluster.report_group((0, 3, 4), 20 * MB, 1);
-    let (routes, _) = cluster.overlay.route_statuses(None, 10);
+    let (routes, _) = cluster.overlay.routes(None, 10);
     let [route] = &routes[..] else { panic!("{routes:?}") };
     assert_eq!((route.acked_bytes, route.open_flows), (50 * MB, 1));
     assert!(!cluster.summary("a").state.is_completed());
@@ -484,7 +481,7 @@ fn coflows_beyond_the_limit_of_rules_keep_their_paths_and_their_order() {
     cluster.step();
     let rules = &cluster.relays[0].rules;
     assert_eq!(
-        (rules.len(), cluster.overlay.relay_statuses(cluster.now)[0].omitted_rules),
+        (rules.len(), cluster.overlay.relay_states(cluster.now)[0].omitted_rules),
         (MAX, 20_002 - MAX)
     );
     let rule = |coflow, scope| cluster.relays[0].rule(coflow, scope).unwrap();
@@ -1135,7 +1132,7 @@ fn implausible_report_entries_are_counted_and_change_nothing() {
     cluster.report(1, RelayReport { paths: vec![path(1), path(3), path(65_535)], ..RelayReport::default() });
     assert_eq!(cluster.overlay.rejected_entries(), 7);
     assert!(!cluster.overlay.coflow_status("a").unwrap().summary.state.is_completed());
-    assert!(cluster.overlay.path_statuses().is_empty());
+    assert!(cluster.overlay.path_samples().is_empty());
     // A relay that does not exist.
     cluster.overlay.report(9, &RelayReport::default(), cluster.now);
     // Extreme but valid numbers.
@@ -1148,7 +1145,7 @@ fn implausible_report_entries_are_counted_and_change_nothing() {
     cluster.report(1, RelayReport { paths: vec![path(0), path(2)], ..RelayReport::default() });
     cluster.now += 2.0;
     cluster.step();
-    assert_eq!(cluster.overlay.relay_statuses(cluster.now)[1].unruled_flows, 1);
+    assert_eq!(cluster.overlay.relay_states(cluster.now)[1].unruled_flows, 1);
     cluster.schedule("b", &[("dc2", "dc1", 50 * MB)]);
     cluster.progress(0, 0, 1, u64::MAX);
     assert!(cluster.overlay.coflow_status("a").unwrap().summary.state.is_completed());
