@@ -23,6 +23,8 @@ struct Network {
     oversubscription: f64,
     /// By coflow: its queue, and its flows.
     coflows: Vec<(usize, Vec<(u32, u32)>)>,
+    /// Maximum rates of flows, by position of the coflow, and by that of the flow.
+    max_rates: Vec<(prop::sample::Index, prop::sample::Index, u32)>,
     /// Flows that end after the first schedule, one by one: positions among the live flows.
     ends: Vec<prop::sample::Index>,
 }
@@ -33,17 +35,35 @@ fn any_network() -> impl Strategy<Value = Network> {
         let coflow = (0..QUEUES, prop::collection::vec(flow, 1..5));
         let coflows = prop::collection::vec(coflow, 1..5);
         let ends = prop::collection::vec(any::<prop::sample::Index>(), 0..4);
-        (coflows, ends).prop_map(move |(coflows, ends)| Network {
+        let max_rate = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0..6000u32);
+        let max_rates = prop_oneof![Just(Vec::new()), prop::collection::vec(max_rate, 1..5)];
+        (coflows, max_rates, ends).prop_map(move |(coflows, max_rates, ends)| Network {
             spines,
             leaves,
             oversubscription: oversubscription.into(),
             coflows,
+            max_rates,
             ends,
         })
     })
 }
 
 impl Network {
+    fn specs(&self) -> Vec<CoflowSpec> {
+        let spec = |(id, (queue, flows)): (u64, &(usize, Vec<(u32, u32)>))| {
+            // All flows of a coflow are equal, so that its size is in its queue.
+            let size = 1000.0 * 10f64.powi(*queue as i32) / flows.len() as f64 * 0.5;
+            let flow = |&(src, dst): &(u32, u32)| FlowSpec::new(src, dst, Bytes::new(size).unwrap());
+            CoflowSpec::new(id, Time::ZERO, flows.iter().map(flow).collect())
+        };
+        let mut specs: Vec<CoflowSpec> = (0..).zip(&self.coflows).map(spec).collect();
+        for (coflow, _, max_rate) in &self.max_rates {
+            let max_rate = Rate::new(f64::from(*max_rate).max(1.0)).unwrap();
+            specs[coflow.index(self.coflows.len())].max_flow_rate = Some(max_rate);
+        }
+        specs
+    }
+
     fn engine(&self, policy: &str) -> Engine {
         let rate = Rate::new(PORT_RATE).unwrap();
         let template = TopologyTemplate::LeafSpine {
@@ -53,17 +73,22 @@ impl Network {
             rate,
             oversubscription: self.oversubscription,
         };
+        let specs = self.specs();
         let trunks = (self.spines > 0).then(|| Trunks::new(template.build().unwrap(), 1).unwrap());
+        // Under `fair`, flows with a maximum rate cross a link of their own.
+        let trunks =
+            trunks.map(|trunks| if policy == "fair" { trunks.with_flow_limits(&specs) } else { trunks });
         let fabric = Fabric::big_switch(2 * self.leaves, rate);
         let links = Links { fabric, trunks, goodput: None, decides_over: DecidesOver::Links };
         let mut engine =
             Engine::new(links, policy::build(policy).unwrap(), &ServiceNames::default()).unwrap();
-        for (id, (queue, flows)) in (0..).zip(&self.coflows) {
-            // All flows of a coflow are equal, so that its size is in its queue.
-            let size = 1000.0 * 10f64.powi(*queue as i32) / flows.len() as f64 * 0.5;
-            let flow = |&(src, dst): &(u32, u32)| FlowSpec::new(src, dst, Bytes::new(size).unwrap());
-            let spec = CoflowSpec::new(id, Time::ZERO, flows.iter().map(flow).collect());
-            engine.release_coflow(&spec, id as usize, 0.0, &mut Vec::new());
+        for (position, spec) in specs.iter().enumerate() {
+            engine.release_coflow(spec, position, 0.0, &mut Vec::new());
+        }
+        for (coflow, flow, max_rate) in self.max_rates.iter().filter(|_| policy != "fair") {
+            let slot = coflow.index(self.coflows.len()) as u32;
+            let flow = flow.index(engine.network().coflow(slot).width()) as u32;
+            engine.set_flow_max_rate(slot, flow, Some((*max_rate).into()));
         }
         engine
     }
@@ -83,6 +108,7 @@ struct LiveFlow {
     flow: u32,
     links: Vec<usize>,
     queue: usize,
+    max_rate: Option<BigRational>,
     rate: BigRational,
 }
 
@@ -95,6 +121,7 @@ fn live_flows(engine: &Engine, network: &Network) -> Vec<LiveFlow> {
             flow,
             links: coflow.flow_links(flow).collect(),
             queue: network.coflows[coflow.id as usize].0,
+            max_rate: engine.flow_max_rate(slot, flow).map(rational),
             rate: whole(0),
         }));
     }
@@ -126,34 +153,36 @@ fn fill(capacities: &[BigRational], flows: &mut [LiveFlow], first_link: usize, c
 }
 
 /// Queues at senders: each queue's share goes to its first coflow, and the links after the senders share their capacity max-min.
-/// Residual capacity goes to the flows in the order of queues and coflows.
-fn share_by_queues(capacities: &[BigRational], flows: &mut [LiveFlow]) {
+/// Residual capacity goes to the flows in the order of queues and coflows. Under strict priority, only the first queue has a share.
+fn share_by_queues(capacities: &[BigRational], flows: &mut [LiveFlow], is_strict: bool) {
     let weight = |queue: usize| whole(QUEUES - queue);
     // The first coflow of each queue of each sender. Coflows are in the order of release.
     let mut heads: BTreeMap<(usize, usize), u32> = BTreeMap::new();
     flows.iter().for_each(|flow| {
         heads.entry((flow.links[0], flow.queue)).or_insert(flow.slot);
     });
-    let caps: Vec<Option<BigRational>> = flows
-        .iter()
-        .map(|flow| {
-            let src = flow.links[0];
-            if heads[&(src, flow.queue)] != flow.slot {
-                return Some(whole(0));
-            }
-            let total: BigRational =
-                heads.keys().filter(|head| head.0 == src).map(|head| weight(head.1)).sum();
-            let of_coflow = flows.iter().filter(|other| (other.slot, other.links[0]) == (flow.slot, src));
-            Some(&capacities[src] * weight(flow.queue) / total / whole(of_coflow.count()))
-        })
-        .collect();
+    let cap = |flow: &LiveFlow| {
+        let src = flow.links[0];
+        let queues = || heads.keys().filter(|head| head.0 == src).map(|head| head.1);
+        let is_served = !is_strict || queues().all(|queue| queue >= flow.queue);
+        if heads[&(src, flow.queue)] != flow.slot || !is_served {
+            return whole(0);
+        }
+        let total: BigRational = if is_strict { weight(flow.queue) } else { queues().map(weight).sum() };
+        let of_coflow = flows.iter().filter(|other| (other.slot, other.links[0]) == (flow.slot, src));
+        let share = &capacities[src] * weight(flow.queue) / total / whole(of_coflow.count());
+        flow.max_rate.clone().map_or(share.clone(), |max_rate| share.min(max_rate))
+    };
+    let caps: Vec<Option<BigRational>> = flows.iter().map(|flow| Some(cap(flow))).collect();
     fill(capacities, flows, 1, &caps);
     let mut left = capacities.to_vec();
     flows.iter().for_each(|flow| flow.links.iter().for_each(|&link| left[link] -= &flow.rate));
     let mut order: Vec<usize> = (0..flows.len()).collect();
     order.sort_by_key(|&at| flows[at].queue);
     for at in order {
-        let rate = flows[at].links.iter().map(|&link| left[link].clone()).min().expect("it crosses links");
+        let room = flows[at].max_rate.iter().map(|max_rate| max_rate - &flows[at].rate);
+        let rate = flows[at].links.iter().map(|&link| left[link].clone()).chain(room).min();
+        let rate = rate.expect("it crosses links");
         flows[at].links.iter().for_each(|&link| left[link] -= &rate);
         flows[at].rate += rate;
     }
@@ -201,7 +230,9 @@ proptest! {
     }
 
     #[test]
-    fn rates_of_queues_at_senders_are_exact(network in any_network()) {
-        check_rates(&network, "aalo+:start=1000B:growth=10:queues=3", share_by_queues)?;
+    fn rates_of_queues_at_senders_are_exact(network in any_network(), is_strict in any::<bool>()) {
+        let sharing = if is_strict { "strict" } else { "weighted" };
+        let policy = format!("aalo+:start=1000B:growth=10:queues=3:sharing={sharing}");
+        check_rates(&network, &policy, |capacities, flows| share_by_queues(capacities, flows, is_strict))?;
     }
 }

@@ -30,6 +30,7 @@ mod saba_policy;
 mod saba_profile;
 mod separable;
 mod siphon;
+mod steady_state;
 mod topology;
 mod tree;
 mod wfq;
