@@ -182,11 +182,12 @@ fn ports_of<'a>(links: impl Iterator<Item = &'a u32>, fabric: &Fabric) -> Vec<u3
 /// The lowest remaining share that bytes sent at own rates are divided by ([`CommonRateKind::EstimatedRates`]).
 const LOW_SHARE: f64 = 1e-3;
 
-/// The remaining share at which flows have sent their estimates. It counts from the level's last start.
+/// The remaining share at which flows have sent their estimates, and the part of its estimate at which a flow has. It is far above the
+/// rounding of equal estimates: MADD gives nearly no rate to a flow that lacks less than others.
 const SPENT_SHARE: f64 = 1e-6;
 
-/// How far the remaining share falls below 0 until flows have outgrown their estimates. Flows that end exactly at their estimates do
-/// not.
+/// How far the remaining share falls below 0 until the policy is called for new estimates. Flows that end exactly at their estimates
+/// complete before.
 const OUTGROWN_SHARE: f64 = 1e-9;
 
 /// A flow that becomes live starts the level again if the others have sent more than this multiple of its size since the last start.
@@ -813,7 +814,7 @@ impl Coflow {
         f.base -= part;
         f.sent_before_level += part;
         // By rounding, a wake-up at the end of the estimate can leave some bytes.
-        if f.base <= OUTGROWN_SHARE * f.estimate() {
+        if f.base <= SPENT_SHARE * f.estimate() {
             self.outgrown_flows.push(flow);
         }
         self.add_to_base_sums(flow, -part);
@@ -999,7 +1000,8 @@ impl Coflow {
             f.base *= share;
             let base = f.base;
             self.add_to_base_sums(flow, base);
-            if base <= 0.0 {
+            // By rounding, a wake-up at the end of the estimates can leave some bytes.
+            if self.is_outgrown(flow) {
                 self.outgrown_flows.push(flow);
             }
             self.push_estimated_completion(flow);
@@ -1033,7 +1035,7 @@ impl Coflow {
     /// Whether a flow is live and has sent its whole estimate.
     fn is_outgrown(&self, flow: u32) -> bool {
         let f = &self.flows[flow as usize];
-        f.state == FlowState::Live && f.base <= OUTGROWN_SHARE * f.estimate()
+        f.state == FlowState::Live && f.base <= SPENT_SHARE * f.estimate()
     }
 
     /// Whether a live flow has sent its whole estimated size, as for [`Coflow::has_outgrown_flows`], without flows that have completed.

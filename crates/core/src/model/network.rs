@@ -833,11 +833,16 @@ impl Network {
 
     /// The time until the first of these flows of a coflow has sent its estimate at the applied rates; infinite if none of them sends.
     /// O(flows).
-    pub(super) fn time_to_estimated_end(&self, slot: Slot, flows: &[FlowRate], now: f64) -> f64 {
+    pub(super) fn time_to_estimated_end(
+        &self,
+        slot: Slot,
+        flows: impl Iterator<Item = u32>,
+        now: f64,
+    ) -> f64 {
         let coflow = self.coflow(slot);
         let (share, rate_per_base) = (coflow.remaining_share(now), coflow.rate_per_base());
-        let times = flows.iter().map(|own| {
-            let f = &coflow.flows[own.flow as usize];
+        let times = flows.map(|flow| {
+            let f = &coflow.flows[flow as usize];
             let own_rate = match f.own_rate_index {
                 _ if f.state != FlowState::Live => return f64::INFINITY,
                 NO_INDEX => 0.0,

@@ -10,7 +10,6 @@ use super::coflow::{Coflow, CommonRateKind, FlowState, LinkLoad};
 use super::fabric::Fabric;
 use super::link_history::LinkHistory;
 use super::network::Network;
-use crate::allocation::FlowRate;
 
 /// The knowledge of flows that a policy uses.
 pub trait Knowledge: sealed::Sealed + 'static {
@@ -221,7 +220,7 @@ impl View<'_, SizesEstimated> {
 
     /// The time until the first of these flows of a coflow has sent its estimate at its present rate, in seconds; for
     /// [`crate::policy::Policy::next_wakeup`]. Infinite if none of them sends.
-    pub fn time_to_estimated_end(&self, slot: Slot, flows: &[FlowRate]) -> f64 {
+    pub fn time_to_estimated_end(&self, slot: Slot, flows: impl Iterator<Item = u32>) -> f64 {
         self.network.time_to_estimated_end(slot, flows, self.now)
     }
 }

@@ -513,7 +513,7 @@ impl Policy for Weir {
             let own_rate = &mut self.own_rates[slot as usize];
             flows.iter().for_each(|own| *own_rate += own.rate);
             if self.states[slot as usize].is_known() {
-                next = next.min(now + view.time_to_estimated_end(slot, flows));
+                next = next.min(now + view.time_to_estimated_end(slot, flows.iter().map(|own| own.flow)));
             }
         }
         for slot in self.order.slots() {
@@ -521,7 +521,12 @@ impl Policy for Weir {
             let (common, own_rate) = (allocation.common(slot), self.own_rates[slot as usize]);
             state.was_served = common != CommonRate::None || own_rate > 0.0;
             if state.is_known() {
-                next = next.min(view.estimates_end_at(slot));
+                let mut end = view.estimates_end_at(slot);
+                if end.is_infinite() && common != CommonRate::None {
+                    // The network carries less than the common rates, so all flows have rates of their own.
+                    end = now + view.time_to_estimated_end(slot, view.coflow(slot).live_flows());
+                }
+                next = next.min(end);
             } else if state.was_served {
                 let growth = max_growth(slot, common, own_rate, view);
                 let attained = &state.attained;
