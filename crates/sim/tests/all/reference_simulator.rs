@@ -17,10 +17,11 @@ mod philae;
 mod regions;
 mod saath;
 mod sincronia;
+mod weir;
 
-use aalo::AaloParameters;
+use aalo::{AaloParameters, AaloTurn};
 use clock::Clock;
-use django::DjangoState;
+use django::{DjangoParameters, DjangoState};
 use gittins::{GittinsIndex, GittinsState};
 use incast::GoodputCurve;
 pub use network::TestNetwork;
@@ -28,6 +29,7 @@ use ordered::SortKey;
 use philae::{PhilaeParameters, Samples};
 use regions::{RegionNetwork, UNLIMITED_RATE};
 use saath::SaathParameters;
+use weir::{WeirParameters, WeirState};
 use weir_core::model::{BitSet, CoflowSpec, Workload};
 
 /// Residual port capacity below this is rounding error.
@@ -57,8 +59,14 @@ struct Flow {
     is_blocked: bool,
     reducer: u32,
     size: f64,
+    /// The size, as far as the policy knows.
+    expected_size: f64,
     sent_bytes: f64,
     rate: f64,
+    /// The part of the rate that MADD set.
+    madd_rate: f64,
+    /// The rate by the last schedule.
+    scheduled_rate: f64,
     phase: FlowPhase,
     /// Time at which its data is available; before the coflow's release, the delay after the release.
     available_at: f64,
@@ -74,6 +82,11 @@ impl Flow {
 
     fn links(&self) -> impl Iterator<Item = usize> {
         [self.src, self.dst].into_iter().chain(self.trunks.iter().copied())
+    }
+
+    /// Bytes that remain, as far as the policy knows.
+    fn remaining(&self) -> f64 {
+        (self.expected_size - self.sent_bytes).max(0.0)
     }
 
     fn take_rate(&mut self, rate: f64, left: &mut [f64]) {
@@ -102,6 +115,8 @@ struct Coflow {
     lost_bytes: f64,
     /// Whether flows have other paths since the last schedule.
     has_moved: bool,
+    /// Whether a flow became live or lost bytes since the last schedule, but not at the release.
+    has_new_flow: bool,
 }
 
 impl Coflow {
@@ -114,7 +129,7 @@ impl Coflow {
     }
 
     fn remaining_over(&self, link: usize) -> f64 {
-        self.live_flows().filter(|f| f.links().any(|l| l == link)).map(|f| f.size - f.sent_bytes).sum()
+        self.live_flows().filter(|f| f.links().any(|l| l == link)).map(Flow::remaining).sum()
     }
 
     fn live_count_over(&self, link: usize) -> usize {
@@ -141,14 +156,13 @@ enum Policy {
     Fair,
     Sincronia,
     Pfp,
-    Django {
-        connections: usize,
-    },
+    Django(DjangoParameters),
     Mrtf {
         largest_group_first: bool,
     },
     Gittins(GittinsIndex),
     Philae(PhilaeParameters),
+    Weir(WeirParameters),
 }
 
 /// A policy by its name in the engine, and in the reference simulator.
@@ -162,7 +176,20 @@ impl Policy {
 
     /// The bytes in the engine for each byte here, and the bytes per second for each byte per second.
     fn byte_scale(&self) -> f64 {
-        if matches!(self, Policy::Gittins(_)) { gittins::BYTE_SCALE } else { 1.0 }
+        if matches!(self, Policy::Gittins(_) | Policy::Weir(_)) { gittins::BYTE_SCALE } else { 1.0 }
+    }
+
+    /// Whether, without an interval, rounding decides if a turn starts at its time or with the next wake-up, 1e-6 s later.
+    fn depends_on_turn_ends(&self) -> bool {
+        matches!(self, Policy::Weir(weir) if weir.has_turns())
+    }
+
+    /// The size of a flow as far as the policy knows at the start.
+    fn expected_size(&self, size: f64) -> f64 {
+        match self {
+            Policy::Weir(weir) if !weir.knows_sizes() => weir::DEFAULT_ESTIMATE,
+            _ => size,
+        }
     }
 }
 
@@ -202,10 +229,12 @@ struct ReferenceSimulator<'a> {
     order: Vec<usize>,
     /// Saath: the coflows that the last schedule admitted, and the rates of their flows.
     admitted: Vec<(usize, f64)>,
+    aalo_turn: AaloTurn,
     django: DjangoState,
     gittins: GittinsState,
     /// By coflow.
     philae: Vec<Samples>,
+    weir: WeirState,
     /// Whether two coflows ever had equal deadlines (Saath) or remaining times (Varys) except for rounding
     /// errors, which then decided their order.
     has_ties: bool,
@@ -253,8 +282,11 @@ impl ReferenceSimulator<'_> {
                 is_blocked: false,
                 reducer: spec.flows[i].reducer,
                 size: spec.flows[i].bytes.get(),
+                expected_size: policy.expected_size(spec.flows[i].bytes.get()),
                 sent_bytes: 0.0,
                 rate: 0.0,
+                madd_rate: 0.0,
+                scheduled_rate: 0.0,
                 phase: FlowPhase::Unreleased,
                 available_at: spec.flows[i].data_delay.get(),
                 withheld_until: 0.0,
@@ -275,6 +307,7 @@ impl ReferenceSimulator<'_> {
                 admitted: None,
                 lost_bytes: 0.0,
                 has_moved: false,
+                has_new_flow: false,
             }
         });
         let coflows: Vec<Coflow> = coflows.collect();
@@ -302,9 +335,11 @@ impl ReferenceSimulator<'_> {
             coordinator_is_late: false,
             order: Vec::new(),
             admitted: Vec::new(),
+            aalo_turn: AaloTurn::default(),
             django: DjangoState::default(),
             gittins: GittinsState::default(),
             philae: Vec::new(),
+            weir: WeirState::new(workload.coflows.len()),
             has_ties: false,
         }
     }
@@ -329,8 +364,13 @@ impl ReferenceSimulator<'_> {
 
     /// Lets the coordinator decide, or hosts and switches alone, who follow the coordinator's last decision.
     fn schedule(&mut self, by_coordinator: bool) {
+        if self.clock.hosts_serve() && !by_coordinator {
+            self.serve_as_hosts();
+            self.limit_to_goodput();
+            return;
+        }
         for flow in self.coflows.iter_mut().flat_map(|c| &mut c.flows) {
-            flow.rate = 0.0;
+            (flow.rate, flow.madd_rate) = (0.0, 0.0);
         }
         let mut left = self.links.clone();
         match self.policy.clone() {
@@ -342,15 +382,17 @@ impl ReferenceSimulator<'_> {
             Policy::Fair => self.schedule_fair(),
             Policy::Sincronia => self.schedule_sincronia(by_coordinator, &mut left),
             Policy::Pfp => self.schedule_pfp(&mut left),
-            Policy::Django { connections } => self.schedule_django(by_coordinator, connections),
+            Policy::Django(django) => self.schedule_django(by_coordinator, django),
             Policy::Mrtf { largest_group_first } => self.schedule_mrtf(largest_group_first, &mut left),
             Policy::Gittins(index) => self.schedule_gittins(&index, &mut left),
             Policy::Philae(philae) => self.schedule_philae(&philae, &mut left),
+            Policy::Weir(weir) => self.schedule_weir(&weir, &mut left),
         }
         if by_coordinator {
             (self.flows_changed, self.links_changed) = (false, false);
         }
         self.limit_to_goodput();
+        self.record_rates();
     }
 
     /// The highest rate that all live flows of a coflow can have at the same time.

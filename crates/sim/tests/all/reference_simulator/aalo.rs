@@ -13,6 +13,36 @@ pub(super) struct AaloParameters {
     at: ControlledPorts,
     /// Queues by the sizes of coflows: `aalo+`.
     known_sizes: bool,
+    /// Queues take turns with the highest priority: the length of the last queue's turn.
+    turn: Option<f64>,
+}
+
+/// The queue that has the turn, the end of the turn, and whether other queues contain coflows.
+#[derive(Debug, Default)]
+pub(super) struct AaloTurn {
+    queue: Option<usize>,
+    ends_at: f64,
+    has_others: bool,
+}
+
+impl AaloTurn {
+    /// The end of the turn, if it matters.
+    pub(super) fn end(&self) -> f64 {
+        if self.has_others { self.ends_at } else { f64::INFINITY }
+    }
+
+    /// Lets the next of the queues with coflows have the turn, if the turn has ended or its queue is empty.
+    fn advance(&mut self, queues: &[usize], count: usize, length: impl Fn(usize) -> f64, now: f64) {
+        let is_over = self.ends_at <= now + RATE_TOLERANCE;
+        if is_over || self.queue.is_none_or(|queue| !queues.contains(&queue)) {
+            let first = self.queue.map_or(0, |queue| queue + 1);
+            let next = (0..count).map(|step| (first + step) % count).find(|queue| queues.contains(queue));
+            if let Some(queue) = next {
+                (self.queue, self.ends_at) = (Some(queue), now + length(queue));
+            }
+        }
+        self.has_others = queues.iter().any(|&queue| Some(queue) != self.queue);
+    }
 }
 
 /// Ports with queues.
@@ -73,10 +103,14 @@ impl ReferenceSimulator<'_> {
         for c in self.active().into_iter().filter(|_| by_coordinator) {
             self.coflows[c].queue = Some(aalo.queue_of(&self.coflows[c]));
         }
+        let queues: Vec<usize> =
+            self.active().into_iter().map(|c| self.coflows[c].queue.unwrap_or(0)).collect();
+        if let Some(turn) = aalo.turn.filter(|_| by_coordinator) {
+            self.aalo_turn.advance(&queues, aalo.queues, |queue| turn * aalo.queue_weight(queue), self.now);
+        }
         // The sort is stable: active coflows are in order of release.
-        let mut order: Vec<(usize, usize)> =
-            self.active().into_iter().map(|c| (self.coflows[c].queue.unwrap_or(0), c)).collect();
-        order.sort_by_key(|turn| turn.0);
+        let mut order: Vec<(usize, usize)> = queues.into_iter().zip(self.active()).collect();
+        order.sort_by_key(|&(queue, _)| (Some(queue) != self.aalo_turn.queue, queue));
         match aalo.at {
             ControlledPorts::All { strict } => {
                 if !strict {
@@ -204,12 +238,18 @@ impl ReferenceSimulator<'_> {
 
 /// `aalo` or `aalo+` with queues at all links and at senders.
 pub(super) fn any_variants(policy: &'static str) -> impl Strategy<Value = Vec<Variant>> {
-    (0.9f64..4.0, 1usize..=5, prop::bool::ANY).prop_map(move |(start, queues, strict)| {
+    (0.9f64..4.0, 1usize..=5, 0..3usize).prop_map(move |(start, queues, sharing)| {
         let known_sizes = policy == "aalo+";
-        let sharing = if strict { ":sharing=strict" } else { "" };
+        let strict = sharing > 0;
+        let turn = (sharing == 2 && !known_sizes).then_some(0.53);
+        let sharing = match turn {
+            Some(turn) => format!(":sharing=turns:turn={turn}s"),
+            None if strict => ":sharing=strict".to_owned(),
+            None => String::new(),
+        };
         let variant = |at_links: &str, at| {
             let name = format!("{policy}:start={start}B:growth=2:queues={queues}{at_links}{sharing}");
-            (name, Policy::Aalo(AaloParameters { start, growth: 2.0, queues, at, known_sizes }))
+            (name, Policy::Aalo(AaloParameters { start, growth: 2.0, queues, at, known_sizes, turn }))
         };
         vec![
             variant(":at=both", ControlledPorts::All { strict }),

@@ -16,8 +16,9 @@ impl Clock {
         let (starts_wait, completions_wait, is_local) = match policy {
             Policy::Fair | Policy::Pfp => (false, false, true),
             Policy::Aalo(aalo) => (false, false, aalo.knows_sizes()),
-            Policy::Sincronia | Policy::Django { .. } => (true, false, false),
+            Policy::Sincronia | Policy::Django(_) => (true, false, false),
             Policy::Saath(saath) => (true, !saath.serves_locally(), false),
+            Policy::Weir(weir) => (weir.knows_sizes(), true, false),
             Policy::Varys { .. }
             | Policy::Ordered(_)
             | Policy::Mrtf { .. }
@@ -50,9 +51,20 @@ impl Clock {
         if self.starts_wait { self.next_multiple(at) } else { at }
     }
 
-    /// When a waiting flow starts. A flow that takes no time needs no schedule.
-    pub(super) fn flow_start(&self, flow: &Flow) -> f64 {
-        if flow.takes_no_time() { flow.available_at } else { self.start(flow.available_at) }
+    /// Whether hosts serve flows of fresh coflows between two schedules.
+    pub(super) fn hosts_serve(&self) -> bool {
+        !self.starts_wait && self.completions_wait && self.interval > 0.0
+    }
+
+    /// When a waiting flow of a released coflow starts. A flow that takes no time needs no schedule. If hosts serve between schedules,
+    /// they know only the flows whose data was available at the release.
+    pub(super) fn flow_start(&self, flow: &Flow, released_at: f64) -> f64 {
+        let is_late = self.hosts_serve() && flow.available_at > released_at;
+        match flow.takes_no_time() {
+            false if is_late => self.next_multiple(flow.available_at),
+            false => self.start(flow.available_at),
+            true => flow.available_at,
+        }
     }
 
     /// When others use the capacity of a flow that completes at `at`.

@@ -4,11 +4,16 @@ use super::incast::any_curve;
 use super::network::TestNetwork;
 use super::regions::any_regions;
 use super::{Policy, Variant};
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::cables::any_failures;
 use crate::common::{WorkloadFeatures, any_reducers, any_workload, cases, with_reducers};
 use crate::trunks::any_workload_with_trunks;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use weir_core::model::Workload;
+use weir_core::policy::POLICIES;
 
 /// No sum of sizes and no two times are equal, so rounding rarely decides an order.
 const FEATURES: WorkloadFeatures = WorkloadFeatures::ALL.with_distinct_values();
@@ -88,7 +93,18 @@ fn only(name: &str, policy: Policy) -> BoxedStrategy<Vec<Variant>> {
 /// Each row is a policy, a strategy for its variants, and its networks with their numbers of cases. The test of a row and a network
 /// is `policy::network`.
 macro_rules! comparisons {
-    ($($policy:ident($variants:expr): $($network:ident $cases:literal),+;)+) => {$(
+    ($($policy:ident($variants:expr): $($network:ident $cases:literal),+;)+) => {
+        mod rows {
+            use crate::reference_simulator::*;
+            use proptest::prelude::*;
+
+            /// Strategies of variants, and the names of their networks.
+            pub(super) fn all() -> Vec<(BoxedStrategy<Vec<Variant>>, Vec<&'static str>)> {
+                vec![$(($variants.boxed(), vec![$(stringify!($network)),+])),+]
+            }
+        }
+
+        $(
         mod $policy {
             use crate::reference_simulator::*;
             use super::cases;
@@ -101,7 +117,69 @@ macro_rules! comparisons {
                 }
             })+
         }
-    )+};
+        )+
+    };
+}
+
+/// The networks of every policy but those between regions.
+const NETWORKS: &[&str] =
+    &["on_one_switch", "over_trunks", "while_cables_fail", "with_incast", "over_trunks_with_incast"];
+
+/// Policies and parameters without a comparison. The core's tests check them against definitions: policy trees in `tree.rs`, orders that
+/// depend on random bandwidths in `montecarlo.rs`, detours in `detour.rs`, and pilots in `weir/tests.rs`.
+const NOT_COMPARED: &[(&str, &[&str])] = &[
+    ("netshare", &["weights"]),
+    ("saba", &["slowdown", "share", "levels", "queues", "min-weight"]),
+    (
+        "siphon",
+        &[
+            "depth",
+            "breadth",
+            "samples",
+            "confidence",
+            "choose",
+            "reuse",
+            "seed",
+            "threads",
+            "detours",
+            "groups",
+        ],
+    ),
+    ("fair", &["detours"]),
+    ("weir", &["pilots"]),
+    ("mrtf", &["detours"]),
+];
+
+#[test]
+fn every_policy_and_parameter_has_a_comparison_on_every_network() {
+    let mut runner = TestRunner::deterministic();
+    let mut compared: BTreeMap<String, (BTreeSet<&str>, BTreeSet<String>)> = BTreeMap::new();
+    for (variants, networks) in rows::all() {
+        for _ in 0..50 {
+            for (spec, _) in variants.new_tree(&mut runner).unwrap().current() {
+                let mut parts = spec.split(':');
+                let (of, keys) = compared.entry(parts.next().unwrap().to_owned()).or_default();
+                of.extend(&networks);
+                keys.extend(parts.filter_map(|part| Some(part.split_once('=')?.0.to_owned())));
+            }
+        }
+    }
+    for entry in POLICIES {
+        let (networks, keys) = compared.remove(entry.name).unwrap_or_default();
+        let excepted = NOT_COMPARED.iter().find(|(name, _)| *name == entry.name);
+        for (param, _) in entry.params {
+            let key = param.split('=').next().unwrap();
+            let is_excepted = excepted.is_some_and(|(_, keys)| keys.contains(&key));
+            assert_ne!(keys.contains(key), is_excepted, "{}:{key}", entry.name);
+        }
+        let required = match entry.name {
+            "netshare" | "saba" | "siphon" => &[],
+            "mrtf" => &["between_regions"][..],
+            _ => NETWORKS,
+        };
+        let missing = required.iter().find(|network| !networks.contains(*network));
+        assert_eq!(missing, None, "{}", entry.name);
+    }
 }
 
 comparisons! {
@@ -142,6 +220,11 @@ comparisons! {
     philae(philae::any_variants()):
         on_one_switch 150, over_trunks 150, while_cables_fail 150, between_regions 150,
         with_incast 20, over_trunks_with_incast 20, while_cables_fail_with_incast 20;
+    weir_with_known_sizes(weir::any_known_variants()):
+        on_one_switch 150, over_trunks 150, while_cables_fail 150,
+        with_incast 60, over_trunks_with_incast 60, while_cables_fail_with_incast 60;
+    weir(weir::any_estimated_variants()):
+        on_one_switch 100, over_trunks 60, while_cables_fail 60;
     mrtf(Just(regions::mrtf_variants())):
         between_regions 100;
 }

@@ -8,16 +8,21 @@ use proptest::prelude::*;
 /// A reducer of a host: its coflow, and its number there.
 type Reducer = (usize, u32);
 
-/// The parameters of the paper, apart from the number of connections of a host.
-const ALPHA: f64 = 0.1;
-const BETA: f64 = 0.7;
-const ETA: f64 = 0.5;
-const LAMBDA: f64 = 0.2;
-const THETA: f64 = 0.0;
+/// The parameters of the paper, with the number of connections of a host.
+#[derive(Debug, Clone, Default)]
+pub(super) struct DjangoParameters {
+    connections: usize,
+    alpha: f64,
+    beta: f64,
+    eta: f64,
+    lambda: f64,
+    theta: f64,
+}
 
 /// Receiving hosts, by port, and the residual capacity of links.
 #[derive(Debug, Default)]
 pub(super) struct DjangoState {
+    parameters: DjangoParameters,
     /// Connections in the order in which they were opened.
     connections: Vec<Vec<Connection>>,
     /// The prioritized reducer at the last schedule.
@@ -93,9 +98,11 @@ impl ReferenceSimulator<'_> {
         django.connections[port].iter().filter(|open| self.reducer_of(open) == reducer).count()
     }
 
-    pub(super) fn schedule_django(&mut self, by_coordinator: bool, max_connections: usize) {
+    pub(super) fn schedule_django(&mut self, by_coordinator: bool, parameters: DjangoParameters) {
+        let max_connections = parameters.connections;
         let ports = self.workload.ports as usize;
         let mut django = std::mem::take(&mut self.django);
+        django.parameters = parameters;
         django.connections.resize_with(ports, Vec::new);
         django.prioritized.resize(ports, None);
         django.has_changed = false;
@@ -157,13 +164,14 @@ impl ReferenceSimulator<'_> {
         first: Reducer,
     ) {
         let link = self.workload.ports as usize + port;
-        let reserved = ((BETA * max_connections as f64).floor() as usize).max(1);
+        let reserved = ((django.parameters.beta * max_connections as f64).floor() as usize).max(1);
         let mut free = max_connections - django.connections[port].len();
         if django.prioritized[port] == Some(first) {
-            if free > 0 && self.has_residual(django, link, ALPHA) && self.has_residual(django, link, THETA) {
+            let DjangoParameters { alpha, theta, .. } = django.parameters;
+            if free > 0 && self.has_residual(django, link, alpha) && self.has_residual(django, link, theta) {
                 for reducer in self.reducers(order, link).into_iter().skip(1) {
                     let count = self.connection_count(django, port, reducer);
-                    if count as f64 <= ETA * free as f64
+                    if count as f64 <= django.parameters.eta * free as f64
                         && self.open_connection(django, max_connections, order, reducer, link, false)
                     {
                         free -= 1;
@@ -230,7 +238,7 @@ impl ReferenceSimulator<'_> {
         link: usize,
         prioritized: bool,
     ) -> bool {
-        if !prioritized && !self.has_residual(django, link, THETA) {
+        if !prioritized && !self.has_residual(django, link, django.parameters.theta) {
             return false;
         }
         let connections = &django.connections[link - self.workload.ports as usize];
@@ -255,7 +263,7 @@ impl ReferenceSimulator<'_> {
             let balanced = |f: usize| {
                 let src = flows[f].src;
                 let is_matched = self.prioritized_mapper(order, src) == Some(c);
-                vacant(f) + if is_matched { LAMBDA * self.links[src] } else { 0.0 }
+                vacant(f) + if is_matched { django.parameters.lambda * self.links[src] } else { 0.0 }
             };
             pending.sort_by(|&a, &b| descending(balanced(a), balanced(b), &mut has_ties));
             pending.truncate(max_connections);
@@ -325,7 +333,17 @@ impl ReferenceSimulator<'_> {
 }
 
 pub(super) fn any_variants() -> impl Strategy<Value = Vec<Variant>> {
-    (1usize..6).prop_map(|connections| {
-        vec![(format!("django:connections={connections}"), Policy::Django { connections })]
-    })
+    let part = |values: [f64; 3]| prop::sample::select(values.to_vec());
+    let parts = (part([0.1, 0.0, 0.5]), part([0.7, 0.3, 1.0]), part([0.5, 0.2, 1.0]));
+    (1usize..6, parts, part([0.2, 0.0, 0.5]), part([0.0, 0.0, 0.3])).prop_map(
+        |(connections, (alpha, beta, eta), lambda, theta)| {
+            let name = format!(
+                "django:connections={connections}:alpha={alpha}:beta={beta}:eta={eta}:lambda={lambda}:theta={theta}"
+            );
+            vec![(
+                name,
+                Policy::Django(DjangoParameters { connections, alpha, beta, eta, lambda, theta }),
+            )]
+        },
+    )
 }

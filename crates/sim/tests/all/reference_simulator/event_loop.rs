@@ -5,6 +5,14 @@ use super::{
 };
 use weir_core::model::{PortSide, WorkloadChange};
 
+/// What starts in a step: coflows; flows that take time, after their coflows; and flows of fresh coflows that take no time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Started {
+    coflows: bool,
+    flows: bool,
+    instant_flows: bool,
+}
+
 impl ReferenceSimulator<'_> {
     /// Release time of a coflow; unknown while a parent is active.
     fn release_time(&self, c: usize) -> f64 {
@@ -25,7 +33,7 @@ impl ReferenceSimulator<'_> {
             let change = wake.min(event).min(epoch);
             let next = self.next_start_or_completion().min(change).max(self.now);
             assert!(next.is_finite(), "no event after {}", self.now);
-            let completed = self.advance(next);
+            let (completed, hosts_complete) = self.advance(next);
             let started = self.process_events();
             while self.next_epoch < self.epochs.len()
                 && self.epochs[self.next_epoch].time <= self.now + self.clock.step_slack()
@@ -36,11 +44,14 @@ impl ReferenceSimulator<'_> {
             let by_coordinator = change <= self.now + self.clock.step_slack()
                 || self.clock.interval == 0.0
                 || self.clock.is_local
-                || started && self.clock.starts_wait
+                || (started.coflows || started.flows) && self.clock.starts_wait
+                || started.flows && self.clock.completions_wait
                 || completed && self.clock.completions_wait;
             self.coordinator_is_late = !by_coordinator;
             // Flows that took no time change no rates. The coordinator learns of them with its next schedule.
-            if by_coordinator || started || completed || !self.clock.completions_wait {
+            let is_served = hosts_complete || started.instant_flows;
+            let has_changed = started.coflows || started.flows || completed || is_served;
+            if by_coordinator || has_changed || !self.clock.completions_wait {
                 self.schedule(by_coordinator);
             }
         }
@@ -62,9 +73,11 @@ impl ReferenceSimulator<'_> {
                 soon = match flow.phase {
                     FlowPhase::Live if flow.rate > 0.0 => {
                         let end = self.now + (flow.size - flow.sent_bytes) / flow.rate;
-                        soon.min(self.clock.completion(end))
+                        soon.min(if self.is_fresh(c) { end } else { self.clock.completion(end) })
                     }
-                    FlowPhase::Waiting if !flow.is_blocked => soon.min(self.clock.flow_start(flow)),
+                    FlowPhase::Waiting if !flow.is_blocked => {
+                        soon.min(self.clock.flow_start(flow, coflow.arrival))
+                    }
                     _ => soon,
                 };
             }
@@ -96,27 +109,31 @@ impl ReferenceSimulator<'_> {
                 next.fold(f64::INFINITY, f64::min)
             }
             Policy::Aalo(aalo) => {
-                active.map(|c| aalo.next_queue_change(c, self.now)).fold(f64::INFINITY, f64::min)
+                let turn_end = self.aalo_turn.end();
+                active.map(|c| aalo.next_queue_change(c, self.now)).fold(turn_end, f64::min)
             }
             Policy::Pfp => self.next_overtaking(),
-            Policy::Django { .. } if self.django.has_changed => self.now,
+            Policy::Django(_) if self.django.has_changed => self.now,
             Policy::Gittins(_) => self.next_level_time(),
+            Policy::Weir(weir) => self.next_weir_wakeup(weir),
             Policy::Varys { .. }
             | Policy::Ordered(_)
             | Policy::Fair
             | Policy::Sincronia
             | Policy::Mrtf { .. }
             | Policy::Philae(_)
-            | Policy::Django { .. } => f64::INFINITY,
+            | Policy::Django(_) => f64::INFINITY,
         }
     }
 
     /// Advances all flows to `next`. Flows that complete earlier keep their own completion time. Returns whether the policy
-    /// reacts to one.
-    fn advance(&mut self, next: f64) -> bool {
+    /// reacts to one, and whether one is of a fresh coflow.
+    fn advance(&mut self, next: f64) -> (bool, bool) {
         let (from, slack) = (self.now, self.clock.step_slack());
-        let mut has_completions = false;
-        for coflow in &mut self.coflows {
+        let (mut has_completions, mut hosts_complete) = (false, false);
+        for c in 0..self.coflows.len() {
+            let is_fresh = self.is_fresh(c);
+            let coflow = &mut self.coflows[c];
             let mut ended: Vec<(f64, usize)> = Vec::new();
             for (place, flow) in coflow.flows.iter_mut().enumerate() {
                 if flow.phase != FlowPhase::Live {
@@ -131,12 +148,13 @@ impl ReferenceSimulator<'_> {
                     flow.sent_bytes += flow.rate * (next - from);
                 }
             }
+            hosts_complete |= is_fresh && !ended.is_empty();
             has_completions |= ended.iter().any(|&(end, _)| self.clock.completion(end) <= next + slack);
             coflow.completed_lengths.extend(ended.iter().map(|&(_, place)| coflow.flows[place].size));
         }
         self.now = next;
         self.complete_coflows();
-        has_completions
+        (has_completions, hosts_complete)
     }
 
     fn complete_coflows(&mut self) {
@@ -146,6 +164,7 @@ impl ReferenceSimulator<'_> {
                 self.flows_changed = true;
             }
         }
+        self.record_coflows();
     }
 
     /// Changes trunks, and moves incomplete flows to their present paths.
@@ -171,16 +190,19 @@ impl ReferenceSimulator<'_> {
         }
     }
 
-    /// Applies arrivals, data and events until now. Returns whether a coflow started, or a flow that takes time.
-    fn process_events(&mut self) -> bool {
+    /// Applies arrivals, data and events until now.
+    fn process_events(&mut self) -> Started {
         let (clock, now) = (self.clock, self.now + self.clock.step_slack());
         let is_due = |at: f64| clock.start(at) <= now;
-        let mut has_starts = false;
+        let mut started = Started::default();
         loop {
             // Data before events: an event at the same time overrides data arrivals.
-            for coflow in &mut self.coflows {
+            for c in 0..self.coflows.len() {
+                let is_fresh = self.is_fresh(c);
+                let coflow = &mut self.coflows[c];
+                let released_at = coflow.arrival;
                 let waiting = coflow.flows.iter_mut().filter(|f| f.phase == FlowPhase::Waiting);
-                for flow in waiting.filter(|f| clock.flow_start(f) <= now) {
+                for flow in waiting.filter(|f| clock.flow_start(f, released_at) <= now) {
                     // Inside a region, a flow takes no time, unless one of its ports is down.
                     let is_up = self.links[flow.src] > 0.0 && self.links[flow.dst] > 0.0;
                     if flow.size > 0.0 && flow.is_local && !is_up {
@@ -188,7 +210,9 @@ impl ReferenceSimulator<'_> {
                         continue;
                     }
                     flow.phase = FlowPhase::Live;
+                    let is_late = flow.available_at > released_at;
                     if flow.takes_no_time() {
+                        started.instant_flows |= is_late && is_fresh;
                         let at = if flow.is_blocked { self.now } else { flow.available_at };
                         (flow.phase, flow.end) = (FlowPhase::Completed, at);
                         flow.sent_bytes = flow.size;
@@ -196,7 +220,8 @@ impl ReferenceSimulator<'_> {
                             coflow.completed_lengths.push(flow.size);
                         }
                     } else {
-                        (has_starts, self.flows_changed) = (true, true);
+                        (started.flows, self.flows_changed) = (started.flows || is_late, true);
+                        coflow.has_new_flow |= is_late;
                     }
                 }
             }
@@ -210,7 +235,7 @@ impl ReferenceSimulator<'_> {
             let first = due.iter().map(|&c| self.release_time(c)).fold(f64::INFINITY, f64::min);
             let is_first = |c: &usize| self.release_time(*c) <= first * (1.0 + CLOCK_TOLERANCE);
             if let Some(c) = due.into_iter().find(is_first) {
-                has_starts = true;
+                started.coflows = true;
                 let at = self.release_time(c);
                 let coflow = &mut self.coflows[c];
                 (coflow.arrival, coflow.release_number) = (at, Some(self.released));
@@ -227,7 +252,7 @@ impl ReferenceSimulator<'_> {
                 self.apply_event(event.change);
                 self.next_event += 1;
             } else {
-                return has_starts;
+                return started;
             }
         }
     }
@@ -250,6 +275,7 @@ impl ReferenceSimulator<'_> {
                 let flow = &mut coflow.flows[place];
                 if matches!(flow.phase, FlowPhase::Live | FlowPhase::Waiting) {
                     self.flows_changed = true;
+                    coflow.has_new_flow = true;
                     coflow.lost_bytes += flow.sent_bytes;
                     flow.sent_bytes = 0.0;
                 }
@@ -262,6 +288,7 @@ impl ReferenceSimulator<'_> {
                     FlowPhase::Unreleased => flow.withheld_until = flow.withheld_until.max(until.get()),
                     FlowPhase::Waiting | FlowPhase::Live => {
                         self.flows_changed |= flow.phase == FlowPhase::Live;
+                        coflow.has_new_flow |= flow.phase == FlowPhase::Live;
                         (flow.phase, flow.is_blocked) = (FlowPhase::Waiting, false);
                         flow.available_at = flow.available_at.max(until.get());
                     }

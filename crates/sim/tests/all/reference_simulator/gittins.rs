@@ -18,8 +18,8 @@ const LAST_START: f64 = 1e7;
 const LEVEL_TOLERANCE: f64 = 1e-6;
 
 /// The minimum time until the next schedule for a level, as a part of the level, and in seconds.
-const MIN_WAIT: f64 = 0.02;
-const MIN_WAKEUP_SECONDS: f64 = 1e-6;
+pub(super) const MIN_WAIT: f64 = 0.02;
+pub(super) const MIN_WAKEUP_SECONDS: f64 = 1e-6;
 
 /// Indices are computed again once the new sizes are more than this part of all.
 const UPDATE_GROWTH: f64 = 0.02;
@@ -56,49 +56,93 @@ pub(super) struct GittinsState {
     included: usize,
 }
 
-/// A coflow that reaches a level: the probability that it completes there, and its mean service there.
-fn level_outcome(level: i32, prior: f64, sizes: &[f64], first: f64) -> (f64, f64) {
-    let (start, end) = (level_start(level, first), level_start(level + 1, first));
-    // Under P(X > x) = 1 / x, the mean service is the integral of start / x. The first level has the index of its end.
-    let (likely, mean) =
-        if level == 0 { (0.5, 0.5 * end) } else { (1.0 - start / end, start * (end / start).ln()) };
-    let reached: Vec<f64> = sizes.iter().copied().filter(|&size| level == 0 || size > start).collect();
-    let completed = reached.iter().filter(|&&size| size <= end).count() as f64;
-    let service: f64 = reached.iter().map(|size| size.min(end) - start).sum();
-    let count = prior + reached.len() as f64;
-    ((prior * likely + completed) / count, (prior * mean + service) / count)
+/// A coflow that has passed the levels below `passed`, and its size if it has completed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Record {
+    pub(super) passed: i32,
+    pub(super) size: Option<f64>,
 }
 
-fn level_start(level: i32, first: f64) -> f64 {
+/// Of a coflow that reaches a level, by level: the probability that it completes there, and its mean service there. The prior counts
+/// as `weight` coflows.
+pub(super) fn outcomes(records: &[Record], weight: f64, prior: &[(f64, f64)], first: f64) -> Vec<(f64, f64)> {
+    // The level of a coflow, and its size there. A size can be below the recorded levels if flows have restarted or moved.
+    let level_of =
+        |size: f64| (0..).find(|&level| size <= level_start(level + 1, first)).expect("levels grow");
+    let last = |record: &Record| match record.size {
+        Some(size) => (level_of(size).max(record.passed), Some(size)),
+        None => (record.passed, None),
+    };
+    let last: Vec<(i32, Option<f64>)> = records.iter().map(last).collect();
+    let outcome = |(level, &(likely, mean)): (i32, &(f64, f64))| {
+        let (start, end) = (level_start(level, first), level_start(level + 1, first));
+        let (mut count, mut completed, mut service) = (weight, weight * likely, weight * mean);
+        for &(last, size) in &last {
+            if level < last {
+                (count, service) = (count + 1.0, service + end - start);
+            } else if let (true, Some(size)) = (level == last, size) {
+                let here = (size.min(end) - start).max(0.0);
+                (count, completed, service) = (count + 1.0, completed + 1.0, service + here);
+            }
+        }
+        if count == 0.0 { (likely, mean) } else { (completed / count, service / count) }
+    };
+    (0..).zip(prior).map(outcome).collect()
+}
+
+/// The outcomes under P(X > x) = 1 / x: the mean service is the integral of start / x. The first level has the index of its end.
+pub(super) fn prior_outcomes(first: f64) -> Vec<(f64, f64)> {
+    let levels = (0..).take_while(|&level| level_start(level, first) < LAST_START);
+    let outcome = |level| match (level_start(level, first), level_start(level + 1, first)) {
+        (0.0, end) => (0.5, 0.5 * end),
+        (start, end) => (1.0 - start / end, start * (end / start).ln()),
+    };
+    levels.map(outcome).collect()
+}
+
+/// By level: completions per second of service from the level to the best later one, of all later ones.
+pub(super) fn indices(outcomes: &[(f64, f64)]) -> Vec<f64> {
+    let index = |level: usize| {
+        let (mut survival, mut completion, mut service, mut best) = (1.0, 0.0, 0.0, 0.0f64);
+        for (completion_here, service_here) in &outcomes[level..] {
+            completion += survival * completion_here;
+            service += survival * service_here;
+            survival *= 1.0 - completion_here;
+            best = best.max(completion / service);
+        }
+        best
+    };
+    (0..outcomes.len()).map(index).collect()
+}
+
+pub(super) fn level_start(level: i32, first: f64) -> f64 {
     if level == 0 { 0.0 } else { first * LEVEL_RATIO.powi(level - 1) }
 }
 
+/// The level of this attained service, at least `level`.
+pub(super) fn raise_level(level: i32, seconds: f64, first: f64) -> i32 {
+    let has_ended = |&level: &i32| seconds >= level_start(level + 1, first) * (1.0 - LEVEL_TOLERANCE);
+    (level..).find(|level| !has_ended(level)).expect("some level ends later")
+}
+
 impl GittinsIndex {
-    /// By level: completions per second of service from the level to the best later one, of all later ones.
+    /// By level.
     fn indices(&self, sizes: &[f64], first: f64) -> Vec<f64> {
-        let levels = (0..).take_while(|&level| level_start(level, first) < LAST_START);
-        let GittinsIndex::Sizes(prior) = *self else {
-            return levels.map(|level| -f64::from(level)).collect();
-        };
-        let outcomes: Vec<(f64, f64)> =
-            levels.map(|level| level_outcome(level, prior, sizes, first)).collect();
-        let index = |level: usize| {
-            let (mut survival, mut completion, mut service, mut best) = (1.0, 0.0, 0.0, 0.0f64);
-            for (completion_here, service_here) in &outcomes[level..] {
-                completion += survival * completion_here;
-                service += survival * service_here;
-                survival *= 1.0 - completion_here;
-                best = best.max(completion / service);
+        let prior = prior_outcomes(first);
+        match *self {
+            GittinsIndex::LeastAttained => (0..prior.len()).map(|level| -(level as f64)).collect(),
+            GittinsIndex::Sizes(weight) => {
+                let records: Vec<Record> =
+                    sizes.iter().map(|&size| Record { passed: 0, size: Some(size) }).collect();
+                indices(&outcomes(&records, weight, &prior, first))
             }
-            best
-        };
-        (0..outcomes.len()).map(index).collect()
+        }
     }
 }
 
 impl ReferenceSimulator<'_> {
     /// The end of the first level.
-    fn first_level(&self) -> f64 {
+    pub(super) fn first_level(&self) -> f64 {
         self.clock.interval.max(FIRST_LEVEL_BYTES)
     }
 
@@ -168,9 +212,7 @@ impl ReferenceSimulator<'_> {
         }
         attained.seconds = attained.seconds.max(seconds);
         attained.bound = attained.seconds;
-        while attained.seconds >= level_start(attained.level + 1, first) * (1.0 - LEVEL_TOLERANCE) {
-            attained.level += 1;
-        }
+        attained.level = raise_level(attained.level, attained.seconds, first);
     }
 
     /// How fast attained service can grow if the backfilled rates of a coflow all cross the same link, in seconds a second.

@@ -1,5 +1,7 @@
 //! Policies that serve coflows in an order, by MADD and backfilling; Varys with deadlines.
 
+use std::collections::BTreeSet;
+
 use super::{Flow, FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, TOLERANCE, Variant};
 
 /// The key by which coflows are served in ascending order.
@@ -9,6 +11,8 @@ pub(super) enum SortKey {
     Bytes,
     LongestFlow,
     Width,
+    /// The number of senders or receivers, whichever is less.
+    Endpoints,
     RemainingBytes,
     LongestRemainingFlow,
     Bottleneck,
@@ -18,7 +22,7 @@ pub(super) enum SortKey {
 
 impl ReferenceSimulator<'_> {
     /// Minimum completion time of a coflow on the residual capacity.
-    fn min_completion_seconds(&self, c: usize, left: &[f64]) -> f64 {
+    pub(super) fn min_completion_seconds(&self, c: usize, left: &[f64]) -> f64 {
         let coflow = &self.coflows[c];
         let links = coflow.live_flows().flat_map(Flow::links);
         links.map(|link| coflow.remaining_over(link) / left[link]).fold(0.0, f64::max)
@@ -29,13 +33,14 @@ impl ReferenceSimulator<'_> {
         self.coflows[c].live_flows().all(|f| f.links().all(|link| left[link] > TOLERANCE))
     }
 
-    fn assign_madd(&mut self, c: usize, min_seconds: f64, left: &mut [f64]) {
+    pub(super) fn assign_madd(&mut self, c: usize, min_seconds: f64, left: &mut [f64]) {
         if !self.is_open(c, left) {
             return;
         }
         let seconds = self.min_completion_seconds(c, left).max(min_seconds);
         for flow in self.coflows[c].flows.iter_mut().filter(|f| f.phase == FlowPhase::Live) {
-            flow.take_rate((flow.size - flow.sent_bytes) / seconds, left);
+            flow.madd_rate = flow.remaining() / seconds;
+            flow.take_rate(flow.madd_rate, left);
         }
     }
 
@@ -86,6 +91,11 @@ impl ReferenceSimulator<'_> {
                 SortKey::Bytes => coflow.flows.iter().map(|f| f.size).sum(),
                 SortKey::LongestFlow => coflow.flows.iter().map(|f| f.size).fold(0.0, f64::max),
                 SortKey::Width => coflow.flows.len() as f64,
+                SortKey::Endpoints => {
+                    let senders: BTreeSet<usize> = coflow.flows.iter().map(|flow| flow.src).collect();
+                    let receivers: BTreeSet<usize> = coflow.flows.iter().map(|flow| flow.dst).collect();
+                    senders.len().min(receivers.len()) as f64
+                }
                 SortKey::RemainingBytes => remaining().sum(),
                 SortKey::LongestRemainingFlow => remaining().fold(0.0, f64::max),
                 SortKey::Bottleneck => self.min_completion_seconds(c, &self.links),
@@ -98,7 +108,7 @@ impl ReferenceSimulator<'_> {
         let mut order: Vec<(f64, usize)> = active.iter().map(|&c| (key_of(c), c)).collect();
         // The sort is stable: active coflows are in order of release.
         order.sort_by(|a, b| a.0.total_cmp(&b.0));
-        if ![SortKey::Release, SortKey::Width].contains(&key) {
+        if ![SortKey::Release, SortKey::Width, SortKey::Endpoints].contains(&key) {
             self.has_ties |=
                 order.windows(2).any(|two| two[1].0 > 0.0 && two[1].0 - two[0].0 < RATE_TOLERANCE);
         }
@@ -119,7 +129,9 @@ pub(super) fn variants() -> Vec<Variant> {
         ("scf", SortKey::Bytes),
         ("scf:by=length", SortKey::LongestFlow),
         ("ncf", SortKey::Width),
+        ("ncf:by=endpoints", SortKey::Endpoints),
         ("lcf", SortKey::RemainingBytes),
+        ("srtf", SortKey::Bottleneck),
         ("srtf:time=flow", SortKey::LongestRemainingFlow),
         ("lwtf", SortKey::AddedWaiting),
     ];

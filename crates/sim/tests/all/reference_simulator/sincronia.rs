@@ -16,7 +16,7 @@ impl ReferenceSimulator<'_> {
     }
 
     /// Algorithm 1: finds the last coflow, then the one before it, and so on.
-    fn order_by_bottlenecks(&mut self) -> Vec<usize> {
+    pub(super) fn order_by_bottlenecks(&mut self) -> Vec<usize> {
         let mut unordered = self.active();
         let mut weights: Vec<f64> = self.coflows.iter().map(|c| c.weight).collect();
         let mut order = Vec::new();
