@@ -18,8 +18,8 @@ pub mod wide_area;
 pub mod workload;
 
 pub use bit_set::BitSet;
+pub(crate) use coflow::{CandidateFlows, LiveWord};
 pub use coflow::{Coflow, CommonRateKind, FlowState, LinkLoad};
-pub(crate) use coflow::{LiveWord, OpenFlows};
 pub use coflow_key::CoflowKey;
 pub use fabric::{Fabric, LinkKind};
 pub use incast::{Goodput, Incast, IncastError, IncastRun};

@@ -131,6 +131,15 @@ impl BitSet {
     }
 }
 
+/// The bits of a word for numbers from `first` on.
+#[inline]
+pub(crate) fn bits_from(first: usize, word: usize) -> u64 {
+    match first.saturating_sub(64 * word) {
+        skipped @ 0..64 => u64::MAX << skipped,
+        _ => 0,
+    }
+}
+
 /// The bits of one word, in rising order.
 pub(crate) struct WordBits(pub u64);
 

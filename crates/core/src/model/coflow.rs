@@ -21,7 +21,7 @@ use self::grid::{GridPosition, LiveFlowGrid};
 use self::layout::FlowKey;
 pub(crate) use self::live_links::LiveWord;
 use self::live_links::{LiveLinks, Role};
-pub(crate) use self::paths::OpenFlows;
+pub(crate) use self::paths::CandidateFlows;
 use self::paths::{FlowTrunks, Paths};
 use self::reducers::Reducers;
 use super::Slot;
@@ -627,6 +627,12 @@ impl Coflow {
         self.live_links.have_open_ends(open.words())
     }
 
+    /// Whether live flows have an open receiver.
+    #[inline]
+    pub(crate) fn has_open_receiver(&self, open: &BitSet) -> bool {
+        self.live_links.have_open_receiver(open.words())
+    }
+
     /// The slot of the coflow.
     pub(crate) fn slot(&self) -> Slot {
         self.slot
@@ -644,9 +650,9 @@ impl Coflow {
         self.paths.is_switch()
     }
 
-    /// Brings the open flows up to date with the open links. Costs as much as the trunks that have opened or closed.
-    pub(crate) fn update_open_flows(&self, open: &BitSet, flows: &mut OpenFlows) {
-        self.paths.update_open_flows(self.layout, open, flows);
+    /// Includes the flows over excluded trunks that are open now.
+    pub(crate) fn include_open_flows(&self, open: &BitSet, flows: &mut CandidateFlows) {
+        self.paths.include_open_flows(self.layout, open, flows);
     }
 
     /// The live senders in the `at`-th word of senders.
@@ -661,16 +667,25 @@ impl Coflow {
         self.grid.blocks_of_bit(at, bit)
     }
 
-    /// The first live flow of a block over an open path to an open receiver.
+    /// The next live flow of a block over an open path to an open receiver, and the receiver. `untested` are the receivers of the block
+    /// that may be next.
     #[inline]
-    pub(crate) fn first_open_flow(&self, block: usize, open: &BitSet, flows: &OpenFlows) -> Option<u32> {
-        self.grid.first_open_flow(block, flows.receiver_bits[block], open)
-    }
-
-    /// Removes the flows over those trunks of a flow that are closed now from the open flows.
-    #[inline]
-    pub(crate) fn close_trunks(&self, flow: u32, open: &BitSet, flows: &mut OpenFlows) {
-        self.paths.close_trunks(flow, open, flows);
+    pub(crate) fn next_open_flow(
+        &self,
+        block: usize,
+        untested: &mut u64,
+        open: &BitSet,
+        flows: &mut CandidateFlows,
+    ) -> Option<(u32, usize)> {
+        *untested &= self.grid.open_bits(block, open) & flows.in_block(block);
+        while *untested != 0 {
+            let (flow, receiver) = self.grid.flow(block, untested.trailing_zeros() as usize);
+            *untested &= *untested - 1;
+            if self.paths.test_flow(flow, open, flows) {
+                return Some((flow, receiver));
+            }
+        }
+        None
     }
 
     /// Calls `visit` with the live flows, and their receiving links, from the `index`-th sender of [`Coflow::senders`].

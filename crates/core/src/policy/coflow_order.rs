@@ -229,7 +229,7 @@ pub fn backfill_coflows<K: Knowledge>(
         if residual.is_exhausted() {
             return;
         }
-        residual.fill_flows_again(slot, view.coflow(slot), |flow, rate| out.add_flow_rate(slot, flow, rate));
+        residual.fill_flows(view.coflow(slot), |flow, rate| out.add_flow_rate(slot, flow, rate));
     }
 }
 

@@ -180,8 +180,7 @@ impl Policy for Sincronia {
             out.set_class(slot, class);
             out.set_rule(slot, if coflow.live_count() == 0 { Rule::WaitingForData } else { Rule::InOrder });
             if !self.residual.is_exhausted() {
-                self.residual
-                    .fill_flows_again(slot, coflow, |flow, rate| out.add_flow_rate(slot, flow, rate));
+                self.residual.fill_flows(coflow, |flow, rate| out.add_flow_rate(slot, flow, rate));
             }
         }
     }

@@ -1,9 +1,7 @@
 //! Residual capacity of each link during the construction of a schedule.
 
-use std::ops::Range;
-
-use crate::model::bit_set::WordBits;
-use crate::model::{BitSet, Coflow, Fabric, FlowState, LiveWord, OpenFlows, RemainingLoads, Slot};
+use crate::model::bit_set::{WordBits, bits_from};
+use crate::model::{BitSet, CandidateFlows, Coflow, Fabric, FlowState, LiveWord, RemainingLoads};
 use crate::rounding;
 
 /// Residual capacity of the links, and the set of links with any.
@@ -34,6 +32,22 @@ impl SavedResidual {
         }
     }
 
+    /// Removes those links of a flow that have closed from the open ones.
+    #[inline]
+    fn close_links(&mut self, (src, dst): (usize, usize), trunks: &[u32], closed: ClosedLinks) {
+        if closed & SENDER != 0 {
+            self.open_links.remove(src);
+        }
+        if closed & RECEIVER != 0 {
+            self.open_links.remove(dst);
+        }
+        if closed & !(SENDER | RECEIVER) != 0 {
+            for &trunk in trunks.iter().filter(|&&trunk| self.residuals[trunk as usize] == 0.0) {
+                self.open_links.remove(trunk as usize);
+            }
+        }
+    }
+
     /// See [`ResidualCapacity::max_equal_rate`].
     #[inline]
     fn max_equal_rate(&self, coflow: &Coflow) -> f64 {
@@ -48,14 +62,41 @@ impl SavedResidual {
     }
 }
 
-/// Gives a flow the residual capacity of its two links. Returns its rate, and which links close.
+/// Bit by position of a flow's link for those of the links that close: its sender, its receiver, then trunks.
+type ClosedLinks = u32;
+
+/// The bits of a flow's sender and receiver.
+const SENDER: ClosedLinks = 1;
+const RECEIVER: ClosedLinks = 2;
+
+/// All links from this position on share one bit, and a search with it set is not repeated.
+const LAST_POSITION: u32 = ClosedLinks::BITS - 1;
+
+/// Gives a flow the residual capacity of its links. Returns its rate, and which links close.
 #[inline]
-fn fill_flow(residuals: &mut [f64], src: usize, dst: usize, tolerance: f64) -> (f64, (bool, bool)) {
+fn fill_flow(
+    residuals: &mut [f64],
+    (src, dst): (usize, usize),
+    trunks: &[u32],
+    tolerance: f64,
+) -> (f64, ClosedLinks) {
     let (from, to) = (residuals[src], residuals[dst]);
-    let rate = if from < to { from } else { to };
+    let mut rate = if from < to { from } else { to };
+    for &trunk in trunks {
+        rate = rate.min(residuals[trunk as usize]);
+    }
     let (from, to) = (from - rate, to - rate);
     (residuals[src], residuals[dst]) = (from, to);
-    (rate, (from <= tolerance, to <= tolerance))
+    let mut closed = SENDER * u32::from(from <= tolerance) | RECEIVER * u32::from(to <= tolerance);
+    for (&trunk, position) in trunks.iter().zip(2..) {
+        let left = &mut residuals[trunk as usize];
+        *left -= rate;
+        if *left <= tolerance {
+            *left = 0.0;
+            closed |= 1 << LAST_POSITION.min(position);
+        }
+    }
+    (rate, closed)
 }
 
 /// A flow that got the residual capacity of its links, and which of them closed.
@@ -64,7 +105,7 @@ struct FilledFlow {
     flow: u32,
     src: u32,
     dst: u32,
-    closes: (bool, bool),
+    closed: ClosedLinks,
 }
 
 /// The last search for flows of a coflow between open links.
@@ -80,6 +121,8 @@ struct FillSearch {
     open_words: Vec<u64>,
     /// The flows that it found, in order.
     found: Vec<FilledFlow>,
+    /// Over trunks: the flows that searches test.
+    candidates: CandidateFlows,
 }
 
 impl FillSearch {
@@ -101,8 +144,8 @@ impl FillSearch {
             }
         }
         let is_lost = |found: &FilledFlow| {
-            !open.contains(found.src as usize)
-                || !open.contains(found.dst as usize)
+            let trunks = coflow.flow_trunks(found.flow);
+            [found.src, found.dst].iter().chain(trunks).any(|&link| !open.contains(link as usize))
                 || coflow.flow_state(found.flow) != FlowState::Live
         };
         let finds_others = !is_same_coflow || opened != 0;
@@ -119,25 +162,90 @@ impl FillSearch {
 
     /// Fills the flows of the last search, as long as they close the same links. Returns whether they all do.
     #[inline]
-    fn repeat(&mut self, now: &mut SavedResidual, tolerance: f64, mut on_rate: impl FnMut(u32, f64)) -> bool {
+    fn repeat(
+        &mut self,
+        coflow: &Coflow,
+        now: &mut SavedResidual,
+        tolerance: f64,
+        mut on_rate: impl FnMut(u32, f64),
+    ) -> bool {
         for at in 0..self.found.len() {
             let found = &mut self.found[at];
-            let (src, dst) = (found.src as usize, found.dst as usize);
-            let (rate, closes) = fill_flow(&mut now.residuals, src, dst, tolerance);
+            let (ends, trunks) = ((found.src as usize, found.dst as usize), coflow.flow_trunks(found.flow));
+            let (rate, closed) = fill_flow(&mut now.residuals, ends, trunks, tolerance);
             on_rate(found.flow, rate);
-            if closes.0 {
-                now.open_links.remove(src);
-            }
-            if closes.1 {
-                now.open_links.remove(dst);
-            }
-            if closes != found.closes {
-                found.closes = closes;
+            now.close_links(ends, trunks, closed);
+            if closed != found.closed || closed >> LAST_POSITION == 1 {
+                found.closed = closed;
                 self.found.truncate(at + 1);
                 return false;
             }
         }
         true
+    }
+
+    /// Finds the flows that follow those of the last search, on one switch.
+    #[inline]
+    fn search(
+        &mut self,
+        coflow: &Coflow,
+        now: &mut SavedResidual,
+        tolerance: f64,
+        mut on_rate: impl FnMut(u32, f64),
+    ) {
+        let first_sender = self.first_sender();
+        let SavedResidual { residuals, open_links } = now;
+        coflow.visit_open_flows_from(first_sender, open_links, |flow, src, dst| {
+            let (rate, closed) = fill_flow(residuals, (src, dst), &[], tolerance);
+            on_rate(flow, rate);
+            self.found.push(FilledFlow { flow, src: src as u32, dst: dst as u32, closed });
+            (closed & SENDER != 0, closed & RECEIVER != 0)
+        });
+    }
+
+    /// [`FillSearch::search`] over trunks. O(words of 64 receivers) for each open sender, and at worst the flows of these senders to open
+    /// receivers.
+    fn search_over_trunks(
+        &mut self,
+        coflow: &Coflow,
+        now: &mut SavedResidual,
+        tolerance: f64,
+        mut on_rate: impl FnMut(u32, f64),
+    ) {
+        let first_sender = self.first_sender();
+        coflow.include_open_flows(&now.open_links, &mut self.candidates);
+        let mut at = 0;
+        while let Some(live) = coflow.live_senders(at) {
+            let word = live.word as usize;
+            for bit in WordBits(live.open_bits(now.open_links.words()) & bits_from(first_sender, word)) {
+                let mut closed_ends = 0;
+                'sender: for block in coflow.blocks_of_sender(at, bit) {
+                    let mut untested = u64::MAX;
+                    while let Some((flow, dst)) =
+                        coflow.next_open_flow(block, &mut untested, &now.open_links, &mut self.candidates)
+                    {
+                        let (ends, trunks) = ((64 * word + bit, dst), coflow.flow_trunks(flow));
+                        let (rate, closed) = fill_flow(&mut now.residuals, ends, trunks, tolerance);
+                        on_rate(flow, rate);
+                        now.close_links(ends, trunks, closed);
+                        self.found.push(FilledFlow { flow, src: ends.0 as u32, dst: dst as u32, closed });
+                        closed_ends |= closed;
+                        if closed & SENDER != 0 {
+                            break 'sender;
+                        }
+                    }
+                }
+                if closed_ends & RECEIVER != 0 && !coflow.has_open_receiver(&now.open_links) {
+                    return;
+                }
+            }
+            at += 1;
+        }
+    }
+
+    /// The first sender of flows that the last search may not have found: those of earlier senders are found.
+    fn first_sender(&self) -> usize {
+        self.found.last().map_or(0, |last| last.src as usize)
     }
 }
 
@@ -154,10 +262,8 @@ pub struct ResidualCapacity {
     senders: BitSet,
     receivers: BitSet,
     first_limiting_link: usize,
-    /// By slot: see [`ResidualCapacity::fill_flows_again`].
+    /// By slot: see [`ResidualCapacity::fill_flows`].
     searches: Vec<FillSearch>,
-    /// By slot: the flows over open paths at the last call of [`ResidualCapacity::fill_flows`].
-    open_flows: Vec<OpenFlows>,
 }
 
 impl ResidualCapacity {
@@ -284,47 +390,28 @@ impl ResidualCapacity {
     /// Gives each live flow of a coflow, in the order of flows, the minimum residual capacity of its links, and calls
     /// `on_rate` with each flow that got a rate. Every such flow exhausts a link, so there are at most two a port and
     /// one a trunk.
+    ///
+    /// The cost is O(flows with a rate, and words of 64 links) as long as the same links are open and close as at the last call for
+    /// the coflow.
     #[inline]
     pub fn fill_flows(&mut self, coflow: &Coflow, mut on_rate: impl FnMut(u32, f64)) {
-        if !coflow.is_on_one_switch() {
-            return self.fill_flows_over_trunks(coflow, on_rate);
-        }
-        let tolerance = self.rounding_tolerance;
-        let SavedResidual { residuals, open_links } = &mut self.now;
-        coflow.visit_open_flows(open_links, |flow, src, dst| {
-            let (rate, closes) = fill_flow(residuals, src, dst, tolerance);
-            on_rate(flow, rate);
-            closes
-        });
-    }
-
-    /// As [`ResidualCapacity::fill_flows`], for a coflow that is filled at each schedule. The cost is O(flows with a rate, and words of 64
-    /// links) as long as the same links are open and close.
-    #[inline]
-    pub fn fill_flows_again(&mut self, slot: Slot, coflow: &Coflow, mut on_rate: impl FnMut(u32, f64)) {
-        if !coflow.is_on_one_switch() {
-            return self.fill_flows_over_trunks(coflow, on_rate);
-        }
         if !coflow.has_open_ends(&self.now.open_links) {
             return;
         }
-        if slot as usize >= self.searches.len() {
-            self.searches.resize_with(slot as usize + 1, FillSearch::default);
+        let slot = coflow.slot() as usize;
+        if slot >= self.searches.len() {
+            self.searches.resize_with(slot + 1, FillSearch::default);
         }
-        let (search, tolerance) = (&mut self.searches[slot as usize], self.rounding_tolerance);
+        let (search, tolerance) = (&mut self.searches[slot], self.rounding_tolerance);
         let is_complete = search.start(coflow, &self.now.open_links);
-        if search.repeat(&mut self.now, tolerance, &mut on_rate) && is_complete {
+        if search.repeat(coflow, &mut self.now, tolerance, &mut on_rate) && is_complete {
             return;
         }
-        // The flows of earlier senders are found.
-        let first_sender = search.found.last().map_or(0, |last| last.src as usize);
-        let SavedResidual { residuals, open_links } = &mut self.now;
-        coflow.visit_open_flows_from(first_sender, open_links, |flow, src, dst| {
-            let (rate, closes) = fill_flow(residuals, src, dst, tolerance);
-            on_rate(flow, rate);
-            search.found.push(FilledFlow { flow, src: src as u32, dst: dst as u32, closes });
-            closes
-        });
+        if coflow.is_on_one_switch() {
+            search.search(coflow, &mut self.now, tolerance, on_rate);
+        } else {
+            search.search_over_trunks(coflow, &mut self.now, tolerance, on_rate);
+        }
     }
 
     /// Gives each live flow of a coflow, in the order of flows, the minimum residual capacity of its links, at most `max_rate` of the
@@ -343,58 +430,6 @@ impl ResidualCapacity {
             if rate > self.rounding_tolerance {
                 self.subtract_flow_rate(coflow, flow, rate);
                 on_rate(flow, rate);
-            }
-        }
-    }
-
-    /// [`ResidualCapacity::fill_flows`] over trunks. O(words of 64 receivers) for each open sender, and as much as the trunks that have
-    /// opened or closed since the last call for the coflow.
-    fn fill_flows_over_trunks(&mut self, coflow: &Coflow, mut on_rate: impl FnMut(u32, f64)) {
-        if !coflow.has_open_ends(&self.now.open_links) {
-            return;
-        }
-        let slot = coflow.slot() as usize;
-        if slot >= self.open_flows.len() {
-            self.open_flows.resize_with(slot + 1, OpenFlows::default);
-        }
-        let mut flows = std::mem::take(&mut self.open_flows[slot]);
-        coflow.update_open_flows(&self.now.open_links, &mut flows);
-        let mut at = 0;
-        while let Some(live) = coflow.live_senders(at) {
-            for bit in WordBits(live.open_bits(self.now.open_links.words())) {
-                let src = 64 * live.word as usize + bit;
-                self.fill_flows_of_sender(
-                    src,
-                    coflow.blocks_of_sender(at, bit),
-                    coflow,
-                    &mut flows,
-                    &mut on_rate,
-                );
-            }
-            at += 1;
-        }
-        self.open_flows[slot] = flows;
-    }
-
-    #[inline]
-    fn fill_flows_of_sender(
-        &mut self,
-        src: usize,
-        blocks: Range<usize>,
-        coflow: &Coflow,
-        flows: &mut OpenFlows,
-        on_rate: &mut impl FnMut(u32, f64),
-    ) {
-        for block in blocks {
-            // Each of these flows closes a link.
-            while let Some(flow) = coflow.first_open_flow(block, &self.now.open_links, flows) {
-                let rate = self.flow_residual(coflow, flow);
-                self.subtract_flow_rate(coflow, flow, rate);
-                on_rate(flow, rate);
-                coflow.close_trunks(flow, &self.now.open_links, flows);
-                if !self.now.open_links.contains(src) {
-                    return;
-                }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::bit_set::{BitSet, WordBits};
+use super::super::bit_set::{BitSet, WordBits, bits_from};
 use super::layout::FlowKey;
 use super::live_links::LiveLinks;
 
@@ -63,15 +63,6 @@ impl SenderWord {
     #[inline]
     fn sender_index(&self, bit: usize) -> usize {
         (self.earlier_senders + (self.sender_bits & ((1 << bit) - 1)).count_ones()) as usize
-    }
-}
-
-/// The bits of a word for numbers from `first` on.
-#[inline]
-fn bits_from(first: usize, word: usize) -> u64 {
-    match first.saturating_sub(64 * word) {
-        skipped @ 0..64 => u64::MAX << skipped,
-        _ => 0,
     }
 }
 
@@ -264,11 +255,16 @@ impl LiveFlowGrid {
         self.blocks_of(self.senders[at].sender_index(bit))
     }
 
-    /// The first live flow of a block to an open receiver, among `receiver_bits`.
+    /// The live flows of a block to open receivers, as bits of its word.
     #[inline]
-    pub fn first_open_flow(&self, block: usize, receiver_bits: u64, open: &BitSet) -> Option<u32> {
-        let bits = receiver_bits & self.live_bits[block] & open.word(self.block_words[block] as usize);
-        WordBits(bits).next().map(|bit| self.blocks[block].flow(bit))
+    pub fn open_bits(&self, block: usize, open: &BitSet) -> u64 {
+        self.live_bits[block] & open.word(self.block_words[block] as usize)
+    }
+
+    /// The flow at a bit of a block, and its receiving link.
+    #[inline]
+    pub fn flow(&self, block: usize, bit: usize) -> (u32, usize) {
+        (self.blocks[block].flow(bit), 64 * self.block_words[block] as usize + bit)
     }
 
     /// Whether a live flow of these blocks has an open receiver. Most senders reach none, and one branch covers all blocks of the sender.

@@ -25,18 +25,31 @@ struct TrunkWord {
     earlier_trunks: u32,
 }
 
-/// The flows of a coflow over open paths, as far as the last search knows which trunks are open. A search visits only the paths over
-/// trunks that have opened or closed since.
+/// Failed tests of flows that cost as much as to exclude and include the flows over one path.
+const TESTS_PER_PATH: usize = 2;
+
+/// The flows of a coflow that a search for flows over open paths has to test. Flows over a closed trunk are excluded after a number of
+/// failed tests: in a large network, most trunks close and open again before many flows over them are tested.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct OpenFlows {
+pub(crate) struct CandidateFlows {
     /// The number of the layout whose flows these are; 0 before the first search.
     layout: u64,
-    /// By word of the coflow's trunks: those that are open.
-    open_trunks: Vec<u64>,
-    /// By path: closed trunks.
-    closed_trunk_counts: Vec<u16>,
-    /// By block of the grid: flows over open paths, live or not.
-    pub receiver_bits: Vec<u64>,
+    /// By word of the coflow's trunks: those whose flows are excluded.
+    excluded_trunks: Vec<u64>,
+    /// By trunk: tests that have failed at it since its flows were included.
+    failed_tests: Vec<u32>,
+    /// By path: trunks whose flows are excluded.
+    excluded_trunk_counts: Vec<u16>,
+    /// By block of the grid: flows that are not excluded, live or not.
+    receiver_bits: Vec<u64>,
+}
+
+impl CandidateFlows {
+    /// Those of a block of the grid.
+    #[inline]
+    pub fn in_block(&self, block: usize) -> u64 {
+        self.receiver_bits[block]
+    }
 }
 
 /// The paths of a coflow's flows. Without paths, all flows are on one switch.
@@ -56,6 +69,9 @@ pub(super) struct Paths {
     /// By trunk: its paths, and the first of each trunk, and the end of the last ones.
     paths_by_trunk: Vec<u32>,
     first_paths: Vec<u32>,
+    /// By trunk: the number of failed tests after which the flows over it are excluded, above 0. The more flows are on a path, the more
+    /// tests an exclusion saves.
+    max_failed_tests: Vec<u32>,
     trunk_words: Vec<TrunkWord>,
     block_count: usize,
 }
@@ -130,6 +146,8 @@ impl Paths {
             self.paths_by_trunk.extend(of_trunk.iter().map(|&(_, path)| path));
         }
         self.first_paths.push(self.paths_by_trunk.len() as u32);
+        self.max_failed_tests =
+            self.first_paths.windows(2).map(|ends| self.tests_before_exclusion(ends)).collect();
         for (number, trunk) in (0..).zip(self.distinct_trunks()) {
             match self.trunk_words.last_mut().filter(|last| last.word == trunk / 64) {
                 Some(last) => last.bits |= 1 << (trunk % 64),
@@ -140,6 +158,14 @@ impl Paths {
                 }),
             }
         }
+    }
+
+    /// See [`Paths::max_failed_tests`]. `ends` are the first path of a trunk and the end of its paths.
+    fn tests_before_exclusion(&self, ends: &[u32]) -> u32 {
+        let paths = &self.paths_by_trunk[ends[0] as usize..ends[1] as usize];
+        let flows = paths.iter().flat_map(|&path| self.members_of(path as usize));
+        let flow_count: u32 = flows.map(|members| members.receiver_bits.count_ones()).sum();
+        (TESTS_PER_PATH * paths.len() * paths.len() / flow_count as usize).max(1) as u32
     }
 
     /// Whether no flow crosses a trunk.
@@ -180,57 +206,70 @@ impl Paths {
         trunks
     }
 
-    /// Brings the open flows of a layout up to date with the open links. O(words of trunks, and members of paths over trunks that have
-    /// opened or closed).
-    pub fn update_open_flows(&self, layout: u64, open: &BitSet, flows: &mut OpenFlows) {
+    /// Includes the flows over excluded trunks that are open now. O(words of trunks, and members of paths over these trunks).
+    pub fn include_open_flows(&self, layout: u64, open: &BitSet, flows: &mut CandidateFlows) {
         if flows.layout != layout {
             flows.layout = layout;
-            flows.open_trunks.clear();
-            flows.open_trunks.extend(self.trunk_words.iter().map(|of| of.bits));
-            flows.closed_trunk_counts.clear();
-            flows.closed_trunk_counts.resize(self.ranges.len(), 0);
+            flows.excluded_trunks.clear();
+            flows.excluded_trunks.resize(self.trunk_words.len(), 0);
+            flows.failed_tests.clear();
+            flows.failed_tests.resize(self.max_failed_tests.len(), 0);
+            flows.excluded_trunk_counts.clear();
+            flows.excluded_trunk_counts.resize(self.ranges.len(), 0);
             flows.receiver_bits.clear();
             flows.receiver_bits.resize(self.block_count, u64::MAX);
         }
         for (at, of) in self.trunk_words.iter().enumerate() {
-            let open_bits = of.bits & open.word(of.word as usize);
-            let changed = open_bits ^ flows.open_trunks[at];
-            for bit in WordBits(changed) {
+            let opened = flows.excluded_trunks[at] & open.word(of.word as usize);
+            flows.excluded_trunks[at] &= !opened;
+            for bit in WordBits(opened) {
                 let earlier = (of.bits & ((1 << bit) - 1)).count_ones();
-                self.change_trunk((of.earlier_trunks + earlier) as usize, open_bits >> bit & 1 == 1, flows);
+                let number = (of.earlier_trunks + earlier) as usize;
+                flows.failed_tests[number] = 0;
+                self.change_trunk(number, false, flows);
             }
-            flows.open_trunks[at] = open_bits;
         }
     }
 
-    /// Removes the flows over those trunks of a flow that are closed now.
+    /// Whether all trunks of a flow are open.
     #[inline]
-    pub fn close_trunks(&self, flow: u32, open: &BitSet, flows: &mut OpenFlows) {
-        for (&trunk, &index) in self.trunks(flow).iter().zip(self.trunk_indices(flow)) {
-            if open.contains(trunk as usize) {
-                continue;
-            }
-            let at = self.trunk_words.partition_point(|of| of.word < trunk / 64);
-            flows.open_trunks[at] &= !(1 << (trunk % 64));
-            self.change_trunk(index as usize - self.first_index, false, flows);
+    pub fn test_flow(&self, flow: u32, open: &BitSet, flows: &mut CandidateFlows) -> bool {
+        let range = self.range(self.path(flow));
+        let closed = self.trunks[range.clone()].iter().position(|&trunk| !open.contains(trunk as usize));
+        let Some(closed) = closed else { return true };
+        let (trunk, index) = (self.trunks[range.start + closed], self.trunk_indices[range.start + closed]);
+        let number = index as usize - self.first_index;
+        flows.failed_tests[number] += 1;
+        if flows.failed_tests[number] == self.max_failed_tests[number] {
+            let word = self.trunk_words.partition_point(|of| of.word < trunk / 64);
+            flows.excluded_trunks[word] |= 1 << (trunk % 64);
+            self.change_trunk(number, true, flows);
         }
+        false
     }
 
-    /// Opens or closes a trunk, by its number among those of the coflow.
-    fn change_trunk(&self, number: usize, opens: bool, flows: &mut OpenFlows) {
-        for &path in
-            &self.paths_by_trunk[self.first_paths[number] as usize..self.first_paths[number + 1] as usize]
-        {
+    #[inline]
+    fn members_of(&self, path: usize) -> &[PathMembers] {
+        &self.members[self.first_members[path] as usize..self.first_members[path + 1] as usize]
+    }
+
+    /// The paths over a trunk, by its number among those of the coflow.
+    #[inline]
+    fn paths_over(&self, number: usize) -> &[u32] {
+        &self.paths_by_trunk[self.first_paths[number] as usize..self.first_paths[number + 1] as usize]
+    }
+
+    /// Excludes or includes the flows over a trunk, by its number among those of the coflow.
+    fn change_trunk(&self, number: usize, excludes: bool, flows: &mut CandidateFlows) {
+        for &path in self.paths_over(number) {
             let path = path as usize;
-            let count = &mut flows.closed_trunk_counts[path];
-            *count = if opens { *count - 1 } else { *count + 1 };
-            let changes = *count == u16::from(!opens);
+            let count = &mut flows.excluded_trunk_counts[path];
+            *count = if excludes { *count + 1 } else { *count - 1 };
+            let changes = *count == u16::from(excludes);
             if !changes {
                 continue;
             }
-            for members in
-                &self.members[self.first_members[path] as usize..self.first_members[path + 1] as usize]
-            {
+            for members in self.members_of(path) {
                 // A flow has one path.
                 flows.receiver_bits[members.block as usize] ^= members.receiver_bits;
             }
