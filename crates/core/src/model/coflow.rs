@@ -198,6 +198,9 @@ fn valid_estimate(estimate: f64, sent: f64) -> f64 {
     if estimate > sent && estimate.is_finite() { estimate } else { sent }
 }
 
+/// Heaps of flows with up to this number of stale entries remain.
+const MIN_ENTRIES: usize = 64;
+
 /// No position.
 pub(super) const NO_INDEX: u32 = u32::MAX;
 
@@ -287,8 +290,9 @@ pub struct Coflow {
     /// [`CommonRateKind::EstimatedRates`]: flows that have sent their estimate at their own rates. May contain flows that have
     /// completed.
     outgrown_flows: Vec<u32>,
-    /// Flows by the level at which they complete, which is negated if the level falls. Entries of flows that changed are stale.
-    completions: CompletionQueue,
+    /// The live flows by the level at which they complete, from the first access on: the levels of many coflows never move. Entries of
+    /// flows that changed are stale.
+    completions: Option<Box<CompletionQueue>>,
     /// Touched live flows by base, for the most and the least advanced flow. Contain stale entries too.
     most_advanced: BinaryHeap<(OrderedF64, u32)>,
     least_advanced: BinaryHeap<Reverse<(OrderedF64, u32)>>,
@@ -366,7 +370,7 @@ impl Coflow {
             level_slope: 0.0,
             level_time: now,
             outgrown_flows: Vec::new(),
-            completions: CompletionQueue::default(),
+            completions: None,
             most_advanced: BinaryHeap::new(),
             least_advanced: BinaryHeap::new(),
             stale_flows: Vec::new(),
@@ -757,9 +761,12 @@ impl Coflow {
     /// The flow that completes first as the level rises, and the level of its completion.
     fn first_level_completion(&mut self) -> Option<(f64, u32)> {
         self.push_stale_flows();
+        if self.completions.is_none() {
+            self.list_completions();
+        }
         let kind = self.common_rate_kind;
         let flows = &self.flows;
-        self.completions.first(|end, flow| {
+        self.completions.as_mut()?.first(|end, flow| {
             let f = &flows[flow as usize];
             let is_by_level = kind != CommonRateKind::EstimatedRates || f.own_rate_index == NO_INDEX;
             f.state == FlowState::Live && is_by_level && f.completion_level(kind) == end
@@ -881,12 +888,48 @@ impl Coflow {
             if f.state != FlowState::Live {
                 continue;
             }
-            let (base, end) = (f.base, f.size - f.base);
-            if end.is_finite() {
-                self.completions.push(end, flow);
-            }
+            let base = f.base;
+            self.push_completion(flow);
             self.most_advanced.push((OrderedF64(base), flow));
             self.least_advanced.push(Reverse((OrderedF64(base), flow)));
+        }
+        if self.most_advanced.len().max(self.least_advanced.len()) > self.max_entries() {
+            self.rebuild_heaps();
+        }
+    }
+
+    /// The maximum number of entries of a heap, of which at most one for each live flow is current.
+    fn max_entries(&self) -> usize {
+        2 * self.live_count + MIN_ENTRIES
+    }
+
+    /// Drops stale entries of the flows by base. O(live flows).
+    fn rebuild_heaps(&mut self) {
+        let flows = self.live_flows().filter(|&flow| self.flows[flow as usize].base_changed);
+        let entries: Vec<_> = flows.map(|flow| (OrderedF64(self.flows[flow as usize].base), flow)).collect();
+        self.least_advanced = entries.iter().copied().map(Reverse).collect();
+        self.most_advanced = entries.into();
+    }
+
+    /// Lists the live flows by the level at which they complete. O(live flows).
+    fn list_completions(&mut self) {
+        self.completions = Some(Box::new(CompletionQueue::with_capacity(self.live_count)));
+        let flows: Vec<u32> = self.live_flows().collect();
+        flows.into_iter().for_each(|flow| self.push_completion(flow));
+    }
+
+    /// Records the level at which a live flow completes without its own rate. Not with [`CommonRateKind::ProportionalRates`].
+    pub(super) fn push_completion(&mut self, flow: u32) {
+        let max_entries = self.max_entries();
+        let Some(completions) = &mut self.completions else { return };
+        let f = &self.flows[flow as usize];
+        let is_by_level = self.common_rate_kind == CommonRateKind::EqualRates || f.own_rate_index == NO_INDEX;
+        let end = f.completion_level(self.common_rate_kind);
+        if is_by_level && end.is_finite() {
+            completions.push(end, flow);
+            if completions.len() > max_entries {
+                self.completions = None;
+            }
         }
     }
 
@@ -980,15 +1023,6 @@ impl Coflow {
 
     // Estimated sizes ([`CommonRateKind::EstimatedRates`]).
 
-    /// Records the level at which a live flow completes without its own rate.
-    pub(super) fn push_estimated_completion(&mut self, flow: u32) {
-        let f = &self.flows[flow as usize];
-        let end = f.completion_level(CommonRateKind::EstimatedRates);
-        if f.own_rate_index == NO_INDEX && end.is_finite() {
-            self.completions.push(end, flow);
-        }
-    }
-
     /// Whether the remaining share is so low that divisions by it lose precision ([`CommonRateKind::EstimatedRates`]).
     pub(super) fn has_low_share(&self, now: f64) -> bool {
         self.common_rate_kind == CommonRateKind::EstimatedRates && self.remaining_share(now) < LOW_SHARE
@@ -1007,7 +1041,7 @@ impl Coflow {
     fn restart_level(&mut self, now: f64) {
         let (level, share) = (self.level(now), self.remaining_share(now));
         self.clear_base_sums();
-        self.completions.clear();
+        self.completions = None;
         let flows: Vec<u32> = self.live_flows().collect();
         for flow in flows {
             let f = &mut self.flows[flow as usize];
@@ -1019,7 +1053,6 @@ impl Coflow {
             if self.is_outgrown(flow) {
                 self.outgrown_flows.push(flow);
             }
-            self.push_estimated_completion(flow);
         }
         let slope = if share > SPENT_SHARE { self.level_slope / share } else { 0.0 };
         (self.level, self.level_slope, self.level_time) = (0.0, slope, now);
@@ -1082,7 +1115,7 @@ impl Coflow {
             let estimate = valid_estimate(estimate(flow, f.grid_position.receiver, sent), sent);
             let more = f.set_estimate(estimate, sent, level);
             self.add_to_base_sums(flow, more);
-            self.push_estimated_completion(flow);
+            self.push_completion(flow);
             self.is_outgrown(flow)
         });
         self.outgrown_flows = flows;
@@ -1094,7 +1127,7 @@ impl Coflow {
     pub(super) fn set_estimates(&mut self, now: f64, mut estimate: impl FnMut(u32, u32, f64) -> f64) {
         let level = self.level(now);
         self.clear_base_sums();
-        self.completions.clear();
+        self.completions = None;
         self.outgrown_flows.clear();
         let flows: Vec<u32> = self.live_flows().collect();
         for flow in flows {
@@ -1107,7 +1140,6 @@ impl Coflow {
                 self.outgrown_flows.push(flow);
             }
             self.add_to_base_sums(flow, base);
-            self.push_estimated_completion(flow);
         }
         (self.level, self.level_time) = (0.0, now);
     }
@@ -1141,9 +1173,7 @@ impl Coflow {
                 // The level has not moved before the first release.
                 if f.base == 0.0 && !f.base_changed {
                     self.unchanged_base_count += 1;
-                    if f.size.is_finite() {
-                        self.completions.push(f.size, flow);
-                    }
+                    self.push_completion(flow);
                 } else {
                     self.has_base_below_start |= f.base < 0.0;
                     f.base_changed = true;
@@ -1159,7 +1189,7 @@ impl Coflow {
                 f.set_estimate(f.estimate(), f.sent_before_level, level);
                 let base = f.base;
                 self.add_to_base_sums(flow, base);
-                self.push_estimated_completion(flow);
+                self.push_completion(flow);
             }
         }
         self.mark_live(flow);

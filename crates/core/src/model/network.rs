@@ -471,7 +471,7 @@ impl Network {
         if coflow.common_rate_kind == CommonRateKind::EstimatedRates
             && coflow.flow_state(flow) == FlowState::Live
         {
-            coflow.push_estimated_completion(flow);
+            coflow.push_completion(flow);
         }
     }
 

@@ -24,11 +24,14 @@ pub(super) struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// Removes all entries.
-    pub fn clear(&mut self) {
-        self.sorted.clear();
-        self.unsorted.clear();
-        self.added.clear();
+    /// An empty queue with room for this number of entries.
+    pub fn with_capacity(entries: usize) -> CompletionQueue {
+        CompletionQueue { unsorted: Vec::with_capacity(entries), ..CompletionQueue::default() }
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.sorted.len() + self.unsorted.len() + self.added.len()
     }
 
     /// Adds a flow that completes at a level. O(1) before the first access, then O(log entries).
@@ -108,7 +111,6 @@ mod tests {
         queue.push(4.0, 2);
         queue.push(1.0, 3);
         assert_eq!(take_all(&mut queue), [3, 1, 2, 0]);
-        queue.clear();
-        assert_eq!(queue.first(|_, _| true), None);
+        assert_eq!(queue.len(), 0);
     }
 }
