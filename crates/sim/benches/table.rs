@@ -25,7 +25,7 @@ use weir_core::solve::{FlowClass, max_min};
 use weir_core::units::{Bytes, Time};
 use weir_sim::outcome::{mean, percentile};
 use weir_sim::thread_clock::thread_cpu_time;
-use weir_sim::{NoObserver, ReplayOptions, replay};
+use weir_sim::{NoObserver, Observer, ReplayOptions, Snapshot, replay};
 use weir_trace::generate::{Preset, generate};
 use weir_trace::{Limits, TraceOptions, TraceUnit};
 
@@ -62,6 +62,10 @@ fn main() -> Result<()> {
                 )?
                 .print()
             );
+            Ok(())
+        }
+        ["fat-tree", network, policy] => {
+            println!("{}", fabrics::measure_on_hosts_of_fat_tree(network, policy)?.print());
             Ok(())
         }
         [..] => print_tables(&args),
@@ -208,8 +212,24 @@ struct ReplayMeasurement {
     schedules: usize,
     mean_us: f64,
     p99_us: f64,
-    /// Peak memory in kilobytes.
+    /// Peak memory in kilobytes, and that before the replays.
     peak_kb: Option<u64>,
+    workload_kb: Option<u64>,
+    max_live_flows: usize,
+}
+
+/// Counts live flows.
+#[derive(Default)]
+struct LiveFlowCounter {
+    max: usize,
+}
+
+impl Observer for LiveFlowCounter {
+    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
+        let live = snapshot.active().iter().map(|&slot| snapshot.coflow(slot).live_count()).sum();
+        self.max = self.max.max(live);
+        true
+    }
 }
 
 impl ReplayMeasurement {
@@ -220,13 +240,15 @@ impl ReplayMeasurement {
         repeats: usize,
     ) -> Result<ReplayMeasurement> {
         let mut best: Option<ReplayMeasurement> = None;
+        let workload_kb = peak_memory_kb();
         for _ in 0..repeats {
             if best.as_ref().is_some_and(|best| best.seconds > MAX_REPEATED_SECONDS) {
                 break;
             }
             let policy = policy::build(policy)?;
+            let mut live_flows = LiveFlowCounter::default();
             let clock = CpuClock::start();
-            let outcome = replay(workload, policy, options, &mut NoObserver)?;
+            let outcome = replay(workload, policy, options, &mut live_flows)?;
             let seconds = clock.seconds();
             let us: Vec<f64> = outcome.schedule_ns.iter().map(|&ns| f64::from(ns) / 1e3).collect();
             if best.as_ref().is_none_or(|best| seconds < best.seconds) {
@@ -236,6 +258,8 @@ impl ReplayMeasurement {
                     mean_us: mean(&us),
                     p99_us: percentile(&us, 99.0),
                     peak_kb: None,
+                    workload_kb,
+                    max_live_flows: live_flows.max,
                 });
             }
         }
@@ -244,15 +268,24 @@ impl ReplayMeasurement {
         Ok(best)
     }
 
+    /// Peak memory above that before the replays, in bytes for each of the maximum number of live flows.
+    fn bytes_per_live_flow(&self) -> Option<f64> {
+        let kb = self.peak_kb?.checked_sub(self.workload_kb?)?;
+        Some(kb as f64 * 1024.0 / self.max_live_flows as f64)
+    }
+
     fn print(&self) -> String {
-        let peak = self.peak_kb.map_or("-".to_owned(), |kb| kb.to_string());
-        format!("{} {} {} {} {peak}", self.seconds, self.schedules, self.mean_us, self.p99_us)
+        let [peak, workload] =
+            [self.peak_kb, self.workload_kb].map(|kb| kb.map_or("-".to_owned(), |kb| kb.to_string()));
+        let ReplayMeasurement { seconds, schedules, mean_us, p99_us, max_live_flows, .. } = self;
+        format!("{seconds} {schedules} {mean_us} {p99_us} {peak} {workload} {max_live_flows}")
     }
 
     fn parse(text: &str) -> Result<ReplayMeasurement> {
-        let [seconds, schedules, mean_us, p99_us, peak] = text.split_whitespace().collect::<Vec<_>>()[..]
+        let [seconds, schedules, mean_us, p99_us, peak, workload, max_live_flows] =
+            text.split_whitespace().collect::<Vec<_>>()[..]
         else {
-            return Err(format!("a replay printed `{text}`; expected five values").into());
+            return Err(format!("a replay printed `{text}`; expected seven values").into());
         };
         Ok(ReplayMeasurement {
             seconds: seconds.parse()?,
@@ -260,6 +293,8 @@ impl ReplayMeasurement {
             mean_us: mean_us.parse()?,
             p99_us: p99_us.parse()?,
             peak_kb: peak.parse().ok(),
+            workload_kb: workload.parse().ok(),
+            max_live_flows: max_live_flows.parse()?,
         })
     }
 
@@ -271,8 +306,13 @@ impl ReplayMeasurement {
         repeats: u32,
     ) -> Result<Option<ReplayMeasurement>> {
         eprintln!("{policy}: {} x {times}", axis.name());
+        ReplayMeasurement::run(&["replay", axis.name(), &times.to_string(), policy, &repeats.to_string()])
+    }
+
+    /// Runs this program with arguments for one measurement. Returns `None` if it exceeds the time limit.
+    fn run(args: &[&str]) -> Result<Option<ReplayMeasurement>> {
         let mut program = Command::new(std::env::current_exe()?);
-        program.args(["replay", axis.name(), &times.to_string(), policy, &repeats.to_string()]);
+        program.args(args);
         let mut child = program.stdout(Stdio::piped()).spawn()?;
         let started = Instant::now();
         let status = loop {
@@ -287,7 +327,7 @@ impl ReplayMeasurement {
             }
         };
         if !status.success() {
-            return Err(format!("the replay under {policy} failed").into());
+            return Err(format!("the replay with the arguments {args:?} failed").into());
         }
         let mut output = String::new();
         child.stdout.ok_or("its output was piped")?.read_to_string(&mut output)?;
@@ -435,7 +475,8 @@ fn print_policies() -> Result<()> {
         workload.ports
     );
     println!(
-        "{verb} the trace takes {} s more. Peak memory is that of the whole process, with the trace.\n",
+        "{verb} the trace takes {} s more. Peak memory is that of the whole process, with the trace. The last column is the \
+         peak memory above that after reading, divided by the maximum number of live flows.\n",
         format_significant(reading)
     );
     drop(workload);
@@ -446,20 +487,14 @@ fn print_policies() -> Result<()> {
         "schedule mean (us)",
         "schedule P99 (us)",
         "peak memory (MB)",
+        "per live flow (B)",
     ]);
     for entry in POLICIES {
         let Some(m) =
             ReplayMeasurement::measure_in_subprocess(GrowthDimension::TraceLength, 1, entry.name, 3)?
         else {
-            let unknown = || "-".to_owned();
-            table.line(vec![
-                entry.name.to_owned(),
-                timeout_cell(),
-                unknown(),
-                unknown(),
-                unknown(),
-                unknown(),
-            ]);
+            let unknown = std::iter::repeat_n("-".to_owned(), 5);
+            table.line([entry.name.to_owned(), timeout_cell()].into_iter().chain(unknown).collect());
             continue;
         };
         let cells = strings(&[
@@ -469,7 +504,8 @@ fn print_policies() -> Result<()> {
             &format_significant(m.mean_us),
             &format_significant(m.p99_us),
         ]);
-        table.line([cells, vec![megabytes(m.peak_kb)]].concat());
+        let per_flow = m.bytes_per_live_flow().map_or("unknown".to_owned(), format_significant);
+        table.line([cells, vec![megabytes(m.peak_kb), per_flow]].concat());
     }
     table.print();
     Ok(())
