@@ -278,6 +278,10 @@ fn convert(args: &args::Convert) -> Result<(), Failure> {
     if output_format(args.to, out) == TraceFormat::Weir {
         source.check_unit(&args.input.read_options)?;
     }
+    if source.time_shift != Time::ZERO {
+        let (name, shift) = (&source.name, source.time_shift);
+        eprintln!("weir: {name}: times are {shift} earlier than in the file");
+    }
     write(&source.workload, &source.port_names, args.to, options.unit, out)
 }
 
@@ -285,7 +289,7 @@ fn merge(args: &args::Merge) -> Result<(), Failure> {
     for trace in &args.traces {
         output::check_distinct(trace, &[("--out", args.out.as_deref())])?;
     }
-    let options = source::trace_options(&args.read_options, None);
+    let options = source::trace_options(&args.read_options, Some(ReplayOptions::default().interval));
     let read = |trace: &PathBuf| {
         let read = weir_trace::read(trace, &options)?;
         source::print_warnings(trace, &read);

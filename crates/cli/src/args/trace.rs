@@ -202,8 +202,8 @@ pub struct Convert {
 /// Arguments of `weir trace merge`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The ports are those of the largest trace. Numbers of coflows and jobs that two traces have in common increase in the later \
-one. Traces with ports of different names are refused. Times do not change."
+    after_help = "Ports with the same name are the same; without names, those with the same number. Numbers of coflows and jobs that two \
+traces have in common increase in the later one. Times do not change."
 )]
 pub struct Merge {
     /// The traces

@@ -114,10 +114,28 @@ fn merged_traces_keep_times_and_get_distinct_ids() {
                     coflow 12 arrival=1s service=ads job=9\nflow 0 1 1MB\ncoflow 13 arrival=0s job=9 parents=12\nflow 1 2 1MB\n\
                     event 2s restart coflow=2 flow=0\nevent 2s restart coflow=13 flow=0\n";
     assert_eq!(merged, expected);
-    dir.write("c.weir", "weir-trace 1\nports 2\nport 0 x\ncoflow 1\nflow 0 1 1B\n");
-    dir.write("d.weir", "weir-trace 1\nports 2\nport 0 y\ncoflow 1\nflow 0 1 1B\n");
-    let error = dir.run("trace merge c.weir d.weir --to weir").stderr;
-    assert!(error.contains("port 0 is `x` in one trace and `y` in another"), "{error}");
+    // Hosts with the same name are one port, whatever its number.
+    dir.write("c.csv", "at,from,to,size\n1700000000,a,b,1\n");
+    dir.write("d.csv", "at,from,to,size\n1700000003,b,c,2\n");
+    for name in ["c", "d"] {
+        let output = dir.run(&format!(
+            "trace convert {name}.csv {name}.weir --columns start=at,src=from,dst=to,bytes=size"
+        ));
+        assert!(output.stderr.contains(&format!("weir: {name}.csv: times are 1700000")), "{}", output.stderr);
+    }
+    let merged = dir.stdout_of("trace merge c.weir d.weir --to weir");
+    let expected = "weir-trace 1\nports 3\nport 0 a\nport 1 b\nport 2 c\ncoflow 1 arrival=0s\nflow 0 1 1B\ncoflow 3 arrival=0s\nflow 1 2 2B\n";
+    assert_eq!(merged, expected);
+    let error = dir.run("trace merge a.weir d.weir --to weir").stderr;
+    assert!(error.contains("some traces have names of ports, and others have only numbers"), "{error}");
+    // Late times keep their differences.
+    let late = |id: u32, second: u32| {
+        format!("weir-trace 1\nports 2\ncoflow {id} arrival={}s\nflow 0 1 1B\n", 1_700_000_000 + second)
+    };
+    dir.write("e.weir", &late(1, 0));
+    dir.write("f.weir", &late(2, 3));
+    let merged = dir.stdout_of("trace merge e.weir f.weir --to weir");
+    assert!(merged.contains("coflow 1 arrival=0s\n") && merged.contains("coflow 2 arrival=3s\n"), "{merged}");
 }
 
 #[test]

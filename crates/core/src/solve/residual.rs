@@ -87,7 +87,7 @@ fn fill_flow(
     }
     let (from, to) = (from - rate, to - rate);
     (residuals[src], residuals[dst]) = (from, to);
-    let mut closed = SENDER * u32::from(from <= tolerance) | RECEIVER * u32::from(to <= tolerance);
+    let mut closed = (SENDER * u32::from(from <= tolerance)) | (RECEIVER * u32::from(to <= tolerance));
     for (&trunk, position) in trunks.iter().zip(2..) {
         let left = &mut residuals[trunk as usize];
         *left -= rate;

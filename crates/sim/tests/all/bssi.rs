@@ -6,7 +6,7 @@ use num_bigint::BigInt;
 use proptest::prelude::*;
 use weir_core::model::Workload;
 use weir_core::policy::sincronia::{CoflowDemand, bssi};
-use weir_trace::{Limits, TraceOptions, TraceUnit};
+use weir_trace::TraceOptions;
 
 /// Exact bytes at sending and then receiving ports, and a weight.
 #[derive(Debug, Clone)]

@@ -44,12 +44,15 @@ pub(crate) fn parse<R: BufRead>(
         };
         ports = ports.max(parse_flow(line, number, &mut builder)? + 1);
     }
-    if let Some(line) = lines.next_content()? {
-        let expected = format!("no more lines, because the number of flows in the first line is {count}");
-        return Err(line.error("after the last flow", line.text, expected));
-    }
+    // The simulator ignores what follows, such as spare flows and a description of the fields.
+    let rest = lines.next_content()?.map(|line| line.number);
+    let warnings = rest.map(|number| {
+        format!(
+            "the first line states {count} flows; lines from {number} on are ignored, as by HPCC's simulator"
+        )
+    });
     let (workload, shift) = builder.finish(ports, lines)?;
-    Ok(Parsed::new(workload, shift))
+    Ok(Parsed { warnings: warnings.into_iter().collect(), ..Parsed::new(workload, shift) })
 }
 
 /// Adds a flow, and returns its highest port.

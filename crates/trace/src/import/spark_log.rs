@@ -8,8 +8,8 @@
 //!   hosts.
 //! - *Computing*: a stage takes the time from its first task to its end. The part of it in which its tasks do not wait for the shuffle
 //!   follows the flows ([`CoflowSpec::compute_after`]).
-//! - *Arrivals*: coflows without parents arrive when their job is submitted; before their release, the stages without a shuffle compute
-//!   from which they read ([`CoflowSpec::compute_before`]).
+//! - *Arrivals*: coflows without parents arrive when their job is submitted, and are released when the stages without a shuffle end from
+//!   which they read, if those end later ([`CoflowSpec::compute_before`]).
 //!
 //! A skipped stage stands for the earlier stage with the same data sets. Only tasks that succeed count, the first of each partition.
 
@@ -28,7 +28,7 @@ use crate::options::TraceOptions;
 
 /// Whether the first line of a file looks like this format.
 pub(crate) fn is_likely(line: Line<'_>) -> bool {
-    line.text.starts_with("{\"Event\":\"SparkListener")
+    line.text.starts_with("{\"Event\":\"")
 }
 
 /// The events that matter.
@@ -63,6 +63,8 @@ struct StageInfo {
     parents: Vec<u32>,
     #[serde(rename = "RDD Info", default)]
     data_sets: Vec<DataSet>,
+    #[serde(rename = "Submission Time", default)]
+    submitted: Option<u64>,
     #[serde(rename = "Completion Time", default)]
     completed: Option<u64>,
 }
@@ -135,6 +137,7 @@ struct Stage {
     /// The line of its first task.
     line: usize,
     done_tasks: BTreeSet<u32>,
+    submitted: Option<u64>,
     launched: Option<u64>,
     completed: u64,
     task_time: u64,
@@ -235,8 +238,9 @@ pub(crate) fn parse<R: BufRead>(
             }
             Event::StageCompleted { stage } => {
                 log.add_stage(&stage);
-                let completed = stage.completed.unwrap_or(0);
+                let (submitted, completed) = (stage.submitted, stage.completed.unwrap_or(0));
                 let stage = log.stages.entry(stage.id).or_default();
+                stage.submitted = stage.submitted.or(submitted);
                 stage.completed = stage.completed.max(completed);
             }
             Event::TaskEnd(task) if task.end.reason == "Success" => {
@@ -297,31 +301,33 @@ impl Log {
         end: Line<'_>,
     ) -> Result<Vec<String>, FileError> {
         let (ports, names) = self.executors.ports();
-        // By stage: its coflow, or, for those that no transfer precedes, the seconds until its end.
+        // By stage: its coflow, or, for those that no transfer precedes, when it ended.
         let mut coflow_of: BTreeMap<u32, usize> = BTreeMap::new();
-        let mut computing_until: BTreeMap<u32, f64> = BTreeMap::new();
+        let mut computed_at: BTreeMap<u32, u64> = BTreeMap::new();
         // The ids of stages rise from parents to children.
         for (&id, stage) in self.stages.iter().filter(|(_, stage)| stage.launched.is_some()) {
             let parents = self.parents_that_ran(id);
-            let before = parents.iter().filter_map(|parent| computing_until.get(parent).copied());
-            let before = before.fold(0.0, f64::max);
+            let computed = parents.iter().filter_map(|parent| computed_at.get(parent).copied()).max();
             let coflows: Vec<usize> =
                 parents.iter().filter_map(|parent| coflow_of.get(parent).copied()).collect();
             if !stage.reads_remotely() && coflows.is_empty() {
-                computing_until.insert(id, before + stage.computing());
+                computed_at.insert(id, stage.completed.max(computed.unwrap_or(0)));
                 continue;
             }
             let line = Line { number: stage.line, ..end };
             let flows = self.flows(stage, &parents, &ports);
             builder.reserve_flows(line, "flows", Some(flows.len()), flows.len())?;
             builder.take_id(line, u64::from(id))?;
-            let (job, submitted) = self.job_of_stage.get(&id).copied().unwrap_or((0, 0));
+            // Under load, Spark drops events.
+            let job = self.job_of_stage.get(&id).copied();
+            let submitted =
+                job.map(|(_, submitted)| submitted).or(stage.submitted).or(stage.launched).unwrap_or(0);
             let mut coflow = CoflowSpec::new(u64::from(id), Time::ZERO, flows);
             builder.add_bytes(line, "shuffle bytes", coflow.total_bytes())?;
-            (coflow.job, coflow.stage) = (Some(job), Some(id));
-            // Stages without a transfer before them compute while the parents of the coflow wait.
-            let waits = if coflows.is_empty() { before } else { 0.0 };
-            coflow.compute_before = Time::new(waits).unwrap_or(Time::ZERO);
+            (coflow.job, coflow.stage) = (job.map(|(job, _)| job), Some(id));
+            let waits =
+                computed.filter(|_| coflows.is_empty()).map_or(0, |end| end.saturating_sub(submitted));
+            coflow.compute_before = Time::new(waits as f64 / 1e3).unwrap_or(Time::ZERO);
             coflow.compute_after = Time::new(stage.computing()).unwrap_or(Time::ZERO);
             coflow.parents = coflows;
             let arrival = builder.parse_time(line, "submission", &submitted.to_string(), TimeUnit::MS)?;

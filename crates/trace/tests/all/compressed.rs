@@ -31,8 +31,11 @@ fn compressed_traces_are_decompressed() {
     // Several gzip members follow each other, as `cat a.gz b.gz` makes them.
     let (head, tail) = TRACE.as_bytes().split_at(20);
     let members = [gzip(head), gzip(tail)].concat();
+    // The same for frames of Zstandard; parallel compressors also write frames without content.
+    let skippable = b"\x57\x2a\x4d\x18\x03\x00\x00\x00abc".to_vec();
+    let frames = [skippable.clone(), zstd(head), skippable, zstd(tail)].concat();
     for input in
-        [with_mark.clone(), gzip(TRACE.as_bytes()), members, zstd(TRACE.as_bytes()), gzip(&with_mark)]
+        [with_mark.clone(), gzip(TRACE.as_bytes()), members, frames, zstd(TRACE.as_bytes()), gzip(&with_mark)]
     {
         assert_eq!(read(&input, &Limits::default()), Ok(7));
     }
