@@ -5,8 +5,6 @@
 mod coordinated_queues;
 mod limited_queues;
 mod max_min;
-mod row_transport;
-mod rows;
 mod sender_queues;
 
 use std::sync::Arc;
@@ -17,7 +15,6 @@ use crate::model::{CompletedFlow, Goodput, Network, Slot};
 use coordinated_queues::CoordinatedQueues;
 pub(crate) use limited_queues::limited_queue_rates;
 use max_min::MaxMin;
-use row_transport::RowTransport;
 use sender_queues::SenderQueues;
 
 /// Progress of a coflow.
@@ -86,7 +83,7 @@ pub(crate) fn build_transport(
             Box::new(SenderQueues::new(queues, fabric, goodput))
         }
         (IntraQueueSharing::Fifo, ReceiverMode::SameQueues) => {
-            Box::new(RowTransport::new(CoordinatedQueues::new(queues.inter_queue.clone()), goodput))
+            Box::new(CoordinatedQueues::new(queues.inter_queue.clone(), goodput))
         }
     }
 }
