@@ -15,6 +15,9 @@ const PORT_RATE: f64 = 5040.0;
 
 const QUEUES: usize = 3;
 
+/// A queue, and the ports of flows.
+type QueuedFlows = (usize, Vec<(u32, u32)>);
+
 /// A network of up to 8 hosts: on one switch without spines.
 #[derive(Debug, Clone)]
 struct Network {
@@ -22,7 +25,7 @@ struct Network {
     leaves: u32,
     oversubscription: f64,
     /// By coflow: its queue, and its flows.
-    coflows: Vec<(usize, Vec<(u32, u32)>)>,
+    coflows: Vec<QueuedFlows>,
     /// Maximum rates of flows, by position of the coflow, and by that of the flow.
     max_rates: Vec<(prop::sample::Index, prop::sample::Index, u32)>,
     /// Flows that end after the first schedule, one by one: positions among the live flows.
@@ -50,7 +53,8 @@ fn any_network() -> impl Strategy<Value = Network> {
 
 impl Network {
     fn specs(&self) -> Vec<CoflowSpec> {
-        let spec = |(id, (queue, flows)): (u64, &(usize, Vec<(u32, u32)>))| {
+        let spec = |(id, coflow): (u64, &QueuedFlows)| {
+            let (queue, flows) = coflow;
             // All flows of a coflow are equal, so that its size is in its queue.
             let size = 1000.0 * 10f64.powi(*queue as i32) / flows.len() as f64 * 0.5;
             let flow = |&(src, dst): &(u32, u32)| FlowSpec::new(src, dst, Bytes::new(size).unwrap());
