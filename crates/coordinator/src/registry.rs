@@ -427,9 +427,10 @@ impl Registry {
         self.handle.call(move |plane, _| plane.check_policy(checked)).await?.map_err(policy_problem)?;
         self.store.put(Table::Settings, POLICY_KEY, &stored_override(&spec)).await?;
         let built = build();
-        if let Err(refusal) = self.handle.call(move |plane, now| plane.set_policy(built, now)).await? {
+        let set = self.handle.call(move |plane, now| plane.set_policy(built, now)).await;
+        if let Err(problem) = set.map_err(Problem::from).and_then(|set| set.map_err(policy_problem)) {
             self.store.put(Table::Settings, POLICY_KEY, &stored_override(policy_state.policy.spec())).await?;
-            return Err(policy_problem(refusal));
+            return Err(problem);
         }
         self.audit.note_accepted(actor, json!(policy_state.policy.spec()), json!(spec));
         policy_state.policy = policy;

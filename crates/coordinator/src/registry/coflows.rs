@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::warn;
 use weir_core::model::ServiceNames;
@@ -123,22 +124,42 @@ impl Registry {
         let after = before.clone().with_flows(flows.iter().map(|flow| flow.bytes));
         let first_flows = self.flow_bodies(first_flows.as_ref().unwrap_or(&registration.flows));
         self.store.put(Table::FirstFlows, id, &first_flows).await?;
-        self.store.put(Table::Coflows, id, &stored_coflow(&registration, flows)).await?;
         let updated_id = id.to_owned();
         let update = move |plane: &mut ControlPlane, now: f64| {
             plane.check_update_quota(&updated_id, transfers.len(), quota.as_ref())?;
             plane.update(&updated_id, &transfers, now)
         };
-        if let Err(refusal) = self.handle.call(update).await? {
-            if summary.state == Phase::Completed {
-                self.store.remove(Table::Coflows, id).await?;
-            } else {
-                let old_body = stored_coflow(&registration, self.flow_bodies(&registration.flows));
-                self.store.put(Table::Coflows, id, &old_body).await?;
-            }
-            return Err(to_problem(refusal));
-        }
+        let apply = async {
+            let applied = self.handle.call(update).await.map_err(Problem::from);
+            applied.and_then(|applied| applied.map_err(to_problem))
+        };
+        let former = async {
+            let phase_before = || Some((registration.service.clone(), summary.state));
+            let phase = self.phase_at_hosts(id).await.unwrap_or_else(|_| phase_before());
+            let is_active = matches!(phase, Some((_, Phase::Active)));
+            is_active.then(|| stored_coflow(&registration, self.flow_bodies(&registration.flows)))
+        };
+        let record = stored_coflow(&registration, flows);
+        self.store_and_apply((Table::Coflows, id), &record, apply, former).await?;
         Ok([before, after])
+    }
+
+    /// Stores the record of an updated coflow, and applies the update. If the update is not applied, the record before it is stored again:
+    /// `former`, which is `None` if the coflow is no longer active.
+    pub(super) async fn store_and_apply<T: Serialize>(
+        &self,
+        (table, id): (Table, &str),
+        record: &T,
+        apply: impl Future<Output = Result<(), Problem>>,
+        former: impl Future<Output = Option<T>>,
+    ) -> Result<(), Problem> {
+        self.store.put(table, id, record).await?;
+        let Err(problem) = apply.await else { return Ok(()) };
+        match former.await {
+            Some(former) => self.store.put(table, id, &former).await?,
+            None => self.store.remove(table, id).await?,
+        }
+        Err(problem)
     }
 
     /// Removes a coflow. Waits a short time until agents have applied the removal, so that a socket that is handed over later does not

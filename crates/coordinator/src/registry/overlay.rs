@@ -198,15 +198,19 @@ impl Registry {
         stored.body.flows = flow_bodies(&flows);
         let before = CoflowOutline::from(&*former.registration);
         let after = before.clone().with_flows(flows.iter().map(|flow| Some(flow.bytes)));
-        self.store.put(Table::OverlayCoflows, id, &stored).await?;
-        let updated = handle.call(|overlay, _| {
-            check(overlay)?;
-            overlay.update(id, flows.clone())
-        });
-        if let Err(refusal) = updated {
-            self.store_overlay_coflow(handle, id).await?;
-            return Err(to_problem(refusal));
-        }
+        let apply = async {
+            let update = |overlay: &mut Overlay, _| {
+                check(overlay)?;
+                overlay.update(id, flows.clone())
+            };
+            handle.call(update).map_err(to_problem)
+        };
+        let former = async {
+            let is_active = |status: &CoflowStatus| status.summary.state == Phase::Active;
+            let former = self.stored_coflow(handle, id).filter(|(status, _)| is_active(status));
+            former.map(|(_, stored)| stored)
+        };
+        self.store_and_apply((Table::OverlayCoflows, id), &stored, apply, former).await?;
         Ok([before, after])
     }
 

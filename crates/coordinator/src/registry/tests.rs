@@ -1,6 +1,7 @@
 use std::fs;
 use std::path::Path;
 
+use futures_util::future::join;
 use weir_proto::relay::{GroupProgress, RelayReport};
 
 use super::change_watcher::{Remaining, remove_completed};
@@ -64,12 +65,14 @@ async fn open_registry(config: &Config, store: Store) -> Result<Registry, String
         store.epoch(),
     )
     .unwrap();
-    let overlay = config.overlay.clone().map(|overlay| start_overlay(Arc::new(overlay), store.epoch()));
+    let overlay = config
+        .overlay
+        .clone()
+        .map(|overlay| start_overlay(Arc::new(overlay), config.settings, store.epoch()));
     Registry::new(config, store, control_thread::start(plane).unwrap().0, overlay).await
 }
 
-fn start_overlay(config: Arc<config::Overlay>, epoch: u64) -> OverlayHandle {
-    let settings = Settings { max_coflows: 10, max_flows: 100, keep_completed: 60.0, ..Settings::default() };
+fn start_overlay(config: Arc<config::Overlay>, settings: Settings, epoch: u64) -> OverlayHandle {
     let policy = weir_core::wide_area_policy::WideAreaPolicy::new(&config.policy).unwrap();
     OverlayHandle::start(Overlay::new(Arc::clone(&config), settings, epoch), config, policy).unwrap()
 }
@@ -101,6 +104,23 @@ fn flow_bodies(from: &str, to: &str, bytes: Option<u64>) -> Vec<FlowBody> {
 fn coflow_body(bytes: Option<u64>) -> CoflowBody {
     let (service, application, weight, deadline) = (None, None, None, None);
     CoflowBody { service, application, weight, deadline, flows: flow_bodies("a", "b", bytes) }
+}
+
+fn body_between_regions() -> CoflowBody {
+    CoflowBody { flows: flow_bodies("eu", "us", Some(1000)), ..coflow_body(None) }
+}
+
+/// Applies a report that all bytes of the first coflow between regions have arrived.
+fn complete_first_between_regions(registry: &Registry) {
+    let (coflow, source, destination) = (0, 0, 1);
+    let (acked_bytes, open_flows, detoured_bytes) = (1000, 0, 0);
+    let group = GroupProgress { coflow, source, destination, acked_bytes, open_flows, detoured_bytes };
+    let report = RelayReport { groups: vec![group], ..RelayReport::default() };
+    registry.overlay().unwrap().call(|overlay, now| overlay.report(0, &report, now));
+}
+
+fn stored_count(registry: &Registry, table: Table) -> usize {
+    registry.store.records::<Value>(table).unwrap().len()
 }
 
 /// The state that clients see, without the progress of flows.
@@ -226,23 +246,34 @@ async fn completed_coflow_between_regions_leaves_the_store_once_it_can_be_writte
     let folder = tempfile::tempdir().unwrap();
     let config = read_configuration(folder.path(), &format!("{CONFIG}{OVERLAY}"));
     let mut registry = open_registry(&config, Store::open(&config.store_path).unwrap()).await.unwrap();
-    let flows = flow_bodies("eu", "us", Some(1000));
-    registry.register(&actor(), "c1", CoflowBody { flows, ..coflow_body(None) }).await.unwrap();
+    registry.register(&actor(), "c1", body_between_regions()).await.unwrap();
     let writable_store = registry.store.clone();
     registry.store = writable_store.unwritable();
-    let (coflow, source, destination) = (0, 0, 1);
-    let (acked_bytes, open_flows, detoured_bytes) = (1000, 0, 0);
-    let group = GroupProgress { coflow, source, destination, acked_bytes, open_flows, detoured_bytes };
-    let report = RelayReport { groups: vec![group], ..RelayReport::default() };
-    registry.overlay().unwrap().call(|overlay, now| overlay.report(0, &report, now));
+    complete_first_between_regions(&registry);
     let mut remaining = Remaining::new();
     registry.apply_overlay_changes(&mut remaining).await;
     registry.store = writable_store;
-    let stored_count =
-        |registry: &Registry| registry.store.records::<Value>(Table::OverlayCoflows).unwrap().len();
-    assert_eq!((remaining.len(), stored_count(&registry)), (1, 1));
+    assert_eq!((remaining.len(), stored_count(&registry, Table::OverlayCoflows)), (1, 1));
     remove_completed(&registry, &mut remaining).await.unwrap();
-    assert_eq!((remaining.len(), stored_count(&registry)), (0, 0));
+    assert_eq!((remaining.len(), stored_count(&registry, Table::OverlayCoflows)), (0, 0));
+}
+
+#[tokio::test]
+async fn update_leaves_no_record_of_a_coflow_that_expires_during_the_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = read_configuration(folder.path(), &format!("{CONFIG}{OVERLAY}"));
+    let registry = open_registry(&config, Store::open(&config.store_path).unwrap()).await.unwrap();
+    registry.register(&actor(), "c1", body_between_regions()).await.unwrap();
+    complete_first_between_regions(&registry);
+    let end = config.settings.keep_completed + 1.0;
+    let expire = async {
+        registry.overlay().unwrap().call(|overlay, now| overlay.tick(now + end, |_| false));
+    };
+    let actor = actor();
+    // The update is polled first, and waits for its write.
+    let (updated, ()) = join(registry.update(&actor, "c1", body_between_regions().flows), expire).await;
+    assert_eq!(updated.unwrap_err().status, 404);
+    assert_eq!(stored_count(&registry, Table::OverlayCoflows), 0);
 }
 
 /// Earlier versions store the measurements of a link without the configured bandwidth.
