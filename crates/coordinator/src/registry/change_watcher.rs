@@ -82,13 +82,25 @@ pub(super) async fn remove_completed(registry: &Registry, remaining: &mut Remain
         if let Some((_, Phase::Active)) = state {
             continue;
         }
-        if let Err(error) = registry.store.remove(table, &id).await {
-            warn!(coflow = &*id, %error, "completed coflow cannot be removed from the store yet");
-            remaining.insert((table, id));
+        if !remove_record(registry, (table, Arc::clone(&id)), remaining).await {
             break;
         }
     }
     Ok(())
+}
+
+/// Removes a completed coflow from the store. Returns whether it is removed; if not, it is in `remaining`. The caller has locked the id.
+pub(super) async fn remove_record(
+    registry: &Registry,
+    (table, id): (Table, Arc<str>),
+    remaining: &mut Remaining,
+) -> bool {
+    let removed = registry.store.remove(table, &id).await;
+    if let Err(error) = &removed {
+        warn!(coflow = &*id, %error, "completed coflow cannot be removed from the store yet");
+        remaining.insert((table, id));
+    }
+    removed.is_ok()
 }
 
 /// Removes a completed coflow from the store, and sends its event. The caller has locked the id.
@@ -98,14 +110,11 @@ pub(super) async fn note_completion(
     service: String,
     remaining: &mut Remaining,
 ) {
-    if let Err(error) = registry.store.remove(table, &id).await {
-        warn!(coflow = &*id, %error, "completed coflow cannot be removed from the store yet");
-        remaining.insert((table, Arc::clone(&id)));
-    }
+    remove_record(registry, (table, Arc::clone(&id)), remaining).await;
     registry.events.send(EventKind::CoflowCompleted, &id, Some(service));
 }
 
-async fn handle_changes(
+pub(super) async fn handle_changes(
     registry: &Registry,
     was_present: &mut [bool],
     remaining: &mut Remaining,
@@ -113,9 +122,15 @@ async fn handle_changes(
     remove_completed(registry, remaining).await?;
     for id in registry.handle().call(|plane, _| plane.take_completed()).await? {
         let _id_lock = registry.lock_id(&id).await;
-        // The coflow may have been updated or registered again since its completion.
-        if let Some((service, Phase::Completed)) = registry.phase_at_hosts(&id).await? {
-            note_completion(registry, (Table::Coflows, Arc::clone(&id)), service, remaining).await;
+        let record = (Table::Coflows, Arc::clone(&id));
+        match registry.phase_at_hosts(&id).await? {
+            // The coflow has been updated or registered again since its completion.
+            Some((_, Phase::Active)) => {}
+            Some((service, _)) => note_completion(registry, record, service, remaining).await,
+            // It has expired, or its owner has deregistered it.
+            None => {
+                remove_record(registry, record, remaining).await;
+            }
         }
     }
     registry.apply_observed_changes().await?;

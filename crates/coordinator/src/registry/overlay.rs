@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use weir_core::suggestion::did_you_mean;
 use weir_proto::relay::RegionPair;
 
-use super::change_watcher::{Remaining, note_completion};
+use super::change_watcher::{Remaining, note_completion, remove_record};
 use super::coflows::check_flow_bytes;
 use super::{
     CoflowBody, EXPECTED_COFLOW_ID, EXPECTED_HOST, FLOWS_POINTER, FlowBody, Registry, refusal_problem,
@@ -342,8 +342,14 @@ impl Registry {
         let Some(handle) = self.overlay() else { return };
         for id in handle.call(|overlay, _| overlay.take_changed()) {
             let _id_lock = self.lock_id(&id).await;
-            let Some(CoflowStatus { summary, .. }) = self.overlay_coflow(&id) else { continue };
-            if !summary.state.is_completed() {
+            let record = (Table::OverlayCoflows, Arc::clone(&id));
+            let summary = self.overlay_coflow(&id).map(|status| status.summary);
+            let Some(summary) = summary.filter(|summary| summary.state != Phase::Failed) else {
+                // It has expired, or its owner has deregistered it.
+                remove_record(self, record, remaining).await;
+                continue;
+            };
+            if summary.state == Phase::Active {
                 if let Err(error) = self.store_overlay_coflow(handle, &id).await {
                     warn!(coflow = &*id, %error, "a change of the coflow cannot be stored");
                 }
@@ -360,7 +366,7 @@ impl Registry {
                      help: deregister a coflow when its flows have completed"
                 ),
             }
-            note_completion(self, (Table::OverlayCoflows, Arc::clone(&id)), summary.service, remaining).await;
+            note_completion(self, record, summary.service, remaining).await;
         }
     }
 

@@ -4,11 +4,13 @@ use std::path::Path;
 use futures_util::future::join;
 use weir_proto::relay::{GroupProgress, RelayReport};
 
-use super::change_watcher::{Remaining, remove_completed};
+use super::change_watcher::{Remaining, handle_changes, remove_completed};
 use super::stored_coflow::StoredCoflow;
 use super::*;
 use crate::config;
-use crate::control_plane::{CoflowStatus, ControlPlane, Settings};
+use crate::control_plane::{
+    CoflowStatus, ControlPlane, FlowKey, FlowProgress, Report, SenderState, Settings,
+};
 use crate::control_thread;
 use crate::identity::Identity;
 use crate::overlay::Overlay;
@@ -274,6 +276,34 @@ async fn update_leaves_no_record_of_a_coflow_that_expires_during_the_write() {
     let (updated, ()) = join(registry.update(&actor, "c1", body_between_regions().flows), expire).await;
     assert_eq!(updated.unwrap_err().status, 404);
     assert_eq!(stored_count(&registry, Table::OverlayCoflows), 0);
+}
+
+#[tokio::test]
+async fn coflows_that_expire_before_their_completion_is_noted_leave_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{CONFIG}{OVERLAY}").replacen("policy", "keep-completed = \"0s\"\npolicy", 1);
+    let config = read_configuration(folder.path(), &text);
+    let registry = open_registry(&config, Store::open(&config.store_path).unwrap()).await.unwrap();
+    registry.register(&actor(), "c1", body_between_regions()).await.unwrap();
+    registry.register(&actor(), "c2", coflow_body(Some(1000))).await.unwrap();
+    let stored_counts =
+        || [Table::OverlayCoflows, Table::Coflows].map(|table| stored_count(&registry, table));
+    assert_eq!(stored_counts(), [1, 1]);
+    complete_first_between_regions(&registry);
+    registry.overlay().unwrap().call(|overlay, now| overlay.tick(now + 1.0, |_| false));
+    let generation = registry.coflow("c2").await.unwrap().registration.generation;
+    let key = FlowKey { coflow: "c2".into(), generation, flow: 0 };
+    let flows = vec![FlowProgress::new(key, 1000, SenderState::Completed)];
+    let complete = move |plane: &mut ControlPlane, now: f64| {
+        plane.report(0, &Report { flows, ..Report::default() }, now);
+        plane.tick(now + 0.001);
+    };
+    registry.handle().call(complete).await.unwrap();
+    assert!(registry.overlay_coflow("c1").is_none() && registry.coflow("c2").await.is_err());
+    let mut remaining = Remaining::new();
+    handle_changes(&registry, &mut [], &mut remaining).await.unwrap();
+    registry.apply_overlay_changes(&mut remaining).await;
+    assert_eq!(stored_counts(), [0, 0]);
 }
 
 /// Earlier versions store the measurements of a link without the configured bandwidth.
