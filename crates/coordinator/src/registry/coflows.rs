@@ -46,7 +46,7 @@ impl Registry {
     }
 
     /// Registers a coflow of hosts. Returns `None` for a repeated registration.
-    async fn register_between_hosts(
+    pub(super) async fn register_between_hosts(
         &self,
         id: &str,
         body: CoflowBody,
@@ -207,8 +207,9 @@ impl Registry {
         }
         self.store.remove(Table::Coflows, id).await?;
         let known_id = id.to_owned();
-        let removal_orders = self.handle.call(move |plane, now| plane.deregister(&known_id, now)).await??;
-        self.handle.wait_until_applied(removal_orders).await?;
+        let removal_orders = self.handle.call(move |plane, now| plane.deregister(&known_id, now)).await?;
+        // A completed coflow can expire during the write.
+        self.handle.wait_until_applied(removal_orders.unwrap_or_default()).await?;
         Ok(outline)
     }
 
@@ -283,12 +284,13 @@ impl Registry {
     }
 
     async fn service_if(&self, id: &str, is_wanted: impl Fn(Phase) -> bool) -> Result<String, Problem> {
-        let found = match self.phase_between_regions(id) {
+        // A failed coflow between regions does not hide a coflow of hosts with the same id.
+        let found = match self.phase_between_regions(id).filter(|(_, phase)| is_wanted(*phase)) {
             Some(found) => Some(found),
             None => self.phase_at_hosts(id).await?,
         };
-        let service = found.filter(|(_, phase)| is_wanted(*phase)).map(|(service, _)| service);
-        service.ok_or_else(|| Problem::not_found("coflow", id, EXPECTED_COFLOW_ID))
+        let (service, _) = found.ok_or_else(|| Problem::not_found("coflow", id, EXPECTED_COFLOW_ID))?;
+        Ok(service)
     }
 
     /// Flows in the format of requests.

@@ -228,22 +228,29 @@ impl Registry {
             let _ = handle.call(|overlay, _| overlay.deregister(id));
             return Ok(true);
         };
-        let has_failed = handle.call(|overlay, now| overlay.fail(id, reason, now)).unwrap_or(true);
-        if has_failed {
-            info!(coflow = id, reason, "coflow between regions failed");
-        } else {
-            info!(
+        let failed = handle.call(|overlay, now| overlay.fail(id, reason, now));
+        match failed {
+            Ok(true) => info!(coflow = id, reason, "coflow between regions failed"),
+            Ok(false) => info!(
                 coflow = id,
                 reason, "coflow stays completed: its owner reports a failure, but all bytes have arrived"
-            );
+            ),
+            Err(_) => {
+                info!(coflow = id, reason, "coflow has expired: its owner reports a failure after its end");
+            }
         }
-        Ok(has_failed)
+        Ok(failed.unwrap_or(false))
     }
 
     /// Registers the coflows between regions of the store.
-    pub(super) async fn restore_overlay(&self) -> Result<(), StoreError> {
+    pub(super) async fn restore_overlay(&self) -> Result<(), Problem> {
         let records: Vec<(String, StoredCoflow)> = self.store.records(Table::OverlayCoflows)?;
         for (id, record) in records {
+            if self.phase_at_hosts(&id).await?.is_some() {
+                let error = Refusal::IdTaken(id.clone());
+                warn!(coflow = id, %error, "stored record ignored");
+                continue;
+            }
             // A record that does not fit the configuration stays in the store, for a later configuration.
             let Some(handle) = self.overlay() else {
                 warn!(coflow = id, "stored record ignored: the configuration has no overlay");

@@ -306,6 +306,34 @@ async fn coflows_that_expire_before_their_completion_is_noted_leave_the_store() 
     assert_eq!(stored_counts(), [0, 0]);
 }
 
+#[tokio::test]
+async fn stored_coflow_between_regions_with_the_id_of_a_coflow_of_hosts_is_ignored() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = read_configuration(folder.path(), &format!("{CONFIG}{OVERLAY}"));
+    let registry = open_registry(&config, Store::open(&config.store_path).unwrap()).await.unwrap();
+    registry.register(&actor(), "c1", coflow_body(Some(1))).await.unwrap();
+    let record = json!({ "number": 3, "registered_unix_ms": 0, "predicted_seconds": null,
+        "body": body_between_regions() });
+    registry.store.put(Table::OverlayCoflows, "c1", &record).await.unwrap();
+    let registry = open_registry(&config, registry.store.clone()).await.unwrap();
+    assert!(registry.overlay_coflow("c1").is_none() && registry.coflow("c1").await.is_ok());
+}
+
+#[tokio::test]
+async fn failed_coflow_does_not_hide_a_coflow_of_hosts() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = read_configuration(folder.path(), &format!("{CONFIG}{OVERLAY}"));
+    let registry = open_registry(&config, Store::open(&config.store_path).unwrap()).await.unwrap();
+    registry.register(&actor(), "c1", body_between_regions()).await.unwrap();
+    registry.deregister(&actor(), "c1", Some("reason")).await.unwrap();
+    assert_eq!(registry.service_of("c1").await.unwrap_err().status, 404);
+    assert_eq!(registry.service_of_visible("c1").await.unwrap(), "default");
+    // The registry forgets the failed coflow at the end of a registration.
+    registry.register_between_hosts("c1", coflow_body(Some(1)), None).await.unwrap();
+    assert!(registry.overlay_coflow("c1").is_some());
+    assert_eq!(registry.service_of("c1").await.unwrap(), "default");
+}
+
 /// Earlier versions store the measurements of a link without the configured bandwidth.
 #[tokio::test]
 async fn measurements_of_another_format_are_ignored() {
