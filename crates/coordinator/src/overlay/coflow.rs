@@ -242,6 +242,7 @@ impl Coflow {
     /// earlier sizes does not count.
     pub fn replace_flows(&mut self, flows: Vec<Flow>, overlay: &config::Overlay) {
         self.flow_count = flows.len();
+        self.keep_first_digest();
         self.set_flows(flows);
         self.revision = self.revision.wrapping_add(1);
         (self.completed_at, self.is_withdrawn, self.is_abandoned) = (None, false, false);
@@ -251,25 +252,37 @@ impl Coflow {
         self.index_flows(overlay);
     }
 
-    /// Withdraws the completed coflow from the relays. One flow for each pair of regions replaces its flows if there are fewer of them: a
-    /// shuffle has thousands of flows.
+    /// Withdraws the ended coflow from the relays.
     pub fn withdraw(&mut self, overlay: &config::Overlay) {
         self.is_withdrawn = true;
-        let Some(flows) = join_flows(&self.registration.flows, overlay) else { return };
+        if let Some(flows) = join_flows(&self.registration.flows, overlay) {
+            self.keep_first_digest();
+            self.set_joined_flows(flows, overlay);
+        }
+    }
+
+    /// Ends the coflow as failed. No registration is compared with a failed coflow, so it needs no digest.
+    pub fn fail(&mut self, reason: &str, now: f64, overlay: &config::Overlay) {
+        if let Some(flows) = join_flows(&self.registration.flows, overlay) {
+            self.set_joined_flows(flows, overlay);
+        }
+        (self.failure, self.completed_at, self.paths) = (Some(reason.to_owned()), Some(now), None);
+    }
+
+    /// Replaces the flows by one for each pair of regions: a shuffle has thousands of flows.
+    fn set_joined_flows(&mut self, flows: Vec<Flow>, overlay: &config::Overlay) {
         self.set_flows(flows);
         let flow_counts: Vec<usize> = self.pairs.values().map(|pair| pair.flow_count).collect();
         self.index_flows(overlay);
         self.pairs.values_mut().zip(flow_counts).for_each(|(pair, count)| pair.flow_count = count);
     }
 
-    /// Ends the coflow as failed. Fewer flows replace its flows, as for a completed coflow.
-    pub fn fail(&mut self, reason: &str, now: f64, overlay: &config::Overlay) {
-        self.withdraw(overlay);
-        (self.failure, self.completed_at, self.paths) = (Some(reason.to_owned()), Some(now), None);
+    /// A repeated registration is compared with the first one, whose flows are about to be replaced.
+    fn keep_first_digest(&mut self) {
+        self.first_digest.get_or_insert_with(|| self.registration.digest());
     }
 
     fn set_flows(&mut self, flows: Vec<Flow>) {
-        self.first_digest.get_or_insert_with(|| self.registration.digest());
         let Registration { service, application, .. } = &*self.registration;
         let (service, application) = (service.clone(), application.clone());
         self.registration = Arc::new(Registration { service, application, flows });

@@ -182,6 +182,11 @@ impl Overlay {
         relays.map(state).collect()
     }
 
+    /// For each relay, whether it is connected and sends reports.
+    pub fn presences(&self) -> Vec<bool> {
+        self.relays.iter().map(|relay| relay.is_present).collect()
+    }
+
     /// The last measurements of all paths, with the sending relay, by sending and receiving relay.
     pub fn path_samples(&self) -> Vec<(u16, PathSample)> {
         let relays = (0..).zip(&self.relays);

@@ -54,13 +54,13 @@ pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver
 
 fn note_relay_presence(registry: &Registry, were_present: &mut [bool]) {
     let Some(handle) = registry.overlay() else { return };
-    let states = handle.call(|overlay, now| overlay.relay_states(now));
-    for (was, state) in were_present.iter_mut().zip(states) {
-        if *was != state.present {
-            *was = state.present;
-            let event = if state.present { EventKind::RelayConnected } else { EventKind::RelayDisconnected };
-            info!(relay = state.name, present = state.present, "presence of a relay changed");
-            registry.events.send(event, &state.name, None);
+    let presences = handle.call(|overlay, _| overlay.presences());
+    for ((was, present), relay) in were_present.iter_mut().zip(presences).zip(&handle.config().relays) {
+        if *was != present {
+            *was = present;
+            let event = if present { EventKind::RelayConnected } else { EventKind::RelayDisconnected };
+            info!(relay = relay.name, present, "presence of a relay changed");
+            registry.events.send(event, &relay.name, None);
         }
     }
 }
