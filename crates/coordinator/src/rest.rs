@@ -292,13 +292,15 @@ fn permission_problem(identity: &Identity, action: &str, service: Option<&str>) 
 }
 
 /// Refuses clients that may not change objects of this service. A client without any permission gets the same answer whether
-/// or not the object exists.
+/// or not the object exists. Returns the service.
 async fn check_may_change_existing(
     identity: &Identity,
     service: impl Future<Output = Result<String, Problem>>,
-) -> Result<(), Problem> {
+) -> Result<String, Problem> {
     check_may_see(identity, None)?;
-    check_may_change(identity, Some(&service.await?))
+    let service = service.await?;
+    check_may_change(identity, Some(&service))?;
+    Ok(service)
 }
 
 /// The service of a new object: the requested service, or the framework's own.

@@ -86,14 +86,20 @@ impl Registry {
         if is_in_overlay == is_between_regions { Ok(()) } else { Err(Refusal::IdTaken(id.to_owned()).into()) }
     }
 
-    /// Replaces the flows of a coflow.
+    /// Replaces the flows of a coflow of a service.
     ///
     /// # Errors
-    /// [`Problem`]: the coflow is unknown, a flow is invalid, a limit is reached, or the store cannot be written. The
+    /// [`Problem`]: the service has no coflow with this id, a flow is invalid, a limit is reached, or the store cannot be written. The
     /// coflow is unchanged.
-    pub async fn update(&self, actor: &Actor, id: &str, flows: Vec<FlowBody>) -> Result<(), Problem> {
+    pub async fn update(
+        &self,
+        actor: &Actor,
+        (id, service): (&str, &str),
+        flows: Vec<FlowBody>,
+    ) -> Result<(), Problem> {
         let quota = self.quota_of(actor);
         let _id_lock = self.lock_id(id).await;
+        check_service(id, service, &self.service_of(id).await?)?;
         let [before, after] = match self.overlay_with(id) {
             Some(handle) => self.update_between_regions(handle, id, &flows, quota).await?,
             None => self.update_between_hosts(id, flows, quota).await?,
@@ -162,14 +168,20 @@ impl Registry {
         Err(problem)
     }
 
-    /// Removes a coflow. Waits a short time until agents have applied the removal, so that a socket that is handed over later does not
-    /// join the removed registration. A coflow between regions stays visible as failed if its owner states why it failed, or as completed
-    /// if all of its bytes have arrived.
+    /// Removes a coflow of a service. Waits a short time until agents have applied the removal, so that a socket that is handed over later
+    /// does not join the removed registration. A coflow between regions stays visible as failed if its owner states why it failed, or as
+    /// completed if all of its bytes have arrived.
     ///
     /// # Errors
-    /// 404 if no coflow has this id, 422 if a coflow of hosts failed, 503 if the store cannot be written.
-    pub async fn deregister(&self, actor: &Actor, id: &str, failure: Option<&str>) -> Result<(), Problem> {
+    /// 404 if no coflow of this service has this id, 422 if a coflow of hosts failed, 503 if the store cannot be written.
+    pub async fn deregister(
+        &self,
+        actor: &Actor,
+        (id, service): (&str, &str),
+        failure: Option<&str>,
+    ) -> Result<(), Problem> {
         let _id_lock = self.lock_id(id).await;
+        check_service(id, service, &self.service_of_visible(id).await?)?;
         let after = failure.map_or(Value::Null, |reason| json!({ "failed": reason }));
         let (outline, is_removed) = match self.overlay().zip(self.overlay_coflow(id)) {
             Some((handle, status)) => {
@@ -347,6 +359,11 @@ impl Registry {
             flows: self.transfers(FLOWS_POINTER, &body.flows)?,
         })
     }
+}
+
+/// Refuses a coflow of another service than the permitted one: it has taken the id since the caller checked the permission.
+fn check_service(id: &str, permitted: &str, found: &str) -> Result<(), Problem> {
+    if found == permitted { Ok(()) } else { Err(Problem::not_found("coflow", id, EXPECTED_COFLOW_ID)) }
 }
 
 /// The size of the flow at this index of a list, if the size is valid.

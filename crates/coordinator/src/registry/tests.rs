@@ -34,6 +34,9 @@ b = "1Gbit"
 [service.ads]
 "#;
 
+/// The service of [`coflow_body`].
+const SERVICE: &str = "default";
+
 const OVERLAY: &str = r#"
 [overlay]
 policy = "fifo"
@@ -142,8 +145,8 @@ async fn failed_writes_leave_state_unchanged() {
     let weighted_tree = "weir-tree = 1\n[service.ads]\npolicy = \"saath\"\n[default]\npolicy = \"fair\"\n";
     for (request, problem) in [
         ("register", registry.register(&actor(), "c2", coflow_body(None)).await),
-        ("update", registry.update(&actor(), "c1", flow_bodies("b", "a", None)).await),
-        ("deregister", registry.deregister(&actor(), "c1", None).await),
+        ("update", registry.update(&actor(), ("c1", SERVICE), flow_bodies("b", "a", None)).await),
+        ("deregister", registry.deregister(&actor(), ("c1", SERVICE), None).await),
         ("tree", registry.set_policy(&actor(), PolicySpec::Tree(weighted_tree.to_owned())).await),
         ("policy", registry.set_policy(&actor(), PolicySpec::Policy("varys".to_owned())).await),
         ("weight", registry.set_service(&actor(), "ads", &weight_change(3.0)).await),
@@ -161,7 +164,7 @@ async fn failed_writes_leave_state_unchanged() {
         registry.set_policy(&actor(), PolicySpec::Policy("varys".to_owned())).await.unwrap_err().status,
         422
     );
-    assert_eq!(registry.update(&actor(), "c1", Vec::new()).await.unwrap_err().status, 422);
+    assert_eq!(registry.update(&actor(), ("c1", SERVICE), Vec::new()).await.unwrap_err().status, 422);
     assert!(registry.store.get::<Override<PolicySpec>>(Table::Settings, POLICY_KEY).unwrap().is_none());
     assert_eq!(
         registry.store.records::<StoredCoflow>(Table::Coflows).unwrap().remove(0).1.into_parts().1.flows,
@@ -171,7 +174,7 @@ async fn failed_writes_leave_state_unchanged() {
     registry.set_policy(&actor(), PolicySpec::Tree(weighted_tree.to_owned())).await.unwrap();
     registry.set_service(&actor(), "ads", &weight_change(3.0)).await.unwrap();
     registry.set_service(&actor(), "ads", &min_change("100Mbit")).await.unwrap();
-    registry.update(&actor(), "c1", flow_bodies("b", "a", None)).await.unwrap();
+    registry.update(&actor(), ("c1", SERVICE), flow_bodies("b", "a", None)).await.unwrap();
     assert_ne!(visible_state(&registry).await, before);
     assert!(registry.store.get::<Override<PolicySpec>>(Table::Settings, POLICY_KEY).unwrap().is_some());
 }
@@ -224,7 +227,7 @@ async fn repeated_registration_between_regions_is_compared_with_a_stored_first_o
     for _ in 0..2 {
         registry.register(&actor(), "c1", body(10)).await.unwrap();
         assert_eq!(registry.register(&actor(), "c1", body(20)).await.unwrap_err().status, 409);
-        registry.update(&actor(), "c1", body(30).flows).await.unwrap();
+        registry.update(&actor(), ("c1", "ads"), body(30).flows).await.unwrap();
         let stored: serde_json::Value = registry.store.get(Table::OverlayCoflows, "c1").unwrap().unwrap();
         assert_eq!((&stored["number"], &stored["body"]["flows"][0]["bytes"]), (&json!(3), &json!(30)));
         assert!(stored["first_flows"].is_null());
@@ -273,7 +276,8 @@ async fn update_leaves_no_record_of_a_coflow_that_expires_during_the_write() {
     };
     let actor = actor();
     // The update is polled first, and waits for its write.
-    let (updated, ()) = join(registry.update(&actor, "c1", body_between_regions().flows), expire).await;
+    let (updated, ()) =
+        join(registry.update(&actor, ("c1", SERVICE), body_between_regions().flows), expire).await;
     assert_eq!(updated.unwrap_err().status, 404);
     assert_eq!(stored_count(&registry, Table::OverlayCoflows), 0);
 }
@@ -319,13 +323,30 @@ async fn stored_coflow_between_regions_with_the_id_of_a_coflow_of_hosts_is_ignor
     assert!(registry.overlay_coflow("c1").is_none() && registry.coflow("c1").await.is_ok());
 }
 
+/// Another coflow may have taken the id since the permission was checked.
+#[tokio::test]
+async fn requests_for_a_coflow_of_another_service_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = create_registry(folder.path()).await;
+    registry.register(&actor(), "c1", coflow_body(Some(1))).await.unwrap();
+    let before = visible_state(&registry).await;
+    for refused in [
+        registry.update(&actor(), ("c1", "ads"), flow_bodies("b", "a", Some(1))).await,
+        registry.deregister(&actor(), ("c1", "ads"), None).await,
+    ] {
+        assert_eq!(refused.unwrap_err().status, 404);
+        assert_eq!(visible_state(&registry).await, before);
+    }
+    registry.deregister(&actor(), ("c1", SERVICE), None).await.unwrap();
+}
+
 #[tokio::test]
 async fn failed_coflow_does_not_hide_a_coflow_of_hosts() {
     let folder = tempfile::tempdir().unwrap();
     let config = read_configuration(folder.path(), &format!("{CONFIG}{OVERLAY}"));
     let registry = open_registry(&config, Store::open(&config.store_path).unwrap()).await.unwrap();
     registry.register(&actor(), "c1", body_between_regions()).await.unwrap();
-    registry.deregister(&actor(), "c1", Some("reason")).await.unwrap();
+    registry.deregister(&actor(), ("c1", SERVICE), Some("reason")).await.unwrap();
     assert_eq!(registry.service_of("c1").await.unwrap_err().status, 404);
     assert_eq!(registry.service_of_visible("c1").await.unwrap(), "default");
     // The registry forgets the failed coflow at the end of a registration.

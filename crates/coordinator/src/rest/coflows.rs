@@ -236,8 +236,8 @@ pub async fn update(
     PathParam(id): PathParam,
     JsonValue(FlowList(flows)): JsonValue<FlowList>,
 ) -> Result<StatusCode, Problem> {
-    check_may_change_existing(actor.identity(), api.registry.service_of(&id)).await?;
-    run_without_content(async move { api.registry.update(&actor, &id, flows).await }).await
+    let service = check_may_change_existing(actor.identity(), api.registry.service_of(&id)).await?;
+    run_without_content(async move { api.registry.update(&actor, (&id, &service), flows).await }).await
 }
 
 /// Removes a coflow, active or ended. With `failed`, a coflow between regions stays visible as failed.
@@ -250,10 +250,11 @@ pub async fn deregister(
     PathParam(id): PathParam,
     QueryParams(CoflowEnd { failed }): QueryParams<CoflowEnd>,
 ) -> Result<StatusCode, Problem> {
-    check_may_change_existing(actor.identity(), api.registry.service_of_visible(&id)).await?;
+    let service = check_may_change_existing(actor.identity(), api.registry.service_of_visible(&id)).await?;
     if let Some(reason) = failed.as_deref().filter(|reason| !is_failure_reason(reason)) {
         let expected = format!("1 to {MAX_REASON_LENGTH} printable ASCII characters");
         return Err(Problem::invalid(Location::parameter("failed"), reason, &expected));
     }
-    run_without_content(async move { api.registry.deregister(&actor, &id, failed.as_deref()).await }).await
+    let deregister = async move { api.registry.deregister(&actor, (&id, &service), failed.as_deref()).await };
+    run_without_content(deregister).await
 }
