@@ -19,7 +19,7 @@ pub enum Phase {
 
 impl Phase {
     /// Whether the coflow has ended without a failure.
-    pub fn is_completed(self) -> bool {
+    pub fn is_completed_or_abandoned(self) -> bool {
         matches!(self, Phase::Completed | Phase::Abandoned)
     }
 }

@@ -215,8 +215,8 @@ impl Overlay {
     /// Those of [`Overlay::update`].
     pub fn check_update(&self, id: &str, flow_count: usize) -> Result<(), Refusal> {
         let coflow = self.coflow(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
-        let is_completed = coflow.completed_at.is_some();
-        self.check_limits(coflow.registration.flows.len(), flow_count, usize::from(is_completed))
+        let has_ended = coflow.ended_at.is_some();
+        self.check_limits(coflow.registration.flows.len(), flow_count, usize::from(has_ended))
     }
 
     /// Removes a coflow, active or completed.
@@ -241,7 +241,7 @@ impl Overlay {
         self.failed_count += 1;
         self.failed.insert(Arc::clone(&coflow.id), coflow);
         if self.failed.len() > MAX_FAILED_COFLOWS {
-            let failed_at = |coflow: &Coflow| coflow.completed_at.unwrap_or(now);
+            let failed_at = |coflow: &Coflow| coflow.ended_at.unwrap_or(now);
             let oldest = self.failed.values().min_by(|a, b| failed_at(a).total_cmp(&failed_at(b)));
             let oldest = oldest.map(|coflow| Arc::clone(&coflow.id));
             oldest.and_then(|id| self.failed.remove(&id));
@@ -281,7 +281,7 @@ impl Overlay {
 
     /// A relay is lost, or has started again.
     fn interrupt_coflows(&mut self, relay: u16, now: f64) {
-        let active = self.coflows.values_mut().filter(|coflow| coflow.completed_at.is_none());
+        let active = self.coflows.values_mut().filter(|coflow| coflow.ended_at.is_none());
         active.for_each(|coflow| coflow.interrupt(relay, now));
     }
 
@@ -344,13 +344,13 @@ impl Overlay {
     /// Acknowledged bytes include those that libraries add to the data, so a coflow with further flows may seem complete for a moment.
     fn check_completion(&mut self, number: u32, has_progressed: bool, now: f64) {
         let Some(coflow) = self.coflows.get_mut(&number) else { return };
-        let was_completed = coflow.completed_at.is_some();
+        let had_ended = coflow.ended_at.is_some();
         if !coflow.has_ended() {
-            (coflow.completed_at, coflow.is_withdrawn) = (None, false);
-        } else if has_progressed || !was_completed {
-            coflow.completed_at = Some(now);
+            (coflow.ended_at, coflow.is_withdrawn) = (None, false);
+        } else if has_progressed || !had_ended {
+            coflow.ended_at = Some(now);
         }
-        if coflow.completed_at.is_some() != was_completed {
+        if coflow.ended_at.is_some() != had_ended {
             self.changed.insert(Arc::clone(&coflow.id));
             self.note_change();
         }
@@ -365,7 +365,7 @@ impl Overlay {
         self.requested_bandwidth = Some(Arc::clone(&recent));
         let needs_order = std::mem::take(&mut self.needs_order);
         let last = self.decision.as_ref().filter(|_| !needs_order);
-        let active = self.coflows.values().filter(|coflow| coflow.completed_at.is_none());
+        let active = self.coflows.values().filter(|coflow| coflow.ended_at.is_none());
         Some(DecisionRequest {
             requested_at: now,
             max_detoured: self.config.max_detoured,
@@ -427,7 +427,7 @@ impl Overlay {
     /// Returns the orders that are due, with the numbers of their relays. Orders to a relay wait while `has_room` is false.
     pub fn tick(&mut self, now: f64, has_room: impl Fn(u16) -> bool) -> Vec<(u16, RelayOrder)> {
         let keep = self.settings.keep_completed;
-        let is_expired = |coflow: &Coflow| coflow.completed_at.is_some_and(|end| now - end > keep);
+        let is_expired = |coflow: &Coflow| coflow.ended_at.is_some_and(|end| now - end > keep);
         self.failed.retain(|_, coflow| !is_expired(coflow));
         for (_, coflow) in self.coflows.extract_if(.., |_, coflow| is_expired(coflow)) {
             self.numbers.remove(&coflow.id);
@@ -497,7 +497,7 @@ impl Overlay {
             return;
         }
         let mut uses = vec![LinkUse::Idle; self.config.area.links()];
-        let active = self.coflows.values().filter(|coflow| coflow.completed_at.is_none());
+        let active = self.coflows.values().filter(|coflow| coflow.ended_at.is_none());
         for (link, link_use) in active.flat_map(|coflow| coflow.link_uses(&self.config)) {
             uses[link as usize] = uses[link as usize].max(link_use);
         }
@@ -511,7 +511,7 @@ impl Overlay {
         }
         let Some(former) = &self.requested_bandwidth else { return };
         if bandwidth::has_changed(former, &self.samples.recent_history(&self.config.area)) {
-            self.needs_decision = self.coflows.values().any(|coflow| coflow.completed_at.is_none());
+            self.needs_decision = self.coflows.values().any(|coflow| coflow.ended_at.is_none());
         }
     }
 
@@ -519,7 +519,7 @@ impl Overlay {
     fn withdraw_completed(&mut self, now: f64) {
         // Flows of an abandoned coflow may begin again.
         let is_due = |coflow: &&mut Coflow| {
-            let is_late = coflow.completed_at.is_some_and(|end| now - end > WITHDRAWAL);
+            let is_late = coflow.ended_at.is_some_and(|end| now - end > WITHDRAWAL);
             is_late && !coflow.is_withdrawn && !coflow.is_abandoned
         };
         for coflow in self.coflows.values_mut().filter(is_due) {
@@ -540,7 +540,7 @@ impl Overlay {
         {
             decision.update_rules(has_detours);
             self.are_tables_outdated = true;
-            self.needs_decision |= self.coflows.values().any(|coflow| coflow.completed_at.is_none());
+            self.needs_decision |= self.coflows.values().any(|coflow| coflow.ended_at.is_none());
         }
     }
 
@@ -624,7 +624,7 @@ impl Overlay {
 
     /// Checks the limits for flows that replace `former` flows, and for more active coflows.
     fn check_limits(&self, former: usize, flows: usize, new_active: usize) -> Result<(), Refusal> {
-        let active = self.coflows.values().filter(|coflow| coflow.completed_at.is_none()).count();
+        let active = self.coflows.values().filter(|coflow| coflow.ended_at.is_none()).count();
         if active + new_active > MAX_RELAY_COFLOWS {
             return Err(Refusal::LimitReached {
                 objects: "active coflows between regions",

@@ -146,7 +146,8 @@ impl ControlPlane {
             self.ordered_udp_limits += udp_limits.len() as u64;
             orders.push(Order {
                 epoch: self.epoch,
-                seq: host.orders.ordered_seq + 1,
+                // `take_due_orders` numbers the orders that are sent.
+                seq: 0,
                 lease: Duration::from_secs_f64(self.settings.lease),
                 is_full,
                 is_early: false,

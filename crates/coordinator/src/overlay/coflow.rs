@@ -181,8 +181,8 @@ pub(super) struct Coflow {
     /// Rises with each update.
     pub revision: u32,
     pub registered_at: f64,
-    /// When its last bytes were acknowledged.
-    pub completed_at: Option<f64>,
+    /// When its last bytes were acknowledged, or it was abandoned or failed.
+    pub ended_at: Option<f64>,
     /// Whether relays no longer know it.
     pub is_withdrawn: bool,
     /// Whether it has lost a relay while flows were incomplete.
@@ -215,7 +215,7 @@ impl Coflow {
             first_digest,
             revision: 0,
             registered_at,
-            completed_at: None,
+            ended_at: None,
             is_withdrawn: false,
             is_interrupted: false,
             active_at: registered_at,
@@ -245,7 +245,7 @@ impl Coflow {
         self.keep_first_digest();
         self.set_flows(flows);
         self.revision = self.revision.wrapping_add(1);
-        (self.completed_at, self.is_withdrawn, self.is_abandoned) = (None, false, false);
+        (self.ended_at, self.is_withdrawn, self.is_abandoned) = (None, false, false);
         if self.pairs.values().all(|pair| pair.acked == 0) {
             self.predicted_seconds = None;
         }
@@ -266,7 +266,7 @@ impl Coflow {
         if let Some(flows) = join_flows(&self.registration.flows, overlay) {
             self.set_joined_flows(flows, overlay);
         }
-        (self.failure, self.completed_at, self.paths) = (Some(reason.to_owned()), Some(now), None);
+        (self.failure, self.ended_at, self.paths) = (Some(reason.to_owned()), Some(now), None);
     }
 
     /// Replaces the flows by one for each pair of regions: a shuffle has thousands of flows.
@@ -326,7 +326,7 @@ impl Coflow {
     /// Abandons an interrupted coflow if it is idle for too long. Returns whether an active coflow has ended. A relay that connects again
     /// reports its open flows within [`PRESENCE_TIMEOUT`].
     pub fn check_interruption(&mut self, now: f64) -> bool {
-        if !self.is_interrupted || self.completed_at.is_some() {
+        if !self.is_interrupted || self.ended_at.is_some() {
             return false;
         }
         let idle = now - self.active_at;

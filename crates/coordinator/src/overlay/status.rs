@@ -196,7 +196,7 @@ impl Overlay {
     /// Routes of the first `max` active coflows after an id, in the order of ids. Also returns the id of the last of these coflows, if
     /// more may follow.
     pub fn routes(&self, after: Option<&str>, max: usize) -> (Vec<RouteState>, Option<Arc<str>>) {
-        let coflows = self.coflows_after(after).filter(|coflow| coflow.completed_at.is_none());
+        let coflows = self.coflows_after(after).filter(|coflow| coflow.ended_at.is_none());
         let coflows: Vec<&Coflow> = coflows.take(max).collect();
         let last = coflows.last().filter(|_| coflows.len() == max).map(|coflow| Arc::clone(&coflow.id));
         let pairs = coflows.iter().flat_map(|coflow| coflow.pairs.iter().map(move |pair| (coflow, pair)));
@@ -273,7 +273,7 @@ impl Overlay {
 
     /// Number of all coflows, of active coflows, and of flows.
     pub fn counts(&self) -> [usize; 3] {
-        let active = self.coflows.values().filter(|coflow| coflow.completed_at.is_none()).count();
+        let active = self.coflows.values().filter(|coflow| coflow.ended_at.is_none()).count();
         [self.coflows.len(), active, self.usage.total().flows]
     }
 
@@ -295,7 +295,7 @@ impl Overlay {
 
 impl Coflow {
     pub(super) fn phase(&self) -> Phase {
-        match self.completed_at {
+        match self.ended_at {
             _ if self.failure.is_some() => Phase::Failed,
             None => Phase::Active,
             Some(_) if self.is_abandoned => Phase::Abandoned,
@@ -306,7 +306,7 @@ impl Coflow {
     fn summary(&self) -> CoflowSummary {
         let Registration { service, application, .. } = &*self.registration;
         let state = self.phase();
-        let completed_at = self.completed_at.filter(|_| state == Phase::Completed);
+        let completed_at = self.ended_at.filter(|_| state == Phase::Completed);
         let ended = self.pairs.values().filter(|pair| pair.has_ended());
         let ended_flows = ended.map(|pair| pair.flow_count).sum();
         let detoured_bytes = self.pairs.values().fold(0, |sum: u64, pair| sum.saturating_add(pair.detoured));

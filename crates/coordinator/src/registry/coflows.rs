@@ -56,7 +56,7 @@ impl Registry {
         let generation = self.store.next_generation();
         let registration = self.to_registration(generation, &body)?;
         let outline = CoflowOutline::from(&registration);
-        self.check_id(id, false).await?;
+        self.check_available(id, false).await?;
         let new_id = id.to_owned();
         let register = move |plane: &mut ControlPlane, now: f64| {
             let Registration { service, flows, .. } = &registration;
@@ -78,7 +78,7 @@ impl Registry {
 
     /// Checks that a coflow between regions, or of hosts, can have an id: no coflow of the other kind has it, and the store can be written
     /// if no coflow has it. A coflow that cannot be stored gets no orders.
-    pub(super) async fn check_id(&self, id: &str, is_between_regions: bool) -> Result<(), Problem> {
+    pub(super) async fn check_available(&self, id: &str, is_between_regions: bool) -> Result<(), Problem> {
         let is_in_overlay = self.overlay_with(id).is_some();
         if !is_in_overlay && self.phase_at_hosts(id).await?.is_none() {
             return Ok(self.store.check_writable()?);
@@ -194,7 +194,7 @@ impl Registry {
                     }
                     return Ok(());
                 }
-                (outline, self.deregister_from_overlay(handle, id, failure).await?)
+                (outline, self.deregister_between_regions(handle, id, failure).await?)
             }
             None => (self.deregister_between_hosts(id, failure).await?, true),
         };

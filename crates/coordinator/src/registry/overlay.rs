@@ -160,7 +160,7 @@ impl Registry {
     ) -> Result<Option<CoflowOutline>, Problem> {
         let registration = self.overlay_registration(handle, body)?;
         let outline = CoflowOutline::from(&registration);
-        self.check_id(id, true).await?;
+        self.check_available(id, true).await?;
         let is_new = handle.call(|overlay, now| {
             let Registration { service, flows, .. } = &registration;
             overlay.check_new_quota(id, service, flows.len(), quota.as_ref())?;
@@ -216,7 +216,7 @@ impl Registry {
 
     /// Removes a coflow between regions, and keeps it as failed if it has failed. The caller has locked the id. Returns whether it was
     /// removed.
-    pub(super) async fn deregister_from_overlay(
+    pub(super) async fn deregister_between_regions(
         &self,
         handle: &Handle,
         id: &str,

@@ -126,7 +126,8 @@ impl CoflowState {
         flows: Vec<FlowState>,
     ) -> CoflowState {
         let CoflowSummary { id, service, application, state, class, wide_area, .. } = summary;
-        let (deadline, completed) = (deadline.map(|deadline| deadline.to_string()), state.is_completed());
+        let (deadline, completed) =
+            (deadline.map(|deadline| deadline.to_string()), state.is_completed_or_abandoned());
         CoflowState { id, service, application, weight, deadline, state, completed, class, wide_area, flows }
     }
 

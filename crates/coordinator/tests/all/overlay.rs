@@ -326,7 +326,7 @@ fn relays_of_a_region_have_the_same_rules_and_sum_up_progress() {
     let (routes, _) = cluster.overlay.routes(None, 10);
     let [route] = &routes[..] else { panic!("{routes:?}") };
     assert_eq!((route.acked_bytes, route.open_flows), (50 * MB, 1));
-    assert!(!cluster.summary("a").state.is_completed());
+    assert!(!cluster.summary("a").state.is_completed_or_abandoned());
     // A restarted relay counts from 0, for itself.
     cluster.report_group((0, 0, 1), MB, 0);
     assert_eq!(cluster.summary("a").sent_bytes, 51e6);
@@ -334,10 +334,10 @@ fn relays_of_a_region_have_the_same_rules_and_sum_up_progress() {
     cluster.overlay.disconnect(0, cluster.now);
     cluster.is_connected[0] = false;
     cluster.wait(4.0);
-    assert!(!cluster.summary("a").state.is_completed());
+    assert!(!cluster.summary("a").state.is_completed_or_abandoned());
     cluster.report_group((0, 3, 4), 20 * MB, 0);
     assert_eq!(
-        (cluster.summary("a").state.is_completed(), cluster.summary("a").completed_flow_count),
+        (cluster.summary("a").state.is_completed_or_abandoned(), cluster.summary("a").completed_flow_count),
         (true, 2)
     );
 }
@@ -353,7 +353,7 @@ fn coflow_is_interrupted_only_by_relays_that_it_uses() {
         cluster.is_connected[usize::from(lost)] = false;
         cluster.open(0, 10 * MB);
         cluster.wait(310.0);
-        assert_eq!(cluster.summary("a").state.is_completed(), is_ended, "{lost}");
+        assert_eq!(cluster.summary("a").state.is_completed_or_abandoned(), is_ended, "{lost}");
     }
 }
 
@@ -570,12 +570,12 @@ fn flow_that_begins_at_the_withdrawal_makes_the_coflow_active_again() {
     cluster.open(1, 50 * MB);
     cluster.step();
     cluster.step();
-    assert!(!cluster.summary("a").state.is_completed());
+    assert!(!cluster.summary("a").state.is_completed_or_abandoned());
     assert_eq!(cluster.relays[0].rule(0, pair(0, 1)), Some((0, DIRECT)));
     // The relay removed the flow with the coflow, and counts from 0.
     cluster.open(0, 0);
     cluster.wait(3.0);
-    assert!(cluster.summary("a").state.is_completed() && cluster.relays[0].coflows.is_empty());
+    assert!(cluster.summary("a").state.is_completed_or_abandoned() && cluster.relays[0].coflows.is_empty());
 }
 
 /// With a relay on each host, flows inside a region use relays.
@@ -586,7 +586,7 @@ fn flows_between_relays_of_a_region_are_ignored() {
     cluster.report_group((0, 0, 3), 20 * MB, 1);
     assert_eq!((cluster.overlay.rejected_entries(), cluster.summary("a").sent_bytes), (0, 0.0));
     cluster.report_group((0, 0, 1), 30 * MB, 0);
-    assert!(cluster.summary("a").state.is_completed());
+    assert!(cluster.summary("a").state.is_completed_or_abandoned());
     cluster.report_group((7, 0, 3), MB, 0);
     assert_eq!(cluster.overlay.rejected_entries(), 1);
 }
@@ -694,7 +694,7 @@ fn orders_contain_only_changes_and_renew_leases() {
     cluster.progress(0, 0, 1, 50 * MB);
     let summary = cluster.overlay.coflow_status("a").unwrap().summary;
     assert!((summary.wide_area.measured_seconds.unwrap() - 0.08).abs() < 0.021, "{summary:?}");
-    assert_eq!((summary.state.is_completed(), summary.completed_flow_count), (true, 1));
+    assert_eq!((summary.state.is_completed_or_abandoned(), summary.completed_flow_count), (true, 1));
     // The second coflow moves up. Relays know the first one for a while, since libraries' bytes count and further flows may begin.
     cluster.step();
     let orders = cluster.step();
@@ -856,7 +856,7 @@ fn interrupted_coflow(lost: u16) -> Cluster {
         cluster.progress(0, 0, 1, 10 * MB);
     }
     cluster.wait(290.0);
-    assert!(!cluster.summary("a").state.is_completed());
+    assert!(!cluster.summary("a").state.is_completed_or_abandoned());
     cluster
 }
 
@@ -868,7 +868,7 @@ fn coflow_that_lost_a_relay_ends_after_five_idle_minutes() {
         cluster.overlay.take_changed();
         cluster.wait(11.0);
         let summary = cluster.summary("a");
-        assert_eq!((summary.state.is_completed(), summary.completed_flow_count), (true, 0));
+        assert_eq!((summary.state.is_completed_or_abandoned(), summary.completed_flow_count), (true, 0));
         assert_eq!((summary.wide_area.measured_seconds, summary.sent_bytes), (None, 10e6));
         assert_eq!(cluster.overlay.take_changed(), ["a".into()].into());
         assert_eq!(cluster.overlay.counts()[1], 0);
@@ -876,7 +876,7 @@ fn coflow_that_lost_a_relay_ends_after_five_idle_minutes() {
         cluster.wait(30.0);
         assert!(cluster.relays[0].coflows.contains_key(&0));
         cluster.open(1, 20 * MB);
-        assert!(!cluster.summary("a").state.is_completed());
+        assert!(!cluster.summary("a").state.is_completed_or_abandoned());
         cluster.progress(0, 0, 1, 50 * MB);
         assert!(cluster.summary("a").wide_area.measured_seconds.unwrap() > 300.0);
     }
@@ -917,7 +917,7 @@ fn resumed_and_uninterrupted_coflows_do_not_end_early() {
         }
         cluster.progress(0, 0, 1, 10 * MB);
         cluster.wait(280.0);
-        assert!(!cluster.summary("a").state.is_completed());
+        assert!(!cluster.summary("a").state.is_completed_or_abandoned());
         cluster.progress(0, 0, 1, 60 * MB);
         assert!(cluster.summary("a").wide_area.measured_seconds.is_some());
     }
@@ -943,7 +943,10 @@ fn coflow_whose_relay_is_lost_after_its_last_byte_completes() {
     cluster.is_connected[0] = false;
     cluster.wait(4.0);
     let summary = cluster.summary("a");
-    assert!(summary.state.is_completed() && summary.wide_area.measured_seconds.is_some(), "{summary:?}");
+    assert!(
+        summary.state.is_completed_or_abandoned() && summary.wide_area.measured_seconds.is_some(),
+        "{summary:?}"
+    );
 }
 
 #[test]
@@ -1131,7 +1134,7 @@ fn implausible_report_entries_are_counted_and_change_nothing() {
         |peer| PathSample { peer, rate: Some(u64::MAX), sent_bytes: u64::MAX, ..PathSample::default() };
     cluster.report(1, RelayReport { paths: vec![path(1), path(3), path(65_535)], ..RelayReport::default() });
     assert_eq!(cluster.overlay.rejected_entries(), 7);
-    assert!(!cluster.overlay.coflow_status("a").unwrap().summary.state.is_completed());
+    assert!(!cluster.overlay.coflow_status("a").unwrap().summary.state.is_completed_or_abandoned());
     assert!(cluster.overlay.path_samples().is_empty());
     // A relay that does not exist.
     cluster.overlay.report(9, &RelayReport::default(), cluster.now);
@@ -1148,7 +1151,7 @@ fn implausible_report_entries_are_counted_and_change_nothing() {
     assert_eq!(cluster.overlay.relay_states(cluster.now)[1].unruled_flows, 1);
     cluster.schedule("b", &[("dc2", "dc1", 50 * MB)]);
     cluster.progress(0, 0, 1, u64::MAX);
-    assert!(cluster.overlay.coflow_status("a").unwrap().summary.state.is_completed());
+    assert!(cluster.overlay.coflow_status("a").unwrap().summary.state.is_completed_or_abandoned());
 }
 
 #[test]
@@ -1249,7 +1252,10 @@ fn progress_continues_over_restarts_of_coordinator_and_relay() {
     assert_eq!(cluster.overlay.coflow_status("b").unwrap().summary.sent_bytes, 35e6);
     cluster.progress(1, 0, 1, 20 * MB);
     let summary = cluster.overlay.coflow_status("b").unwrap().summary;
-    assert_eq!((summary.state.is_completed(), summary.wide_area.predicted_seconds), (true, Some(2.5)));
+    assert_eq!(
+        (summary.state.is_completed_or_abandoned(), summary.wide_area.predicted_seconds),
+        (true, Some(2.5))
+    );
     assert!((summary.wide_area.measured_seconds.unwrap() - 3.02).abs() < 1e-9);
     // Numbers of restored coflows are not reused.
     cluster.register("d", &[("dc1", "dc2", 1)]);
@@ -1283,11 +1289,11 @@ fn updates_replace_flows_and_keep_progress() {
     let first = [("dc1", "dc2", 50 * MB)];
     cluster.schedule("a", &first);
     cluster.progress(0, 0, 1, 50 * MB);
-    assert!(cluster.overlay.coflow_status("a").unwrap().summary.state.is_completed());
+    assert!(cluster.overlay.coflow_status("a").unwrap().summary.state.is_completed_or_abandoned());
     let flows = cluster.registration(&[("dc1", "dc2", 60 * MB), ("dc3", "dc2", 5 * MB)]).flows;
     cluster.overlay.update("a", flows.clone()).unwrap();
     let status = cluster.overlay.coflow_status("a").unwrap();
-    assert!(!status.summary.state.is_completed());
+    assert!(!status.summary.state.is_completed_or_abandoned());
     assert_eq!(status.flow_progress, [50.0 / 60.0, 0.0]);
     cluster.step();
     cluster.step();
