@@ -110,7 +110,7 @@ fn port_numbers(merged: &mut Vec<String>, ports: u32, names: Vec<String>) -> Vec
             merged.len() as u32 - 1
         }));
     }
-    // Ports after those with names have none, and keep their numbers.
+    // Without names, ports keep their numbers.
     numbers.extend(numbers.len() as u32..ports);
     numbers
 }
