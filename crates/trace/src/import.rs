@@ -11,12 +11,12 @@
 //!
 //! A flow from a port to itself does not use the network: it has no bytes, unless the caller asks for them.
 
-pub(crate) mod flow_table;
-pub(crate) mod hpcc;
-pub(crate) mod htsim;
-pub(crate) mod sincronia;
-pub(crate) mod spark_log;
-pub(crate) mod sunflow;
+pub mod flow_table;
+pub mod hpcc;
+pub mod htsim;
+pub mod sincronia;
+pub mod spark_log;
+pub mod sunflow;
 
 use weir_core::model::{CoflowSpec, FlowSpec, Workload};
 use weir_core::units::{Bytes, Time};
