@@ -288,20 +288,16 @@ fn run<'a>(
             let values: Vec<_> = trace.into_iter().chain(keys.zip(point.values.iter().cloned())).collect();
             for (policy, &position) in policies.iter().zip(positions) {
                 let replay = &replays[position];
-                let (mut metrics, problem) =
+                let (mut record, problem) =
                     metrics.record(&replay.policy, &outcomes[position], Some(&baseline));
                 if fixed_baseline.is_some() {
-                    metrics.add("fixed_baseline", true);
+                    record.add("fixed_baseline", true);
                 }
                 if let Some(lines) = &mut coflow_lines {
-                    lines.write(
-                        (source, workload),
-                        &point.network,
-                        (&values, policy),
-                        &outcomes[position],
-                    )?;
+                    let alone = metrics.min_ccts();
+                    lines.write((source, workload), alone, (&values, policy), &outcomes[position])?;
                 }
-                rows.push(Row { policy, values: values.clone(), metrics, problem });
+                rows.push(Row { policy, values: values.clone(), metrics: record, problem });
             }
         }
     }
@@ -318,7 +314,7 @@ impl<'a> CoflowLines<'a> {
         let mut csv = csv::Writer::from_writer(file);
         let trace = (inputs.len() > 1).then(|| "trace".to_owned());
         let varied = inputs[0].vary.iter().map(|parameter| format!("vary_{}", parameter.key));
-        let policy = ["policy"].into_iter().chain(coflow_lines::COLUMNS).map(str::to_owned);
+        let policy = ["policy"].into_iter().chain(coflow_lines::columns()).map(str::to_owned);
         csv.write_record(trace.into_iter().chain(varied).chain(policy)).map_err(csv_failure)?;
         Ok(CoflowLines { csv })
     }
@@ -326,13 +322,12 @@ impl<'a> CoflowLines<'a> {
     fn write(
         &mut self,
         (source, workload): (&Source, &Workload),
-        network: &Network,
+        alone: &[f64],
         (values, policy): (&[(String, String)], &str),
         outcome: &Outcome,
     ) -> Result<(), Failure> {
-        let alone = network.bounds(workload).min_ccts;
         let head: Vec<&str> = values.iter().map(|(_, value)| value.as_str()).chain([policy]).collect();
-        coflow_lines::write_lines(&mut self.csv, head, (source, workload), &alone, &outcome.coflows)
+        coflow_lines::write_lines(&mut self.csv, head, (source, workload), alone, &outcome.coflows)
             .and_then(|()| Ok(self.csv.flush()?))
             .map_err(csv_failure)
     }

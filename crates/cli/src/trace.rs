@@ -203,13 +203,13 @@ fn generate(args: &args::Generate) -> Result<(), Failure> {
     let mut workload =
         generate::generate(&spec, unit, &source::trace_options(&args.read_options, None).limits)?;
     generate::assign_services(&mut workload, args.services, args.applications, spec.seed)?;
-    write(&workload, &[], args.to, unit, args.out.as_deref())
+    write(&workload, &[], args.output.to, unit, args.output.out.as_deref())
 }
 
 fn generator_spec(args: &args::Generate) -> Result<WorkloadSpec, Failure> {
     let args::Generate { mappers, reducers, size, skew, seed, .. } = *args;
     let sizes = args.cdf.as_deref().map(read_cdf).transpose()?;
-    let resolution = match output_format(args.to, args.out.as_deref()) {
+    let resolution = match output_format(args.output.to, args.output.out.as_deref()) {
         TraceFormat::Weir => Resolution::Weir,
         TraceFormat::CoflowBenchmark => Resolution::CoflowBenchmark,
     };
@@ -287,7 +287,7 @@ fn convert(args: &args::Convert) -> Result<(), Failure> {
 
 fn merge(args: &args::Merge) -> Result<(), Failure> {
     for trace in &args.traces {
-        output::check_distinct(trace, &[("--out", args.out.as_deref())])?;
+        output::check_distinct(trace, &[("--out", args.output.out.as_deref())])?;
     }
     let options = source::trace_options(&args.read_options, Some(ReplayOptions::default().interval));
     let read = |trace: &PathBuf| {
@@ -303,7 +303,7 @@ fn merge(args: &args::Merge) -> Result<(), Failure> {
             "{flows} flows in total; expected at most {max} (--max-flows)"
         )));
     }
-    write(&workload, &port_names, args.to, options.unit, args.out.as_deref())
+    write(&workload, &port_names, args.output.to, options.unit, args.output.out.as_deref())
 }
 
 /// The format of a written trace: the one given, or that of the file's name.

@@ -10,7 +10,7 @@ use weir_fields::FileError;
 
 use crate::bounds::{MAX_BYTES, MAX_SECONDS};
 use crate::file_time::{FileTime, TimeShift};
-use crate::lines::{Line, LineReader};
+use crate::lines::{Line, LineFields, LineReader};
 use crate::number;
 use crate::options::TraceOptions;
 
@@ -54,7 +54,7 @@ impl<'a> WorkloadBuilder<'a> {
         }
     }
 
-    /// Parses a point in time: a number in this unit, of which a second has `per_second`.
+    /// Parses a point in time: a number in this unit.
     pub(crate) fn parse_time(
         &self,
         line: Line<'_>,
@@ -149,6 +149,15 @@ impl TimeUnit {
 
     pub(crate) const ALL: [TimeUnit; 5] =
         [TimeUnit::S, TimeUnit::MS, TimeUnit::US, TimeUnit::NS, TimeUnit::PS];
+}
+
+/// Parses the number of what `field` names, at least 1. `form` is expected if it is missing.
+pub(crate) fn parse_count(fields: &mut LineFields<'_>, field: &str, form: &str) -> Result<usize, FileError> {
+    let text = fields.required(field, form)?;
+    let expected = format!("a number of {field} of 1 or more");
+    number::parse_integer(text)
+        .filter(|&count: &usize| count > 0)
+        .ok_or_else(|| fields.line.error(field, text, expected))
 }
 
 /// Parses a size in bytes: a number in a unit of `unit_bytes`.

@@ -29,7 +29,7 @@ use weir_fields::FileError;
 
 use crate::Parsed;
 use crate::bounds::{self, MAX_BYTES, MAX_SECONDS, MIN_REDUCER_MEGABYTES};
-use crate::builder::{TimeUnit, WorkloadBuilder};
+use crate::builder::{TimeUnit, WorkloadBuilder, parse_count};
 use crate::error::WriteError;
 use crate::lines::{Line, LineFields, LineReader};
 use crate::number;
@@ -222,11 +222,7 @@ impl Reader<'_> {
         let text = fields.required("arrival", &expected)?;
         let arrival = self.builder.parse_time(line, "arrival", text, TimeUnit::MS)?;
 
-        let expected = "a number of mappers of 1 or more";
-        let text = fields.required("mappers", expected)?;
-        let m = number::parse_integer(text)
-            .filter(|&m: &usize| m > 0)
-            .ok_or_else(|| line.error("mappers", text, expected))?;
+        let m = parse_count(&mut fields, "mappers", "a number of mappers of 1 or more")?;
         if m > self.builder.remaining_flows() {
             self.builder.reserve_flows(line, "mappers", None, format_args!("{m} x 1"))?;
         }
@@ -237,11 +233,7 @@ impl Reader<'_> {
             self.mappers.push(parse_port(line, format_args!("mapper {position}"), text, self.ports)?);
         }
 
-        let expected = "a number of reducers of 1 or more";
-        let text = fields.required("reducers", expected)?;
-        let r = number::parse_integer(text)
-            .filter(|&r: &usize| r > 0)
-            .ok_or_else(|| line.error("reducers", text, expected))?;
+        let r = parse_count(&mut fields, "reducers", "a number of reducers of 1 or more")?;
         self.builder.reserve_flows(line, "reducers", m.checked_mul(r), format_args!("{m} x {r}"))?;
         self.reducers.clear();
         for position in 1..=r {

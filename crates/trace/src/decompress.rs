@@ -21,9 +21,7 @@ pub(crate) fn open<'a, R: BufRead + 'a>(input: R, limits: &Limits) -> io::Result
     let (start, input) = split_start(input)?;
     if start.starts_with(&GZIP) {
         without_mark(decompressed(flate2::bufread::MultiGzDecoder::new(input), max_bytes))
-    } else if start.starts_with(&ZSTD)
-        || (start.len() == 4 && start[0] & 0xf0 == 0x50 && start[1..] == SKIPPABLE)
-    {
+    } else if start.starts_with(&ZSTD) || is_skippable(&start) {
         without_mark(decompressed(Frames::new(input)?, max_bytes))
     } else {
         without_mark(input)
@@ -47,6 +45,11 @@ fn without_mark<'a, R: BufRead + 'a>(input: R) -> io::Result<Box<dyn BufRead + '
 
 fn decompressed<R: Read>(decoder: R, max_bytes: u64) -> impl BufRead {
     BufReader::with_capacity(1 << 16, Bounded { decoder, max_bytes, remaining: max_bytes })
+}
+
+/// Whether a frame of Zstandard begins that has no content.
+fn is_skippable(start: &[u8]) -> bool {
+    start.len() == ZSTD.len() && start[0] & 0xf0 == 0x50 && start[1..] == SKIPPABLE
 }
 
 /// The content of all frames of a Zstandard file.
@@ -92,9 +95,7 @@ impl<R: BufRead> FrameStart<R> {
             if magic.is_empty() {
                 return Ok(None);
             }
-            let is_skippable =
-                magic.len() == ZSTD.len() && magic[0] & 0xf0 == 0x50 && magic[1..] == SKIPPABLE;
-            if !is_skippable {
+            if !is_skippable(&magic) {
                 self.bytes = Cursor::new(magic);
                 return StreamingDecoder::new(self).map(Some).map_err(io::Error::other);
             }

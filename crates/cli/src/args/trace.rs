@@ -133,6 +133,13 @@ pub struct Generate {
     #[command(flatten)]
     pub read_options: ReadOptions,
 
+    #[command(flatten)]
+    pub output: TraceOutput,
+}
+
+/// The written trace.
+#[derive(Debug, Args)]
+pub struct TraceOutput {
     /// The format of the written trace [default: weir for a file named *.weir, else coflow-benchmark]
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = OUTPUT_HEADING)]
     pub to: Option<TraceFormat>,
@@ -213,13 +220,8 @@ pub struct Merge {
     #[command(flatten)]
     pub read_options: ReadOptions,
 
-    /// The format of the written trace [default: weir for a file named *.weir, else coflow-benchmark]
-    #[arg(long, value_enum, value_name = "FORMAT", help_heading = OUTPUT_HEADING)]
-    pub to: Option<TraceFormat>,
-
-    /// Write to this file instead of the standard output; the file appears once it is complete
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
-    pub out: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: TraceOutput,
 }
 
 impl Convert {

@@ -11,8 +11,12 @@ use weir_sim::outcome::DeadlineOutcome;
 use super::slowdowns::slowdown;
 use crate::source::Source;
 
-/// The columns after those that identify the replay.
-pub const COLUMNS: [&str; 17] = [
+/// The columns of times alone and of [`Owner`], which lines of flows have too.
+pub const OWNER_COLUMNS: [&str; 7] =
+    ["alone_s", "slowdown", "service", "application", "weight", "deadline_s", "deadline"];
+
+/// The columns after those that identify the replay, and before [`OWNER_COLUMNS`].
+const COLUMNS: [&str; 10] = [
     "coflow",
     "job",
     "stage",
@@ -23,14 +27,12 @@ pub const COLUMNS: [&str; 17] = [
     "dropped_bytes",
     "cct_s",
     "end_s",
-    "alone_s",
-    "slowdown",
-    "service",
-    "application",
-    "weight",
-    "deadline_s",
-    "deadline",
 ];
+
+/// All columns after those that identify the replay.
+pub fn columns() -> impl Iterator<Item = &'static str> {
+    COLUMNS.into_iter().chain(OWNER_COLUMNS)
+}
 
 /// The service, application, weight and deadline of a coflow, and whether it met the deadline.
 pub type Owner<'a> = (&'a str, &'a str, f64, Option<f64>, Option<&'static str>);

@@ -9,11 +9,12 @@ use weir_console::output::{self, OutputFile, ResultDestination};
 use weir_console::policy_spec;
 use weir_console::table::BITS_PER_BYTE;
 use weir_sim::Outcome;
+use weir_sim::lower_bound::min_fcts;
 
 use super::coflow_lines::{self, finite, owner};
 use super::groups::write_groups;
 use super::results::Results;
-use super::slowdowns::{TimesAlone, slowdown, write_bins};
+use super::slowdowns::{slowdown, write_bins};
 use crate::args;
 use crate::jobs;
 use crate::services::ServedDemand;
@@ -158,7 +159,7 @@ fn io_error(error: csv::Error) -> io::Error {
 
 fn coflow_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
-    csv.write_record(["policy"].into_iter().chain(coflow_lines::COLUMNS))?;
+    csv.write_record(["policy"].into_iter().chain(coflow_lines::columns()))?;
     let (source, workload) = (results.source, &results.source.workload);
     let alone = results.network.bounds(workload).min_ccts;
     for (policy, outcome) in results.by_policy() {
@@ -169,26 +170,9 @@ fn coflow_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> 
 
 fn flow_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
-    csv.write_record([
-        "policy",
-        "coflow",
-        "flow",
-        "src",
-        "dst",
-        "bytes",
-        "fct_s",
-        "start_s",
-        "end_s",
-        "alone_s",
-        "slowdown",
-        "service",
-        "application",
-        "weight",
-        "deadline_s",
-        "deadline",
-        "path",
-    ])?;
-    let alone = TimesAlone::new(results).flows;
+    let place = ["policy", "coflow", "flow", "src", "dst", "bytes", "fct_s", "start_s", "end_s"];
+    csv.write_record(place.into_iter().chain(coflow_lines::OWNER_COLUMNS).chain(["path"]))?;
+    let alone = min_fcts(&results.source.workload, results.network.options());
     let mut names: BTreeMap<u32, String> = BTreeMap::new();
     let mut path_text = |links: &[u32]| {
         for &link in links {

@@ -17,16 +17,16 @@ pub fn slowdown(time: f64, alone: f64) -> Option<f64> {
 }
 
 /// Times alone, in seconds.
-pub struct TimesAlone {
+struct TimesAlone {
     /// By finite coflow.
-    pub coflows: Vec<f64>,
+    coflows: Vec<f64>,
     /// By finite coflow and flow.
-    pub flows: Vec<Vec<f64>>,
+    flows: Vec<Vec<f64>>,
 }
 
 impl TimesAlone {
     /// The times on the network of `results`.
-    pub fn new(results: &Results<'_>) -> TimesAlone {
+    fn new(results: &Results<'_>) -> TimesAlone {
         let (workload, network) = (&results.source.workload, results.network);
         TimesAlone {
             coflows: network.bounds(workload).min_ccts,

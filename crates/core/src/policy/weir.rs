@@ -523,7 +523,7 @@ impl Policy for Weir {
             if state.is_known() {
                 let mut end = view.estimates_end_at(slot);
                 if end.is_infinite() && common != CommonRate::None {
-                    // The network carries less than the common rates, so all flows have rates of their own.
+                    // The network carries less than the common rates, so each flow has its own rate.
                     end = now + view.time_to_estimated_end(slot, view.coflow(slot).live_flows());
                 }
                 next = next.min(end);

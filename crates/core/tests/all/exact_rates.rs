@@ -79,7 +79,7 @@ impl Network {
         };
         let specs = self.specs();
         let trunks = (self.spines > 0).then(|| Trunks::new(template.build().unwrap(), 1).unwrap());
-        // Under `fair`, flows with a maximum rate cross a link of their own.
+        // Under `fair`, each flow with a maximum rate crosses a link that no other crosses.
         let trunks =
             trunks.map(|trunks| if policy == "fair" { trunks.with_flow_limits(&specs) } else { trunks });
         let fabric = Fabric::big_switch(2 * self.leaves, rate);

@@ -30,7 +30,7 @@ pub struct Flows {
     pub rate: f64,
 }
 
-/// Flows at one link. An elastic flow without a demand takes what it gets.
+/// Flows at one link. An elastic flow without a demand takes its whole offered rate.
 #[derive(Debug, Clone)]
 struct Member {
     queue: usize,

@@ -120,6 +120,52 @@ struct Coflow {
 }
 
 impl Coflow {
+    /// A coflow that has not arrived. Its flows, over these paths, are in the order `places`.
+    fn new(
+        spec: &CoflowSpec,
+        places: Vec<usize>,
+        paths: &[Vec<u32>],
+        ports: usize,
+        are_regions: bool,
+        policy: &Policy,
+    ) -> Coflow {
+        let flow = |&i: &usize| Flow {
+            src: spec.flows[i].src as usize,
+            dst: ports + spec.flows[i].dst as usize,
+            trunks: paths[i].iter().map(|&trunk| 2 * ports + trunk as usize).collect(),
+            is_local: are_regions && paths[i].is_empty(),
+            is_blocked: false,
+            reducer: spec.flows[i].reducer,
+            size: spec.flows[i].bytes.get(),
+            expected_size: policy.expected_size(spec.flows[i].bytes.get()),
+            sent_bytes: 0.0,
+            rate: 0.0,
+            madd_rate: 0.0,
+            scheduled_rate: 0.0,
+            phase: FlowPhase::Unreleased,
+            available_at: spec.flows[i].data_delay.get(),
+            withheld_until: 0.0,
+            end: 0.0,
+        };
+        Coflow {
+            arrival: spec.arrival.get(),
+            deadline: spec.deadline.map_or(f64::INFINITY, |d| d.get()),
+            weight: spec.weight,
+            flows: places.iter().map(flow).collect(),
+            spec_order: places,
+            parents: spec.parents.clone(),
+            release_number: None,
+            end: None,
+            queue: None,
+            deadline_at: f64::INFINITY,
+            completed_lengths: Vec::new(),
+            admitted: None,
+            lost_bytes: 0.0,
+            has_moved: false,
+            has_new_flow: false,
+        }
+    }
+
     fn live_flows(&self) -> impl Iterator<Item = &Flow> {
         self.flows.iter().filter(|f| f.phase == FlowPhase::Live)
     }
@@ -274,41 +320,7 @@ impl ReferenceSimulator<'_> {
                 path.extend(link.map(|link| link as u32));
             }
             let places = service_order(spec, port_position);
-            let flow = |&i: &usize| Flow {
-                src: spec.flows[i].src as usize,
-                dst: ports + spec.flows[i].dst as usize,
-                trunks: paths[i].iter().map(|&trunk| 2 * ports + trunk as usize).collect(),
-                is_local: network.regions.is_some() && paths[i].is_empty(),
-                is_blocked: false,
-                reducer: spec.flows[i].reducer,
-                size: spec.flows[i].bytes.get(),
-                expected_size: policy.expected_size(spec.flows[i].bytes.get()),
-                sent_bytes: 0.0,
-                rate: 0.0,
-                madd_rate: 0.0,
-                scheduled_rate: 0.0,
-                phase: FlowPhase::Unreleased,
-                available_at: spec.flows[i].data_delay.get(),
-                withheld_until: 0.0,
-                end: 0.0,
-            };
-            Coflow {
-                arrival: spec.arrival.get(),
-                deadline: spec.deadline.map_or(f64::INFINITY, |d| d.get()),
-                weight: spec.weight,
-                flows: places.iter().map(flow).collect(),
-                spec_order: places,
-                parents: spec.parents.clone(),
-                release_number: None,
-                end: None,
-                queue: None,
-                deadline_at: f64::INFINITY,
-                completed_lengths: Vec::new(),
-                admitted: None,
-                lost_bytes: 0.0,
-                has_moved: false,
-                has_new_flow: false,
-            }
+            Coflow::new(spec, places, &paths, ports, network.regions.is_some(), &policy)
         });
         let coflows: Vec<Coflow> = coflows.collect();
         let of_trunks = network.trunks.as_ref().map_or(&[][..], |trunks| trunks.capacities());

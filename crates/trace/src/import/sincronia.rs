@@ -15,7 +15,7 @@ use weir_core::units::Time;
 use weir_fields::FileError;
 
 use crate::Parsed;
-use crate::builder::{TimeUnit, WorkloadBuilder, parse_size};
+use crate::builder::{TimeUnit, WorkloadBuilder, parse_count, parse_size};
 use crate::coflow_benchmark::{Header, parse_port};
 use crate::lines::{Line, LineReader};
 use crate::number;
@@ -49,15 +49,9 @@ fn parse_coflow(line: Line<'_>, ports: u32, builder: &mut WorkloadBuilder<'_>) -
     let mut fields = line.fields();
     let id = builder.parse_id(line, fields.required("id", COFLOW)?)?;
     let arrival = builder.parse_time(line, "arrival", fields.required("arrival", COFLOW)?, TimeUnit::MS)?;
-    let mut parse_count = |field: &str| {
-        let text = fields.required(field, COFLOW)?;
-        let expected = format!("a number of {field} of 1 or more");
-        number::parse_integer(text)
-            .filter(|&n: &usize| n > 0)
-            .ok_or_else(|| line.error(field, text, expected))
-    };
-    let count = parse_count("flows")?;
-    let stated = [("sources", parse_count("sources")?), ("destinations", parse_count("destinations")?)];
+    let mut count_of = |field| parse_count(&mut fields, field, COFLOW);
+    let count = count_of("flows")?;
+    let stated = [("sources", count_of("sources")?), ("destinations", count_of("destinations")?)];
     builder.reserve_flows(line, "flows", Some(count), count)?;
     let mut flows = Vec::new();
     for position in 1..=count {

@@ -13,10 +13,9 @@ use weir_core::units::Time;
 use weir_fields::FileError;
 
 use crate::Parsed;
-use crate::builder::{TimeUnit, WorkloadBuilder};
+use crate::builder::{TimeUnit, WorkloadBuilder, parse_count};
 use crate::coflow_benchmark::{parse_port, parse_reducer};
 use crate::lines::{Line, LineReader};
-use crate::number;
 use crate::options::TraceOptions;
 use crate::shuffle;
 
@@ -47,14 +46,8 @@ fn parse_coflow(line: Line<'_>, builder: &mut WorkloadBuilder<'_>) -> Result<u32
     let mut fields = line.fields();
     let id = builder.parse_id(line, fields.required("id", COFLOW)?)?;
     let arrival = builder.parse_time(line, "arrival", fields.required("arrival", COFLOW)?, TimeUnit::MS)?;
-    let mut parse_count = |field: &str| {
-        let text = fields.required(field, COFLOW)?;
-        let expected = format!("a number of {field} of 1 or more");
-        number::parse_integer(text)
-            .filter(|&n: &usize| n > 0)
-            .ok_or_else(|| line.error(field, text, expected))
-    };
-    let (m, r) = (parse_count("mappers")?, parse_count("reducers")?);
+    let mut count_of = |field| parse_count(&mut fields, field, COFLOW);
+    let (m, r) = (count_of("mappers")?, count_of("reducers")?);
     builder.reserve_flows(line, "reducers", m.checked_mul(r), format_args!("{m} x {r}"))?;
     let text = fields.required("ports", COFLOW)?;
     let (mapper_text, reducer_text) =

@@ -22,7 +22,7 @@ fn read_without_panic(input: &[u8]) {
     // Written lines may be longer than the lines that were read.
     let limits = Limits { max_line_bytes: 1 << 26, ..LIMITS };
     let again = read_from(&out[..], "t", &TraceOptions { limits, ..TraceOptions::default() })
-        .expect("what was written can be read");
+        .expect("a written trace can be read");
     let is_equal = again.workload == trace.workload && again.port_names == trace.port_names;
     assert!(is_equal, "{}", String::from_utf8_lossy(&out));
 }
