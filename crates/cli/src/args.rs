@@ -27,7 +27,7 @@ use std::sync::{LazyLock, OnceLock};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use weir_core::units::Time;
-use weir_trace::TraceUnit;
+use weir_trace::{Limits, TraceOptions, TraceUnit};
 
 use value::integer_in;
 #[cfg(feature = "papers")]
@@ -50,7 +50,7 @@ pub use predict::{Predict, PredictConnections, PredictTrain};
 pub use profile::{Profile, parse_application_name};
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub use relay::{Relay, RelayRun};
-pub use replay::{Compare, DetailFiles, Experiment, Explain, NetworkOptions, ReplayOptions, Sim, Sweep};
+pub use replay::{Compare, DetailFiles, Experiment, Explain, NetworkOptions, Sim, Sweep};
 #[cfg(all(feature = "papers", feature = "live", target_os = "linux"))]
 pub use reproduce::{DjangoLiveReproduction, LiveReproduction};
 #[cfg(feature = "papers")]
@@ -60,7 +60,7 @@ pub use share::Share;
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub use testbed::{Testbed, TestbedIncast, TestbedList, TestbedName, TestbedRun, TestbedUp};
 pub use trace::{Convert, Describe, Generate, Merge, Trace, TraceFormat};
-pub use value::{VariedParameter, VariedSetting, first_repeated, listed_policies};
+pub use value::{VariedParameter, VariedSetting, listed_policies};
 
 const INPUT_HEADING: &str = "Input";
 const OUTPUT_HEADING: &str = "Output";
@@ -370,6 +370,18 @@ pub struct ReadOptions {
     /// The maximum number of flows; larger traces are refused. A flow needs about 100 bytes of memory
     #[arg(long, value_name = "N", default_value_t = weir_trace::Limits::default().max_flows, value_parser = integer_in(1..=100_000_000_usize))]
     pub max_flows: usize,
+}
+
+impl ReadOptions {
+    /// How to read a trace, whose times are earlier by a multiple of `shift_step`.
+    pub fn trace_options(&self, shift_step: Option<Time>) -> TraceOptions {
+        TraceOptions {
+            shift_step,
+            unit: self.trace_unit.unwrap_or_default(),
+            limits: Limits { max_flows: self.max_flows, ..Limits::default() },
+            ..TraceOptions::default()
+        }
+    }
 }
 
 /// Options for concurrency and progress.

@@ -1,13 +1,8 @@
 //! Runs `weir sim` and `weir compare`: replays a trace under one or several policies.
 
-pub mod coflow_lines;
-mod groups;
 mod kept_outcomes;
 mod outputs;
 mod replays;
-mod results;
-mod slowdowns;
-mod table;
 
 use std::path::PathBuf;
 
@@ -15,26 +10,33 @@ use kept_outcomes::KeptOutcomes;
 use outputs::Outputs;
 pub use outputs::check_distinct;
 use replays::{FinishedReplays, run_until_interrupted};
-use results::Results;
 use weir_console::drawing;
 use weir_console::failure::Failure;
 use weir_console::output::OutputFile;
 use weir_console::policy_spec;
 use weir_console::problem::{self, Problem};
-use weir_console::record::Record;
+use weir_console::progress::Progress;
 use weir_console::report::{self, Comparison, Origin};
+use weir_console::run::ReplayTask;
 use weir_console::table::{Alignment, Table, format_seconds};
 use weir_core::model::{FlowSpec, Workload};
+use weir_experiment::comparison::{
+    ComparedReplays, add_problem_columns, add_slowdowns, caption, compare_replays, job_times, jobs_table,
+    services_table, with_baseline,
+};
+use weir_experiment::jobs::Jobs;
+use weir_experiment::metrics::Metrics;
+use weir_experiment::network::{self, KeptDetails, Network};
+use weir_experiment::results::Results;
+use weir_experiment::services::Services;
+use weir_experiment::source::Source;
+use weir_experiment::summary_table;
 use weir_sim::Outcome;
 
 use crate::args;
-use crate::jobs::{self, JobTime, Jobs};
-use crate::metrics::{Baseline, Metrics};
-use crate::network::{self, KeptDetails, Network, Replay, run_replays};
+use crate::inputs::read_source;
 use crate::render;
-use crate::services::{self, Services};
-use crate::source::{Source, trace_options};
-use crate::unused_keys;
+use crate::replay::{Replay, run_replays};
 
 /// Runs `weir sim`.
 pub fn sim(args: &args::Sim) -> Result<(), Failure> {
@@ -68,7 +70,7 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
     let table = || {
         let head = caption(&source, &network, policies);
         head + "\n"
-            + &table::single_policy_table(&record, !source.is_services_alone())
+            + &summary_table::single_policy_table(&record, !source.is_services_alone())
             + &jobs_table(policies, &job_times)
             + &services_table(&source, policies, &outcomes)
     };
@@ -99,10 +101,10 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
         policies.iter().map(|policy| to_replay(policy, &source, &network)).collect();
     let finished = run_until_interrupted(&replays, baseline_position, kept, &experiment.run_options)?;
     let baseline_name = &policies[baseline_position];
-    let missing = finished.missing.clone();
+    let FinishedReplays { policies: finished, outcomes, missing, failure } = finished;
     let metrics = Metrics::new(&source, &source.workload, &network, !experiment.no_timing);
     let ComparedReplays { mut records, policies, outcomes, failure } =
-        compare_replays(finished, baseline_name, &metrics);
+        compare_replays((finished, outcomes), baseline_name, &metrics, failure);
     let baseline_position = policies.iter().position(|policy| policy == baseline_name);
     let job_times = job_times(&source, &alone, &outcomes);
     add_slowdowns(&mut records, &job_times);
@@ -111,7 +113,7 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     }
     let table = || {
         let head = caption(&source, &network, &policies);
-        let tables = if *wide { table::wide_table } else { table::short_table };
+        let tables = if *wide { summary_table::wide_table } else { summary_table::short_table };
         let has_times = !source.is_services_alone();
         let main = tables(&records, baseline_name, metrics.min_mean_cct(), has_times);
         let drawing = outputs.has_terminal().then(|| distribution_drawing(&policies, &outcomes));
@@ -145,49 +147,6 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
         &Results { source: &source, network: &network, policies, outcomes: &outcomes, alone: &alone },
     )?;
     failure.map_or(Ok(()), Err)
-}
-
-/// The results of the replays of a comparison.
-struct ComparedReplays {
-    /// The rows of all replays that have finished.
-    records: Vec<Record>,
-    /// The policies with results, and their outcomes.
-    policies: Vec<String>,
-    outcomes: Vec<Outcome>,
-    /// The failure of the command after its results are written.
-    failure: Option<Failure>,
-}
-
-/// Computes the rows of replays, and separates replays without results.
-fn compare_replays(finished: FinishedReplays, baseline: &str, metrics: &Metrics<'_>) -> ComparedReplays {
-    let FinishedReplays { policies, outcomes, failure, .. } = finished;
-    let of_baseline = policies.iter().position(|policy| policy == baseline);
-    let baseline = Baseline::new(baseline, of_baseline.map(|position| &outcomes[position]), metrics);
-    let rows = policies.iter().zip(&outcomes);
-    let rows = rows.map(|(policy, outcome)| metrics.record(policy, outcome, Some(&baseline)));
-    let (mut records, problems): (Vec<Record>, Vec<Option<Problem>>) = rows.unzip();
-    add_problem_columns(&mut records, &problems);
-    let named = policies.iter().cloned().zip(&problems);
-    let problem_failure =
-        problem::to_failure(named.filter_map(|(policy, problem)| Some((policy, problem.as_ref()?))));
-    let failure = match problem_failure {
-        Some(other) => Some(other.after(failure)),
-        None => failure,
-    };
-    let has_results = problems.iter().map(|problem| !problem.as_ref().is_some_and(Problem::is_invalid));
-    let valid = policies.into_iter().zip(outcomes).zip(has_results).filter(|(_, has_results)| *has_results);
-    let (policies, outcomes) = valid.map(|(replay, _)| replay).unzip();
-    ComparedReplays { records, policies, outcomes, failure }
-}
-
-/// Adds the columns about problems, if any replay has one.
-fn add_problem_columns(records: &mut [Record], problems: &[Option<Problem>]) {
-    if problems.iter().any(Option::is_some) {
-        records
-            .iter_mut()
-            .zip(problems)
-            .for_each(|(record, problem)| problem::add_columns(record, problem.as_ref()));
-    }
 }
 
 /// The origin of a report: these input files and those that they name, and the arguments and the version of this process.
@@ -230,9 +189,9 @@ fn read_inputs(
     has_report: bool,
 ) -> Result<(Source, Network), Failure> {
     let args::ReplaySources { sources, read_options, arrivals } = &experiment.input;
-    let step = arrivals.shift_step([network::interval(&experiment.replay)]);
-    let source = Source::read(sources, &trace_options(read_options, step), experiment.replay.per_stage)?;
-    source.check_unit(read_options)?;
+    let step = arrivals.shift_step([network::interval(experiment.replay.interval)]);
+    let options = read_options.trace_options(step);
+    let source = read_source(sources, &options, read_options.trace_unit, experiment.replay.per_stage)?;
     if details.per_demand.is_some() && source.services.is_none() {
         return Err(Failure::input(format_args!(
             "--per-demand: {} has no services; expected a scenario with services among the sources; help: add one, such as \
@@ -244,7 +203,7 @@ fn read_inputs(
         flow_ends: details.per_flow.is_some() || details.per_bin.is_some(),
         link_use: has_report || details.per_link.is_some() || details.per_link_time.is_some(),
     };
-    let network = Network::read(&experiment.replay, &experiment.network, &source, kept)?;
+    let network = Network::read(&experiment.network.requested(&experiment.replay), &source, kept)?;
     Ok((source, network))
 }
 
@@ -280,40 +239,11 @@ fn durations_alone(
     network: &Network,
     run_options: &args::RunOptions,
 ) -> Result<Vec<Option<f64>>, Failure> {
-    let durations = |jobs: &Jobs| jobs.durations_alone(&source.workload, network.options(), run_options);
+    let progress = Progress::new(run_options.quiet);
+    let replay = |task: &ReplayTask<'_>| task.run_observed(&progress, &mut []);
+    let durations =
+        |jobs: &Jobs| jobs.durations_alone(&source.workload, network.options(), run_options.jobs, replay);
     source.jobs.as_ref().map_or(Ok(Vec::new()), durations)
-}
-
-/// The times of the jobs of a file under each policy; empty without such jobs.
-fn job_times<'a>(
-    source: &'a Source,
-    alone: &'a [Option<f64>],
-    outcomes: &[Outcome],
-) -> Vec<Vec<JobTime<'a>>> {
-    source.jobs.as_ref().map_or_else(Vec::new, |jobs| jobs.times(alone, outcomes))
-}
-
-/// Adds the slowdowns of jobs, by policy with results.
-fn add_slowdowns(records: &mut [Record], job_times: &[Vec<JobTime<'_>>]) {
-    if job_times.is_empty() {
-        return;
-    }
-    let mut times = job_times.iter();
-    for record in records {
-        let times = if problem::is_failed(record) { None } else { times.next() };
-        let summary = times.map_or([None; 2], |times| jobs::slowdown_summary(times));
-        record.add_all(["mean_job_slowdown", "max_job_slowdown"], summary);
-    }
-}
-
-fn jobs_table(policies: &[String], job_times: &[Vec<JobTime<'_>>]) -> String {
-    if job_times.is_empty() { String::new() } else { jobs::slowdown_table(policies, job_times) }
-}
-
-/// The mean rates of the services of a file; empty without services.
-fn services_table(source: &Source, policies: &[String], outcomes: &[Outcome]) -> String {
-    let table = |services: &Services| services::rate_table(policies, &services.rates(outcomes));
-    source.services.as_ref().map_or_else(String::new, table)
 }
 
 /// The distribution of completion times under each policy as a line of bars.
@@ -332,32 +262,4 @@ fn distribution_drawing(policies: &[String], outcomes: &[Outcome]) -> String {
 fn to_replay<'a>(policy: &str, source: &'a Source, network: &'a Network) -> Replay<'a> {
     let sensitivities = &source.sensitivities;
     Replay { policy: policy.to_owned(), workload: &source.workload, network, sensitivities }
-}
-
-/// A description of the trace and the network, and the keys of the trace that policies do not use.
-pub fn caption(source: &Source, network: &Network, policies: &[String]) -> String {
-    let replays = policies.iter().map(|policy| (source, policy.as_str()));
-    source.caption() + &network.caption(|_| false) + &unused_keys::note(replays)
-}
-
-/// The policies to replay, and the position of the baseline among them. A baseline outside `policies` is inserted first.
-///
-/// # Errors
-/// If a policy is repeated.
-pub fn with_baseline(
-    policies: &[String],
-    baseline: Option<&String>,
-) -> Result<(Vec<String>, usize), Failure> {
-    if let Some(policy) = args::first_repeated(policies) {
-        return Err(Failure::input(format_args!(
-            "--policies: `{policy}` is repeated; expected each policy once"
-        )));
-    }
-    let mut policies = policies.to_vec();
-    let Some(baseline) = baseline else { return Ok((policies, 0)) };
-    let position = policies.iter().position(|policy| policy == baseline);
-    if position.is_none() {
-        policies.insert(0, baseline.clone());
-    }
-    Ok((policies, position.unwrap_or(0)))
 }

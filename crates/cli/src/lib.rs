@@ -10,17 +10,14 @@ mod cleanup;
 mod compare;
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod coordinator_hint;
+mod csv_rows;
 #[cfg(feature = "live")]
 mod ctl;
-mod embedded_network;
 mod explain;
 mod fabric;
-mod jobs;
-mod links;
-mod metrics;
+mod inputs;
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod metrics_endpoint;
-mod network;
 mod policies;
 mod predict;
 #[cfg(all(feature = "live", target_os = "linux"))]
@@ -30,19 +27,17 @@ mod reference;
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod relay;
 mod render;
+mod replay;
 #[cfg(feature = "papers")]
 mod reproduce;
 mod saba;
 #[cfg(feature = "live")]
 mod serve;
-mod services;
 mod share;
-mod source;
 mod sweep;
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod testbed;
 mod trace;
-mod unused_keys;
 
 use std::env;
 use std::io::{self, Write};

@@ -12,7 +12,6 @@ use weir_papers::{
 };
 
 use crate::args;
-use crate::source::trace_options;
 
 /// Runs `weir reproduce`.
 pub fn reproduce(args: &args::Reproduce) -> Result<(), Failure> {
@@ -129,7 +128,7 @@ fn write_replay_page(
 }
 
 fn read_trace(path: &Path, options: &args::ReadOptions) -> Result<Trace, Failure> {
-    let options = trace_options(options, None);
+    let options = options.trace_options(None);
     let read = weir_trace::read(path, &options)?;
     Ok(Trace { name: file_name(path), workload: read.workload, unit: options.unit })
 }

@@ -18,16 +18,22 @@ use weir_console::report::sweep::{SweepLine, SweepPoint, SweepReport};
 use weir_console::report::{self, Origin};
 use weir_core::model::Workload;
 use weir_core::units::Time;
+use weir_experiment::comparison::{first_repeated, with_baseline};
+use weir_experiment::metrics::{Baseline, Metrics};
+use weir_experiment::network::{self, KeptDetails, Network};
+use weir_experiment::options::NetworkParameter;
+use weir_experiment::source::Source;
+use weir_experiment::tables::coflows;
+use weir_experiment::unused_keys;
 use weir_sim::Outcome;
 use weir_trace::SourceKind;
 
 use crate::args;
-use crate::compare::{check_distinct, coflow_lines, input_files, report_origin, with_baseline};
-use crate::metrics::{Baseline, Metrics};
-use crate::network::{self, KeptDetails, Network, Replay, run_replays};
+use crate::compare::{check_distinct, input_files, report_origin};
+use crate::csv_rows::CsvRows;
+use crate::inputs::read_source;
 use crate::render;
-use crate::source::{Source, trace_options};
-use crate::unused_keys;
+use crate::replay::{Replay, run_replays};
 
 /// A trace of the sweep, or a trace with jobs and services.
 struct Input {
@@ -43,17 +49,18 @@ struct Input {
 impl Input {
     fn read(files: &[PathBuf], args: &args::Sweep) -> Result<Input, Failure> {
         let args::Experiment { input, replay, network, .. } = &args.experiment;
-        let step = input.arrivals.shift_step(intervals(&args.vary).chain([network::interval(replay)]));
-        let mut source = Source::read(files, &trace_options(&input.read_options, step), false)?;
-        source.check_unit(&input.read_options)?;
-        let mut network = network.clone();
+        let step =
+            input.arrivals.shift_step(intervals(&args.vary).chain([network::interval(replay.interval)]));
+        let unit = input.read_options.trace_unit;
+        let mut source = read_source(files, &input.read_options.trace_options(step), unit, false)?;
+        let mut network = network.requested(replay);
         network.varied_buffer = first_buffer(&args.vary);
         if args.fixed_baseline && network.incast.is_some() && network.buffer.is_none() {
             return Err(Failure::input(
                 "--fixed-baseline: the baseline has the unvaried buffer; expected --buffer PACKETS with --incast",
             ));
         }
-        let network = Network::read(replay, &network, &source, KeptDetails::default())?;
+        let network = Network::read(&network, &source, KeptDetails::default())?;
         let mut vary = args.vary.clone();
         if let Some(seeds) = &args.seeds {
             let key = network.seed_parameter().ok_or_else(|| {
@@ -88,7 +95,7 @@ impl Input {
             return Err(Failure::input("--vary: expected one or two parameters, --seeds, or several traces"));
         }
         let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-        if let Some(name) = args::first_repeated(&names) {
+        if let Some(name) = first_repeated(&names) {
             return Err(Failure::input(format_args!("{name} is given twice; expected each trace once")));
         }
         let is_sampled = |vary: &args::VariedParameter| combined::SAMPLED_KEYS.contains(&vary.key.as_str());
@@ -306,7 +313,7 @@ fn run<'a>(
 
 /// The file with a line for each replay and coflow.
 struct CoflowLines<'a> {
-    csv: csv::Writer<&'a mut OutputFile>,
+    rows: CsvRows<&'a mut OutputFile>,
 }
 
 impl<'a> CoflowLines<'a> {
@@ -314,9 +321,10 @@ impl<'a> CoflowLines<'a> {
         let mut csv = csv::Writer::from_writer(file);
         let trace = (inputs.len() > 1).then(|| "trace".to_owned());
         let varied = inputs[0].vary.iter().map(|parameter| format!("vary_{}", parameter.key));
-        let policy = ["policy"].into_iter().chain(coflow_lines::columns()).map(str::to_owned);
+        let policy =
+            ["policy"].into_iter().chain(coflows::columns().map(|(name, _)| name)).map(str::to_owned);
         csv.write_record(trace.into_iter().chain(varied).chain(policy)).map_err(csv_failure)?;
-        Ok(CoflowLines { csv })
+        Ok(CoflowLines { rows: CsvRows(csv) })
     }
 
     fn write(
@@ -327,8 +335,8 @@ impl<'a> CoflowLines<'a> {
         outcome: &Outcome,
     ) -> Result<(), Failure> {
         let head: Vec<&str> = values.iter().map(|(_, value)| value.as_str()).chain([policy]).collect();
-        coflow_lines::write_lines(&mut self.csv, head, (source, workload), alone, &outcome.coflows)
-            .and_then(|()| Ok(self.csv.flush()?))
+        coflows::write_rows(&mut self.rows, head, (source, workload), alone, &outcome.coflows)
+            .and_then(|()| Ok(self.rows.0.flush()?))
             .map_err(csv_failure)
     }
 }
@@ -340,7 +348,7 @@ fn csv_failure(error: csv::Error) -> Failure {
 /// The first value of the buffer, if it varies.
 fn first_buffer(vary: &[args::VariedParameter]) -> Option<u32> {
     vary.iter().flat_map(|parameter| &parameter.values).find_map(|(_, setting)| match setting {
-        args::VariedSetting::Buffer(buffer) => Some(*buffer),
+        args::VariedSetting::Network(NetworkParameter::Buffer(buffer)) => Some(*buffer),
         _ => None,
     })
 }
@@ -348,7 +356,7 @@ fn first_buffer(vary: &[args::VariedParameter]) -> Option<u32> {
 /// The varied intervals.
 fn intervals(vary: &[args::VariedParameter]) -> impl Iterator<Item = Time> {
     vary.iter().flat_map(|parameter| &parameter.values).filter_map(|(_, setting)| match setting {
-        args::VariedSetting::Interval(interval) => Some(*interval),
+        args::VariedSetting::Network(NetworkParameter::Interval(interval)) => Some(*interval),
         _ => None,
     })
 }

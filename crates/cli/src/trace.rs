@@ -13,6 +13,7 @@ use weir_console::table::{
 };
 use weir_core::model::Workload;
 use weir_core::units::Time;
+use weir_experiment::source::Source;
 use weir_fields::FileError;
 use weir_sim::ReplayOptions;
 use weir_trace::describe::{self, PERCENTILES, WorkloadStatistics};
@@ -22,8 +23,8 @@ use weir_trace::generate::{
 use weir_trace::{TraceOptions, TraceUnit, WriteError, coflow_benchmark, format};
 
 use crate::args::{self, TraceFormat};
+use crate::inputs::read_source;
 use crate::render;
-use crate::source::{self, Source};
 
 /// Runs `weir trace`.
 pub fn trace(args: &args::Trace) -> Result<(), Failure> {
@@ -38,11 +39,17 @@ pub fn trace(args: &args::Trace) -> Result<(), Failure> {
 
 fn input_options(input: &args::TraceInput) -> TraceOptions {
     let step = input.arrivals.shift_step([ReplayOptions::default().interval]);
-    source::trace_options(&input.read_options, step)
+    input.read_options.trace_options(step)
 }
 
-fn read_source(input: &args::TraceInput, options: &TraceOptions, per_stage: bool) -> Result<Source, Failure> {
-    let source = Source::read(std::slice::from_ref(&input.trace), options, per_stage)?;
+/// Reads a trace or jobs.
+fn read_coflows(
+    input: &args::TraceInput,
+    options: &TraceOptions,
+    unit: Option<TraceUnit>,
+    per_stage: bool,
+) -> Result<Source, Failure> {
+    let source = read_source(std::slice::from_ref(&input.trace), options, unit, per_stage)?;
     match &source.services {
         None => Ok(source),
         Some(services) => Err(Failure::input(format_args!(
@@ -53,8 +60,7 @@ fn read_source(input: &args::TraceInput, options: &TraceOptions, per_stage: bool
 }
 
 fn check(args: &args::TraceInput) -> Result<(), Failure> {
-    let source = read_source(args, &input_options(args), false)?;
-    source.check_unit(&args.read_options)?;
+    let source = read_coflows(args, &input_options(args), args.read_options.trace_unit, false)?;
     let workload = &source.workload;
     let last = workload.coflows.iter().map(|c| c.arrival).fold(Time::ZERO, |a, b| if b > a { b } else { a });
     let line = format!(
@@ -73,8 +79,8 @@ fn check(args: &args::TraceInput) -> Result<(), Failure> {
 
 fn describe(args: &args::Describe) -> Result<(), Failure> {
     let sink = render::open(&args.output, &args.input.trace)?;
-    let source = read_source(&args.input, &input_options(&args.input), args.per_stage)?;
-    source.check_unit(&args.input.read_options)?;
+    let unit = args.input.read_options.trace_unit;
+    let source = read_coflows(&args.input, &input_options(&args.input), unit, args.per_stage)?;
     let threshold = describe::bin_threshold(source.unit().unwrap_or_default());
     let description = WorkloadStatistics::new(&source.workload, threshold).map_err(Failure::input)?;
     sink.write_text(render::object(
@@ -200,8 +206,7 @@ fn generate(args: &args::Generate) -> Result<(), Failure> {
     let spec = generator_spec(args)?;
     let unit = args.read_options.trace_unit.unwrap_or_default();
     // Invalid parameters fail before a file is created.
-    let mut workload =
-        generate::generate(&spec, unit, &source::trace_options(&args.read_options, None).limits)?;
+    let mut workload = generate::generate(&spec, unit, &args.read_options.trace_options(None).limits)?;
     generate::assign_services(&mut workload, args.services, args.applications, spec.seed)?;
     write(&workload, &[], args.output.to, unit, args.output.out.as_deref())
 }
@@ -272,12 +277,12 @@ fn convert(args: &args::Convert) -> Result<(), Failure> {
         keeps_local_flows: args.local_flows,
         ..input_options(&args.input)
     };
-    let source = read_source(&args.input, &options, args.per_stage)?;
     let out = Some(args.to_file.as_path());
+    // The coflow-benchmark format has the unit that the options name.
+    let is_weir = output_format(args.to, out) == TraceFormat::Weir;
+    let unit = args.input.read_options.trace_unit.filter(|_| is_weir);
+    let source = read_coflows(&args.input, &options, unit, args.per_stage)?;
     output::check_distinct(&args.input.trace, &[("TO_FILE", out)])?;
-    if output_format(args.to, out) == TraceFormat::Weir {
-        source.check_unit(&args.input.read_options)?;
-    }
     if source.time_shift != Time::ZERO {
         let (name, shift) = (&source.name, source.time_shift);
         eprintln!("weir: {name}: times are {shift} earlier than in the file");
@@ -289,10 +294,10 @@ fn merge(args: &args::Merge) -> Result<(), Failure> {
     for trace in &args.traces {
         output::check_distinct(trace, &[("--out", args.output.out.as_deref())])?;
     }
-    let options = source::trace_options(&args.read_options, Some(ReplayOptions::default().interval));
+    let options = args.read_options.trace_options(Some(ReplayOptions::default().interval));
     let read = |trace: &PathBuf| {
         let read = weir_trace::read(trace, &options)?;
-        source::print_warnings(trace, &read);
+        read.warnings.iter().for_each(|warning| eprintln!("weir: {}: {warning}", trace.display()));
         Ok(read)
     };
     let traces = args.traces.iter().map(read).collect::<Result<Vec<_>, FileError>>()?;

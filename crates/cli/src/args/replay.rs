@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use weir_core::engine::DecidesOver;
 use weir_core::units::{Rate, Time};
+use weir_experiment::options::{self, FabricSource};
 
 use super::value::{
     PolicyList, Seeds, VariedParameter, integer_in, parse_coflow_id, parse_interval, parse_policy_spec,
@@ -48,10 +49,6 @@ pub struct NetworkOptions {
     #[arg(long, value_name = "PACKETS", value_parser = integer_in(1..=1_000_000_u32), requires = "incast")]
     pub buffer: Option<u32>,
 
-    /// The first buffer of a sweep that varies it.
-    #[arg(skip)]
-    pub varied_buffer: Option<u32>,
-
     /// Replay over a network with links between switches or regions: a file in the fabric format, or in the wide-area format for
     /// regions. Port 0 is the first host, and a port has the rate of its host's cable; ports in regions have no limit. The
     /// policies `pfp` and `django` decide over host ports only. A file of jobs or of services contains its network
@@ -75,6 +72,23 @@ pub struct NetworkOptions {
     /// The seed of the random bandwidths between regions; all policies are replayed with the same bandwidths [default: 1]
     #[arg(long, value_name = "N", requires = "fabric")]
     pub bandwidth_seed: Option<u64>,
+}
+
+impl NetworkOptions {
+    /// The requested network, with the ports and the interval of `replay`.
+    pub fn requested(&self, replay: &ReplayOptions) -> options::NetworkOptions {
+        options::NetworkOptions {
+            port_rate: replay.port_rate,
+            interval: replay.interval,
+            incast: self.incast.clone(),
+            buffer: self.buffer,
+            varied_buffer: None,
+            fabric: self.fabric.clone().map(FabricSource::File),
+            decide_over: self.decide_over.into(),
+            path_seed: self.path_seed,
+            bandwidth_seed: self.bandwidth_seed,
+        }
+    }
 }
 
 /// Refuses the former option for regions.

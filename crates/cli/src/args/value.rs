@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use weir_console::policy_spec;
 use weir_core::units::{Rate, Time};
+use weir_experiment::comparison::first_repeated;
+use weir_experiment::options::NetworkParameter;
 
 /// Parses the rate of a port: 1 bit/s to 8000 Tbit/s.
 pub fn parse_port_rate(text: &str) -> Result<Rate, String> {
@@ -126,16 +128,8 @@ pub struct VariedParameter {
 /// The setting that a value of a varied parameter changes.
 #[derive(Debug, Clone, Copy)]
 pub enum VariedSetting {
-    /// The scheduling interval.
-    Interval(Time),
-    /// The rate of each port.
-    PortRate(Rate),
-    /// The buffer of ports in packets, for measured incast.
-    Buffer(u32),
-    /// The seed of the random bandwidths between regions.
-    BandwidthSeed(u64),
-    /// The seed of the hash that selects paths.
-    PathSeed(u64),
+    /// A parameter of the network.
+    Network(NetworkParameter),
     /// The factor by which coflows arrive faster than in the trace.
     Arrival(f64),
     /// A parameter of the policies, which parse the value themselves.
@@ -144,17 +138,20 @@ pub enum VariedSetting {
 
 fn parse_setting(key: &str, value: &str) -> Result<VariedSetting, String> {
     let parse_factor = |value: &str| value.parse().ok().filter(|speed| (1e-6..=1e6).contains(speed));
-    Ok(match key {
-        "interval" => VariedSetting::Interval(parse_interval(value)?),
-        "port-rate" => VariedSetting::PortRate(parse_port_rate(value)?),
-        "buffer" => VariedSetting::Buffer(value.parse().map_err(|_| "expected a number of packets")?),
+    Ok(VariedSetting::Network(match key {
+        "interval" => NetworkParameter::Interval(parse_interval(value)?),
+        "port-rate" => NetworkParameter::PortRate(parse_port_rate(value)?),
+        "buffer" => NetworkParameter::Buffer(value.parse().map_err(|_| "expected a number of packets")?),
         "bandwidth-seed" => {
-            VariedSetting::BandwidthSeed(value.parse().map_err(|_| "expected a whole number")?)
+            NetworkParameter::BandwidthSeed(value.parse().map_err(|_| "expected a whole number")?)
         }
-        "path-seed" => VariedSetting::PathSeed(value.parse().map_err(|_| "expected a whole number")?),
-        "arrival" => VariedSetting::Arrival(parse_factor(value).ok_or("expected a factor from 1e-6 to 1e6")?),
-        _ => VariedSetting::Policy,
-    })
+        "path-seed" => NetworkParameter::PathSeed(value.parse().map_err(|_| "expected a whole number")?),
+        "arrival" => {
+            let factor = parse_factor(value).ok_or("expected a factor from 1e-6 to 1e6")?;
+            return Ok(VariedSetting::Arrival(factor));
+        }
+        _ => return Ok(VariedSetting::Policy),
+    }))
 }
 
 /// The maximum number of values of a range.
@@ -221,9 +218,4 @@ impl FromStr for VariedParameter {
         let values = values.into_iter().map(to_setting).collect::<Result<_, _>>()?;
         Ok(VariedParameter { key, values })
     }
-}
-
-/// The first text that repeats an earlier one.
-pub fn first_repeated(texts: &[String]) -> Option<&String> {
-    (1..).zip(texts).find_map(|(end, text)| texts[..end - 1].contains(text).then_some(text))
 }

@@ -15,10 +15,9 @@ use weir_console::checksum;
 use weir_console::failure::Failure;
 use weir_core::model::Workload;
 use weir_core::policy::AnyPolicy;
+use weir_experiment::network::Network;
+use weir_experiment::source::Source;
 use weir_sim::{CoflowOutcome, Outcome, ReplayOptions};
-
-use crate::network::Network;
-use crate::source::Source;
 
 /// The maximum size of a file. The outcome of 100,000 coflows takes 20 MB.
 const MAX_BYTES: u64 = 4 << 30;

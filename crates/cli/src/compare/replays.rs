@@ -9,7 +9,7 @@ use weir_sim::Outcome;
 
 use super::kept_outcomes::KeptOutcomes;
 use crate::args;
-use crate::network::{Replay, run_replays_until_interrupted};
+use crate::replay::{Replay, run_replays_until_interrupted};
 
 /// The policies whose replays have finished, with their outcomes.
 #[derive(Default)]

@@ -3,10 +3,10 @@
 use weir_console::confidence_interval::ConfidenceInterval;
 use weir_console::problem::Problem;
 use weir_console::record::Record;
+use weir_experiment::services;
 use weir_sim::outcome::mean;
 
 use super::Row;
-use crate::services;
 
 /// The keys whose values are samples of the same experiment.
 pub const SAMPLED_KEYS: [&str; 3] = ["trace", "path-seed", "bandwidth-seed"];

@@ -3,10 +3,11 @@
 use weir_console::failure::Failure;
 use weir_console::policy_spec;
 use weir_core::policy::{self, ParamsError, PolicyEntry};
+use weir_experiment::comparison::first_repeated;
+use weir_experiment::network::Network;
 
 use super::combined::SAMPLED_KEYS;
-use crate::args::{VariedParameter, VariedSetting, first_repeated};
-use crate::network::Network;
+use crate::args::{VariedParameter, VariedSetting};
 
 /// A combination of one value per varied parameter.
 #[derive(Clone)]
@@ -50,8 +51,8 @@ pub fn grid(vary: &[VariedParameter], network: &Network) -> Result<Vec<Point>, F
             match *setting {
                 VariedSetting::Policy => point.params.push((key.clone(), value.clone())),
                 VariedSetting::Arrival(factor) => point.arrival_factor = factor,
-                setting if point.network.set_parameter(setting)? => {}
-                _ => {
+                VariedSetting::Network(parameter) if point.network.set_parameter(parameter)? => {}
+                VariedSetting::Network(_) => {
                     return Err(Failure::input(format_args!(
                         "--vary: `{key}` does not exist on this network; expected {}, or a parameter of a policy",
                         network.sweep_parameters()

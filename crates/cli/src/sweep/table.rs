@@ -7,12 +7,12 @@ use weir_console::problem;
 use weir_console::table::{
     Alignment, BITS_PER_BYTE, Table, TimeUnit, format_number, format_optional, format_rate,
 };
+use weir_experiment::services::{self, Services};
+use weir_experiment::source::Source;
 
 use super::Row;
 use super::combined::{self, ClusteredBy, DEADLINES_MISSED};
 use crate::args;
-use crate::services::{self, Services};
-use crate::source::Source;
 
 /// A column with results.
 #[derive(Debug, Clone)]

@@ -4,23 +4,17 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use weir_console::failure::Failure;
-use weir_console::output::OutputFile;
 use weir_console::policy_spec;
-use weir_console::progress::Progress;
-use weir_console::run::{self, PartialResults, ReplayTask};
-use weir_console::table::{format_count, format_seconds};
-use weir_console::trace_events::TraceEvents;
+use weir_console::table::format_count;
 use weir_core::engine::DecidesOver;
 use weir_core::model::{Trunks, Workload};
 use weir_core::policy::{AnyPolicy, TrunkSupport};
-use weir_core::saba::Sensitivity;
 use weir_core::units::Time;
+use weir_sim::ReplayOptions;
 use weir_sim::lower_bound::LowerBounds;
-use weir_sim::outcome::mean;
-use weir_sim::{Observer, Outcome, ReplayOptions};
 
-use crate::args::{self, VariedSetting};
 use crate::links::Links;
+use crate::options::{NetworkOptions, NetworkParameter};
 use crate::source::Source;
 
 /// A network with the options of replays over it.
@@ -32,9 +26,9 @@ pub struct Network {
     varied_path_seed: Option<u64>,
 }
 
-/// The scheduling interval, except between regions.
-pub fn interval(replay: &args::ReplayOptions) -> Time {
-    replay.interval.unwrap_or(ReplayOptions::default().interval)
+/// The requested scheduling interval, or the default one, which regions do not have.
+pub fn interval(requested: Option<Time>) -> Time {
+    requested.unwrap_or(ReplayOptions::default().interval)
 }
 
 /// What outcomes contain on request.
@@ -51,21 +45,16 @@ impl Network {
     ///
     /// # Errors
     /// If a file of the network cannot be read or is invalid, or the buffer is outside the measurements.
-    pub fn read(
-        replay: &args::ReplayOptions,
-        args: &args::NetworkOptions,
-        source: &Source,
-        kept: KeptDetails,
-    ) -> Result<Network, Failure> {
-        let links = Links::read(args, source)?;
-        if let (Some(embedded), Some(_)) = (&source.network, replay.port_rate) {
+    pub fn read(requested: &NetworkOptions, source: &Source, kept: KeptDetails) -> Result<Network, Failure> {
+        let links = Links::read(requested, source)?;
+        if let (Some(embedded), Some(_)) = (&source.network, requested.port_rate) {
             return Err(Failure::input(format_args!(
                 "--port-rate: {} contains a network with its own rates; expected no --port-rate with it",
                 embedded.name
             )));
         }
-        let mut network = Network::one_switch(replay, kept);
-        if links.has_regions() && replay.interval.is_none() {
+        let mut network = Network::one_switch(requested, kept);
+        if links.has_regions() && requested.interval.is_none() {
             network.options.interval = Time::ZERO;
         }
         links.apply(&mut network.options);
@@ -99,11 +88,11 @@ impl Network {
     }
 
     /// The ports of one switch.
-    fn one_switch(replay: &args::ReplayOptions, kept: KeptDetails) -> Network {
+    fn one_switch(requested: &NetworkOptions, kept: KeptDetails) -> Network {
         let defaults = ReplayOptions::default();
         let options = ReplayOptions {
-            port_rate: replay.port_rate.unwrap_or(defaults.port_rate),
-            interval: interval(replay),
+            port_rate: requested.port_rate.unwrap_or(defaults.port_rate),
+            interval: interval(requested.interval),
             keep_flow_ends: kept.flow_ends,
             keep_link_use: kept.link_use,
             ..defaults
@@ -170,25 +159,25 @@ impl Network {
     ///
     /// # Errors
     /// If the parameter cannot have this value.
-    pub fn set_parameter(&mut self, setting: VariedSetting) -> Result<bool, Failure> {
-        match setting {
-            VariedSetting::Interval(interval) => self.options.interval = interval,
-            VariedSetting::PortRate(rate) if !self.links.have_own_port_rates() => {
+    pub fn set_parameter(&mut self, parameter: NetworkParameter) -> Result<bool, Failure> {
+        match parameter {
+            NetworkParameter::Interval(interval) => self.options.interval = interval,
+            NetworkParameter::PortRate(rate) if !self.links.have_own_port_rates() => {
                 self.options.port_rate = rate;
                 self.links.apply(&mut self.options);
             }
-            VariedSetting::Buffer(buffer) => {
+            NetworkParameter::Buffer(buffer) => {
                 let links = Arc::make_mut(&mut self.links);
                 if !links.set_buffer(buffer)? {
                     return Ok(false);
                 }
                 self.options.network.goodput = links.goodput(self.options.port_rate);
             }
-            VariedSetting::BandwidthSeed(seed) => match &mut self.options.network.regions {
+            NetworkParameter::BandwidthSeed(seed) => match &mut self.options.network.regions {
                 Some(regions) => regions.bandwidth_seed = seed,
                 None => return Ok(false),
             },
-            VariedSetting::PathSeed(seed) => match &mut self.options.network.trunks {
+            NetworkParameter::PathSeed(seed) => match &mut self.options.network.trunks {
                 Some(trunks) => {
                     *trunks = Arc::new(Trunks::clone(trunks).with_seed(seed));
                     self.varied_path_seed = Some(seed);
@@ -242,96 +231,4 @@ impl Network {
         };
         format!("Ports of {rate}, {schedules}.\n{links}")
     }
-}
-
-/// A replay to run.
-pub struct Replay<'a> {
-    /// The policy and its parameters.
-    pub policy: String,
-    /// The workload.
-    pub workload: &'a Workload,
-    /// The network.
-    pub network: &'a Network,
-    /// The sensitivities of all applications to bandwidth, if they are known.
-    pub sensitivities: &'a [Sensitivity],
-}
-
-impl Replay<'_> {
-    fn task(&self) -> ReplayTask<'_> {
-        ReplayTask {
-            policy: self.policy.clone(),
-            workload: self.workload,
-            options: self.network.options.clone(),
-            sensitivities: self.sensitivities,
-        }
-    }
-
-    /// Runs the replay, and passes its events to `observers`.
-    ///
-    /// # Errors
-    /// If the replay fails, or a signal arrives.
-    pub fn run_observed(&self, observers: &mut [&mut dyn Observer], quiet: bool) -> Result<Outcome, Failure> {
-        self.task().run_observed(&Progress::new(quiet), observers)
-    }
-
-    /// Runs the replay as [`Replay::run_observed`], and writes its trace events to `file`: all, or those of the coflow at one position.
-    ///
-    /// # Errors
-    /// If the replay fails, a signal arrives, or the file cannot be written.
-    pub fn run_with_events(
-        &self,
-        file: &mut OutputFile,
-        only: Option<usize>,
-        observer: Option<&mut dyn Observer>,
-        quiet: bool,
-    ) -> Result<Outcome, Failure> {
-        let ports = self.workload.ports as usize;
-        let link_name = |link: usize| match link {
-            _ if link < ports => format!("port {link} (sending)"),
-            _ if link < 2 * ports => format!("port {} (receiving)", link - ports),
-            _ => self.network.trunk_name(link - 2 * ports),
-        };
-        let mut events = TraceEvents::new(&mut *file, self.workload, only, &link_name);
-        let outcome = match observer {
-            Some(observer) => self.run_observed(&mut [&mut events, observer], quiet),
-            None => self.run_observed(&mut [&mut events], quiet),
-        };
-        let written = events.finish();
-        // A failed write stops the replay.
-        written.map_err(|error| file.failure(&error))?;
-        outcome
-    }
-}
-
-/// Runs all replays, at most `run_options.jobs` concurrently. Outcomes are in the order of `replays`.
-///
-/// # Errors
-/// If a check of a policy or a replay fails, or a signal arrives. All policies are checked before the first replay.
-pub fn run_replays(replays: &[Replay<'_>], run_options: &args::RunOptions) -> Result<Vec<Outcome>, Failure> {
-    run_replays_until_interrupted(&replays.iter().collect::<Vec<_>>(), run_options, |_, _| ())?.complete()
-}
-
-/// As [`run_replays`], but a signal keeps the outcomes of the replays that have finished. Each is passed to `on_finished` when it is
-/// available.
-///
-/// # Errors
-/// If a check of a policy or a replay fails for another reason than a signal.
-pub fn run_replays_until_interrupted(
-    replays: &[&Replay<'_>],
-    run_options: &args::RunOptions,
-    on_finished: impl Fn(&Replay<'_>, &Outcome) + Sync,
-) -> Result<PartialResults<Outcome>, Failure> {
-    let tasks: Vec<ReplayTask<'_>> = replays.iter().map(|replay| replay.task()).collect();
-    let progress = Progress::new(run_options.quiet);
-    run::run_replays_until_interrupted(&tasks, run_options.jobs, &progress, |index, outcome| {
-        on_finished(replays[index], &outcome);
-        if tasks.len() > 1 {
-            let result = match outcome.coflows.is_empty() {
-                true => "complete".to_owned(),
-                false => format!("mean completion time {}", format_seconds(mean(&outcome.ccts()))),
-            };
-            progress.print_finished(&format!("{}: {result}", tasks[index].policy));
-        }
-        outcome
-    })
 }

@@ -9,9 +9,8 @@ use weir_core::model::{CoflowKey, ServiceNames, Workload};
 use weir_core::saba::Sensitivity;
 use weir_core::units::Time;
 use weir_fields::FileError;
-use weir_trace::{Format, Limits, SourceKind, Trace, TraceOptions, TraceUnit, WriteError};
+use weir_trace::{Format, SourceKind, Trace, TraceOptions, TraceUnit, WriteError};
 
-use crate::args;
 use crate::embedded_network::EmbeddedNetwork;
 use crate::jobs::Jobs;
 use crate::services::{self, Services};
@@ -36,6 +35,8 @@ pub struct Source {
     pub time_shift: Time,
     /// The names of the first ports of the trace.
     pub port_names: Vec<String>,
+    /// What the trace contains that its workload does not express.
+    pub warnings: Vec<String>,
     /// The name and the format of the trace.
     trace: Option<(String, Format)>,
 }
@@ -51,21 +52,6 @@ fn check_bounds(name: &str, workload: &Workload) -> Result<(), Failure> {
         }
         other => Failure::input(format_args!("{name}: {other}")),
     })
-}
-
-/// Prints what a file contains that its workload does not express.
-pub fn print_warnings(file: &Path, trace: &Trace) {
-    trace.warnings.iter().for_each(|warning| eprintln!("weir: {}: {warning}", file.display()));
-}
-
-/// How to read a trace.
-pub fn trace_options(read_options: &args::ReadOptions, shift_step: Option<Time>) -> TraceOptions {
-    TraceOptions {
-        shift_step,
-        unit: read_options.trace_unit.unwrap_or_default(),
-        limits: Limits { max_flows: read_options.max_flows, ..Limits::default() },
-        ..TraceOptions::default()
-    }
 }
 
 /// The file of each kind: of traces, of jobs and of services.
@@ -112,21 +98,58 @@ impl Source {
     /// other in a cycle.
     pub fn read(files: &[PathBuf], options: &TraceOptions, per_stage: bool) -> Result<Source, Failure> {
         let [trace_file, job_file, service_file] = files_by_kind(files)?;
-        let mut workload =
-            Workload { ports: 1, coflows: Vec::new(), events: Vec::new(), names: ServiceNames::empty() };
-        let (mut trace_format, mut time_shift, mut port_names) = (None, Time::ZERO, Vec::new());
-        if let Some(file) = trace_file {
+        let read_trace = |file: &Path| {
             // Jobs and services have times from 0.
             let step = options.shift_step.filter(|_| job_file.is_none() && service_file.is_none());
             let trace = weir_trace::read(file, &TraceOptions { shift_step: step, ..options.clone() })?;
-            print_warnings(file, &trace);
-            (workload, time_shift, port_names) = (trace.workload, trace.time_shift, trace.port_names);
-            trace_format = Some((file.display().to_string(), trace.format));
+            Ok::<_, Failure>((file.display().to_string(), trace))
+        };
+        let trace = trace_file.map(read_trace).transpose()?;
+        let max_flows = options.limits.max_flows;
+        let mut source = Source::combine(trace, job_file, service_file, max_flows)?;
+        source.name = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
+        if source.workload.coflows.is_empty() {
+            return Err(Failure::input(format_args!("{}: no coflows; expected at least one", source.name)));
         }
-        let trace_keys = CoflowKey::ALL.into_iter().filter(|key| workload.differs_in(*key)).collect();
+        if per_stage {
+            source.workload = source.merge_stages(&source.workload)?;
+        }
+        Ok(source)
+    }
+
+    /// A trace with its name.
+    ///
+    /// # Errors
+    /// If there are no coflows.
+    pub fn from_trace(name: &str, trace: Trace) -> Result<Source, Failure> {
+        let source = Source::combine(Some((name.to_owned(), trace)), None, None, usize::MAX)?;
+        match source.workload.coflows.is_empty() {
+            true => Err(Failure::input(format_args!("{name}: no coflows; expected at least one"))),
+            false => Ok(source),
+        }
+    }
+
+    /// The coflows of a trace, of jobs and of services together, in this order.
+    fn combine(
+        trace: Option<(String, Trace)>,
+        job_file: Option<&Path>,
+        service_file: Option<&Path>,
+        max_flows: usize,
+    ) -> Result<Source, Failure> {
+        let mut source = Source::empty();
+        if let Some((name, trace)) = trace {
+            source.warnings = trace.warnings.iter().map(|warning| format!("{name}: {warning}")).collect();
+            source.workload = trace.workload;
+            (source.time_shift, source.port_names) = (trace.time_shift, trace.port_names);
+            source.trace_keys =
+                CoflowKey::ALL.into_iter().filter(|key| source.workload.differs_in(*key)).collect();
+            source.name.clone_from(&name);
+            source.trace = Some((name, trace.format));
+        }
+        let workload = &mut source.workload;
         let read_jobs = |file: &Path| {
-            let (jobs, network) = Jobs::read(file, &mut workload, options.limits.max_flows)?;
-            check_bounds(&jobs.name, &workload)?;
+            let (jobs, network) = Jobs::read(file, workload, max_flows)?;
+            check_bounds(&jobs.name, workload)?;
             Ok::<_, Failure>((jobs, network))
         };
         let (jobs, jobs_network) = job_file.map(read_jobs).transpose()?.unzip();
@@ -137,42 +160,46 @@ impl Source {
             (jobs, services) => jobs.or(services),
         };
         let events = network.as_ref().map_or(&[][..], |network| &network.cable_events);
+        let workload = &mut source.workload;
         let add = |scenario| {
-            let services = Services::add(scenario, &mut workload, events, options.limits.max_flows)?;
-            check_bounds(&services.name, &workload)?;
+            let services = Services::add(scenario, workload, events, max_flows)?;
+            check_bounds(&services.name, workload)?;
             Ok::<_, Failure>(services)
         };
-        let services = scenario.map(add).transpose()?;
-        let name = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
-        let sensitivities =
-            jobs.as_ref().map_or_else(Vec::new, |jobs: &Jobs| jobs.sensitivities(&workload.names));
-        let mut source = Source {
-            name,
-            workload,
-            jobs,
-            services,
-            network,
-            sensitivities,
-            trace_keys,
-            time_shift,
-            port_names,
-            trace: trace_format,
-        };
-        if source.workload.coflows.is_empty() {
-            return Err(Failure::input(format_args!("{}: no coflows; expected at least one", source.name)));
-        }
-        if per_stage {
-            source.workload = source.merge_stages(&source.workload)?;
-        }
+        source.services = scenario.map(add).transpose()?;
+        source.sensitivities =
+            jobs.as_ref().map_or_else(Vec::new, |jobs: &Jobs| jobs.sensitivities(&source.workload.names));
+        (source.jobs, source.network) = (jobs, network);
         Ok(source)
+    }
+
+    fn empty() -> Source {
+        Source {
+            name: String::new(),
+            workload: Workload {
+                ports: 1,
+                coflows: Vec::new(),
+                events: Vec::new(),
+                names: ServiceNames::empty(),
+            },
+            jobs: None,
+            services: None,
+            network: None,
+            sensitivities: Vec::new(),
+            trace_keys: Vec::new(),
+            time_shift: Time::ZERO,
+            port_names: Vec::new(),
+            warnings: Vec::new(),
+            trace: None,
+        }
     }
 
     /// Checks that `--trace-unit` has an effect.
     ///
     /// # Errors
     /// If sizes of the trace have units.
-    pub fn check_unit(&self, read_options: &args::ReadOptions) -> Result<(), Failure> {
-        match (&self.trace, read_options.trace_unit) {
+    pub fn check_unit(&self, unit: Option<TraceUnit>) -> Result<(), Failure> {
+        match (&self.trace, unit) {
             (Some((name, format)), Some(_)) if format.unit().is_none() => Err(Failure::input(format_args!(
                 "--trace-unit: {name} is in {}, whose sizes have units; expected no --trace-unit",
                 format.name()

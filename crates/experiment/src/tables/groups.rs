@@ -6,7 +6,9 @@ use weir_core::model::{CoflowSpec, ServiceNames};
 use weir_sim::CoflowOutcome;
 use weir_sim::outcome::{DeadlineOutcome, mean, percentile};
 
-use super::results::Results;
+use crate::results::Results;
+use crate::rows::ValueType::{Integer, Number, Text};
+use crate::rows::{Column, RowWriter};
 
 /// A kind of group, and the group of a coflow.
 type Grouping = (&'static str, fn(&CoflowSpec, &CoflowOutcome, &ServiceNames) -> String);
@@ -24,27 +26,22 @@ const GROUPINGS: [Grouping; 4] = [
     }),
 ];
 
-/// The columns of [`write_groups`].
-const COLUMNS: [&str; 10] = [
-    "policy",
-    "kind",
-    "group",
-    "coflows",
-    "bytes",
-    "mean_cct_s",
-    "p50_cct_s",
-    "p90_cct_s",
-    "p95_cct_s",
-    "p99_cct_s",
+/// The columns.
+pub(super) const COLUMNS: [Column; 10] = [
+    ("policy", Text),
+    ("kind", Text),
+    ("group", Text),
+    ("coflows", Integer),
+    ("bytes", Number),
+    ("mean_cct_s", Number),
+    ("p50_cct_s", Number),
+    ("p90_cct_s", Number),
+    ("p95_cct_s", Number),
+    ("p99_cct_s", Number),
 ];
 
-/// Writes a line for each policy and group.
-///
-/// # Errors
-/// If the output cannot be written.
-pub fn write_groups<W: std::io::Write>(out: W, results: &Results<'_>) -> csv::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
-    csv.write_record(COLUMNS)?;
+/// Writes a row for each policy and group.
+pub(super) fn write<W: RowWriter>(results: &Results<'_>, rows: &mut W) -> Result<(), W::Error> {
     let workload = &results.source.workload;
     for (policy, outcome) in results.by_policy() {
         for (kind, group_of) in GROUPINGS {
@@ -57,9 +54,9 @@ pub fn write_groups<W: std::io::Write>(out: W, results: &Results<'_>) -> csv::Re
             }
             for (group, (bytes, ccts)) in groups {
                 let percentiles = [50.0, 90.0, 95.0, 99.0].map(|percentage| percentile(&ccts, percentage));
-                csv.serialize((policy, kind, group, ccts.len(), bytes, mean(&ccts), percentiles))?;
+                rows.write_row((policy, kind, group, ccts.len(), bytes, mean(&ccts), percentiles))?;
             }
         }
     }
-    Ok(csv.flush()?)
+    Ok(())
 }

@@ -14,8 +14,8 @@ use weir_sim::{RegionLinks, ReplayOptions};
 use weir_trace::incast::IncastMeasurements;
 use weir_trace::network_file::NetworkFile;
 
-use crate::args;
 use crate::embedded_network::EmbeddedNetwork;
+use crate::options::{FabricSource, NetworkOptions};
 use crate::source::Source;
 
 /// The option of a sweep that varies the buffer, for error messages.
@@ -61,8 +61,8 @@ impl Links {
     ///
     /// # Errors
     /// If a file cannot be read, or does not fit the options or the source.
-    pub fn read(args: &args::NetworkOptions, source: &Source) -> Result<Links, Failure> {
-        let incast = match (&args.incast, args.buffer, args.varied_buffer) {
+    pub fn read(options: &NetworkOptions, source: &Source) -> Result<Links, Failure> {
+        let incast = match (&options.incast, options.buffer, options.varied_buffer) {
             (None, ..) => None,
             (Some(path), Some(buffer), _) => Some(Incast::read(path, buffer, "--buffer")?),
             (Some(path), None, Some(buffer)) => Some(Incast::read(path, buffer, VARIED_BUFFER)?),
@@ -76,16 +76,19 @@ impl Links {
         };
         let (mut fabric, mut regions) = (None, None);
         if let Some(network) = &source.network {
-            if args.fabric.is_some() {
+            if options.fabric.is_some() {
                 return Err(Failure::input(format_args!(
                     "--fabric: {} contains a network; expected no --fabric with it",
                     network.name
                 )));
             }
-            fabric = Some(Fabric::new(network.clone(), args)?);
-        } else if let Some(path) = &args.fabric {
-            let name = path.display().to_string();
-            match NetworkFile::read(path)? {
+            fabric = Some(Fabric::new(network.clone(), options)?);
+        } else if let Some(requested) = &options.fabric {
+            let (name, network) = match requested {
+                FabricSource::File(path) => (path.display().to_string(), NetworkFile::read(path)?),
+                FabricSource::Network(name, network) => (name.clone(), NetworkFile::clone(network)),
+            };
+            match network {
                 NetworkFile::Topology(topology, mut cable_events) => {
                     for event in &mut cable_events {
                         // An event before the earlier origin happens before all coflows.
@@ -93,13 +96,13 @@ impl Links {
                         event.time = Time::new(time).unwrap_or(Time::ZERO);
                     }
                     let network = EmbeddedNetwork { name, topology, cable_events, path_seed: 0 };
-                    fabric = Some(Fabric::new(network, args)?);
+                    fabric = Some(Fabric::new(network, options)?);
                 }
-                NetworkFile::WideArea(area) => regions = Some(Regions::new(name, area, args)?),
+                NetworkFile::WideArea(area) => regions = Some(Regions::new(name, area, options)?),
             }
         }
         if fabric.is_none() && regions.is_none() {
-            check_one_switch(args)?;
+            check_one_switch(options)?;
         }
         if let (Some(incast), Some(fabric)) = (&incast, &fabric)
             && fabric.min_port_rate != fabric.max_port_rate
@@ -215,8 +218,8 @@ impl Links {
 }
 
 /// Refuses options for fabrics.
-fn check_one_switch(args: &args::NetworkOptions) -> Result<(), Failure> {
-    let option = match (DecidesOver::from(args.decide_over), args.path_seed) {
+fn check_one_switch(options: &NetworkOptions) -> Result<(), Failure> {
+    let option = match (options.decide_over, options.path_seed) {
         (DecidesOver::Ports, _) => "--decide-over ports",
         (_, Some(1..)) => "--path-seed",
         (DecidesOver::Links, Some(0) | None) => return Ok(()),
@@ -227,23 +230,23 @@ fn check_one_switch(args: &args::NetworkOptions) -> Result<(), Failure> {
 }
 
 impl Regions {
-    fn new(name: String, area: WideArea, args: &args::NetworkOptions) -> Result<Regions, Failure> {
-        if args.incast.is_some() {
+    fn new(name: String, area: WideArea, options: &NetworkOptions) -> Result<Regions, Failure> {
+        if options.incast.is_some() {
             return Err(Failure::input(format_args!(
                 "--incast: the ports of regions limit no flow ({name}); expected a fabric of hosts and switches"
             )));
         }
-        if DecidesOver::from(args.decide_over) == DecidesOver::Ports {
+        if options.decide_over == DecidesOver::Ports {
             return Err(Failure::input(format_args!(
                 "--decide-over ports: the ports of regions limit no flow ({name}); expected `links`"
             )));
         }
-        if args.path_seed.is_some_and(|seed| seed != 0) {
+        if options.path_seed.is_some_and(|seed| seed != 0) {
             return Err(Failure::input(format_args!(
                 "--path-seed: one link leads from each region to each other ({name}); expected a fabric of hosts and switches"
             )));
         }
-        let links = RegionLinks { area: Arc::new(area), bandwidth_seed: args.bandwidth_seed.unwrap_or(1) };
+        let links = RegionLinks { area: Arc::new(area), bandwidth_seed: options.bandwidth_seed.unwrap_or(1) };
         Ok(Regions { name, links })
     }
 
@@ -262,10 +265,10 @@ impl Regions {
 }
 
 impl Fabric {
-    fn new(network: EmbeddedNetwork, args: &args::NetworkOptions) -> Result<Fabric, Failure> {
+    fn new(network: EmbeddedNetwork, options: &NetworkOptions) -> Result<Fabric, Failure> {
         let EmbeddedNetwork { name, topology, cable_events, path_seed } = network;
-        let seed = args.path_seed.unwrap_or(path_seed);
-        if args.bandwidth_seed.is_some() {
+        let seed = options.path_seed.unwrap_or(path_seed);
+        if options.bandwidth_seed.is_some() {
             return Err(Failure::input(format_args!(
                 "--bandwidth-seed: the links of {name} have constant rates; expected a file of regions (weir-wide-area)"
             )));
@@ -281,7 +284,7 @@ impl Fabric {
         Ok(Fabric {
             name,
             seed,
-            decides_over: args.decide_over.into(),
+            decides_over: options.decide_over,
             min_port_rate: min.copied().unwrap_or(Rate::ZERO),
             max_port_rate: max.copied().unwrap_or(Rate::ZERO),
             trunks: Arc::new(trunks),

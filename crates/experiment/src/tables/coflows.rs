@@ -1,6 +1,4 @@
-//! Lines of CSV for coflows.
-
-use std::io::Write;
+//! Rows of coflows.
 
 use serde::Serialize;
 use weir_core::model::Workload;
@@ -8,46 +6,65 @@ use weir_core::units::Time;
 use weir_sim::CoflowOutcome;
 use weir_sim::outcome::DeadlineOutcome;
 
-use super::slowdowns::slowdown;
+use super::bins::slowdown;
+use crate::results::Results;
+use crate::rows::ValueType::{Integer, Number, Text};
+use crate::rows::{Column, RowWriter};
 use crate::source::Source;
 
-/// The columns of times alone and of [`Owner`], which lines of flows have too.
-pub const OWNER_COLUMNS: [&str; 7] =
-    ["alone_s", "slowdown", "service", "application", "weight", "deadline_s", "deadline"];
+/// The columns of times alone and of [`Owner`], which rows of flows have too.
+pub const OWNER_COLUMNS: [Column; 7] = [
+    ("alone_s", Number),
+    ("slowdown", Number),
+    ("service", Text),
+    ("application", Text),
+    ("weight", Number),
+    ("deadline_s", Number),
+    ("deadline", Text),
+];
 
 /// The columns after those that identify the replay, and before [`OWNER_COLUMNS`].
-const COLUMNS: [&str; 10] = [
-    "coflow",
-    "job",
-    "stage",
-    "arrival_s",
-    "released_s",
-    "width",
-    "bytes",
-    "dropped_bytes",
-    "cct_s",
-    "end_s",
+const COLUMNS: [Column; 10] = [
+    ("coflow", Integer),
+    ("job", Text),
+    ("stage", Integer),
+    ("arrival_s", Number),
+    ("released_s", Number),
+    ("width", Integer),
+    ("bytes", Number),
+    ("dropped_bytes", Number),
+    ("cct_s", Number),
+    ("end_s", Number),
 ];
 
 /// All columns after those that identify the replay.
-pub fn columns() -> impl Iterator<Item = &'static str> {
+pub fn columns() -> impl Iterator<Item = Column> {
     COLUMNS.into_iter().chain(OWNER_COLUMNS)
+}
+
+/// Writes a row for each policy and coflow.
+pub(super) fn write<W: RowWriter>(results: &Results<'_>, rows: &mut W) -> Result<(), W::Error> {
+    let (source, workload) = (results.source, &results.source.workload);
+    let alone = results.network.bounds(workload).min_ccts;
+    results.by_policy().try_for_each(|(policy, outcome)| {
+        write_rows(rows, policy, (source, workload), &alone, &outcome.coflows)
+    })
 }
 
 /// The service, application, weight and deadline of a coflow, and whether it met the deadline.
 pub type Owner<'a> = (&'a str, &'a str, f64, Option<f64>, Option<&'static str>);
 
-/// A line for each coflow, after the fields `head`. `alone` has the times alone of all finite coflows.
+/// Writes a row for each coflow, after the fields `head`. `alone` has the times alone of all finite coflows.
 ///
 /// # Errors
-/// If the output cannot be written.
-pub fn write_lines<W: Write>(
-    csv: &mut csv::Writer<W>,
+/// If a row cannot be written.
+pub fn write_rows<W: RowWriter>(
+    rows: &mut W,
     head: impl Serialize,
     (source, workload): (&Source, &Workload),
     alone: &[f64],
     coflows: &[CoflowOutcome],
-) -> csv::Result<()> {
+) -> Result<(), W::Error> {
     for coflow in coflows {
         let spec = &workload.coflows[coflow.index];
         let job = spec.job.map(|number| source.job_name(number));
@@ -56,7 +73,7 @@ pub fn write_lines<W: Write>(
         let size = (coflow.width, coflow.bytes, coflow.dropped_bytes);
         let alone = alone[coflow.index];
         let times = (cct, coflow.end, finite(alone), slowdown(cct, alone));
-        csv.serialize((&head, place, arrival, released, size, times, owner(workload, coflow)))?;
+        rows.write_row((&head, place, arrival, released, size, times, owner(workload, coflow)))?;
     }
     Ok(())
 }

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use weir_console::failure::Failure;
-use weir_console::progress::Progress;
 use weir_console::run::{self, ReplayTask};
 use weir_console::table::{Alignment, Table, format_number, format_optional};
 use weir_core::model::topology::{NodeId, Topology};
@@ -18,7 +17,6 @@ use weir_sim::{JobOutcome, Outcome, ReplayOptions};
 use weir_trace::jobs::{Jobs as JobsFile, ModelRef, WorkloadRef};
 use weir_trace::sensitivity::SensitivityTable;
 
-use crate::args;
 use crate::embedded_network::EmbeddedNetwork;
 
 /// The maximum number of jobs in the table; `--per-job` has all.
@@ -101,7 +99,7 @@ impl Jobs {
     }
 
     /// Replays each job of `workload` alone under `fair`, on the paths that its flows take there, and returns the durations in
-    /// seconds; none for a job that cannot complete.
+    /// seconds; none for a job that cannot complete. `replay` runs a replay, of which at most `concurrent` run at a time.
     ///
     /// # Errors
     /// If a replay fails, or a signal arrives.
@@ -109,10 +107,10 @@ impl Jobs {
         &self,
         workload: &Workload,
         options: &ReplayOptions,
-        run_options: &args::RunOptions,
+        concurrent: usize,
+        replay: impl Fn(&ReplayTask<'_>) -> Result<Outcome, Failure> + Sync,
     ) -> Result<Vec<Option<f64>>, Failure> {
-        let progress = Progress::new(run_options.quiet);
-        run::run_concurrently(self.jobs.len(), run_options.jobs, |index| {
+        run::run_concurrently(self.jobs.len(), concurrent, |index| {
             let alone = only_job(workload, self.first_number + index as u64);
             let task = ReplayTask {
                 policy: "fair".to_owned(),
@@ -120,7 +118,7 @@ impl Jobs {
                 options: options.clone(),
                 sensitivities: &[],
             };
-            let outcome = task.run_observed(&progress, &mut []).map_err(|failure| {
+            let outcome = replay(&task).map_err(|failure| {
                 let message = format!("job {} alone, under {}", self.jobs[index].name, failure.message);
                 Failure { message, ..failure }
             });

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use weir_sim::Outcome;
 use weir_sim::outcome::{mean, percentile};
 
-use super::results::Results;
+use crate::results::Results;
+use crate::rows::ValueType::{Integer, Number, Text};
+use crate::rows::{Column, RowWriter};
 
 /// The time of a coflow or a flow divided by its time alone: 1 if both are 0, none if only the time alone is 0 or infinite.
 pub fn slowdown(time: f64, alone: f64) -> Option<f64> {
@@ -43,32 +45,27 @@ struct Bin {
     slowdowns: Vec<f64>,
 }
 
-/// The columns of [`write_bins`].
-const COLUMNS: [&str; 14] = [
-    "policy",
-    "kind",
-    "from",
-    "to",
-    "count",
-    "bytes",
-    "mean_s",
-    "p50_s",
-    "p99_s",
-    "mean_slowdown",
-    "p50_slowdown",
-    "p95_slowdown",
-    "p99_slowdown",
-    "p999_slowdown",
+/// The columns.
+pub(super) const COLUMNS: [Column; 14] = [
+    ("policy", Text),
+    ("kind", Text),
+    ("from", Number),
+    ("to", Number),
+    ("count", Integer),
+    ("bytes", Number),
+    ("mean_s", Number),
+    ("p50_s", Number),
+    ("p99_s", Number),
+    ("mean_slowdown", Number),
+    ("p50_slowdown", Number),
+    ("p95_slowdown", Number),
+    ("p99_slowdown", Number),
+    ("p999_slowdown", Number),
 ];
 
-/// Writes a line for each policy, kind of bin and bin.
-///
-/// # Errors
-/// If the output cannot be written.
-pub fn write_bins<W: std::io::Write>(out: W, results: &Results<'_>) -> csv::Result<()> {
+/// Writes a row for each policy, kind of bin and bin.
+pub(super) fn write<W: RowWriter>(results: &Results<'_>, rows: &mut W) -> Result<(), W::Error> {
     let alone = TimesAlone::new(results);
-    let mut csv = csv::Writer::from_writer(out);
-    csv.write_record(COLUMNS)?;
     for (policy, outcome) in results.by_policy() {
         for ((kind, exponent), bin) in bins(results, outcome, &alone) {
             let (from, to) = match exponent {
@@ -80,10 +77,10 @@ pub fn write_bins<W: std::io::Write>(out: W, results: &Results<'_>) -> csv::Resu
             let time = (mean(&times), percentile(&times, 50.0), percentile(&times, 99.0));
             let some = |value: f64| (!slowdowns.is_empty()).then_some(value);
             let percentiles = [50.0, 95.0, 99.0, 99.9].map(|p| some(percentile(&slowdowns, p)));
-            csv.serialize((policy, size, time, some(mean(&slowdowns)), percentiles))?;
+            rows.write_row((policy, size, time, some(mean(&slowdowns)), percentiles))?;
         }
     }
-    Ok(csv.flush()?)
+    Ok(())
 }
 
 /// The bins of an outcome: by kind, and by the power of ten at which they begin, or none for values below 1.
