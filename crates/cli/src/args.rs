@@ -27,6 +27,7 @@ use std::sync::{LazyLock, OnceLock};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use weir_core::units::Time;
+use weir_experiment::options;
 use weir_trace::{Limits, TraceOptions, TraceUnit};
 
 use value::integer_in;
@@ -340,23 +341,10 @@ pub struct ArrivalOptions {
 }
 
 impl ArrivalOptions {
-    /// The duration whose multiples a reader may subtract from the times of a trace: all these intervals divide it.
+    /// See [`options::shift_step`]; none if times are kept.
     pub fn shift_step(&self, intervals: impl IntoIterator<Item = Time>) -> Option<Time> {
-        const NANOSECONDS: f64 = 1e9;
-        // A whole number of seconds is easy to read, and 8 ms divide a second.
-        let nanoseconds = |time: Time| (time.get() * NANOSECONDS).round() as u128;
-        let intervals = intervals.into_iter().map(nanoseconds).filter(|&interval| interval > 0);
-        let common = intervals.fold(NANOSECONDS as u128, least_common_multiple);
-        (!self.keep_arrivals).then(|| Time::new(common as f64 / NANOSECONDS)).flatten()
+        if self.keep_arrivals { None } else { options::shift_step(intervals) }
     }
-}
-
-fn least_common_multiple(a: u128, b: u128) -> u128 {
-    let (mut x, mut y) = (a, b);
-    while y > 0 {
-        (x, y) = (y, x % y);
-    }
-    a / x * b
 }
 
 /// Options for reading a trace.

@@ -23,6 +23,7 @@ use crate::embedded_network::EmbeddedNetwork;
 const MAX_TABLE_ROWS: usize = 40;
 
 /// The jobs of a file.
+#[derive(Clone)]
 pub struct Jobs {
     /// The name of the file, as given.
     pub name: String,

@@ -52,3 +52,45 @@ pub enum NetworkParameter {
     /// The seed of the hash that selects paths.
     PathSeed(u64),
 }
+
+/// Parses the rate of a port: 1 bit/s to 8000 Tbit/s.
+///
+/// # Errors
+/// If the text is no such rate, with what is expected.
+pub fn parse_port_rate(text: &str) -> Result<Rate, String> {
+    let rate = text.parse().ok().filter(|rate: &Rate| (0.125..=1e15).contains(&rate.get()));
+    rate.ok_or_else(|| {
+        "expected a rate with a unit from 1bit to 8000Tbit, such as 1Gbit or 125MB/s (`bps` is ambiguous and rejected)"
+            .to_owned()
+    })
+}
+
+/// Parses a scheduling interval: 0 to 1e9 s. Zero needs no unit.
+///
+/// # Errors
+/// If the text is no such time, with what is expected.
+pub fn parse_interval(text: &str) -> Result<Time, String> {
+    if text == "0" {
+        return Ok(Time::ZERO);
+    }
+    let interval: Time = text.parse().map_err(|error| format!("{error}, or 0 to schedule at every event"))?;
+    if interval.get() <= 1e9 { Ok(interval) } else { Err("expected at most 1e9s".to_owned()) }
+}
+
+/// The duration whose multiples a reader may subtract from the times of a trace: all these intervals divide it.
+pub fn shift_step(intervals: impl IntoIterator<Item = Time>) -> Option<Time> {
+    const NANOSECONDS: f64 = 1e9;
+    // A whole number of seconds is easy to read, and 8 ms divide a second.
+    let nanoseconds = |time: Time| (time.get() * NANOSECONDS).round() as u128;
+    let intervals = intervals.into_iter().map(nanoseconds).filter(|&interval| interval > 0);
+    let common = intervals.fold(NANOSECONDS as u128, least_common_multiple);
+    Time::new(common as f64 / NANOSECONDS)
+}
+
+fn least_common_multiple(a: u128, b: u128) -> u128 {
+    let (mut x, mut y) = (a, b);
+    while y > 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x * b
+}

@@ -29,6 +29,7 @@ pub fn is_rate_column(column: &str) -> bool {
 }
 
 /// The services of a scenario.
+#[derive(Clone)]
 pub struct Services {
     /// The name of the file, as given.
     pub name: String,

@@ -16,6 +16,7 @@ use crate::jobs::Jobs;
 use crate::services::{self, Services};
 
 /// The coflows of a trace, of jobs, of services, or of several of these.
+#[derive(Clone)]
 pub struct Source {
     /// The names of the files, as given.
     pub name: String,

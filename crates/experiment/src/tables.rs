@@ -7,6 +7,7 @@ mod flows;
 mod groups;
 mod jobs;
 mod links;
+mod schedules;
 
 use crate::results::Results;
 use crate::rows::{Column, RowWriter, ValueType};
@@ -30,6 +31,8 @@ pub enum ResultTable {
     Links,
     /// Links over time; empty unless outcomes have their utilization.
     LinkTimes,
+    /// Schedules with the wall times of their computation.
+    Schedules,
 }
 
 impl ResultTable {
@@ -46,6 +49,7 @@ impl ResultTable {
             ResultTable::Demands => demands::COLUMNS.to_vec(),
             ResultTable::Links => links::COLUMNS.to_vec(),
             ResultTable::LinkTimes => links::TIME_COLUMNS.to_vec(),
+            ResultTable::Schedules => schedules::COLUMNS.to_vec(),
         }
     }
 
@@ -63,6 +67,7 @@ impl ResultTable {
             ResultTable::Demands => demands::write(results, rows),
             ResultTable::Links => links::write(results, rows),
             ResultTable::LinkTimes => links::write_over_time(results, rows),
+            ResultTable::Schedules => schedules::write(results, rows),
         }
     }
 }

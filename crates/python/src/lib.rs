@@ -2,10 +2,27 @@
 
 use pyo3::prelude::*;
 
+mod comparison;
+mod error;
+mod explanation;
+mod network;
+mod replays;
+mod table;
+mod trace;
+
 /// The native module.
 #[pymodule]
 mod _native {
     use super::*;
+
+    #[pymodule_export]
+    use super::comparison::{Comparison, compare};
+    #[pymodule_export]
+    use super::explanation::Explanation;
+    #[pymodule_export]
+    use super::table::Table;
+    #[pymodule_export]
+    use super::trace::Trace;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueHint};
 use weir_core::model::TopologyTemplate;
 use weir_core::units::Rate;
+use weir_experiment::options::parse_port_rate;
 
-use super::value::parse_port_rate;
 use super::{OUTPUT_HEADING, Output};
 
 /// The subcommands of `weir fabric`.

@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use weir_core::engine::DecidesOver;
 use weir_core::units::{Rate, Time};
-use weir_experiment::options::{self, FabricSource};
+use weir_experiment::options::{self, FabricSource, parse_interval, parse_port_rate};
 
 use super::value::{
-    PolicyList, Seeds, VariedParameter, integer_in, parse_coflow_id, parse_interval, parse_policy_spec,
-    parse_port_rate, parse_seeds,
+    PolicyList, Seeds, VariedParameter, integer_in, parse_coflow_id, parse_policy_spec, parse_seeds,
 };
 use super::{EXECUTION_HEADING, INPUT_HEADING, OUTPUT_HEADING, Output, ReplaySources, RunOptions};
 

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use weir_console::failure::Failure;
 use weir_core::units::{Bytes, Rate};
+use weir_experiment::options::parse_port_rate;
 use weir_trace::InputFormat;
 use weir_trace::generate::{ArrivalProcess, Distribution, Preset, Skew};
 use weir_trace::import::Columns;
 
-use super::value::parse_port_rate;
 use super::{INPUT_HEADING, OUTPUT_HEADING, Output, ReadOptions, TraceInput};
 
 /// The subcommands of `weir trace`.

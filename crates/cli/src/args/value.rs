@@ -5,27 +5,8 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use weir_console::policy_spec;
-use weir_core::units::{Rate, Time};
 use weir_experiment::comparison::first_repeated;
-use weir_experiment::options::NetworkParameter;
-
-/// Parses the rate of a port: 1 bit/s to 8000 Tbit/s.
-pub fn parse_port_rate(text: &str) -> Result<Rate, String> {
-    let rate = text.parse().ok().filter(|rate: &Rate| (0.125..=1e15).contains(&rate.get()));
-    rate.ok_or_else(|| {
-        "expected a rate with a unit from 1bit to 8000Tbit, such as 1Gbit or 125MB/s (`bps` is ambiguous and rejected)"
-            .to_owned()
-    })
-}
-
-/// Parses a scheduling interval: 0 to 1e9 s. Zero needs no unit.
-pub fn parse_interval(text: &str) -> Result<Time, String> {
-    if text == "0" {
-        return Ok(Time::ZERO);
-    }
-    let interval: Time = text.parse().map_err(|error| format!("{error}, or 0 to schedule at every event"))?;
-    if interval.get() <= 1e9 { Ok(interval) } else { Err("expected at most 1e9s".to_owned()) }
-}
+use weir_experiment::options::{NetworkParameter, parse_interval, parse_port_rate};
 
 /// Returns a parser of the whole numbers in `range`.
 pub fn integer_in<T>(

@@ -45,5 +45,5 @@ fn targets_with_test_false_contain_no_tests() {
             }
         }
     }
-    assert_eq!(count, 3);
+    assert_eq!(count, 5);
 }

@@ -1,0 +1,45 @@
+"""Policies by name."""
+
+from __future__ import annotations
+
+import os
+
+
+class Policy:
+    """A policy of Weir with parameters: ``Policy("saath", start="1MB")`` is ``saath:start=1MB``.
+
+    ``weir policies`` lists names and parameters. Underscores of parameters stand for hyphens.
+    """
+
+    def __init__(self, name: str, **parameters: object) -> None:
+        values = "".join(f":{key.replace('_', '-')}={_value_text(value)}" for key, value in parameters.items())
+        self.spec = name + values
+
+    @classmethod
+    def tree(cls, file: str | os.PathLike[str]) -> Policy:
+        """The policy tree of a file."""
+        return cls(f"tree:{os.fspath(file)}")
+
+    def __repr__(self) -> str:
+        return f"weir.Policy({self.spec!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Policy) and self.spec == other.spec
+
+    def __hash__(self) -> int:
+        return hash(self.spec)
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def spec_text(policy: object) -> str:
+    """The specification of a policy."""
+    if isinstance(policy, str):
+        return policy
+    if isinstance(policy, Policy):
+        return policy.spec
+    raise TypeError(f"{policy!r}: expected a policy's name, such as 'saath:start=1MB', or a weir.Policy")
