@@ -53,7 +53,7 @@ pub struct ComparedReplays {
     pub policies: Vec<String>,
     /// By policy: the outcome.
     pub outcomes: Vec<Outcome>,
-    /// What is wrong with the results, or with the comparison before.
+    /// The failure of results, or of the comparison before.
     pub failure: Option<Failure>,
 }
 

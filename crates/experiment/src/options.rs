@@ -56,7 +56,7 @@ pub enum NetworkParameter {
 /// Parses the rate of a port: 1 bit/s to 8000 Tbit/s.
 ///
 /// # Errors
-/// If the text is no such rate, with what is expected.
+/// If the text is no such rate; the message states the expectation.
 pub fn parse_port_rate(text: &str) -> Result<Rate, String> {
     let rate = text.parse().ok().filter(|rate: &Rate| (0.125..=1e15).contains(&rate.get()));
     rate.ok_or_else(|| {
@@ -68,7 +68,7 @@ pub fn parse_port_rate(text: &str) -> Result<Rate, String> {
 /// Parses a scheduling interval: 0 to 1e9 s. Zero needs no unit.
 ///
 /// # Errors
-/// If the text is no such time, with what is expected.
+/// If the text is no such time; the message states the expectation.
 pub fn parse_interval(text: &str) -> Result<Time, String> {
     if text == "0" {
         return Ok(Time::ZERO);
