@@ -46,6 +46,7 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
         }
         CtlCommand::Allocation => print_list(args, FLOWS, coordinator.allocation()?),
         CtlCommand::Trace => trace(args, &coordinator),
+        CtlCommand::Workload => workload(args, &coordinator),
         CtlCommand::Relays => print_list(args, RELAYS, coordinator.get("/v1/relays")?),
         CtlCommand::Routes => print_list(args, ROUTES, coordinator.routes()?),
         CtlCommand::Paths => print_list(args, PATHS, coordinator.get("/v1/paths")?),
@@ -289,14 +290,33 @@ const TRACE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Writes the trace events of a coordinator.
 fn trace(args: &args::Ctl, coordinator: &Coordinator) -> Result<(), Failure> {
     let destination = ResultDestination::new(args.output.out.as_deref())?;
-    let mut events = Vec::new();
+    destination.write_text(read_body(coordinator, "/v1/trace", TRACE_TIMEOUT)?)
+}
+
+/// The body at a path. Fails after a signal.
+fn read_body(coordinator: &Coordinator, path: &str, timeout: Duration) -> Result<Vec<u8>, Failure> {
+    let mut body = Vec::new();
     interrupt::record_signals();
-    let mut stream = Interruptible(coordinator.get_stream("/v1/trace", Some(TRACE_TIMEOUT))?);
-    match stream.read_to_end(&mut events) {
-        Ok(_) => destination.write_text(events),
+    let mut stream = Interruptible(coordinator.get_stream(path, Some(timeout))?);
+    match stream.read_to_end(&mut body) {
+        Ok(_) => Ok(body),
         Err(error) if interrupt::is_requested() => Err(Failure::interrupted(error)),
-        Err(error) => Err(Failure::runtime(format_args!("/v1/trace: {error}"))),
+        Err(error) => Err(Failure::runtime(format_args!("{path}: {error}"))),
     }
+}
+
+/// The timeout of a workload: the coordinator ends it after 600 s, and the last chunks get a minute to arrive.
+const WORKLOAD_TIMEOUT: Duration = Duration::from_secs(660);
+
+/// Writes the coflows of a coordinator as a trace.
+fn workload(args: &args::Ctl, coordinator: &Coordinator) -> Result<(), Failure> {
+    let destination = ResultDestination::new(args.output.out.as_deref())?;
+    let trace = read_body(coordinator, "/v1/workload", WORKLOAD_TIMEOUT)?;
+    // After the header, the trace has a comment with its period, and one with the number of missing coflows if there are any.
+    for comment in trace.split(|byte| *byte == b'\n').skip(2).map_while(|line| line.strip_prefix(b"# ")) {
+        eprintln!("weir: workload: {}", String::from_utf8_lossy(comment));
+    }
+    destination.write_text(trace)
 }
 
 /// Prints a JSON array of objects, with the keys `columns` as columns.

@@ -60,6 +60,7 @@ mod link_rates;
 mod matching;
 mod observed_connections;
 mod outline;
+mod recorded_workload;
 mod rejected_entries;
 mod reports;
 mod request;
@@ -80,6 +81,7 @@ pub use division_size::DivisionSize;
 pub use history::Decision;
 pub use matching::{LivePolicy, MatchingMessages};
 pub use outline::CoflowOutline;
+pub use recorded_workload::{RecordedCoflow, RecordedFlow, RecordedPage};
 pub use rejected_entries::RejectedEntries;
 pub use request::{Refusal, Registration, Transfer, UnknownName};
 pub use service_weights::ServiceWeights;
@@ -113,6 +115,8 @@ pub struct Settings {
     pub max_flows: usize,
     /// Maximum number of flows that one host sends, which bounds the size of an order. A request above it is refused.
     pub max_flows_per_host: usize,
+    /// Maximum memory for coflows that are no longer registered, in bytes: [`ControlPlane::ended_coflows`].
+    pub max_workload_bytes: usize,
 }
 
 /// The longest time between two orders to a host, in seconds. Agents end a stream after two seconds without an order.
@@ -160,6 +164,7 @@ impl Default for Settings {
             max_coflows: 100_000,
             max_flows: 10_000_000,
             max_flows_per_host: MAX_FLOWS_PER_HOST,
+            max_workload_bytes: 64_000_000,
         }
     }
 }
@@ -495,6 +500,7 @@ pub struct ControlPlane {
     allocator: Option<allocator::Allocator>,
     /// Decisions of the last minutes that are no longer in force.
     history: history::History,
+    ended_coflows: recorded_workload::EndedCoflows,
     now: f64,
 }
 
@@ -541,6 +547,7 @@ impl ControlPlane {
             connection_predictor: None,
             allocator: None,
             history: history::History::default(),
+            ended_coflows: recorded_workload::EndedCoflows::default(),
             now: 0.0,
         };
         control_plane.start_matching(matching);
@@ -711,13 +718,30 @@ impl ControlPlane {
     /// # Errors
     /// [`Refusal::UnknownCoflow`]: no coflow has this id.
     pub fn deregister(&mut self, id: &str, now: f64) -> Result<Vec<(u32, u64)>, Refusal> {
-        self.advance_to(now);
-        let (id, coflow) =
-            self.coflows.remove_entry(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
-        let senders = coflow.flows.iter().filter(|flow| flow.applied_rate(&self.hosts).is_some());
-        let senders: BTreeSet<u32> = senders.map(|flow| flow.transfer.src).collect();
+        let (id, coflow) = self.remove(id, now)?;
+        self.record_ended(&id, &coflow);
         let order = |host: u32| (host, self.hosts[host as usize].orders.ordered_seq + 1);
-        let orders = senders.into_iter().map(order).collect();
+        Ok(self.ordered_senders(&coflow).into_iter().map(order).collect())
+    }
+
+    /// Removes a coflow whose registration is withdrawn: it is no part of the workload.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownCoflow`]: no coflow has this id.
+    pub fn withdraw(&mut self, id: &str, now: f64) -> Result<(), Refusal> {
+        self.remove(id, now).map(drop)
+    }
+
+    /// The hosts that have received rates of flows of a coflow.
+    fn ordered_senders(&self, coflow: &Coflow) -> BTreeSet<u32> {
+        let senders = coflow.flows.iter().filter(|flow| flow.applied_rate(&self.hosts).is_some());
+        senders.map(|flow| flow.transfer.src).collect()
+    }
+
+    fn remove(&mut self, id: &str, now: f64) -> Result<(Arc<str>, Coflow), Refusal> {
+        self.advance_to(now);
+        let (id, mut coflow) =
+            self.coflows.remove_entry(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
         self.count_coflow(&coflow, false);
         self.has_changed_flows = true;
         if let Some(slot) = coflow.slot {
@@ -725,8 +749,8 @@ impl ControlPlane {
             self.id_by_slot[slot as usize] = None;
         }
         self.queue_removals(&id, &coflow);
-        self.history.end(coflow.decision, self.now);
-        Ok(orders)
+        self.history.end(coflow.decision.take(), self.now);
+        Ok((id, coflow))
     }
 
     /// Whether hosts have reported these or later orders as applied. Hosts that receive no orders do not count.

@@ -340,6 +340,11 @@ impl Registry {
         &self.handle
     }
 
+    /// Services and their applications.
+    pub fn names(&self) -> &ServiceNames {
+        &self.names
+    }
+
     /// Hosts in order of their numbers.
     pub fn hosts(&self) -> &[Host] {
         &self.hosts

@@ -52,6 +52,7 @@ mod service_metrics;
 mod sharing;
 mod state;
 mod trace;
+mod workload;
 
 use audit::{Actions, Peer};
 use body_permits::BodyPermits;
@@ -96,6 +97,8 @@ struct Api {
     backup_permits: Arc<Semaphore>,
     /// A permit for each concurrent trace.
     trace_permits: Arc<Semaphore>,
+    /// A permit for each concurrent workload.
+    workload_permits: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
     openapi: Arc<utoipa::openapi::OpenApi>,
     actions: Arc<Actions>,
@@ -124,6 +127,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(state::switches))
         .routes(routes!(state::allocation))
         .routes(routes!(trace::trace))
+        .routes(routes!(workload::workload))
         .routes(routes!(overlay::relays))
         .routes(routes!(overlay::routes))
         .routes(routes!(overlay::paths))
@@ -156,6 +160,7 @@ fn router(registry: Arc<Registry>, ports: PortStatus, limits: Limits, stop: watc
         body_permits: Arc::new(BodyPermits::new(limits.max_body.get() as usize)),
         backup_permits: Arc::new(Semaphore::new(1)),
         trace_permits: Arc::new(Semaphore::new(1)),
+        workload_permits: Arc::new(Semaphore::new(1)),
         stop,
         actions: Arc::new(Actions::new(&document)),
         openapi: Arc::new(document),

@@ -17,6 +17,7 @@ mod values;
 mod write;
 
 use std::io::{BufRead, Write};
+use std::sync::Arc;
 
 use weir_core::model::Workload;
 use weir_fields::{FileError, FileKind};
@@ -47,5 +48,27 @@ pub fn read<R: BufRead>(input: R, name: &str, options: &TraceOptions) -> Result<
 /// If the workload is inconsistent, is beyond the format's bounds, names a parent twice or has names in another order than
 /// its coflows; and if `out` fails.
 pub fn write<W: Write>(workload: &Workload, port_names: &[String], out: W) -> Result<(), WriteError> {
-    write::write_workload(workload, port_names, out)
+    write::write_workload(workload, port_names, &Comments::default(), out)
+}
+
+/// Comments of a written trace, each without a line break.
+#[derive(Debug, Default)]
+pub struct Comments {
+    /// Those after the header.
+    pub head: Vec<String>,
+    /// A comment before each coflow, in the order of the coflows; none for those after the last comment.
+    pub coflows: Vec<Arc<str>>,
+}
+
+/// As [`write()`], with comments.
+///
+/// # Errors
+/// As for [`write()`].
+pub fn write_with_comments<W: Write>(
+    workload: &Workload,
+    port_names: &[String],
+    comments: &Comments,
+    out: W,
+) -> Result<(), WriteError> {
+    write::write_workload(workload, port_names, comments, out)
 }

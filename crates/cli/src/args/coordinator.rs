@@ -114,6 +114,8 @@ pub enum CtlCommand {
     Allocation,
     /// Write the decisions of the last five minutes as trace events, for Perfetto (ui.perfetto.dev) or chrome://tracing; always as JSON
     Trace,
+    /// Write the coflows since the coordinator's start as a trace that `weir compare` replays; always in Weir's own format
+    Workload,
     /// List the relays of the overlay, and the state of their orders
     Relays,
     /// List the active coflows between regions by pair of regions: priority, paths and progress

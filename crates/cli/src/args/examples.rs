@@ -453,6 +453,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "weir ctl workload",
+        &[
+            "weir ctl workload --out recorded.weir",
+            "weir ctl workload > recorded.weir",
+            "weir ctl workload --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem --out recorded.weir",
+        ],
+    ),
+    (
         "weir ctl hosts",
         &[
             "weir ctl hosts",

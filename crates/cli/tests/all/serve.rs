@@ -546,6 +546,12 @@ fn damaged_store_is_refused_and_its_backup_replaces_it() {
     let trace: Value = serde_json::from_str(&text).unwrap();
     let mut events = trace["traceEvents"].as_array().unwrap().iter();
     assert!(events.any(|event| event["args"]["name"] == "coflow c0"), "{text}");
+    let recorded = folder.path().join("recorded.weir");
+    let recorded = recorded.to_str().unwrap();
+    assert_eq!(coordinator_process.ctl(&["workload", "--out", recorded]), (Some(0), String::new()));
+    let replay = run_weir(&["sim", recorded, "--policy", "fair", "--format", "json"]);
+    let result: Value = serde_json::from_slice(&replay.stdout).unwrap();
+    assert_eq!((&result["coflows"], &result["ports"]), (&1.into(), &2.into()), "{result}");
     let (code, text) = coordinator_process.ctl(&["backup", backup.to_str().unwrap()]);
     assert_eq!(code, Some(0), "{text}");
     drop(coordinator_process);

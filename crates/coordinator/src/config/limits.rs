@@ -131,6 +131,16 @@ pub(super) fn read_limits(
             body
         }
     };
+    let max_workload_bytes = match limit_fields.optional("workload") {
+        None => settings.max_workload_bytes,
+        Some(value) => {
+            let workload = limit_fields.read_bytes(&value)?;
+            if workload.get() > 1e9 {
+                return Err(limit_fields.value_error(&value, "a size of at most 1GB"));
+            }
+            workload.get() as usize
+        }
+    };
     let seconds = read_time(
         &mut limit_fields,
         "request",
@@ -139,7 +149,7 @@ pub(super) fn read_limits(
         default.max_request_duration.get(),
     )?;
     let max_request_duration = Time::new(seconds).expect("a time from 100 ms to 10 min is valid");
-    let settings = Settings { max_coflows, max_flows, ..settings };
+    let settings = Settings { max_coflows, max_flows, max_workload_bytes, ..settings };
     let framework = match limit_fields.optional("framework") {
         None => default_quota(&settings),
         Some(value) => read_quota(&limit_fields, &value, &settings)?,

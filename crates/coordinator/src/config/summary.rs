@@ -4,7 +4,7 @@ use std::fmt;
 
 use weir_core::saba::Fraction;
 use weir_core::saba::controller::{ControllerSettings, PortLimits};
-use weir_core::units::Time;
+use weir_core::units::{Bytes, Time};
 
 use super::{Config, ConnectionModel, Host, Limits, QueueAssignment, Saba, Switch, TlsFiles};
 use crate::control_plane::{Link, Settings};
@@ -73,7 +73,7 @@ impl Config {
     }
 
     fn fmt_limits(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { max_coflows, max_flows, .. } = self.settings;
+        let Settings { max_coflows, max_flows, max_workload_bytes, .. } = self.settings;
         let Limits { max_body, max_request_duration, max_queued_events, .. } = self.limits;
         let Limits { max_connections, max_connections_per_address, max_connections_per_identity, .. } =
             self.limits;
@@ -89,7 +89,9 @@ impl Config {
             "          {max_connections} connections, {max_connections_per_address} an address, \
              {max_connections_per_identity} an identity"
         )?;
-        writeln!(f, "          {max_body} and {max_request_duration} a request, {max_queued_events} events")
+        writeln!(f, "          {max_body} and {max_request_duration} a request, {max_queued_events} events")?;
+        let workload = Bytes::new(max_workload_bytes as f64).unwrap_or(Bytes::ZERO);
+        writeln!(f, "          {workload} of removed coflows, for `weir ctl workload`")
     }
 
     fn fmt_queues(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -36,8 +36,11 @@ impl ControlPlane {
         let expired = self.coflows.extract_if(.., |_, coflow| {
             coflow.completed_at.is_some_and(|completed| now - completed > keep_completed)
         });
-        let expired: Vec<Coflow> = expired.map(|(_, coflow)| coflow).collect();
-        expired.iter().for_each(|coflow| self.count_coflow(coflow, false));
+        let expired: Vec<(Arc<str>, Coflow)> = expired.collect();
+        for (id, coflow) in &expired {
+            self.count_coflow(coflow, false);
+            self.record_ended(id, coflow);
+        }
         self.match_flows();
         let deviations = self.estimate_progress();
         let is_due = deviations.are_large || self.is_schedule_due();

@@ -70,7 +70,7 @@ impl Registry {
         }
         if let Err(error) = self.store.put(Table::Coflows, id, &StoredCoflow::new(generation, body)).await {
             let id = id.to_owned();
-            self.handle.call(move |plane, now| plane.deregister(&id, now)).await??;
+            self.handle.call(move |plane, now| plane.withdraw(&id, now)).await??;
             return Err(error.into());
         }
         Ok(Some(outline))

@@ -50,6 +50,7 @@ fn example_configuration_has_the_documented_values() {
         "host      store-1: 25Gbit",
         "interval  8ms, leases of 80ms",
         "limits    100000 coflows",
+        "          64MB of removed coflows, for `weir ctl workload`",
         "          a framework: 50000 coflows, 5000000 flows, 2048 applications with 50000 connections",
         "audit     in the log, without registrations",
     ] {

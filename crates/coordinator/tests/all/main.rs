@@ -41,3 +41,4 @@ mod small_cluster;
 mod store;
 mod tls;
 mod traffic;
+mod workload;

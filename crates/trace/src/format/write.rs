@@ -5,7 +5,7 @@ use std::io::Write;
 use weir_core::model::{CoflowSpec, FlowSpec, PortSide, ServiceNames, Workload, WorkloadChange};
 use weir_core::units::{Bytes, Time};
 
-use super::{MAGIC, VERSION};
+use super::{Comments, MAGIC, VERSION};
 use crate::bounds;
 use crate::error::WriteError;
 use crate::number;
@@ -14,6 +14,7 @@ use crate::shuffle;
 pub(super) fn write_workload<W: Write>(
     workload: &Workload,
     port_names: &[String],
+    comments: &Comments,
     mut out: W,
 ) -> Result<(), WriteError> {
     bounds::check_workload(workload)?;
@@ -29,11 +30,18 @@ pub(super) fn write_workload<W: Write>(
         let reason = "its services and applications are not in the order of their first coflows".to_owned();
         return Err(WriteError::Inexpressible { subject: "the trace".to_owned(), reason });
     }
-    writeln!(out, "{MAGIC} {VERSION}\nports {}", workload.ports)?;
+    writeln!(out, "{MAGIC} {VERSION}")?;
+    for comment in &comments.head {
+        writeln!(out, "# {comment}")?;
+    }
+    writeln!(out, "ports {}", workload.ports)?;
     for (port, name) in port_names.iter().enumerate() {
         writeln!(out, "port {port} {name}")?;
     }
-    for spec in &workload.coflows {
+    for (position, spec) in workload.coflows.iter().enumerate() {
+        if let Some(comment) = comments.coflows.get(position) {
+            writeln!(out, "# {comment}")?;
+        }
         write_coflow(workload, spec, &mut out)?;
     }
     for event in &workload.events {
