@@ -22,17 +22,23 @@ pub struct Failure {
     pub exit_code: u8,
     /// The message; empty if the reader of the output has closed it.
     pub message: String,
+    /// The error in a file, for programs that need its parts; the message is that of the error.
+    pub file_error: Option<Box<FileError>>,
 }
 
 impl Failure {
+    fn new(exit_code: u8, message: impl Display) -> Failure {
+        Failure { exit_code, message: message.to_string(), file_error: None }
+    }
+
     /// The command failed.
     pub fn runtime(message: impl Display) -> Failure {
-        Failure { exit_code: 1, message: message.to_string() }
+        Failure::new(1, message)
     }
 
     /// Wrong usage, or invalid input.
     pub fn input(message: impl Display) -> Failure {
-        Failure { exit_code: 2, message: message.to_string() }
+        Failure::new(2, message)
     }
 
     /// An output could not be written.
@@ -43,15 +49,15 @@ impl Failure {
 
     /// A signal stopped the command.
     pub fn interrupted(message: impl Display) -> Failure {
-        Failure { exit_code: interrupt::exit_code(), message: message.to_string() }
+        Failure::new(interrupt::exit_code(), message)
     }
 
     /// This failure, with the message and the exit code of an earlier one before it, if there is one.
     pub fn after(self, earlier: Option<Failure>) -> Failure {
         match earlier {
             None => self,
-            Some(Failure { exit_code, message }) => {
-                Failure { exit_code, message: format!("{message}\nweir: {}", self.message) }
+            Some(Failure { exit_code, message, .. }) => {
+                Failure::new(exit_code, format_args!("{message}\nweir: {}", self.message))
             }
         }
     }
@@ -99,7 +105,8 @@ impl Display for Failure {
 
 impl From<FileError> for Failure {
     fn from(error: FileError) -> Failure {
-        Failure::input(error)
+        let failure = Failure::input(&error);
+        Failure { file_error: Some(Box::new(error)), ..failure }
     }
 }
 
@@ -150,7 +157,7 @@ impl From<io::Error> for Failure {
     /// An error of the standard output. A reader that closes it early, such as `head`, is no failure.
     fn from(error: io::Error) -> Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Failure { exit_code: 0, message: String::new() };
+            return Failure::new(0, "");
         }
         Failure::runtime(format_args!("standard output: cannot be written: {error}"))
     }

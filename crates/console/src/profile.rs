@@ -111,8 +111,8 @@ pub fn measure(
         bar,
     };
     let to_failure = |run: &str, failure: Failure| Failure {
-        exit_code: failure.exit_code,
         message: format!("{name}, {run}: {}", failure.message),
+        ..failure
     };
     let warmup = target.limit_bandwidth(Fraction::ALL).and_then(|()| job.run_once());
     let profile = match warmup {
