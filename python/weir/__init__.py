@@ -1,6 +1,9 @@
-"""Client library of Weir: classes for connections of programs, and rates for coflows of frameworks.
+"""Weir: the simulator of coflows and services that share a network, and the client of coordinators and agents.
 
-Saba's interface (section 6 of the paper): register, create connection, destroy connection, deregister.
+The simulator is part of the distribution ``weir-network``, and needs its native module. The distribution ``weir-network-client`` has the
+client alone: without a compiler, for hosts of a cluster. Both give this package, so install only one of them.
+
+Client: Saba's interface (section 6 of the paper): register, create connection, destroy connection, deregister.
 
     from weir import Application, Coordinator
 
@@ -29,9 +32,13 @@ separated by commas, and each flow uses one. All data arrives once and in order,
 by piece. :class:`FlowTls` encrypts flows. The module :mod:`weir.aio` sends and receives flows in programs that use asyncio.
 
 Without a coordinator or an agent, data is sent without class or rate: their errors do not prevent sending. The crate ``weir-client``
-has the same interface for Rust, and the two exchange flows. Times are in seconds, sizes in bytes. The module needs Linux, and no
+has the same interface for Rust, and the two exchange flows. Times are in seconds, sizes in bytes. The client needs Linux, and no
 package outside Python's standard library.
 """
+
+import importlib
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from .agent import Agent, AgentError
 from .application import Application, Connection
@@ -63,3 +70,48 @@ __all__ = [
     "UnscheduledReason",
     "send_flow",
 ]
+
+# The names of the simulator, which is imported with the first of them: the client starts fast and without the native module.
+_SIMULATOR = [
+    "Explanation",
+    "Fabric",
+    "InputError",
+    "Interrupted",
+    "Policy",
+    "ReplayError",
+    "Result",
+    "Table",
+    "Trace",
+    "compare",
+    "fat_tree",
+    "leaf_spine",
+]
+
+if TYPE_CHECKING:
+    from . import simulator
+    from .simulator import *
+
+    __all__ += simulator.__all__
+elif find_spec("weir._native") is not None:
+    # With the client alone, `import *` gives only its names.
+    __all__ += _SIMULATOR
+
+
+def __getattr__(name: str) -> object:
+    if name not in _SIMULATOR:
+        raise AttributeError(f"module 'weir' has no attribute {name!r}")
+    try:
+        simulator = importlib.import_module("weir.simulator")
+    except ImportError as error:
+        if error.name not in ("weir.simulator", "weir._native"):
+            raise
+        raise ImportError(
+            f"weir.{name} is part of the simulator, which the client alone does not have; help: install the distribution weir-network "
+            "(`pip install .` in the repository) in place of weir-network-client",
+            name=error.name,
+        ) from error
+    return getattr(simulator, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,13 +1,172 @@
-//! Failures as exceptions.
+//! Errors as exceptions of Python: `weir.InputError`, `weir.ReplayError` and `OSError`.
 
-use pyo3::PyErr;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use std::fmt::Display;
+use std::io;
+
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use weir_console::failure::Failure;
+use weir_core::model::TopologyError;
+use weir_fields::{FileError, format_value};
+use weir_trace::WriteError;
 
-/// The exception for a failure: `ValueError` for invalid input, else `RuntimeError`.
+/// Why a function of the module failed.
+#[derive(Debug)]
+pub enum Error {
+    /// An exception of Python.
+    Python(PyErr),
+    /// Invalid input: `weir.InputError`.
+    Input(Box<InputError>),
+    /// A file cannot be opened, read or written: `FileNotFoundError` or another `OSError`.
+    Io(String, io::Error),
+    /// A replay failed: `weir.ReplayError`, with its message.
+    Replay(String),
+}
+
+/// The result of a function of the module.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// The message and the attributes of `weir.InputError`.
+#[derive(Debug, Default)]
+pub struct InputError {
+    message: String,
+    file: Option<String>,
+    line: Option<usize>,
+    field: Option<String>,
+    value: Option<String>,
+    expected: Option<String>,
+}
+
+impl Error {
+    /// Invalid input with a message that ends in `expected ...`, as those of the command line do.
+    pub fn input(message: impl Display) -> Error {
+        Error::Input(Box::new(InputError::from_message(message.to_string())))
+    }
+
+    /// A parameter with an invalid value.
+    pub fn parameter(name: &str, value: impl Display, expected: impl Display) -> Error {
+        let (value, expected) = (format_value(&value.to_string()), expected.to_string());
+        Error::Input(Box::new(InputError {
+            message: format!("`{name}`: `{value}`: expected {expected}"),
+            field: Some(name.to_owned()),
+            value: Some(value),
+            expected: Some(expected),
+            ..InputError::default()
+        }))
+    }
+}
+
+impl InputError {
+    fn from_message(message: String) -> InputError {
+        let expected = message.split_once("expected ").map(|(_, expected)| expected);
+        let expected = expected.map(|text| text.split("; help: ").next().unwrap_or(text).to_owned());
+        InputError { expected, message, ..InputError::default() }
+    }
+
+    fn into_exception(self, py: Python<'_>) -> PyResult<PyErr> {
+        let attributes = PyDict::new(py);
+        attributes.set_item("file", self.file)?;
+        attributes.set_item("line", self.line)?;
+        attributes.set_item("field", self.field)?;
+        attributes.set_item("value", self.value)?;
+        attributes.set_item("expected", self.expected)?;
+        let class = py.import("weir.simulator.errors")?.getattr("InputError")?;
+        Ok(PyErr::from_value(class.call((self.message,), Some(&attributes))?))
+    }
+}
+
+impl From<Error> for PyErr {
+    fn from(error: Error) -> PyErr {
+        let to_exception = |py: Python<'_>| match error {
+            Error::Python(error) => Ok(error),
+            Error::Input(error) => error.into_exception(py),
+            Error::Io(file, source) => match source.raw_os_error() {
+                // Python chooses the class by the number.
+                Some(number) => {
+                    let text = py.import("os")?.call_method1("strerror", (number,))?.unbind();
+                    Ok(PyOSError::new_err((number, text, file)))
+                }
+                None => Ok(PyOSError::new_err(format!("{file}: {source}"))),
+            },
+            Error::Replay(message) => {
+                let class = py.import("weir.simulator.errors")?.getattr("ReplayError")?;
+                Ok(PyErr::from_value(class.call1((message,))?))
+            }
+        };
+        Python::attach(|py| to_exception(py).unwrap_or_else(|error| error))
+    }
+}
+
+impl From<PyErr> for Error {
+    fn from(error: PyErr) -> Error {
+        Error::Python(error)
+    }
+}
+
+impl From<FileError> for Error {
+    fn from(error: FileError) -> Error {
+        let message = error.to_string();
+        match error {
+            FileError::Io { file, source } => Error::Io(file, source),
+            FileError::WrongKind { file, found, expected, .. } => Error::Input(Box::new(InputError {
+                message,
+                file: Some(file),
+                value: Some(found.to_owned()),
+                expected: Some(expected.to_owned()),
+                ..InputError::default()
+            })),
+            FileError::Field { file, line, field, value, expected } => Error::Input(Box::new(InputError {
+                message,
+                file: Some(file),
+                line: Some(line),
+                field: Some(field),
+                value: Some(value),
+                expected: Some(expected),
+            })),
+        }
+    }
+}
+
+/// The exception for a failure.
 pub fn to_exception(failure: Failure) -> PyErr {
-    match failure.exit_code {
-        2 => PyValueError::new_err(failure.message),
-        _ => PyRuntimeError::new_err(failure.message),
+    Error::from(failure).into()
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        match failure.file_error {
+            Some(error) if error.to_string() == failure.message => Error::from(*error),
+            _ if failure.exit_code == 2 => Error::input(failure.message),
+            _ => Error::Replay(failure.message),
+        }
+    }
+}
+
+impl From<TopologyError> for Error {
+    fn from(error: TopologyError) -> Error {
+        let mut input = InputError::from_message(error.to_string());
+        match error {
+            TopologyError::Parameter { parameter, value, .. } => {
+                (input.field, input.value) = (Some(parameter.to_owned()), Some(value));
+            }
+            TopologyError::Count { kind, count, .. } => {
+                (input.field, input.value) = (Some(kind.to_owned()), Some(count.to_string()));
+            }
+            TopologyError::Rate { rate, .. } => {
+                (input.field, input.value) = (Some("rate".to_owned()), Some(rate.to_string()));
+            }
+            _ => {}
+        }
+        Error::Input(Box::new(input))
+    }
+}
+
+impl From<WriteError> for Error {
+    fn from(error: WriteError) -> Error {
+        match error {
+            WriteError::Io(source) => Error::Io("trace".to_owned(), source),
+            other => Error::input(other),
+        }
     }
 }

@@ -2,9 +2,11 @@
 
 use pyo3::prelude::*;
 
+mod argument;
 mod comparison;
 mod error;
 mod explanation;
+mod fabric;
 mod network;
 mod replays;
 mod table;
@@ -19,6 +21,8 @@ mod _native {
     use super::comparison::{Comparison, compare};
     #[pymodule_export]
     use super::explanation::Explanation;
+    #[pymodule_export]
+    use super::fabric::Fabric;
     #[pymodule_export]
     use super::table::Table;
     #[pymodule_export]

@@ -60,7 +60,7 @@ pub(crate) fn format_time(time: Time) -> String {
 }
 
 /// A rate with its unit: in the usual notation if that parses to exactly the same rate, else in bytes per second.
-pub(crate) fn format_rate(rate: Rate) -> String {
+pub fn format_rate(rate: Rate) -> String {
     format_readable(rate, || format!("{}B/s", format_exact(rate.get())))
 }
 

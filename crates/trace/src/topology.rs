@@ -25,7 +25,7 @@ use weir_core::model::topology::{CableEvent, TopologyBuilder};
 use weir_core::model::{LinkId, NodeId, Topology, TopologyError, TopologyTemplate};
 use weir_fields::{FileError, FileKind, TableFields, Value, expectation};
 
-use crate::number;
+pub use crate::number::format_rate;
 
 /// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -199,7 +199,7 @@ pub fn write<W: Write>(topology: &Topology, mut out: W) -> io::Result<()> {
     }
     for cable in (0..topology.links().len() as u32).step_by(2) {
         let link = topology.link(LinkId(cable));
-        let (from, to, rate) = (name(link.from), name(link.to), number::format_rate(link.rate));
+        let (from, to, rate) = (name(link.from), name(link.to), format_rate(link.rate));
         write!(out, "\n[[link]]\nends = [{from}, {to}]\nrate = \"{rate}\"\n")?;
     }
     Ok(())
@@ -213,15 +213,15 @@ pub fn write_plan<W: Write>(plan: &TopologyTemplate, mut out: W) -> io::Result<(
     writeln!(out, "{MAGIC} = {VERSION}\nkind = \"{}\"", plan.name())?;
     match *plan {
         TopologyTemplate::BigSwitch { hosts, rate } => {
-            writeln!(out, "hosts = {hosts}\nrate = \"{}\"", number::format_rate(rate))
+            writeln!(out, "hosts = {hosts}\nrate = \"{}\"", format_rate(rate))
         }
         TopologyTemplate::NetShareFig16 { services } => writeln!(out, "services = {services}"),
         TopologyTemplate::LeafSpine { spines, leaves, hosts, rate, oversubscription } => {
             writeln!(out, "spines = {spines}\nleaves = {leaves}\nhosts = {hosts}")?;
-            writeln!(out, "rate = \"{}\"\noversubscription = {oversubscription:?}", number::format_rate(rate))
+            writeln!(out, "rate = \"{}\"\noversubscription = {oversubscription:?}", format_rate(rate))
         }
         TopologyTemplate::FatTree { ports, rate, oversubscription } => {
-            writeln!(out, "ports = {ports}\nrate = \"{}\"", number::format_rate(rate))?;
+            writeln!(out, "ports = {ports}\nrate = \"{}\"", format_rate(rate))?;
             write_oversubscription(oversubscription, out)
         }
         TopologyTemplate::SabaTiers { oversubscription } => write_oversubscription(oversubscription, out),

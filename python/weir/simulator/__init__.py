@@ -1,10 +1,24 @@
-"""The simulator: traces, networks, policies and their results."""
+"""The simulator: traces, fabrics, policies and their results. :mod:`weir` has the same names."""
 
 from .compare import compare
-from .errors import Interrupted
+from .errors import InputError, Interrupted, ReplayError
+from .fabric import Fabric, fat_tree, leaf_spine
 from .policy import Policy
 from .result import Explanation, Result
 from .table import Table
 from .trace import Trace
 
-__all__ = ["Explanation", "Interrupted", "Policy", "Result", "Table", "Trace", "compare"]
+__all__ = [
+    "Explanation",
+    "Fabric",
+    "InputError",
+    "Interrupted",
+    "Policy",
+    "ReplayError",
+    "Result",
+    "Table",
+    "Trace",
+    "compare",
+    "fat_tree",
+    "leaf_spine",
+]

@@ -91,7 +91,8 @@ impl TopologyStatistics {
     }
 }
 
-fn tier_statistics(topology: &Topology) -> Vec<TierStatistics> {
+/// The statistics of the tiers of switches, from the lowest.
+pub fn tier_statistics(topology: &Topology) -> Vec<TierStatistics> {
     let mut tiers: BTreeMap<u8, TierStatistics> = BTreeMap::new();
     for switch in (topology.hosts() as u32..topology.nodes() as u32).map(NodeId) {
         let own_tier = topology.tier(switch);
@@ -118,7 +119,8 @@ fn tier_statistics(topology: &Topology) -> Vec<TierStatistics> {
     tiers.into_values().collect()
 }
 
-fn cable_statistics(topology: &Topology) -> Vec<CableStatistics> {
+/// The statistics of the cables between tiers, from the lowest.
+pub fn cable_statistics(topology: &Topology) -> Vec<CableStatistics> {
     let mut between: BTreeMap<(u8, u8), CableStatistics> = BTreeMap::new();
     for link in topology.links().iter().step_by(2) {
         let (a, b) = (topology.tier(link.from), topology.tier(link.to));
