@@ -16,7 +16,7 @@ LONG = weir
 MEASURED = live bench allocator siphon-live django-live
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check-api lint fmt bench bench-page criterion docs docs-check book results results-check build-check allocator live siphon-live django-live relay-cost test-spark test-spark-short spark-demo spark-measure build-regions install clean
+.PHONY: help demo test test-all test-python check-api lint fmt bench bench-page criterion docs docs-check book results results-check build-check allocator live siphon-live django-live relay-cost test-spark test-spark-short spark-demo spark-measure build-regions install clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## */  make \1#/' | column -t -s '#' 2>/dev/null || \
@@ -39,9 +39,12 @@ test: ## Run all tests with short campaigns and fixed seeds; TEST_ARGS are those
 	$(CARGO) test --locked --workspace --lib --bins --tests $(if $(TEST_ARGS),-- $(TEST_ARGS))
 	$(CARGO) test --locked --workspace --doc --quiet
 
+test-python: ## Build the Python package, and run its tests and type checkers; the first run installs tools in target/tools; ARGS of unittest
+	@CARGO=$(CARGO) tools/test-python $(ARGS)
+
 test-all: ## Run everything: long campaigns with new seeds, all computed pages of results, the API, the book and the Spark plugin
 	@CARGO=$(CARGO) tools/test-long
-	$(MAKE) --no-print-directory lint build-check docs-check check-api book test-spark-short
+	$(MAKE) --no-print-directory lint test-python build-check docs-check check-api book test-spark-short
 	$(MAKE) --no-print-directory results-check PAGES="$(FAST) $(SLOW) $(MEASURED)"
 
 check-api: ## Check /openapi.json and the answers of a coordinator; needs Python; the first run installs tools in target/tools; ARGS="examples seed"
