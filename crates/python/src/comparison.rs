@@ -23,7 +23,7 @@ use weir_sim::{NoObserver, Observer, Outcome, ReplayError, replay_until_stalled}
 use crate::error::to_exception;
 use crate::explanation::Explanation;
 use crate::network::NetworkArguments;
-use crate::replays::{self, Control, ControlledReplay};
+use crate::replays::{self, Control, ControlledReplay, OnProgress};
 use crate::table::Table;
 use crate::trace::Trace;
 
@@ -43,6 +43,7 @@ pub struct Comparison {
 }
 
 /// Replays `trace` under policies, at most `jobs` concurrently. Returns the results, and the exception that interrupted replays.
+/// `on_progress` receives the policies, the numbers of coflows that each has completed, and the number of all coflows.
 #[pyfunction]
 #[pyo3(signature = (trace, policies, baseline, network, *, per_stage, jobs, flows, links, timing, on_progress))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
@@ -71,7 +72,15 @@ pub fn compare(
     let (source, network, policies, baseline) = py.detach(prepare).map_err(to_exception)?;
     let control = Control::new(policies.len());
     let work = || run_replays(&source, &network, &policies, jobs, &control);
-    let (finished, exception) = replays::run(py, &control, on_progress.as_ref(), work);
+    let coflows = source.workload.finite_coflows().len();
+    let names = &policies;
+    let report = on_progress.map(|function| {
+        move |py: Python<'_>, completed: Vec<usize>| {
+            function.call1(py, (names, completed, coflows)).map(|_| ())
+        }
+    });
+    let on_progress = report.as_ref().map(|report| report as &OnProgress<'_>);
+    let (finished, exception) = replays::run(py, &control, on_progress, work);
     let (alone, outcomes) = match (finished, &exception) {
         (Ok(finished), _) => finished,
         (Err(_), Some(_)) => return Ok((None, exception)),

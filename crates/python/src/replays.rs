@@ -62,21 +62,23 @@ impl Observer for ControlledReplay<'_> {
     }
 }
 
+/// Receives the numbers of completed coflows by replay.
+pub type OnProgress<'a> = dyn Fn(Python<'_>, Vec<usize>) -> PyResult<()> + Sync + 'a;
+
 /// Calls `work` in another thread without the interpreter's lock, and returns its result. Meanwhile checks signals, and calls
-/// `on_progress` with the numbers of completed coflows by replay. After a signal or an exception of `on_progress`, replays are stopped,
-/// and the exception is returned too.
+/// `on_progress`. After a signal or an exception of `on_progress`, replays are stopped, and the exception is returned too.
 ///
 /// # Panics
 /// If `work` panics.
 pub fn run<T: Send>(
     py: Python<'_>,
     control: &Control,
-    on_progress: Option<&Py<PyAny>>,
+    on_progress: Option<&OnProgress<'_>>,
     work: impl FnOnce() -> T + Send,
 ) -> (T, Option<PyErr>) {
     let check = |py: Python<'_>| {
         py.check_signals()?;
-        on_progress.map_or(Ok(()), |call| call.call1(py, (control.progress(),)).map(|_| ()))
+        on_progress.map_or(Ok(()), |report| report(py, control.progress()))
     };
     py.detach(|| {
         thread::scope(|scope| {

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from .. import _native
 from .errors import Interrupted
-from .policy import spec_text
-from .progress import watch
+from .policy import Policy, spec_text
+from .progress import Progress, watch
 from .result import Result
 from .trace import Trace
 
@@ -18,7 +18,7 @@ Source = Trace | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 def compare(
     trace: Source,
-    policies: Iterable[object] | str | None = None,
+    policies: Iterable[object] | str | Policy | None = None,
     *,
     baseline: object = None,
     fabric: object = None,
@@ -34,7 +34,7 @@ def compare(
     flows: bool = False,
     links: bool = False,
     timing: bool = True,
-    progress: bool | None = None,
+    progress: Progress = None,
 ) -> Result:
     """Replays ``trace`` under each of the policies, and compares them as ``weir compare`` does.
 
@@ -54,15 +54,20 @@ def compare(
     :param flows: keep the end and the path of each flow, for :attr:`Result.flows`.
     :param links: keep the utilization of links over time, for :attr:`Result.link_times`.
     :param timing: keep measured times in the summary; without them the same input gives the same values.
-    :param progress: show a progress bar; by default in terminals and notebooks.
+    :param progress: show a bar for each policy; by default in terminals and notebooks. Or a function, which receives the policies, the
+        number of coflows that each has completed, and the number of all coflows, about 20 times a second. Its exceptions end replays.
     :raises InputError: if an input is invalid.
     :raises ReplayError: if a replay fails.
     :raises Interrupted: after Ctrl-C; its attribute ``result`` has the policies that had finished.
     """
     trace = trace if isinstance(trace, Trace) else Trace.read(*([trace] if isinstance(trace, (str, os.PathLike)) else trace))
-    if isinstance(policies, str):
+    if not 1 <= jobs <= 1024:
+        raise ValueError(f"jobs: {jobs}; expected 1 to 1024")
+    if isinstance(policies, (str, Policy)):
         policies = [policies]
     specs = None if policies is None else [spec_text(policy) for policy in policies]
+    if specs == []:
+        raise ValueError("policies: none; expected at least one")
     network = {
         "port_rate": port_rate,
         "interval": interval,
@@ -74,7 +79,7 @@ def compare(
         "bandwidth_seed": bandwidth_seed,
     }
     base = None if baseline is None else spec_text(baseline)
-    with watch(progress, specs or [], len(trace)) as on_progress:
+    with watch(progress) as on_progress:
         native, interruption = _native.compare(
             trace._native,
             specs,
@@ -88,7 +93,9 @@ def compare(
             on_progress=on_progress,
         )
     result = None if native is None else Result(native)
+    if isinstance(interruption, KeyboardInterrupt):
+        raise Interrupted(result or None) from interruption
     if interruption is not None:
-        raise Interrupted(result) from interruption
+        raise interruption
     assert result is not None
     return result

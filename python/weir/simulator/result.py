@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import html
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _native
 from .policy import spec_text
 from .table import Table
+
+if TYPE_CHECKING:
+    from .plot import Plots
 
 
 class Explanation:
@@ -59,7 +62,7 @@ class Result:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with results, such as coflows that cannot complete; ``None`` if nothing is."""
+        """The problem of replays, such as coflows that cannot complete; ``None`` without one."""
         return self._native.problem
 
     @property
@@ -113,6 +116,13 @@ class Result:
         """A row for each policy and schedule, with the wall time of its computation in nanoseconds."""
         return self._table("schedules")
 
+    @property
+    def plot(self) -> Plots:
+        """Figures, such as ``result.plot.cdf()``; need the extra ``plot``: matplotlib and numpy."""
+        from .plot import Plots
+
+        return Plots(self)
+
     def explain(self, coflow: int, policy: object = None, *, all: bool = False) -> Explanation:
         """Replays the trace under ``policy`` again (by default the last one), and explains the time of a coflow.
 
@@ -130,8 +140,12 @@ class Result:
     def _table(self, name: str) -> Table:
         return Table(self._native.table(name))
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return self._native.text(False).rstrip()
+
+    def __repr__(self) -> str:
+        missing = f"Interrupted; without results: {', '.join(self.missing)}" if self.missing else None
+        return "\n\n".join(filter(None, [str(self), missing, self.problem]))
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import shutil
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
@@ -58,8 +59,16 @@ class Table:
         return pyarrow.table(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The frame of pandas; needs pyarrow."""
-        return self.to_pyarrow().to_pandas()
+        """The frame of pandas; needs pyarrow. Texts are categories, and whole numbers with missing values have the type ``UInt64``."""
+        import pandas
+
+        table = self.to_pyarrow()
+        frame = table.to_pandas()
+        for field, column in zip(table.schema, table.columns, strict=True):
+            # pandas would round these to floating-point numbers.
+            if str(field.type) == "uint64" and column.null_count > 0:
+                frame[field.name] = pandas.array(column.to_pylist(), dtype="UInt64")
+        return frame
 
     def to_polars(self) -> polars.DataFrame:
         """The frame of polars."""
@@ -73,24 +82,48 @@ class Table:
     def __arrow_c_schema__(self) -> object:
         return self._native.__arrow_c_schema__()
 
-    def _shown(self) -> list[list[str]]:
-        def cell(value: object) -> str:
-            return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-
-        shown = self._native.head(SHOWN_ROWS)
-        columns = [[name, *map(cell, shown.column(name))] for name in self.columns]
-        return [list(row) for row in zip(*columns, strict=True)]
+    def _shown(self) -> tuple[list[list[str]], list[str]]:
+        """The first rows as texts, each column with its name, and the names of the columns that have no value in them."""
+        first = self._native.head(SHOWN_ROWS)
+        columns, empty = [], []
+        for name in self.columns:
+            values = first.column(name)
+            if values and all(value is None for value in values):
+                empty.append(name)
+            else:
+                columns.append([name, *map(_cell, values)])
+        return columns, empty
 
     def __repr__(self) -> str:
-        rows = self._shown()
-        widths = [max(len(row[at]) for row in rows) for at in range(len(self.columns))]
-        lines = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join([f"weir.Table: {len(self)} rows", *lines, *(["..."] if len(self) > SHOWN_ROWS else [])])
+        columns, empty = self._shown()
+        widths = [max(map(len, column)) for column in columns]
+        # As many columns as a line of the terminal has room for.
+        room, shown = shutil.get_terminal_size((140, 24)).columns, 1
+        while shown < len(columns) and sum(widths[: shown + 1]) + 2 * shown <= room:
+            shown += 1
+        rows = zip(*([text.rjust(width) for text in column] for column, width in zip(columns[:shown], widths, strict=False)), strict=True)
+        lines = ["  ".join(row).rstrip() for row in rows]
+        if len(self) > SHOWN_ROWS:
+            lines.append("...")
+        hidden = [column[0] for column in columns[shown:]]
+        lines += [f"more columns: {', '.join(hidden)}"] if hidden else []
+        lines += [f"columns without values in these rows: {', '.join(empty)}"] if empty else []
+        return "\n".join([f"weir.Table: {_rows(len(self))}", *lines])
 
     def _repr_html_(self) -> str:
-        def line(row: list[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in row) + "</tr>"
+        columns, empty = self._shown()
+        first, *rest = [[html.escape(text) for text in row] for row in zip(*columns, strict=True)]
+        head = "".join(f"<th>{text}</th>" for text in first)
+        body = "".join("<tr>" + "".join(f"<td>{text}</td>" for text in row) + "</tr>" for row in rest)
+        caption = _rows(len(self)) + (f"; the first {SHOWN_ROWS}:" if len(self) > SHOWN_ROWS else "")
+        note = f"<p>Columns without values in these rows: {', '.join(map(html.escape, empty))}</p>" if empty else ""
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f"<p>{caption}</p><div style='overflow-x:auto'>{table}</div>{note}"
 
-        first, *rest = self._shown()
-        body = "".join(line(row, "td") for row in rest)
-        return f"<p>{len(self)} rows</p><table><thead>{line(first, 'th')}</thead><tbody>{body}</tbody></table>"
+
+def _cell(value: object) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
