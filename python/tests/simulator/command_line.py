@@ -1,0 +1,64 @@
+"""The command `weir`, and the files of the repository, for tests."""
+
+import csv
+import json
+import os
+import subprocess
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLES = ROOT / "examples"
+DEMO = EXAMPLES / "demo.txt"
+
+#: Tables of a result by the options of the command line that write them.
+TABLES = {
+    "--per-coflow": "coflows",
+    "--per-flow": "flows",
+    "--per-bin": "bins",
+    "--per-group": "groups",
+    "--per-job": "jobs",
+    "--per-demand": "demands",
+    "--per-link": "links",
+    "--per-link-time": "link_times",
+}
+
+
+def find_weir():
+    """The command that the environment names, or that of a build in the profile `dev`.
+
+    :raises unittest.SkipTest: if there is none.
+    """
+    command = Path(os.environ.get("WEIR_BINARY", ROOT / "target/debug/weir"))
+    if not command.exists():
+        raise unittest.SkipTest(f"{command} does not exist; `cargo build -p weir-cli` builds it")
+    return command
+
+
+def run_weir(*arguments):
+    """Runs the command in the folder of the repository, and returns the completed process."""
+    return subprocess.run([find_weir(), *map(str, arguments)], cwd=ROOT, capture_output=True, text=True)
+
+
+def run_json(*arguments):
+    """The JSON that the command prints."""
+    done = run_weir(*arguments, "--format", "json")
+    if done.returncode != 0:
+        raise AssertionError(f"weir {' '.join(map(str, arguments))}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def to_options(arguments):
+    """Keyword arguments as options."""
+    options = []
+    for name, value in arguments.items():
+        option = f"--{name.replace('_', '-')}"
+        options += [option] if value is True else [option, str(value)]
+    return options
+
+
+def read_csv(file):
+    """The header and the rows of a file, as texts."""
+    with open(file, newline="") as lines:
+        header, *rows = csv.reader(lines)
+    return header, rows
