@@ -28,13 +28,15 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use weir_core::units::Time;
 use weir_experiment::options;
+#[cfg(feature = "papers")]
+use weir_experiment::options::parse_interval;
+#[cfg(any(feature = "live", feature = "papers"))]
+use weir_experiment::options::parse_port_rate;
 use weir_trace::{Limits, TraceOptions, TraceUnit};
 
 use value::integer_in;
-#[cfg(feature = "papers")]
-use value::parse_interval;
 #[cfg(any(feature = "live", feature = "papers"))]
-use value::{parse_port_rate, parse_up_to_1000};
+use value::parse_up_to_1000;
 
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub use agent::{
