@@ -551,7 +551,7 @@ fn damaged_store_is_refused_and_its_backup_replaces_it() {
     assert_eq!(coordinator_process.ctl(&["workload", "--out", recorded]), (Some(0), String::new()));
     let replay = run_weir(&["sim", recorded, "--policy", "fair", "--format", "json"]);
     let result: Value = serde_json::from_slice(&replay.stdout).unwrap();
-    assert_eq!((&result["coflows"], &result["ports"]), (&1.into(), &2.into()), "{result}");
+    assert_eq!((&result["coflows"], &result["flows"]), (&1.into(), &1.into()), "{result}");
     let (code, text) = coordinator_process.ctl(&["backup", backup.to_str().unwrap()]);
     assert_eq!(code, Some(0), "{text}");
     drop(coordinator_process);

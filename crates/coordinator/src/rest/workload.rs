@@ -73,7 +73,7 @@ pub async fn workload(State(api): State<Api>, client: Client) -> Result<Response
     Ok((content_type, Body::from_stream(ReceiverStream::new(body))).into_response())
 }
 
-/// Sends what is written in chunks.
+/// Sends the written bytes in chunks.
 struct ChunkWriter {
     chunks: mpsc::Sender<io::Result<Vec<u8>>>,
     chunk: Vec<u8>,
