@@ -357,7 +357,7 @@ pub struct ReadOptions {
     #[arg(long, value_name = "UNIT")]
     pub trace_unit: Option<TraceUnit>,
 
-    /// The maximum number of flows; larger traces are refused. A flow needs about 100 bytes of memory
+    /// The maximum number of flows; larger traces are refused. A flow needs about 100 bytes of memory, and each coflow about 700 more
     #[arg(long, value_name = "N", default_value_t = weir_trace::Limits::default().max_flows, value_parser = integer_in(1..=100_000_000_usize))]
     pub max_flows: usize,
 }

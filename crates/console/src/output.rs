@@ -31,8 +31,17 @@ impl OutputFile {
     /// Prepares the file `path`. Call it before the work, so that an invalid path fails first.
     ///
     /// # Errors
-    /// If the file cannot be created.
+    /// If the file cannot be created, or its name is that of a compressed file.
     pub fn create(path: &Path) -> Result<OutputFile, Failure> {
+        let extension = path.extension().filter(|extension| *extension == "gz" || *extension == "zst");
+        if extension.is_some() && !is_device(path) {
+            let plain = path.with_extension("");
+            return Err(Failure::input(format_args!(
+                "{}: no output is compressed; expected a name such as {}; help: compress the file afterwards",
+                path.display(),
+                plain.display()
+            )));
+        }
         OutputFile::open(path).map_err(|error| match error.kind() {
             // The path is wrong, whatever the command computes.
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {

@@ -62,13 +62,13 @@ impl<'a> WorkloadBuilder<'a> {
         text: &str,
         unit: TimeUnit,
     ) -> Result<FileTime, FileError> {
-        number::parse_decimal(text)
-            .and_then(|value| Time::new(value / unit.per_second))
-            .filter(|time| time.get() <= TimeShift::max_seconds(self.options.shift_step))
+        let time = number::parse_decimal(text).and_then(|value| Time::new(value / unit.per_second));
+        time.filter(|time| time.get() <= TimeShift::max_seconds(self.options.shift_step))
             .map(|time| FileTime::new(time, text, unit.symbol))
             .ok_or_else(|| {
-                let expected = format!("a time of 0 to {:e} {}", MAX_SECONDS * unit.per_second, unit.name);
-                line.error(field, text, expected)
+                let advice = time.map_or("", |time| TimeShift::advice(self.options.shift_step, time));
+                let (max, unit) = (MAX_SECONDS * unit.per_second, unit.name);
+                line.error(field, text, format!("a time of 0 to {max:e} {unit}{advice}"))
             })
     }
 
@@ -109,6 +109,11 @@ impl<'a> WorkloadBuilder<'a> {
     pub(crate) fn push(&mut self, coflow: CoflowSpec, arrival: FileTime) {
         self.coflows.push(coflow);
         self.arrivals.push(arrival);
+    }
+
+    /// Whether there is no coflow so far.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.coflows.is_empty()
     }
 
     /// The workload, with its times shifted.

@@ -39,9 +39,6 @@ use crate::shuffle;
 /// The expected value in errors about the line of a coflow.
 const COFLOW: &str = "`<id> <arrival ms> <mappers> <port>... <reducers> <port>:<MB>...`";
 
-/// The expected value in errors about a first line with more fields, such as that of a table of flows.
-const TABLE_ADVICE: &str = "end of line; `weir trace convert --columns` reads a table of flows";
-
 /// The size of the format's megabyte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TraceUnit {
@@ -115,8 +112,9 @@ impl Header {
             return Err(lines.end_of_file_error("ports", "`<ports> <coflows>` or `weir-trace 1`"));
         };
         let mut fields = line.fields();
+        let advice = header_advice(line);
         let expected = format!(
-            "a number of ports from 1 to {} (a trace starts with `<ports> <coflows>` or `weir-trace 1`)",
+            "a number of ports from 1 to {} (a trace starts with `<ports> <coflows>` or `weir-trace 1`){advice}",
             Workload::MAX_PORTS
         );
         let text = fields.required("ports", &expected)?;
@@ -133,7 +131,7 @@ impl Header {
         }
         match fields.optional() {
             None => Ok(Header { ports, coflow_count }),
-            Some(extra) => Err(line.error("after the last field", extra, TABLE_ADVICE)),
+            Some(extra) => Err(line.error("after the last field", extra, format!("end of line{advice}"))),
         }
     }
 
@@ -161,6 +159,19 @@ impl Header {
             }
         }
         Ok(())
+    }
+}
+
+/// Advice about a first line that is no header: a coflow, or a line of a table.
+fn header_advice(line: Line<'_>) -> &'static str {
+    let fields: Vec<&str> = line.text.split_ascii_whitespace().collect();
+    match fields[..] {
+        [_, _, _, _, _, .., last] if last.contains(':') => {
+            "; help: the line is a coflow, so add the missing header `<ports> <coflows>` above it"
+        }
+        // A flow has at least three fields.
+        [] | [_] | [_, _] if !line.text.contains([',', ';']) => "",
+        _ => "; help: `weir trace convert --columns` reads a table of flows",
     }
 }
 

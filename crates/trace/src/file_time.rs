@@ -81,6 +81,14 @@ impl TimeShift {
         if step.is_some() { MAX_LATE_SECONDS } else { MAX_SECONDS }
     }
 
+    /// Advice about a time beyond [`TimeShift::max_seconds`], which a shift would accept.
+    pub(crate) fn advice(step: Option<Time>, time: Time) -> &'static str {
+        match step.is_none() && (MAX_SECONDS..=MAX_LATE_SECONDS).contains(&time.get()) {
+            true => "; help: a trace that is read alone, and without --keep-arrivals, may have later times",
+            false => "",
+        }
+    }
+
     /// The largest multiple of `step` up to the earliest arrival, for a trace that starts late. Coflows with parents do not
     /// count: they can arrive any time before their parents' end.
     pub(crate) fn new(step: Option<Time>, coflows: &[CoflowSpec], arrivals: &[FileTime]) -> TimeShift {

@@ -135,12 +135,24 @@ impl WorkloadSpec {
             return Err(WorkloadSpecError::new("ports", self.ports, expected));
         }
         self.arrival.check()?;
+        let needs_gaps = self.load.is_some() || self.incasts.is_some();
+        if self.coflows == 0 {
+            return Err(WorkloadSpecError::new("coflows", 0, "1 or more"));
+        }
+        if self.coflows == 1 && needs_gaps {
+            let expected = "2 or more, since a load needs time between arrivals";
+            return Err(WorkloadSpecError::new("coflows", 1, expected));
+        }
         if self.sizes.is_some() && self.ports == 1 {
             return Err(WorkloadSpecError::new("ports", 1, "2 or more, since no port sends to itself"));
         }
         self.load.map_or(Ok(()), |load| load.check("load"))?;
-        if self.load.is_some() && matches!(self.arrival, ArrivalProcess::Burst) {
-            return Err(WorkloadSpecError::new("load", "burst", "arrivals at different times"));
+        if needs_gaps && matches!(self.arrival, ArrivalProcess::Burst) {
+            return Err(WorkloadSpecError::new(
+                "arrival",
+                "burst",
+                "arrivals at different times, for a load",
+            ));
         }
         self.incasts.map_or(Ok(()), |incasts| incasts.check(self.ports))?;
         if self.kinds.is_empty() {

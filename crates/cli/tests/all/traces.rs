@@ -33,6 +33,20 @@ fn connections_start_when_their_trigger_fires() {
 }
 
 #[test]
+fn names_of_compressed_outputs_are_refused() {
+    let dir = TestDir::new();
+    for (command, name, plain) in [
+        ("trace generate --out small.weir.gz", "small.weir.gz", "small.weir"),
+        ("trace generate --out small.txt.zst", "small.txt.zst", "small.txt"),
+    ] {
+        let output = dir.run(command);
+        let expected = format!("{name}: no output is compressed; expected a name such as {plain}; help: ");
+        assert!(output.code == Some(2) && output.stderr.contains(&expected), "{command}: {}", output.stderr);
+        assert!(!Path::new(&dir.path(name)).exists());
+    }
+}
+
+#[test]
 fn tables_keep_names_and_drop_local_flows() {
     let dir = TestDir::new();
     import(&dir, "flows.csv");
@@ -87,7 +101,7 @@ fn generated_flows_have_the_load_of_the_option() {
         ("trace generate --incast-degree 50 --incast-load 0.1", "`incast degree`: `50`: expected 1 to 49"),
         (
             "trace generate --load 0.5 --arrival burst",
-            "`load`: `burst`: expected arrivals at different times",
+            "`arrival`: `burst`: expected arrivals at different times",
         ),
     ] {
         let error = dir.run(command).stderr;

@@ -228,7 +228,9 @@ impl<'a> Reader<'a> {
 
     /// A point in time, which a shift may make earlier.
     fn parse_late_time(&self, line: Line<'_>, field: &str, text: &str) -> Result<FileTime, FileError> {
-        parse_file_time(line, field, text, TimeShift::max_seconds(self.step))
+        let (max_seconds, advice) =
+            (TimeShift::max_seconds(self.step), |time| TimeShift::advice(self.step, time));
+        parse_file_time(line, field, text, max_seconds, advice)
     }
 
     /// The ids in a list of parents.

@@ -108,23 +108,25 @@ pub(super) fn parse_port(
     number::parse_port(text, ports).ok_or_else(|| line.error(field, text, number::expected_port(ports)))
 }
 
-/// A point in time, which can be up to `max_seconds`.
+/// A point in time, which can be up to `max_seconds`; the error for a later one ends with the `advice` about it.
 pub(super) fn parse_file_time(
     line: Line<'_>,
     field: &str,
     text: &str,
     max_seconds: f64,
+    advice: impl Fn(Time) -> &'static str,
 ) -> Result<FileTime, FileError> {
     let time: Time = text.parse().map_err(|e: UnitError| line.error(field, text, e.expected))?;
     if time.get() > max_seconds {
-        return Err(line.error(field, text, format!("a time of at most {max_seconds:e} seconds")));
+        let expected = format!("a time of at most {max_seconds:e} seconds{}", advice(time));
+        return Err(line.error(field, text, expected));
     }
     Ok(FileTime::new(time, text, "s"))
 }
 
 /// A duration.
 pub(super) fn parse_time(line: Line<'_>, field: &str, text: &str) -> Result<Time, FileError> {
-    Ok(parse_file_time(line, field, text, MAX_SECONDS)?.time)
+    Ok(parse_file_time(line, field, text, MAX_SECONDS, |_| "")?.time)
 }
 
 pub(super) fn parse_size(line: Line<'_>, field: impl fmt::Display, text: &str) -> Result<Bytes, FileError> {

@@ -265,6 +265,13 @@ pub(crate) fn parse<R: BufRead>(
     let mut builder = WorkloadBuilder::new(options);
     let port_names = log.add_coflows(&mut builder, end)?;
     let local = Bytes::new(log.local_bytes as f64).unwrap_or(Bytes::ZERO);
+    if builder.is_empty() {
+        let expected = format!(
+            "a stage that reads a shuffle from another executor; the {tasks} tasks of the log read {local} from their own one, \
+             and nothing from others"
+        );
+        return Err(end.error("coflows", "none", expected));
+    }
     let warning = format!(
         "the sources of flows and the times to compute are estimates; {local} that tasks read from their own host or executor are left out"
     );

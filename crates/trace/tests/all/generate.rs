@@ -3,9 +3,10 @@
 use crate::property_settings::config_with_cases;
 use proptest::prelude::*;
 use weir_core::model::Workload;
+use weir_core::units::{Bytes, Rate};
 use weir_trace::describe::{WorkloadStatistics, bin_threshold};
 use weir_trace::generate::{
-    ArrivalProcess, CoflowKind, Distribution, Preset, Resolution, Skew, WorkloadSpec,
+    ArrivalProcess, CoflowKind, Distribution, Incasts, Load, Preset, Resolution, Skew, WorkloadSpec,
     assign_services as spread_over, generate,
 };
 use weir_trace::{Limits, TraceOptions, TraceUnit, coflow_benchmark, format};
@@ -272,6 +273,34 @@ fn skews_keep_the_average() {
             assert_within("largest", most / 10_000e6, largest, 0.01);
         }
     }
+}
+
+#[test]
+fn workloads_without_coflows_and_loads_without_gaps_are_refused() {
+    let load = Load { fraction: 0.5, port_rate: Rate::new(125e6).unwrap() };
+    let incasts = Incasts { degree: 2, bytes: Bytes::new(1e3).unwrap(), load };
+    let one = WorkloadSpec { coflows: 1, ..WorkloadSpec::default() };
+    let burst = WorkloadSpec { arrival: ArrivalProcess::Burst, ..WorkloadSpec::default() };
+    for (spec, expected) in [
+        (WorkloadSpec { coflows: 0, ..one.clone() }, "`coflows`: `0`: expected 1 or more"),
+        (
+            WorkloadSpec { load: Some(load), ..one.clone() },
+            "`coflows`: `1`: expected 2 or more, since a load needs time between arrivals",
+        ),
+        (
+            WorkloadSpec { incasts: Some(incasts), ..one.clone() },
+            "`coflows`: `1`: expected 2 or more, since a load needs time between arrivals",
+        ),
+        (
+            WorkloadSpec { incasts: Some(incasts), ..burst.clone() },
+            "`arrival`: `burst`: expected arrivals at different times, for a load",
+        ),
+    ] {
+        let error = generate(&spec, TraceUnit::MB, &Limits::default()).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+    assert_eq!(generate_workload(&one).coflows.len(), 1);
+    assert_eq!(generate_workload(&burst).coflows.len(), 100);
 }
 
 fn any_parameter() -> impl Strategy<Value = f64> {

@@ -272,3 +272,10 @@ fn spark_hosts_are_ports_and_lost_tasks_do_not_count() {
         "{error}"
     );
 }
+    // With one executor, all bytes are local.
+    let local: String = text.replace("Remote Bytes Read", "Local Bytes Read");
+    assert_eq!(
+        read_trace(&local, TraceUnit::MB).unwrap_err(),
+        "t:10: field `coflows`: `none`: expected a stage that reads a shuffle from another executor; the 6 tasks of the log read \
+         2.8kB from their own one, and nothing from others"
+    );

@@ -85,7 +85,15 @@ fn times_beyond_the_bound_are_refused_with_their_line() {
     );
     let error = read(UNIX_TIMES, None).unwrap_err().to_string();
     assert!(
-        error.contains(":3: field `arrival`: `1700000000.004001s`: expected a time of at most 1e9 seconds"),
+        error.contains(
+            ":3: field `arrival`: `1700000000.004001s`: expected a time of at most 1e9 seconds; help: "
+        ) && error.ends_with("without --keep-arrivals, may have later times"),
+        "{error}"
+    );
+    let milliseconds = "2 1\n1 1700000000004 1 0 1 1:1\n";
+    let error = read(milliseconds, None).unwrap_err().to_string();
+    assert!(
+        error.contains("`1700000000004`: expected a time of 0 to 1e12 milliseconds; help: a trace"),
         "{error}"
     );
     let error = read(&UNIX_TIMES.replace("1.7e9s", "1e12s"), Some(1.0)).unwrap_err().to_string();
