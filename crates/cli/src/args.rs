@@ -62,7 +62,7 @@ pub use saba::{Saba, SabaProfile, SabaWeightOptions, SabaWeights};
 pub use share::Share;
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub use testbed::{Testbed, TestbedIncast, TestbedList, TestbedName, TestbedRun, TestbedUp};
-pub use trace::{Convert, Describe, Generate, Merge, Trace, TraceFormat};
+pub use trace::{Convert, Describe, Generate, LocalFlows, Merge, Trace, TraceFormat};
 pub use value::{VariedParameter, VariedSetting, listed_policies};
 
 const INPUT_HEADING: &str = "Input";

@@ -22,7 +22,7 @@ use weir_trace::generate::{
 };
 use weir_trace::{TraceOptions, TraceUnit, WriteError, coflow_benchmark, format};
 
-use crate::args::{self, TraceFormat};
+use crate::args::{self, LocalFlows, TraceFormat};
 use crate::inputs::read_source;
 use crate::render;
 
@@ -274,7 +274,7 @@ fn read_cdf(name: &Path) -> Result<Cdf, Failure> {
 fn convert(args: &args::Convert) -> Result<(), Failure> {
     let options = TraceOptions {
         format: args.input_format()?,
-        keeps_local_flows: args.local_flows,
+        keeps_local_flows: args.local_flows.map(|local| local == LocalFlows::Keep),
         ..input_options(&args.input)
     };
     let out = Some(args.to_file.as_path());

@@ -34,7 +34,7 @@ pub(crate) fn drop_local_bytes(workload: &mut Workload) -> Option<String> {
     let bytes = Bytes::new(bytes)?;
     let flows = if count == 1 { "1 flow".to_owned() } else { format!("{count} flows") };
     (count > 0).then(|| {
-        format!("{flows} from a port to itself, of {bytes}, do not use the network; `weir trace convert --local-flows` keeps their bytes")
+        format!("{flows} from a port to itself, of {bytes}, do not use the network; `weir trace convert --local-flows keep` keeps their bytes")
     })
 }
 

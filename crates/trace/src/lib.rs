@@ -215,7 +215,8 @@ pub fn read_from<R: BufRead>(input: R, name: &str, options: &TraceOptions) -> Re
             }
         }
     };
-    if !options.keeps_local_flows && !matches!(format, Format::CoflowBenchmark(_) | Format::Weir) {
+    let keeps_by_default = matches!(format, Format::CoflowBenchmark(_) | Format::Weir);
+    if !options.keeps_local_flows.unwrap_or(keeps_by_default) {
         parsed.warnings.extend(import::drop_local_bytes(&mut parsed.workload));
     }
     let Parsed { workload, shift, port_names, warnings } = parsed;

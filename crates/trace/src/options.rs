@@ -18,8 +18,9 @@ pub struct TraceOptions {
     pub shift_step: Option<Time>,
     /// The format. By default, the first lines decide.
     pub format: Option<InputFormat>,
-    /// Whether flows from a port to itself keep their bytes in formats of other programs; by default, these do not use the network.
-    pub keeps_local_flows: bool,
+    /// Whether flows from a port to itself keep their bytes, and use the port in both directions. By default, they do in the public format
+    /// and in Weir's own, and not in formats of other programs.
+    pub keeps_local_flows: Option<bool>,
 }
 
 /// A format to read.

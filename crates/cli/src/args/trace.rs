@@ -170,6 +170,15 @@ pub enum ReadFormat {
     Flows,
 }
 
+/// Flows from a port to itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LocalFlows {
+    /// Keep their bytes: they use the port in both directions
+    Keep,
+    /// Set their bytes to 0: they complete at their release
+    Drop,
+}
+
 /// Arguments of `weir trace convert`.
 #[derive(Debug, Args)]
 #[command(
@@ -189,9 +198,9 @@ pub struct Convert {
     #[arg(long, value_name = "LIST", help_heading = INPUT_HEADING)]
     pub columns: Option<Columns>,
 
-    /// Keep the bytes of flows from a port to itself, in formats of other programs; they then use the port in both directions
-    #[arg(long, help_heading = INPUT_HEADING)]
-    pub local_flows: bool,
+    /// Flows from a port to itself [default: keep in the coflow-benchmark format and in Weir's own, drop in formats of other programs]
+    #[arg(long, value_enum, value_name = "ACTION", help_heading = INPUT_HEADING)]
+    pub local_flows: Option<LocalFlows>,
 
     /// The file to write; the file appears once it is complete. `-` is the standard output
     #[arg(value_hint = ValueHint::FilePath, help_heading = None)]

@@ -56,7 +56,7 @@ fn tables_keep_names_and_drop_local_flows() {
     assert!(output.stderr.starts_with(warning), "{}", output.stderr);
     let text = dir.read("flows.weir");
     assert!(text.contains("port 1 rack2/host-b\n") && text.contains("flow 2 2 0B"), "{text}");
-    let kept = dir.stdout_of(&format!("trace convert flows.csv - --to weir --local-flows {columns}"));
+    let kept = dir.stdout_of(&format!("trace convert flows.csv - --to weir --local-flows keep {columns}"));
     assert!(kept.contains("flow 2 2 6kB"), "{kept}");
     for (command, expected) in [
         (format!("trace convert flows.csv flows.txt {columns}"), "its ports have names; expected --to weir"),

@@ -123,6 +123,7 @@ fn tables_have_columns_by_name_or_number() {
 fn numbers_of_hosts_and_coflows_are_kept() {
     let read = |text: &str, keeps_local_flows| {
         let format = Some(columns("src=1,dst=2,bytes=3,coflow=4"));
+        let keeps_local_flows = Some(keeps_local_flows);
         let options = TraceOptions { format, keeps_local_flows, ..TraceOptions::default() };
         read_from(text.as_bytes(), "t", &options).unwrap()
     };
@@ -134,6 +135,25 @@ fn numbers_of_hosts_and_coflows_are_kept() {
     );
     assert!(trace.warnings.is_empty());
     assert_eq!(coflows(&read("7 2 5 40\n2 2 6 x\n", false))[1], (2, 0.0, vec![], vec![(2, 2, 0.0, 0.0)]));
+}
+
+#[test]
+fn local_flows_of_the_public_format_keep_their_bytes_unless_asked_otherwise() {
+    let read = |keeps_local_flows| {
+        let options = TraceOptions { keeps_local_flows, ..TraceOptions::default() };
+        read_from("4 1\n1 0 2 0 2 1 2:10\n".as_bytes(), "t", &options).unwrap()
+    };
+    let flows = |local| vec![(0, 2, 5e6, 0.0), (2, 2, local, 0.0)];
+    for keeps in [None, Some(true)] {
+        assert_eq!((coflows(&read(keeps))[0].3.clone(), read(keeps).warnings.len()), (flows(5e6), 0));
+    }
+    let dropped = read(Some(false));
+    assert_eq!(coflows(&dropped)[0].3, flows(0.0));
+    assert!(
+        dropped.warnings[0].starts_with("1 flow from a port to itself, of 5MB, "),
+        "{:?}",
+        dropped.warnings
+    );
 }
 
 #[test]
@@ -264,6 +284,13 @@ fn spark_hosts_are_ports_and_lost_tasks_do_not_count() {
         text.lines().filter(|line| !line.contains("JobStart")).map(|line| format!("{line}\n")).collect();
     let spec = &read_trace(&lost, TraceUnit::MB).unwrap().workload.coflows[0];
     assert_eq!((spec.job, spec.arrival.get()), (None, 3.0));
+    // With one executor, all bytes are local.
+    let local: String = text.replace("Remote Bytes Read", "Local Bytes Read");
+    assert_eq!(
+        read_trace(&local, TraceUnit::MB).unwrap_err(),
+        "t:10: field `coflows`: `none`: expected a stage that reads a shuffle from another executor; the 6 tasks of the log read \
+         2.8kB from their own one, and nothing from others"
+    );
     let error =
         read_trace("{\"Event\":\"SparkListenerJobStart\",\"Job ID\":0}\n", TraceUnit::MB).unwrap_err();
     assert!(
@@ -272,10 +299,3 @@ fn spark_hosts_are_ports_and_lost_tasks_do_not_count() {
         "{error}"
     );
 }
-    // With one executor, all bytes are local.
-    let local: String = text.replace("Remote Bytes Read", "Local Bytes Read");
-    assert_eq!(
-        read_trace(&local, TraceUnit::MB).unwrap_err(),
-        "t:10: field `coflows`: `none`: expected a stage that reads a shuffle from another executor; the 6 tasks of the log read \
-         2.8kB from their own one, and nothing from others"
-    );
