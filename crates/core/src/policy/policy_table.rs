@@ -1,6 +1,6 @@
 //! Rows of the table of policies, and the look-up of a policy by name.
 
-use std::sync::OnceLock;
+use std::sync::{PoisonError, RwLock};
 
 use super::django::settings_from_params;
 use super::params::{Params, ParamsError};
@@ -29,18 +29,16 @@ pub enum RegisterError {
     /// The name cannot be part of a specification.
     #[error("policy name `{0}` is invalid; expected letters, digits, `+` and `-`")]
     InvalidName(&'static str),
-    /// Policies were registered before.
-    #[error("policies were registered before; expected one call")]
-    RegisteredBefore,
 }
 
-/// Policies of other crates.
-static REGISTERED: OnceLock<Vec<PolicyEntry>> = OnceLock::new();
+/// Policies of other crates. Entries are never freed, since callers keep them.
+static REGISTERED: RwLock<Vec<&'static PolicyEntry>> = RwLock::new(Vec::new());
 
-/// Adds policies of another crate to the table for the whole process. Only one call is possible.
+/// Adds policies of another crate to the table for the whole process. A policy of an earlier call with the same name is replaced, such as
+/// one that is defined again in a notebook; replays that run keep the former one.
 ///
 /// # Errors
-/// If a name is invalid or in use, or the call is not the first one.
+/// If a name is invalid, that of a policy of this crate, or twice in `policies`. No policy is registered then.
 pub fn register(policies: Vec<PolicyEntry>) -> Result<(), RegisterError> {
     for (position, PolicyEntry { name, .. }) in policies.iter().enumerate() {
         let others = POLICIES.iter().chain(&policies[..position]);
@@ -51,12 +49,21 @@ pub fn register(policies: Vec<PolicyEntry>) -> Result<(), RegisterError> {
             return Err(RegisterError::InvalidName(name));
         }
     }
-    REGISTERED.set(policies).map_err(|_| RegisterError::RegisteredBefore)
+    let mut registered = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
+    for entry in policies {
+        let entry: &'static PolicyEntry = Box::leak(Box::new(entry));
+        match registered.iter_mut().find(|former| former.name == entry.name) {
+            Some(former) => *former = entry,
+            None => registered.push(entry),
+        }
+    }
+    Ok(())
 }
 
-/// All policies: those of this crate, and the registered ones.
+/// All policies: those of this crate, and the ones that are registered now.
 pub fn all() -> impl Iterator<Item = &'static PolicyEntry> {
-    POLICIES.iter().chain(REGISTERED.get().into_iter().flatten())
+    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner).clone();
+    POLICIES.iter().chain(registered)
 }
 
 /// Builds a policy from its specification, `name` or `name:key=value:key=value`. Decisions of registered policies are checked.
@@ -130,6 +137,14 @@ mod tests {
         assert!(all().any(|entry| entry.name == "own-fifo"));
         assert!(build("own-fifo").is_ok());
         assert!(matches!(build("own-fifo:x=1"), Err(ParamsError::UnknownKey { .. })));
-        assert_eq!(register(Vec::new()), Err(RegisterError::RegisteredBefore));
+
+        let refused = vec![entry("own-fifo-2"), entry("a:b")];
+        assert_eq!(register(refused), Err(RegisterError::InvalidName("a:b")));
+        assert!(build("own-fifo-2").is_err(), "a refused call registers nothing");
+        let replaced = PolicyEntry { description: "replaced", ..entry("own-fifo") };
+        register(vec![entry("own-fifo-2"), replaced]).unwrap();
+        let own = all().filter(|entry| entry.name.starts_with("own-fifo"));
+        let listed = own.map(|entry| (entry.name, entry.description)).collect::<Vec<_>>();
+        assert_eq!(listed, [("own-fifo", "replaced"), ("own-fifo-2", "")]);
     }
 }
