@@ -32,7 +32,8 @@ pub use stage::Stage;
 pub use topology::{LinkId, NodeId, Routes, Topology, TopologyError, TopologyTemplate};
 pub use trunks::{Trunks, TrunksError};
 pub use view::{
-    Knowledge, RemainingLoads, SizesEstimated, SizesKnown, SizesOrEstimates, SizesUnknown, TotalsKnown, View,
+    Knowledge, LentNetwork, RemainingLoads, SizesEstimated, SizesKnown, SizesOrEstimates, SizesUnknown,
+    TotalsKnown, View,
 };
 pub use wide_area::{BandwidthHistory, WideArea, WideAreaError};
 pub use workload::{CoflowSpec, FlowSpec, PortSide, TimedEvent, Workload, WorkloadChange, WorkloadError};

@@ -39,9 +39,9 @@ mod weir;
 
 use check::CheckedPolicy;
 pub use coflow_order::{CoflowOrder, OrderedPolicy};
-pub use error::{InvalidDecision, PolicyError};
+pub use error::{InvalidDecision, PolicyError, PolicyFailure};
 pub(crate) use interface::{DecidedBy, PolicyObject};
-pub use interface::{Event, LinkService, Policy, Routing, TrunkSupport};
+pub use interface::{Event, LinkService, MIN_WAKEUP_SECONDS, Policy, Routing, TrunkSupport};
 pub use params::{Params, ParamsError};
 pub use policy_table::{PolicyEntry, RegisterError, all, build, django_settings, register};
 use served_in_order::{DETOURS_PARAM, GROUPS_PARAM, ServedInOrder};

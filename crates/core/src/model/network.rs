@@ -142,6 +142,11 @@ impl Network {
         }
     }
 
+    /// Creates a network without ports.
+    pub(crate) fn empty() -> Network {
+        Network::new(Fabric::from_port_rates(&[]), None, CommonRateKind::EqualRates)
+    }
+
     /// The minimum time between schedules, in seconds; 0: a schedule at every change.
     pub(crate) fn interval(&self) -> f64 {
         self.interval

@@ -67,9 +67,35 @@ pub struct View<'a, K: Knowledge> {
     knowledge: PhantomData<K>,
 }
 
+/// A network that was moved out of a [`View`], with the same knowledge: see [`View::lend`].
+pub struct LentNetwork<K: Knowledge> {
+    network: Network,
+    now: f64,
+    knowledge: PhantomData<K>,
+}
+
+impl<K: Knowledge> LentNetwork<K> {
+    /// The view of the network.
+    pub fn view(&mut self) -> View<'_, K> {
+        View::new(&mut self.network, self.now)
+    }
+}
+
 impl<'a, K: Knowledge> View<'a, K> {
     pub(crate) fn new(network: &'a mut Network, now: f64) -> View<'a, K> {
         View { network, now, knowledge: PhantomData }
+    }
+
+    /// Moves the network out of the view, for a policy that calls a program which cannot borrow it, such as an interpreter. The view is
+    /// that of an empty network until [`View::restore`], which has to follow before the policy returns. O(1).
+    pub fn lend(&mut self) -> LentNetwork<K> {
+        let network = std::mem::replace(self.network, Network::empty());
+        LentNetwork { network, now: self.now, knowledge: PhantomData }
+    }
+
+    /// Moves the network of [`View::lend`] back.
+    pub fn restore(&mut self, lent: LentNetwork<K>) {
+        *self.network = lent.network;
     }
 
     /// The current time in seconds.

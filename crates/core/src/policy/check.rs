@@ -2,7 +2,7 @@
 //!
 //! Weir's own policies are not checked: tests cover them, and a check costs as much as a part of a schedule.
 
-use super::error::{InvalidDecision, PolicyError};
+use super::error::{InvalidDecision, PolicyError, PolicyFailure};
 use super::interface::{DecidedBy, PolicyObject};
 use super::{Event, LinkService, Routing, Timing, TrunkSupport};
 use crate::allocation::{Allocation, CommonRate, InterQueueSharing, QueueDiscipline};
@@ -29,6 +29,14 @@ impl CheckedPolicy {
             has_decided: false,
             check: AllocationCheck::default(),
             error: None,
+        }
+    }
+
+    /// Ends the decisions of a policy that reports a failure.
+    fn check_failure(&mut self, now: f64) {
+        if let Some(PolicyFailure { slot, reason }) = self.policy.failure() {
+            let invalid = Invalid { slot, links: Vec::new(), reason: InvalidDecision::Failure(reason) };
+            self.error = Some(invalid.into_error(&self.name, now));
         }
     }
 
@@ -77,6 +85,7 @@ impl PolicyObject for CheckedPolicy {
     fn on_event(&mut self, event: Event, network: &mut Network, now: f64) {
         if self.error.is_none() {
             self.policy.on_event(event, network, now);
+            self.check_failure(now);
         }
     }
 
@@ -84,6 +93,9 @@ impl PolicyObject for CheckedPolicy {
         if self.error.is_none() {
             self.policy.decide(by, network, now, out);
             out.drop_unkept_flows();
+            self.check_failure(now);
+        }
+        if self.error.is_none() {
             let checked = self.check(out, network, now);
             self.error = checked.err().map(|invalid| invalid.into_error(&self.name, now));
         }
@@ -98,11 +110,17 @@ impl PolicyObject for CheckedPolicy {
             return f64::INFINITY;
         }
         let next = self.policy.next_wakeup(network, now, allocation);
+        self.check_failure(now);
         if next > now {
             return next;
         }
-        self.error = Some(Invalid::new(InvalidDecision::Wakeup(next)).into_error(&self.name, now));
+        let invalid = || Invalid::new(InvalidDecision::Wakeup(next)).into_error(&self.name, now);
+        self.error.get_or_insert_with(invalid);
         f64::INFINITY
+    }
+
+    fn failure(&self) -> Option<PolicyFailure> {
+        self.policy.failure()
     }
 
     fn error(&self) -> Option<&PolicyError> {

@@ -47,8 +47,17 @@ impl fmt::Display for PolicyError {
 
 impl std::error::Error for PolicyError {}
 
+/// Why a policy cannot decide.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyFailure {
+    /// The slot of the coflow that the failure is about, if it is about one.
+    pub slot: Option<Slot>,
+    /// The failure, and the expected state if there is one.
+    pub reason: String,
+}
+
 /// Why a decision of a policy is invalid. Rates are in bytes per second, times in seconds.
-#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum InvalidDecision {
     /// A common rate is not of the kind that the knowledge of the policy allows.
     #[error("equal rates, although the policy uses sizes; expected `CommonRate::CompleteTogether`")]
@@ -114,6 +123,9 @@ pub enum InvalidDecision {
     /// The time of the next schedule.
     #[error("a wake-up at {}; expected a later time, or an infinite one for none", time_text(*.0))]
     Wakeup(f64),
+    /// The policy itself reports that it cannot decide: see [`Policy::failure`](super::Policy::failure).
+    #[error("{0}")]
+    Failure(String),
 }
 
 /// A rate with a unit, also if it is no valid rate.

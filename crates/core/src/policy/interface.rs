@@ -1,12 +1,12 @@
 //! The trait that all policies for one switch implement, and the events that they receive.
 
-use super::error::PolicyError;
+use super::error::{PolicyError, PolicyFailure};
 use super::timing::Timing;
 use crate::allocation::Allocation;
 use crate::model::{CoflowKey, CommonRateKind, Knowledge, Network, Slot, View};
 
 /// Wake-ups are at least this far in the future, in seconds. Rounding cannot repeat a schedule without end.
-pub(super) const MIN_WAKEUP_SECONDS: f64 = 1e-6;
+pub const MIN_WAKEUP_SECONDS: f64 = 1e-6;
 
 /// A change since the last schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +115,12 @@ pub trait Policy: Send {
         let _ = (view, allocation);
         f64::INFINITY
     }
+
+    /// Why the policy cannot decide any more, such as an error of a program that decides for it. Called after every other call if the
+    /// policy is checked ([`AnyPolicy::checked`](super::AnyPolicy::checked)), whose next schedule then fails.
+    fn failure(&self) -> Option<PolicyFailure> {
+        None
+    }
 }
 
 /// Who decides: the coordinator, or hosts and switches between two schedules of the coordinator.
@@ -154,6 +160,9 @@ pub trait PolicyObject: Send {
 
     /// See [`Policy::next_wakeup`].
     fn next_wakeup(&mut self, network: &mut Network, now: f64, allocation: &Allocation) -> f64;
+
+    /// See [`Policy::failure`].
+    fn failure(&self) -> Option<PolicyFailure>;
 
     /// The first invalid decision, if the policy is checked; see [`AnyPolicy::checked`](super::AnyPolicy::checked).
     fn error(&self) -> Option<&PolicyError> {
@@ -200,5 +209,9 @@ impl<P: Policy> PolicyObject for P {
 
     fn next_wakeup(&mut self, network: &mut Network, now: f64, allocation: &Allocation) -> f64 {
         Policy::next_wakeup(self, &mut View::new(network, now), allocation)
+    }
+
+    fn failure(&self) -> Option<PolicyFailure> {
+        Policy::failure(self)
     }
 }

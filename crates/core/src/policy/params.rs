@@ -57,6 +57,14 @@ pub enum ParamsError {
         /// The policies that can.
         expected: String,
     },
+    /// The policy refuses its parameters together, or cannot start.
+    #[error("policy `{policy}`: {reason}")]
+    Refused {
+        /// Name of the policy.
+        policy: String,
+        /// Why.
+        reason: String,
+    },
     /// The value is malformed or out of range.
     #[error("policy `{policy}`: `{key}={value}` is invalid; expected {expected}")]
     InvalidValue {
@@ -126,6 +134,12 @@ impl Params {
             let (policy, key) = (self.name.clone(), key.to_owned());
             Err(ParamsError::HasNoEffect { policy, key, required: required.to_owned() })
         })
+    }
+
+    /// Takes all parameters that are left, as key and value, for a policy whose parameters are not known to the compiler. The policy
+    /// refuses unknown keys itself.
+    pub fn take_rest(&mut self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.given_params)
     }
 
     /// Takes the value of `key`, or `default` if the specification does not contain `key`.

@@ -4,7 +4,8 @@ use weir_core::allocation::{Allocation, CommonRate};
 use weir_core::engine::{Engine, Links};
 use weir_core::model::{CoflowSpec, Fabric, FlowSpec, ServiceNames, SizesUnknown, View};
 use weir_core::policy::{
-    self, AnyPolicy, InvalidDecision, Policy, PolicyEntry, PolicyError, TrunkSupport, build,
+    self, AnyPolicy, Event, InvalidDecision, Policy, PolicyEntry, PolicyError, PolicyFailure, TrunkSupport,
+    build,
 };
 use weir_core::tree::{Application, ApplicationSharing, Service, TreeSpec, check_leaf_policy};
 use weir_core::units::{Bytes, Rate, Time};
@@ -56,8 +57,8 @@ fn tree_of(policy: &str) -> AnyPolicy {
     AnyPolicy::Tree(TreeSpec::Services(vec![service("a", policy), service("b", "fair")], None))
 }
 
-/// The first schedule for a coflow of each service, of flows from port 0, and the rates of the coflows.
-fn schedule(policy: AnyPolicy) -> (Result<(), PolicyError>, Vec<f64>) {
+/// An engine with a coflow of each service, of flows from port 0.
+fn engine_with_two_coflows(policy: AnyPolicy) -> Engine {
     let mut names = ServiceNames::empty();
     names.intern("a", "x").unwrap();
     names.intern("b", "x").unwrap();
@@ -68,9 +69,20 @@ fn schedule(policy: AnyPolicy) -> (Result<(), PolicyError>, Vec<f64>) {
         let spec = CoflowSpec { service, ..CoflowSpec::new(service.into(), Time::ZERO, vec![flow]) };
         engine.release_coflow(&spec, 0, 0.0, &mut Vec::new());
     }
+    engine
+}
+
+/// The rates of both coflows.
+fn rates(engine: &Engine) -> Vec<f64> {
+    (0..2).map(|slot| engine.network().rate(slot, 0)).collect()
+}
+
+/// The first schedule for two coflows, and their rates.
+fn schedule(policy: AnyPolicy) -> (Result<(), PolicyError>, Vec<f64>) {
+    let mut engine = engine_with_two_coflows(policy);
     let decided = engine.schedule(0.0);
     assert_eq!(engine.next_wakeup(0.0).map(|_| ()), decided, "the error stays");
-    (decided, (0..2).map(|slot| engine.network().rate(slot, 0)).collect())
+    (decided, rates(&engine))
 }
 
 #[test]
@@ -115,4 +127,61 @@ fn decisions_of_registered_policies_are_checked() {
         refused,
         "policy `queued` cannot be a leaf of a policy tree; expected `fair` or a policy that sets rates"
     );
+}
+
+/// Gives every flow half of a port, and fails at one of the calls.
+struct Failing {
+    call: &'static str,
+    has_failed: bool,
+}
+
+impl Failing {
+    fn note(&mut self, call: &str) {
+        assert!(!self.has_failed, "a policy that has failed is not called");
+        self.has_failed = call == self.call;
+    }
+}
+
+impl Policy for Failing {
+    type Knowledge = SizesUnknown;
+
+    fn on_event(&mut self, _: Event, _: &mut View<'_, SizesUnknown>) {
+        self.note("event");
+    }
+
+    fn schedule(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {
+        self.note("schedule");
+        // A network that is moved out and back is the same.
+        let mut lent = view.lend();
+        assert_eq!(view.active_coflows(), []);
+        let moved = lent.view();
+        for &slot in moved.active_coflows() {
+            out.set_common(slot, CommonRate::Equal(0.5 * moved.fabric().nominal_rate()));
+        }
+        view.restore(lent);
+    }
+
+    fn next_wakeup(&mut self, view: &mut View<'_, SizesUnknown>, _: &Allocation) -> f64 {
+        self.note("wakeup");
+        if self.has_failed { f64::NAN } else { view.now() + 1.0 }
+    }
+
+    fn failure(&self) -> Option<PolicyFailure> {
+        self.has_failed.then(|| PolicyFailure { slot: Some(1), reason: format!("{} failed", self.call) })
+    }
+}
+
+#[test]
+fn failure_of_a_checked_policy_ends_its_decisions() {
+    let failing = |call| AnyPolicy::from(Failing { call, has_failed: false }).checked("failing:x=1");
+    for call in ["event", "schedule", "wakeup"] {
+        let mut engine = engine_with_two_coflows(failing(call));
+        let decided = engine.schedule(0.0).and_then(|()| engine.next_wakeup(0.0));
+        let text = decided.unwrap_err().to_string();
+        assert_eq!(text, format!("policy `failing:x=1` at 0s: slot 1: {call} failed"));
+        let error = engine.schedule(1.0).unwrap_err();
+        assert_eq!((error.slot, error.time), (Some(1), 0.0), "the error stays");
+        assert_eq!(rates(&engine), [0.0, 0.0]);
+    }
+    assert_eq!(schedule(failing("never")), (Ok(()), vec![0.5, 0.5]));
 }
