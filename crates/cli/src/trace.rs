@@ -1,7 +1,5 @@
 //! Runs `weir trace`: checks, describes, generates and converts traces.
 
-use std::fs::File;
-use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -17,10 +15,8 @@ use weir_experiment::source::Source;
 use weir_fields::FileError;
 use weir_sim::ReplayOptions;
 use weir_trace::describe::{self, PERCENTILES, WorkloadStatistics};
-use weir_trace::generate::{
-    self, Cdf, CoflowKind, Distribution, FlowSizes, Incasts, Load, Preset, Resolution, WorkloadSpec,
-};
-use weir_trace::{TraceOptions, TraceUnit, WriteError, coflow_benchmark, format};
+use weir_trace::generate::{Cdf, GeneratorOptions};
+use weir_trace::{OutputFormat, TraceOptions, TraceUnit};
 
 use crate::args::{self, LocalFlows, TraceFormat};
 use crate::inputs::read_source;
@@ -203,72 +199,32 @@ fn object(source: &Source, d: &WorkloadStatistics) -> Record {
 }
 
 fn generate(args: &args::Generate) -> Result<(), Failure> {
-    let spec = generator_spec(args)?;
+    let to_failure = |error| Failure::input(format_args!("--cdf: {error}"));
+    let options = GeneratorOptions {
+        preset: args.preset,
+        seed: args.seed,
+        ports: args.ports,
+        coflows: args.coflows,
+        mappers: args.mappers,
+        reducers: args.reducers,
+        size: args.size,
+        skew: args.skew,
+        arrival: args.arrival,
+        sizes: args.cdf.as_deref().map(Cdf::find).transpose().map_err(to_failure)?,
+        load: args.load,
+        port_rate: args.port_rate,
+        incast_degree: args.incast_degree,
+        incast_load: args.incast_load,
+        incast_size: args.incast_degree.map(|_| args.incast_size),
+        services: args.services,
+        applications: args.applications,
+    };
     let unit = args.read_options.trace_unit.unwrap_or_default();
+    let format = output_format(args.output.to, unit, args.output.out.as_deref());
     // Invalid parameters fail before a file is created.
-    let mut workload = generate::generate(&spec, unit, &args.read_options.trace_options(None).limits)?;
-    generate::assign_services(&mut workload, args.services, args.applications, spec.seed)?;
-    write(&workload, &[], args.output.to, unit, args.output.out.as_deref())
-}
-
-fn generator_spec(args: &args::Generate) -> Result<WorkloadSpec, Failure> {
-    let args::Generate { mappers, reducers, size, skew, seed, .. } = *args;
-    let sizes = args.cdf.as_deref().map(read_cdf).transpose()?;
-    let resolution = match output_format(args.output.to, args.output.out.as_deref()) {
-        TraceFormat::Weir => Resolution::Weir,
-        TraceFormat::CoflowBenchmark => Resolution::CoflowBenchmark,
-    };
-    let has_kind = mappers.is_some() || reducers.is_some() || size.is_some() || skew.is_some();
-    let mut spec = if has_kind || sizes.is_some() {
-        let default = CoflowKind::default();
-        let one = sizes.as_ref().map(|_| Distribution::Constant(1.0));
-        let kind = CoflowKind {
-            mappers: mappers.or(one).unwrap_or(default.mappers),
-            reducers: reducers.or(one).unwrap_or(default.reducers),
-            mean_megabytes: size.unwrap_or(default.mean_megabytes),
-            skew: skew.unwrap_or(default.skew),
-            ..default
-        };
-        WorkloadSpec {
-            seed,
-            arrival_resolution: resolution,
-            size_resolution: resolution,
-            kinds: vec![kind],
-            sizes,
-            ..WorkloadSpec::default()
-        }
-    } else {
-        args.preset.unwrap_or(Preset::Small).spec(seed)
-    };
-    spec.ports = args.ports.unwrap_or(spec.ports);
-    spec.coflows = args.coflows.unwrap_or(spec.coflows);
-    if let Some(arrival) = args.arrival {
-        (spec.arrival, spec.arrival_resolution) = (arrival, resolution);
-    }
-    let load = |fraction| Load { fraction, port_rate: args.port_rate };
-    if let Some(fraction) = args.load {
-        (spec.load, spec.arrival_resolution) = (Some(load(fraction)), resolution);
-    }
-    spec.incasts = args.incast_load.zip(args.incast_degree).map(|(fraction, degree)| Incasts {
-        degree,
-        bytes: args.incast_size,
-        load: load(fraction),
-    });
-    Ok(spec)
-}
-
-/// A published distribution of sizes, or one of a file.
-fn read_cdf(name: &Path) -> Result<Cdf, Failure> {
-    let published = FlowSizes::ALL.into_iter().find(|sizes| name == Path::new(&sizes.to_string()));
-    if let Some(sizes) = published {
-        return Ok(sizes.cdf());
-    }
-    let text_name = name.display().to_string();
-    let file = File::open(name).map_err(|source| {
-        let names = FlowSizes::ALL.map(|sizes| sizes.to_string()).join(", ");
-        Failure::input(format_args!("--cdf: {text_name}: {source}; expected a file, or one of {names}"))
-    })?;
-    Ok(Cdf::read(BufReader::new(file), &text_name)?)
+    let limits = args.read_options.trace_options(None).limits;
+    let workload = options.generate(format.resolution(), unit, &limits)?;
+    write(&workload, &[], format, args.output.out.as_deref())
 }
 
 fn convert(args: &args::Convert) -> Result<(), Failure> {
@@ -279,7 +235,8 @@ fn convert(args: &args::Convert) -> Result<(), Failure> {
     };
     let out = Some(args.to_file.as_path());
     // The coflow-benchmark format has the unit that the options name.
-    let is_weir = output_format(args.to, out) == TraceFormat::Weir;
+    let format = output_format(args.to, options.unit, out);
+    let is_weir = format == OutputFormat::Weir;
     let unit = args.input.read_options.trace_unit.filter(|_| is_weir);
     let source = read_coflows(&args.input, &options, unit, args.per_stage)?;
     output::check_distinct(&args.input.trace, &[("TO_FILE", out)])?;
@@ -287,7 +244,7 @@ fn convert(args: &args::Convert) -> Result<(), Failure> {
         let (name, shift) = (&source.name, source.time_shift);
         eprintln!("weir: {name}: times are {shift} earlier than in the file");
     }
-    write(&source.workload, &source.port_names, args.to, options.unit, out)
+    write(&source.workload, &source.port_names, format, out)
 }
 
 fn merge(args: &args::Merge) -> Result<(), Failure> {
@@ -308,47 +265,40 @@ fn merge(args: &args::Merge) -> Result<(), Failure> {
             "{flows} flows in total; expected at most {max} (--max-flows)"
         )));
     }
-    write(&workload, &port_names, args.output.to, options.unit, args.output.out.as_deref())
+    let out = args.output.out.as_deref();
+    write(&workload, &port_names, output_format(args.output.to, options.unit, out), out)
 }
 
 /// The format of a written trace: the one given, or that of the file's name.
-fn output_format(to: Option<TraceFormat>, path: Option<&Path>) -> TraceFormat {
-    let is_weir = path.is_some_and(|path| path.extension().is_some_and(|extension| extension == "weir"));
-    to.unwrap_or(if is_weir { TraceFormat::Weir } else { TraceFormat::CoflowBenchmark })
+fn output_format(to: Option<TraceFormat>, unit: TraceUnit, path: Option<&Path>) -> OutputFormat {
+    let is_weir = path.is_some_and(OutputFormat::is_weir_file);
+    match to.unwrap_or(if is_weir { TraceFormat::Weir } else { TraceFormat::CoflowBenchmark }) {
+        TraceFormat::Weir => OutputFormat::Weir,
+        TraceFormat::CoflowBenchmark => OutputFormat::CoflowBenchmark(unit),
+    }
 }
 
-/// Writes a workload in a format, by default that of the file's name. A file appears once it is complete, and a line about it is
-/// printed.
+/// Writes a workload. A file appears once it is complete, and a line about it is printed.
 fn write(
     workload: &Workload,
     port_names: &[String],
-    to: Option<TraceFormat>,
-    unit: TraceUnit,
+    format: OutputFormat,
     path: Option<&Path>,
 ) -> Result<(), Failure> {
-    let (to, path) = (output_format(to, path), path.filter(|path| !output::is_stdout(path)));
-    let (mut text, write_weir) =
-        (Vec::new(), |out: &mut dyn io::Write| format::write(workload, port_names, out));
-    let names = "its ports have names".to_owned();
-    let (written, format) = match to {
-        TraceFormat::CoflowBenchmark if !port_names.is_empty() => {
-            let subject = "the trace".to_owned();
-            (Err(WriteError::Inexpressible { subject, reason: names }), String::new())
+    let path = path.filter(|path| !output::is_stdout(path));
+    let text = format.write(workload, port_names).map_err(|error| {
+        match OutputFormat::needs_weir(&error, workload, port_names) {
+            true => Failure::input(format_args!("{error}; expected --to weir, which can express it")),
+            false => error.into(),
         }
-        TraceFormat::Weir => (write_weir(&mut text), "Weir's own format".to_owned()),
-        TraceFormat::CoflowBenchmark => {
-            (coflow_benchmark::write(workload, unit, &mut text), format!("coflow-benchmark, {unit}"))
-        }
-    };
-    written.map_err(|error| match error {
-        WriteError::Inexpressible { .. } if write_weir(&mut io::sink()).is_ok() => {
-            Failure::input(format_args!("{error}; expected --to weir, which can express it"))
-        }
-        error => error.into(),
     })?;
     let Some(path) = path else { return Ok(output::print(text)?) };
     OutputFile::create(path)?.write_and_finish(text)?;
     let (coflows, flows) =
         (format_count(workload.coflows.len(), "coflow"), format_count(workload.flow_count(), "flow"));
+    let format = match format {
+        OutputFormat::Weir => "Weir's own format".to_owned(),
+        OutputFormat::CoflowBenchmark(unit) => format!("coflow-benchmark, {unit}"),
+    };
     Ok(output::print(format!("wrote {}: {coflows}, {flows} ({format})\n", path.display()))?)
 }

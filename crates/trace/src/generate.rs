@@ -13,6 +13,7 @@ mod cdf;
 mod distribution;
 mod flow_sizes;
 mod load;
+mod options;
 mod preset;
 mod resolution;
 
@@ -31,6 +32,7 @@ pub use cdf::Cdf;
 pub use distribution::{ArrivalProcess, Distribution, Skew};
 pub use flow_sizes::FlowSizes;
 pub use load::{Incasts, Load};
+pub use options::{CdfError, GeneratorOptions};
 pub use preset::Preset;
 pub use resolution::Resolution;
 

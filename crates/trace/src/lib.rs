@@ -50,6 +50,7 @@ mod file_time;
 mod lines;
 mod number;
 mod options;
+mod output_format;
 mod shuffle;
 mod source_kind;
 
@@ -68,6 +69,7 @@ pub use bounds::{
 pub use coflow_benchmark::TraceUnit;
 pub use error::WriteError;
 pub use options::{InputFormat, TraceOptions};
+pub use output_format::OutputFormat;
 pub use source_kind::SourceKind;
 
 use file_time::TimeShift;
@@ -110,6 +112,20 @@ pub enum Format {
 }
 
 impl Format {
+    /// All formats; those whose sizes have no unit with this one.
+    pub fn all(unit: TraceUnit) -> [Format; 8] {
+        [
+            Format::CoflowBenchmark(unit),
+            Format::Weir,
+            Format::Sunflow(unit),
+            Format::Sincronia(unit),
+            Format::Htsim,
+            Format::Hpcc,
+            Format::Spark,
+            Format::Flows,
+        ]
+    }
+
     /// Its name in messages.
     pub fn name(self) -> &'static str {
         match self {

@@ -41,6 +41,11 @@ pub struct Incasts {
 }
 
 impl Incasts {
+    /// What each sender sends by default: 500 kB.
+    pub fn default_size() -> Bytes {
+        Bytes::new(500e3).expect("500 kB is a valid size")
+    }
+
     pub(super) fn check(&self, ports: u32) -> Result<(), WorkloadSpecError> {
         self.load.check("incast load")?;
         if self.degree == 0 || self.degree >= ports {
