@@ -15,7 +15,7 @@ const STARTS: [&[u8]; 5] = [
 
 fuzz_target!(|input: &[u8]| {
     let limits = Limits { max_flows: 10_000, max_line_bytes: 1 << 16, ..Limits::default() };
-    let columns = "src=1,dst=2,bytes=3:kB,start=4:ms,coflow=5".parse().expect("these are columns");
+    let columns = "src=1,dst=2,bytes=3:kB,start=4:ms,coflow=5,service=6,weight=7,deadline=8".parse().expect("these are columns");
     let detected = STARTS.map(|start| (start, None));
     for (start, format) in
         detected.into_iter().chain([(STARTS[0], Some(InputFormat::Flows(Box::new(columns))))])

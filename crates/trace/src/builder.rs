@@ -25,6 +25,7 @@ pub(crate) struct WorkloadBuilder<'a> {
     line_of_id: HashMap<u64, usize>,
     flow_count: usize,
     total_bytes: f64,
+    names: ServiceNames,
 }
 
 impl<'a> WorkloadBuilder<'a> {
@@ -36,6 +37,7 @@ impl<'a> WorkloadBuilder<'a> {
             line_of_id: HashMap::new(),
             flow_count: 0,
             total_bytes: 0.0,
+            names: ServiceNames::default(),
         }
     }
 
@@ -70,6 +72,11 @@ impl<'a> WorkloadBuilder<'a> {
                 let (max, unit) = (MAX_SECONDS * unit.per_second, unit.name);
                 line.error(field, text, format!("a time of 0 to {max:e} {unit}{advice}"))
             })
+    }
+
+    /// This builder, for coflows that have the services of `names`.
+    pub(crate) fn with_names(self, names: ServiceNames) -> WorkloadBuilder<'a> {
+        WorkloadBuilder { names, ..self }
     }
 
     /// How many more flows the limit permits.
@@ -122,8 +129,8 @@ impl<'a> WorkloadBuilder<'a> {
         ports: u32,
         lines: &LineReader<'_, R>,
     ) -> Result<(Workload, TimeShift), FileError> {
-        let WorkloadBuilder { options, coflows, arrivals, line_of_id, .. } = self;
-        let mut workload = Workload { ports, coflows, events: Vec::new(), names: ServiceNames::default() };
+        let WorkloadBuilder { options, coflows, arrivals, line_of_id, names, .. } = self;
+        let mut workload = Workload { ports, coflows, events: Vec::new(), names };
         let shift = TimeShift::new(options.shift_step, &workload.coflows, &arrivals);
         for (coflow, arrival) in workload.coflows.iter_mut().zip(&arrivals) {
             coflow.arrival = shift.apply(*arrival).ok_or_else(|| {
@@ -163,6 +170,20 @@ pub(crate) fn parse_count(fields: &mut LineFields<'_>, field: &str, form: &str) 
     number::parse_integer(text)
         .filter(|&count: &usize| count > 0)
         .ok_or_else(|| fields.line.error(field, text, expected))
+}
+
+/// Parses a duration: a number in this unit.
+pub(crate) fn parse_duration(
+    line: Line<'_>,
+    field: &str,
+    text: &str,
+    unit: TimeUnit,
+) -> Result<Time, FileError> {
+    let time = number::parse_decimal(text).and_then(|value| Time::new(value / unit.per_second));
+    time.filter(|time| time.get() <= MAX_SECONDS).ok_or_else(|| {
+        let (max, unit) = (MAX_SECONDS * unit.per_second, unit.name);
+        line.error(field, text, format!("a time of 0 to {max:e} {unit}"))
+    })
 }
 
 /// Parses a size in bytes: a number in a unit of `unit_bytes`.

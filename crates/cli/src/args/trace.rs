@@ -7,7 +7,7 @@ use weir_console::failure::Failure;
 use weir_core::units::{Bytes, Rate};
 use weir_experiment::options::parse_port_rate;
 use weir_trace::InputFormat;
-use weir_trace::generate::{ArrivalProcess, Distribution, Preset, Skew};
+use weir_trace::generate::{ArrivalProcess, Distribution, Incasts, Preset, Skew};
 use weir_trace::import::Columns;
 
 use super::{INPUT_HEADING, OUTPUT_HEADING, Output, ReadOptions, TraceInput};
@@ -119,7 +119,7 @@ pub struct Generate {
     pub incast_load: Option<f64>,
 
     /// What each sender of an incast sends, with a unit
-    #[arg(long, value_name = "SIZE", default_value = "500kB", requires = "incast_degree")]
+    #[arg(long, value_name = "SIZE", default_value_t = Incasts::default_size(), requires = "incast_degree")]
     pub incast_size: Bytes,
 
     /// The number of services, among which coflows are distributed evenly at random; more than one needs Weir's own format
@@ -192,9 +192,10 @@ pub struct Convert {
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = INPUT_HEADING)]
     pub from: Option<ReadFormat>,
 
-    /// The columns of a table of flows: src, dst and bytes, and optionally start and coflow, each with the name of its column in the
-    /// first line, or its number from 1, such as start=start_ms:ms,src=from,dst=to,bytes=size_kB:kB,coflow=shuffle; units are s, ms, us,
-    /// ns or ps [default: s], and those of sizes [default: B]
+    /// The columns of a table of flows: src, dst and bytes, and optionally start, coflow, service, application, weight and deadline, each
+    /// with the name of its column in the first line, or its number from 1, such as
+    /// start=start_ms:ms,src=from,dst=to,bytes=size_kB:kB,coflow=shuffle; units are s, ms, us, ns or ps [default: s], and those of sizes
+    /// [default: B]
     #[arg(long, value_name = "LIST", help_heading = INPUT_HEADING)]
     pub columns: Option<Columns>,
 

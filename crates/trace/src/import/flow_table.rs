@@ -7,146 +7,25 @@
 //! If all hosts are whole numbers, these are the ports; otherwise ports are numbered in the order of the first mention, and the trace
 //! keeps the names. Coflows keep their numbers likewise.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::io::BufRead;
-use std::str::FromStr;
+mod columns;
 
-use weir_core::model::{CoflowSpec, FlowSpec, Workload};
+use std::collections::HashMap;
+use std::io::BufRead;
+
+use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, Workload};
 use weir_core::units::{Bytes, Time};
 use weir_fields::FileError;
 
 use crate::Parsed;
-use crate::builder::{TimeUnit, WorkloadBuilder, parse_size};
+use crate::bounds::{MAX_WEIGHT, MIN_WEIGHT};
+use crate::builder::{self, WorkloadBuilder, parse_size};
 use crate::file_time::FileTime;
 use crate::lines::{END_OF_LINE, Line, LineReader};
 use crate::number;
 use crate::options::TraceOptions;
 
-/// The columns of a table of flows, as in `start=start_ms:ms,src=from,dst=to,bytes=size_kB:kB,coflow=shuffle`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Columns {
-    start: Option<Column>,
-    src: Column,
-    dst: Column,
-    bytes: Column,
-    coflow: Option<Column>,
-}
-
-/// A column, and the unit of its values.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Column {
-    /// A name in the first line, or a number from 1.
-    name: String,
-    unit: Option<String>,
-}
-
-/// A text that is no [`Columns`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{value}`: expected {expected}")]
-pub struct ColumnsError {
-    value: String,
-    expected: String,
-}
-
-/// The units of sizes, in bytes.
-const SIZE_UNITS: [(&str, f64); 9] = [
-    ("B", 1.0),
-    ("kB", 1e3),
-    ("MB", 1e6),
-    ("GB", 1e9),
-    ("TB", 1e12),
-    ("KiB", 1024.0),
-    ("MiB", 1_048_576.0),
-    ("GiB", 1_073_741_824.0),
-    ("TiB", 1_099_511_627_776.0),
-];
-
-impl FromStr for Columns {
-    type Err = ColumnsError;
-
-    fn from_str(text: &str) -> Result<Columns, ColumnsError> {
-        let error = |value: &str, expected: &str| ColumnsError {
-            value: weir_fields::format_value(value),
-            expected: expected.to_owned(),
-        };
-        const FORM: &str =
-            "`<field>=<column>` or `<field>=<column>:<unit>` for `src`, `dst`, `bytes`, `start` and `coflow`";
-        let mut columns: BTreeMap<&str, Column> = BTreeMap::new();
-        for part in text.split(',') {
-            let (field, column) = part.split_once('=').ok_or_else(|| error(part, FORM))?;
-            let field = ["start", "src", "dst", "bytes", "coflow"].into_iter().find(|known| *known == field);
-            let field = field.ok_or_else(|| error(part, FORM))?;
-            let (name, unit) = match column.rsplit_once(':') {
-                Some((name, unit)) if matches!(field, "start" | "bytes") => (name, Some(unit.to_owned())),
-                _ => (column, None),
-            };
-            let is_known = |unit: &String| match field {
-                "start" => TimeUnit::ALL.iter().any(|known| known.symbol == unit),
-                _ => SIZE_UNITS.iter().any(|(known, _)| known == unit),
-            };
-            if !unit.as_ref().is_none_or(is_known) {
-                return Err(error(
-                    part,
-                    "one of s, ms, us, ns and ps for `start`, and a unit such as B, kB or MiB for `bytes`",
-                ));
-            }
-            if name.is_empty() || columns.insert(field, Column { name: name.to_owned(), unit }).is_some() {
-                return Err(error(part, "a column for each field, once"));
-            }
-        }
-        let mut required = |field: &str| {
-            columns.remove(field).ok_or_else(|| error(text, &format!("a column for `{field}`")))
-        };
-        let (src, dst, bytes) = (required("src")?, required("dst")?, required("bytes")?);
-        let columns =
-            Columns { start: columns.remove("start"), coflow: columns.remove("coflow"), src, dst, bytes };
-        let numbers = columns.all().filter(|column| column.number().is_some()).count();
-        match numbers == 0 || numbers == columns.all().count() {
-            true => Ok(columns),
-            false => Err(error(text, "names for all columns, or numbers for all")),
-        }
-    }
-}
-
-impl fmt::Display for Columns {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fields = ["start", "src", "dst", "bytes", "coflow"];
-        let columns =
-            [self.start.as_ref(), Some(&self.src), Some(&self.dst), Some(&self.bytes), self.coflow.as_ref()];
-        let mut separator = "";
-        for (field, column) in fields.into_iter().zip(columns).filter_map(|(f, c)| Some((f, c?))) {
-            let unit = column.unit.as_ref().map(|unit| format!(":{unit}")).unwrap_or_default();
-            write!(f, "{separator}{field}={}{unit}", column.name)?;
-            separator = ",";
-        }
-        Ok(())
-    }
-}
-
-impl Columns {
-    fn all(&self) -> impl Iterator<Item = &Column> {
-        [Some(&self.src), Some(&self.dst), Some(&self.bytes), self.start.as_ref(), self.coflow.as_ref()]
-            .into_iter()
-            .flatten()
-    }
-}
-
-impl Column {
-    /// The position from 0, if the column is a number.
-    fn number(&self) -> Option<usize> {
-        number::parse_integer(&self.name).and_then(|number: usize| number.checked_sub(1))
-    }
-
-    /// The position from 0 in lines; `names` are the fields of the first line, unless columns are numbers.
-    fn position(&self, line: Line<'_>, names: &Fields) -> Result<usize, FileError> {
-        let found = self.number().or_else(|| names.iter().position(|name| name.trim() == self.name));
-        found.ok_or_else(|| {
-            let expected = format!("a column named `{}` (--columns)", self.name);
-            line.error("columns", line.text, expected)
-        })
-    }
-}
+use columns::Content;
+pub use columns::{Columns, ColumnsError};
 
 /// The fields of a line.
 #[derive(Default)]
@@ -221,15 +100,16 @@ struct OpenCoflow {
     arrival: FileTime,
     flows: Vec<FlowSpec>,
     starts: Vec<FileTime>,
+    properties: Properties,
 }
 
-/// Where the columns are in a line.
-struct Positions {
-    start: Option<usize>,
-    src: usize,
-    dst: usize,
-    bytes: usize,
-    coflow: Option<usize>,
+/// What all flows of a coflow have in common.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Properties {
+    /// Numbers of names, in [`Table::names`].
+    service: (u32, u32),
+    weight: f64,
+    deadline: Option<Time>,
 }
 
 pub(crate) fn parse<R: BufRead>(
@@ -243,20 +123,13 @@ pub(crate) fn parse<R: BufRead>(
     };
     let separator = [',', ';', '\t'].into_iter().find(|separator| first.text.contains(*separator));
     table.fields.split(first.text, separator);
-    let position = |column: &Column| column.position(first, &table.fields);
-    let positions = Positions {
-        start: columns.start.as_ref().map(position).transpose()?,
-        src: position(&columns.src)?,
-        dst: position(&columns.dst)?,
-        bytes: position(&columns.bytes)?,
-        coflow: columns.coflow.as_ref().map(position).transpose()?,
-    };
-    if columns.src.number().is_some() {
-        table.parse_flow(first, &positions)?;
+    table.positions = columns.positions(first, &table.fields)?;
+    if columns.are_numbers() {
+        table.parse_flow(first)?;
     }
     while let Some(line) = lines.next_content()? {
         table.fields.split(line.text, separator);
-        table.parse_flow(line, &positions)?;
+        table.parse_flow(line)?;
     }
     table.finish(lines)
 }
@@ -264,11 +137,14 @@ pub(crate) fn parse<R: BufRead>(
 /// The rows so far.
 struct Table<'a> {
     columns: &'a Columns,
+    /// The position of each column in lines.
+    positions: [Option<usize>; Content::COUNT],
     builder: WorkloadBuilder<'a>,
     /// The fields of the current line; reused to save allocations.
     fields: Fields,
     hosts: Numbering,
     coflow_keys: Numbering,
+    names: ServiceNames,
     coflows: Vec<OpenCoflow>,
 }
 
@@ -276,47 +152,50 @@ impl<'a> Table<'a> {
     fn new(columns: &'a Columns, options: &'a TraceOptions) -> Table<'a> {
         Table {
             columns,
+            positions: [None; Content::COUNT],
             builder: WorkloadBuilder::new(options),
             fields: Fields::default(),
             hosts: Numbering::default(),
             coflow_keys: Numbering::default(),
+            names: ServiceNames::empty(),
             coflows: Vec::new(),
         }
     }
 
-    fn parse_flow(&mut self, line: Line<'_>, positions: &Positions) -> Result<(), FileError> {
-        let Table { columns, builder, fields, hosts, coflow_keys, coflows } = self;
-        let field = |name: &str, position: usize| {
-            let text = fields.get(position).map(str::trim).filter(|text| !text.is_empty());
-            text.ok_or_else(|| line.error(name, END_OF_LINE, format!("a value in column {}", position + 1)))
-        };
-        let src = parse_host(line, "src", field("src", positions.src)?)?;
-        let dst = parse_host(line, "dst", field("dst", positions.dst)?)?;
-        let (src, dst) = (hosts.index(src), hosts.index(dst));
+    fn parse_flow(&mut self, line: Line<'_>) -> Result<(), FileError> {
+        let Table { columns, positions, builder, fields, hosts, coflow_keys, names, coflows } = self;
+        let row = Row { line, columns, positions, fields };
+        let src = hosts.index(row.host(Content::Src)?);
+        let dst = hosts.index(row.host(Content::Dst)?);
         if hosts.texts.len() > Workload::MAX_PORTS as usize {
             let expected = format!("at most {} hosts", Workload::MAX_PORTS);
             return Err(line.error("hosts", hosts.texts.len(), expected));
         }
-        let unit = columns.bytes.unit.as_deref().unwrap_or("B");
-        let unit = SIZE_UNITS.iter().find(|(known, _)| *known == unit).map_or(1.0, |&(_, bytes)| bytes);
-        let bytes: Bytes = parse_size(line, "bytes", field("bytes", positions.bytes)?, unit)?;
-        let unit = columns.start.as_ref().and_then(|column| column.unit.as_deref()).unwrap_or("s");
-        let unit = TimeUnit::ALL.into_iter().find(|known| known.symbol == unit).unwrap_or(TimeUnit::S);
-        let start = match positions.start {
-            Some(position) => builder.parse_time(line, "start", field("start", position)?, unit)?,
-            None => FileTime::ZERO,
+        let bytes = row.required(Content::Bytes)?;
+        let bytes: Bytes = parse_size(line, "bytes", bytes, columns.size_unit())?;
+        let start = match columns.contain(Content::Start) {
+            true => {
+                let unit = columns.time_unit(Content::Start);
+                builder.parse_time(line, "start", row.required(Content::Start)?, unit)?
+            }
+            false => FileTime::ZERO,
         };
         builder.reserve_flows(line, "flows", Some(1), 1)?;
         builder.add_bytes(line, "bytes", bytes.get())?;
-        let coflow = match positions.coflow {
-            Some(position) => coflow_keys.index(field("coflow", position)?),
-            None => coflows.len(),
+        let coflow = match columns.contain(Content::Coflow) {
+            true => coflow_keys.index(row.required(Content::Coflow)?),
+            false => coflows.len(),
         };
+        let properties = row.properties(names)?;
         if coflow == coflows.len() {
             let (flows, starts) = (Vec::new(), Vec::new());
-            coflows.push(OpenCoflow { line: line.number, arrival: start, flows, starts });
+            coflows.push(OpenCoflow { line: line.number, arrival: start, flows, starts, properties });
         }
         let open = &mut coflows[coflow];
+        if open.properties != properties {
+            let expected = format!("the values of the coflow's first flow, in line {}", open.line);
+            return Err(line.error("service, application, weight, deadline", "other values", expected));
+        }
         if start.cmp(&open.arrival).is_lt() {
             open.arrival = start;
         }
@@ -327,7 +206,7 @@ impl<'a> Table<'a> {
     }
 
     fn finish<R: BufRead>(self, lines: &LineReader<'_, R>) -> Result<Parsed, FileError> {
-        let Table { mut builder, hosts, coflow_keys, coflows, .. } = self;
+        let Table { mut builder, hosts, coflow_keys, coflows, names, .. } = self;
         let (end, ports) = (lines.end_of_input(), hosts.numbers(u64::from(Workload::MAX_PORTS)));
         let port_count = match &ports {
             Some(ports) => ports.iter().max().map_or(1, |&port| port as u32 + 1),
@@ -345,18 +224,70 @@ impl<'a> Table<'a> {
                 ..flow
             };
             let flows = open.flows.into_iter().zip(open.starts).map(flow).collect();
-            builder.push(CoflowSpec::new(id, Time::ZERO, flows), open.arrival);
+            let Properties { service: (service, application), weight, deadline } = open.properties;
+            let coflow = CoflowSpec::new(id, Time::ZERO, flows);
+            builder.push(CoflowSpec { service, application, weight, deadline, ..coflow }, open.arrival);
         }
-        let (workload, shift) = builder.finish(port_count, lines)?;
+        let (workload, shift) = builder.with_names(names).finish(port_count, lines)?;
         let port_names = if ports.is_some() { Vec::new() } else { hosts.texts };
         Ok(Parsed { port_names, ..Parsed::new(workload, shift) })
     }
 }
 
-/// Checks the name of a host, which the trace keeps.
-fn parse_host<'t>(line: Line<'_>, field: &str, text: &'t str) -> Result<&'t str, FileError> {
-    match crate::is_port_name(text) {
-        true => Ok(text),
-        false => Err(line.error(field, text, crate::PORT_NAME_RULE)),
+/// A line of the table.
+struct Row<'r> {
+    line: Line<'r>,
+    columns: &'r Columns,
+    positions: &'r [Option<usize>; Content::COUNT],
+    fields: &'r Fields,
+}
+
+impl<'r> Row<'r> {
+    /// The value of a column; none if it is empty, or the table does not have the column.
+    fn optional(&self, content: Content) -> Option<&'r str> {
+        let text = self.fields.get(self.positions[content as usize]?)?.trim();
+        (!text.is_empty()).then_some(text)
+    }
+
+    fn required(&self, content: Content) -> Result<&'r str, FileError> {
+        self.optional(content).ok_or_else(|| {
+            let position = self.positions[content as usize].map_or(0, |position| position + 1);
+            self.line.error(content.name(), END_OF_LINE, format!("a value in column {position}"))
+        })
+    }
+
+    /// The name of a host, which the trace keeps.
+    fn host(&self, content: Content) -> Result<&'r str, FileError> {
+        let name = self.required(content)?;
+        match crate::is_port_name(name) {
+            true => Ok(name),
+            false => Err(self.line.error(content.name(), name, crate::PORT_NAME_RULE)),
+        }
+    }
+
+    /// The name of a service or an application.
+    fn name(&self, content: Content) -> Result<&'r str, FileError> {
+        let name = self.optional(content).unwrap_or(ServiceNames::DEFAULT);
+        match ServiceNames::is_name(name) {
+            true => Ok(name),
+            false => Err(self.line.error(content.name(), name, ServiceNames::NAME_RULE)),
+        }
+    }
+
+    fn properties(&self, names: &mut ServiceNames) -> Result<Properties, FileError> {
+        let application = self.name(Content::Application)?;
+        let service = names.intern(self.name(Content::Service)?, application).ok_or_else(|| {
+            let expected = format!("at most {} applications in total", ServiceNames::MAX_APPLICATIONS);
+            self.line.error("application", application, expected)
+        })?;
+        let weight = self.optional(Content::Weight).map_or(Ok(1.0), |text| {
+            let weight = number::parse_decimal(text).filter(|w| (MIN_WEIGHT..=MAX_WEIGHT).contains(w));
+            let expected = || format!("a number from {MIN_WEIGHT:e} to {MAX_WEIGHT:e}");
+            weight.ok_or_else(|| self.line.error("weight", text, expected()))
+        })?;
+        let unit = self.columns.time_unit(Content::Deadline);
+        let parse_deadline = |text| builder::parse_duration(self.line, "deadline", text, unit);
+        let deadline = self.optional(Content::Deadline).map(parse_deadline).transpose()?;
+        Ok(Properties { service, weight, deadline })
     }
 }

@@ -120,6 +120,44 @@ fn tables_have_columns_by_name_or_number() {
 }
 
 #[test]
+fn tables_have_services_weights_and_deadlines_of_coflows() {
+    let format = columns("src=1,dst=2,bytes=3,coflow=4,service=5,application=6,weight=7,deadline=8:ms");
+    let read = |text: &str| {
+        let options = TraceOptions { format: Some(format.clone()), ..TraceOptions::default() };
+        read_from(text.as_bytes(), "t", &options)
+    };
+    let text = "0,1,5,a,search,rank,2,1500\n0,2,5,b,,,,\n1,2,6,a,search,rank,2,1500\n1,3,7,c,search,,0.5,\n";
+    let workload = read(text).unwrap().workload;
+    let found: Vec<_> = workload
+        .coflows
+        .iter()
+        .map(|c| {
+            let application = &workload.names.applications(c.service)[c.application as usize];
+            let service = workload.names.service(c.service);
+            (service, application.as_str(), c.weight, c.deadline.map(Time::get), c.flows.len())
+        })
+        .collect();
+    let expected = [
+        ("search", "rank", 2.0, Some(1.5), 2),
+        ("default", "default", 1.0, None, 1),
+        ("search", "default", 0.5, None, 1),
+    ];
+    assert_eq!(found, expected);
+    for (second, expected) in [
+        ("1,2,6,a,search,rank,3,1500", "field `service, application, weight, deadline`: `other values`"),
+        ("1,2,6,a,,rank,2,1500", "expected the values of the coflow's first flow, in line 1"),
+        ("1,2,6,b,web search,,,", "field `service`: `web search`: expected 1 to 100 letters"),
+        ("1,2,6,b,,a b,,", "field `application`: `a b`: expected 1 to 100 letters"),
+        ("1,2,6,b,,,0,", "field `weight`: `0`: expected a number from 1e-9 to 1e9"),
+        ("1,2,6,b,,,NaN,", "field `weight`: `NaN`: expected a number from 1e-9 to 1e9"),
+        ("1,2,6,b,,,,-1", "field `deadline`: `-1`: expected a time of 0 to 1e12 milliseconds"),
+    ] {
+        let error = read(&format!("0,1,5,a,search,rank,2,1500\n{second}\n")).unwrap_err().to_string();
+        assert!(error.starts_with("t:2: ") && error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn numbers_of_hosts_and_coflows_are_kept() {
     let read = |text: &str, keeps_local_flows| {
         let format = Some(columns("src=1,dst=2,bytes=3,coflow=4"));
@@ -190,7 +228,8 @@ fn errors_name_the_line_and_the_field() {
         ("src=1,dst=2", "`src=1,dst=2`: expected a column for `bytes`"),
         ("src=1,dst=2,bytes=b", "`src=1,dst=2,bytes=b`: expected names for all columns, or numbers for all"),
         ("src=1,src=2,dst=3,bytes=4", "`src=2`: expected a column for each field, once"),
-        ("bytes=1:acre,src=2,dst=3", "`bytes=1:acre`: expected one of s, ms, us, ns and ps for `start`, and"),
+        ("bytes=1:acre,src=2,dst=3", "`bytes=1:acre`: expected one of s, ms, us, ns and ps for times, and"),
+        ("deadline=1:kB,src=2,dst=3", "`deadline=1:kB`: expected one of s, ms, us, ns and ps for times, and"),
         ("speed=1", "`speed=1`: expected `<field>=<column>` or `<field>=<column>:<unit>`"),
     ] {
         let error = text.parse::<weir_trace::import::Columns>().unwrap_err().to_string();
