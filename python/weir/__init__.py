@@ -71,8 +71,9 @@ __all__ = [
     "send_flow",
 ]
 
-# The names of the simulator, which is imported with the first of them: the client starts fast and without the native module.
-_SIMULATOR = [
+_CLIENT = frozenset(__all__)
+
+__all__ += [
     "Explanation",
     "Fabric",
     "InputError",
@@ -87,14 +88,14 @@ _SIMULATOR = [
     "leaf_spine",
 ]
 
-if TYPE_CHECKING:
-    from . import simulator
-    from .simulator import *
+# The simulator is imported with the first of its names: the client starts fast and without the native module.
+_SIMULATOR = frozenset(__all__) - _CLIENT
 
-    __all__ += simulator.__all__
-elif find_spec("weir._native") is not None:
+if TYPE_CHECKING:
+    from .simulator import *
+elif find_spec("weir._native") is None:
     # With the client alone, `import *` gives only its names.
-    __all__ += _SIMULATOR
+    __all__ = sorted(_CLIENT)
 
 
 def __getattr__(name: str) -> object:

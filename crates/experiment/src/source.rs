@@ -225,6 +225,11 @@ impl Source {
         self.trace.as_ref().and_then(|(_, format)| format.unit())
     }
 
+    /// The format of the trace.
+    pub fn format(&self) -> Option<Format> {
+        self.trace.as_ref().map(|(_, format)| *format)
+    }
+
     /// The unit for records; null for formats whose sizes have units.
     fn unit_value(&self) -> Value {
         self.unit().map_or(Value::Null, |unit| unit.to_string().into())

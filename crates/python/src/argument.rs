@@ -3,6 +3,9 @@
 //! A value of the wrong type is a `TypeError`, and a value out of range a `weir.InputError`. Numbers without a unit are out of range where a
 //! unit is needed.
 
+use std::fmt::Display;
+use std::str::FromStr;
+
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
@@ -16,6 +19,9 @@ pub fn type_error(name: &str, value: &Bound<'_, PyAny>, expected: &str) -> Error
     let found = value.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
     Error::Python(PyTypeError::new_err(format!("`{name}`: expected {expected}, not {found}")))
 }
+
+/// The range of seeds, for messages.
+pub const SEED: &str = "a whole number from 0 to 18446744073709551615";
 
 /// A whole number.
 pub fn integer<T: TryFrom<i128>>(name: &str, value: &Bound<'_, PyAny>, expected: &str) -> Result<T> {
@@ -61,4 +67,18 @@ pub fn quantity<T>(
 /// The rate of a port or a link, with a unit.
 pub fn rate(name: &str, value: &Bound<'_, PyAny>) -> Result<Rate> {
     quantity(name, value, parse_port_rate)
+}
+
+/// Text that has a value of type `T`, with the errors of its parser.
+pub fn parsed<T>(name: &str, value: &Bound<'_, PyAny>) -> Result<T>
+where
+    T: FromStr<Err: Display>,
+{
+    let Ok(text) = value.cast::<PyString>() else { return Err(type_error(name, value, "text")) };
+    let text = text.to_str()?;
+    text.parse().map_err(|error: T::Err| {
+        let message = error.to_string();
+        let expected = message.split_once("expected ").map_or(message.as_str(), |(_, expected)| expected);
+        Error::parameter(name, text, expected)
+    })
 }

@@ -52,7 +52,7 @@ pub fn compare(
     trace: &Trace,
     policies: Option<Vec<String>>,
     baseline: Option<String>,
-    network: NetworkArguments,
+    network: NetworkArguments<'_>,
     per_stage: bool,
     jobs: usize,
     flows: bool,

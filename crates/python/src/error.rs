@@ -10,6 +10,7 @@ use weir_console::failure::Failure;
 use weir_core::model::TopologyError;
 use weir_fields::{FileError, format_value};
 use weir_trace::WriteError;
+use weir_trace::generate::WorkloadSpecError;
 
 /// Why a function of the module failed.
 #[derive(Debug)]
@@ -159,6 +160,15 @@ impl From<TopologyError> for Error {
             _ => {}
         }
         Error::Input(Box::new(input))
+    }
+}
+
+impl From<WorkloadSpecError> for Error {
+    fn from(error: WorkloadSpecError) -> Error {
+        let message = error.to_string();
+        let WorkloadSpecError { field, value, expected } = error;
+        let (field, value, expected) = (Some(field), Some(value), Some(expected));
+        Error::Input(Box::new(InputError { message, field, value, expected, ..InputError::default() }))
     }
 }
 

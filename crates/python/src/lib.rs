@@ -7,10 +7,14 @@ mod comparison;
 mod error;
 mod explanation;
 mod fabric;
+mod frame;
+mod generation;
 mod network;
+mod reading;
 mod replays;
 mod table;
 mod trace;
+mod workload_table;
 
 /// The native module.
 #[pymodule]

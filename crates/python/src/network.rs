@@ -2,60 +2,70 @@
 
 use std::path::PathBuf;
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use weir_core::engine::DecidesOver;
-use weir_experiment::options::{FabricSource, NetworkOptions, parse_interval, parse_port_rate};
+use weir_experiment::options::{FabricSource, NetworkOptions, parse_interval};
+
+use crate::argument;
+use crate::error::{Error, Result};
+use crate::fabric::Fabric;
 
 /// Keyword arguments about the network; see the options of `weir compare`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub struct NetworkArguments {
-    port_rate: Option<String>,
-    interval: Option<String>,
+pub struct NetworkArguments<'py> {
+    port_rate: Option<Bound<'py, PyAny>>,
+    interval: Option<Bound<'py, PyAny>>,
     incast: Option<PathBuf>,
-    buffer: Option<u32>,
-    fabric: Option<PathBuf>,
+    buffer: Option<Bound<'py, PyAny>>,
+    fabric: Option<Bound<'py, PyAny>>,
     decide_over: Option<String>,
-    path_seed: Option<u64>,
-    bandwidth_seed: Option<u64>,
+    path_seed: Option<Bound<'py, PyAny>>,
+    bandwidth_seed: Option<Bound<'py, PyAny>>,
 }
 
-impl NetworkArguments {
+impl NetworkArguments<'_> {
     /// The requested network.
     ///
     /// # Errors
     /// If a value is invalid; the message names the argument.
-    pub fn parse(self) -> PyResult<NetworkOptions> {
-        let invalid = |name: &str, value: &str, expected: &str| {
-            PyValueError::new_err(format!("{name}: `{value}`: {expected}"))
-        };
-        let port_rate = self
-            .port_rate
-            .as_deref()
-            .map(|text| parse_port_rate(text).map_err(|expected| invalid("port_rate", text, &expected)));
-        let interval = self
-            .interval
-            .as_deref()
-            .map(|text| parse_interval(text).map_err(|expected| invalid("interval", text, &expected)));
+    pub fn parse(self) -> Result<NetworkOptions> {
+        let port_rate = self.port_rate.map(|rate| argument::rate("port_rate", &rate)).transpose()?;
+        let interval =
+            self.interval.map(|interval| argument::quantity("interval", &interval, parse_interval));
         let decide_over = match self.decide_over.as_deref() {
             None | Some("links") => DecidesOver::Links,
             Some("ports") => DecidesOver::Ports,
-            Some(other) => return Err(invalid("decide_over", other, "expected `links` or `ports`")),
+            Some(other) => return Err(Error::parameter("decide_over", other, "`links` or `ports`")),
         };
-        if self.fabric.is_some() && self.port_rate.is_some() {
-            return Err(PyValueError::new_err("port_rate: a fabric has its own rates; expected one of both"));
+        if self.fabric.is_some() && port_rate.is_some() {
+            return Err(Error::input("`port_rate`: a fabric has its own rates; expected one of both"));
         }
+        let buffer = self.buffer.map(|buffer| argument::count("buffer", &buffer)).transpose()?;
+        let seed = |name, seed: Option<Bound<'_, PyAny>>| {
+            seed.map(|seed| argument::integer(name, &seed, argument::SEED)).transpose()
+        };
         Ok(NetworkOptions {
-            port_rate: port_rate.transpose()?,
+            port_rate,
             interval: interval.transpose()?,
             incast: self.incast,
-            buffer: self.buffer,
+            buffer,
             varied_buffer: None,
-            fabric: self.fabric.map(FabricSource::File),
+            fabric: self.fabric.map(|fabric| fabric_source(&fabric)).transpose()?,
             decide_over,
-            path_seed: self.path_seed,
-            bandwidth_seed: self.bandwidth_seed,
+            path_seed: seed("path_seed", self.path_seed)?,
+            bandwidth_seed: seed("bandwidth_seed", self.bandwidth_seed)?,
         })
     }
+}
+
+/// A fabric of the module, or the path of a file.
+fn fabric_source(fabric: &Bound<'_, PyAny>) -> Result<FabricSource> {
+    if let Ok(fabric) = fabric.cast::<Fabric>() {
+        let Fabric { name, network, .. } = fabric.get();
+        return Ok(FabricSource::Network(name.clone(), Box::new(network.clone())));
+    }
+    let path =
+        fabric.extract().map_err(|_| argument::type_error("fabric", fabric, "a weir.Fabric or a file"))?;
+    Ok(FabricSource::File(path))
 }

@@ -3,16 +3,23 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
 use weir_console::failure::Failure;
 use weir_core::units::Time;
 use weir_experiment::network;
 use weir_experiment::options::shift_step;
 use weir_experiment::source::Source;
-use weir_trace::{Limits, TraceOptions, TraceUnit};
+use weir_trace::{Format, InputFormat, Limits, OutputFormat, TraceOptions};
 
-use crate::error::to_exception;
+use crate::argument;
+use crate::error::{Error, Result};
+use crate::frame::{self, FrameText};
+use crate::generation::{Generator, GeneratorArguments, output_format};
+use crate::reading::{ReadArguments, limits};
+use crate::table::Table;
+use crate::workload_table;
 
 /// The coflows of a trace, of jobs, of services, or of several of these. They do not change.
 #[pyclass(frozen, module = "weir._native")]
@@ -31,7 +38,11 @@ struct TraceFiles {
 impl Trace {
     /// The coflows for replays with this interval. A reader subtracts a multiple of the interval from late times: with another interval
     /// than the default one, such files are read again. With `per_stage`, the coflows of each job, stage and wave are merged.
-    pub fn source(&self, interval: Option<Time>, per_stage: bool) -> Result<Arc<Source>, Failure> {
+    pub fn source(
+        &self,
+        interval: Option<Time>,
+        per_stage: bool,
+    ) -> std::result::Result<Arc<Source>, Failure> {
         let source = self.shifted_source(interval)?;
         if !per_stage {
             return Ok(source);
@@ -41,7 +52,7 @@ impl Trace {
         Ok(Arc::new(merged))
     }
 
-    fn shifted_source(&self, interval: Option<Time>) -> Result<Arc<Source>, Failure> {
+    fn shifted_source(&self, interval: Option<Time>) -> std::result::Result<Arc<Source>, Failure> {
         let Some(TraceFiles { paths, options }) = &self.files else { return Ok(Arc::clone(&self.source)) };
         let step = shift_step([network::interval(interval)]);
         if self.source.time_shift == Time::ZERO || options.shift_step.is_none() || options.shift_step == step
@@ -53,37 +64,186 @@ impl Trace {
     }
 }
 
+impl Trace {
+    fn of_trace(name: &str, trace: weir_trace::Trace) -> Result<Trace> {
+        Ok(Trace { source: Arc::new(Source::from_trace(name, trace)?), files: None })
+    }
+
+    /// The coflows of a trace alone, without jobs and services, which have their own files.
+    fn trace_alone(&self) -> Result<weir_trace::Trace> {
+        let source = &self.source;
+        let (Some(format), None, None) = (source.format(), &source.jobs, &source.services) else {
+            return Err(Error::input(format_args!(
+                "{}: jobs or services; expected a trace alone",
+                source.name
+            )));
+        };
+        Ok(weir_trace::Trace {
+            workload: source.workload.clone(),
+            format,
+            time_shift: source.time_shift,
+            port_names: source.port_names.clone(),
+            warnings: Vec::new(),
+        })
+    }
+}
+
 #[pymethods]
 impl Trace {
     /// Reads a trace, a file of jobs, one of services, or several of these.
     #[staticmethod]
-    #[pyo3(signature = (files, *, unit=None, max_flows=None, keep_arrivals=false))]
-    fn read(
-        py: Python<'_>,
-        files: Vec<PathBuf>,
-        unit: Option<&str>,
-        max_flows: Option<usize>,
-        keep_arrivals: bool,
-    ) -> PyResult<Trace> {
-        let parse = |text: &str| {
-            let message = |error| PyValueError::new_err(format!("unit: `{text}`: {error}"));
-            text.parse::<TraceUnit>().map_err(message)
-        };
-        let unit = unit.map(parse).transpose()?;
-        let limits = Limits::default();
-        let options = TraceOptions {
-            shift_step: if keep_arrivals { None } else { shift_step([network::interval(None)]) },
-            unit: unit.unwrap_or_default(),
-            limits: Limits { max_flows: max_flows.unwrap_or(limits.max_flows), ..limits },
-            ..TraceOptions::default()
-        };
-        let read = || {
+    fn read(py: Python<'_>, files: Vec<PathBuf>, arguments: ReadArguments<'_>) -> Result<Trace> {
+        let (options, unit) = arguments.parse()?;
+        let source = py.detach(|| {
             let source = Source::read(&files, &options, false)?;
             source.check_unit(unit)?;
-            Ok(source)
-        };
-        let source = py.detach(read).map_err(to_exception)?;
+            Ok::<_, Failure>(source)
+        })?;
         Ok(Trace { source: Arc::new(source), files: Some(TraceFiles { paths: files, options }) })
+    }
+
+    /// Reads the bytes of a file.
+    #[staticmethod]
+    fn from_bytes(
+        py: Python<'_>,
+        data: PyBackedBytes,
+        name: &str,
+        arguments: ReadArguments<'_>,
+    ) -> Result<Trace> {
+        let (options, unit) = arguments.parse()?;
+        py.detach(|| {
+            let trace = Trace::of_trace(name, weir_trace::read_from(&data[..], name, &options)?)?;
+            trace.source.check_unit(unit)?;
+            Ok(trace)
+        })
+    }
+
+    /// Reads a table of flows.
+    #[staticmethod]
+    fn from_frame(
+        py: Python<'_>,
+        frame: &Bound<'_, PyAny>,
+        columns: Vec<frame::Request>,
+        optional: bool,
+        name: &str,
+        arguments: ReadArguments<'_>,
+    ) -> Result<Trace> {
+        let (options, _) = arguments.parse()?;
+        let FrameText { text, columns } = frame::read(frame, &columns, optional, name)?;
+        let options = TraceOptions { format: Some(InputFormat::Flows(Box::new(columns))), ..options };
+        py.detach(|| Trace::of_trace(name, weir_trace::read_from(&text[..], name, &options)?))
+    }
+
+    /// Generates a random trace.
+    #[staticmethod]
+    fn generate(py: Python<'_>, name: &str, arguments: GeneratorArguments<'_>) -> Result<Trace> {
+        let Generator { options, format, unit, limits } = arguments.parse()?;
+        py.detach(|| {
+            let workload = options.generate(format.resolution(), unit, &limits)?;
+            let format = match format {
+                OutputFormat::Weir => Format::Weir,
+                OutputFormat::CoflowBenchmark(unit) => Format::CoflowBenchmark(unit),
+            };
+            let (port_names, warnings) = (Vec::new(), Vec::new());
+            let trace = weir_trace::Trace { workload, format, time_shift: Time::ZERO, port_names, warnings };
+            Trace::of_trace(name, trace)
+        })
+    }
+
+    /// All coflows and events of several traces.
+    #[staticmethod]
+    fn merge(
+        py: Python<'_>,
+        traces: Vec<Bound<'_, Trace>>,
+        name: &str,
+        max_flows: Option<Bound<'_, PyAny>>,
+    ) -> Result<Trace> {
+        let max_flows = limits(max_flows.as_ref())?.max_flows;
+        let traces = traces.iter().map(|trace| trace.get().trace_alone()).collect::<Result<Vec<_>>>()?;
+        py.detach(|| {
+            let time_shift = traces.iter().map(|trace| trace.time_shift.get()).fold(f64::INFINITY, f64::min);
+            let (workload, port_names) = weir_trace::merge::merge(traces).map_err(Error::input)?;
+            let flows = workload.flow_count();
+            if flows > max_flows {
+                let expected = format!("at most {max_flows} in total (`max_flows`)");
+                return Err(Error::parameter("flows", flows, expected));
+            }
+            let time_shift = Time::new(time_shift).unwrap_or(Time::ZERO);
+            let (format, warnings) = (Format::Weir, Vec::new());
+            Trace::of_trace(name, weir_trace::Trace { workload, format, time_shift, port_names, warnings })
+        })
+    }
+
+    /// The text of the trace in a format.
+    fn to_bytes<'py>(
+        &self,
+        py: Python<'py>,
+        to: &str,
+        unit: Option<Bound<'py, PyAny>>,
+    ) -> Result<Bound<'py, PyBytes>> {
+        let unit = unit.map(|unit| argument::parsed("unit", &unit)).transpose()?.unwrap_or_default();
+        let format = output_format(Some(to), unit)?;
+        let Source { name, services, workload, port_names, .. } = &*self.source;
+        if services.is_some() {
+            return Err(Error::input(format_args!(
+                "{name}: connections of services have no sizes; expected a trace or jobs"
+            )));
+        }
+        let text = py.detach(|| {
+            format.write(workload, port_names).map_err(|error| {
+                match OutputFormat::needs_weir(&error, workload, port_names) {
+                    true => {
+                        Error::input(format_args!("{error}; expected the format weir, which can express it"))
+                    }
+                    false => error.into(),
+                }
+            })
+        })?;
+        Ok(PyBytes::new(py, &text))
+    }
+
+    /// What another process needs in addition to the bytes in Weir's format: the format, its unit and the shift of times in seconds; none
+    /// with jobs or services.
+    #[getter]
+    fn state(&self) -> Option<(&'static str, Option<String>, f64)> {
+        let trace =
+            (self.source.jobs.is_none() && self.source.services.is_none()).then(|| self.source.format());
+        let format = trace.flatten()?;
+        Some((format.name(), format.unit().map(|unit| unit.to_string()), self.source.time_shift.get()))
+    }
+
+    /// The trace of such bytes and such a state.
+    #[staticmethod]
+    fn restore(
+        py: Python<'_>,
+        data: PyBackedBytes,
+        name: &str,
+        state: (String, Option<Bound<'_, PyAny>>, f64),
+    ) -> Result<Trace> {
+        let (format_name, unit, time_shift) = state;
+        let unit = unit.map(|unit| argument::parsed("unit", &unit)).transpose()?.unwrap_or_default();
+        let format = Format::all(unit).into_iter().find(|format| format.name() == format_name);
+        let format =
+            format.ok_or_else(|| Error::parameter("format", &format_name, "the name of a format"))?;
+        let time_shift = Time::new(time_shift).unwrap_or(Time::ZERO);
+        py.detach(|| {
+            let limits = Limits { max_flows: usize::MAX, ..Limits::default() };
+            let options = TraceOptions { limits, ..TraceOptions::default() };
+            let trace = weir_trace::read_from(&data[..], name, &options)?;
+            Trace::of_trace(name, weir_trace::Trace { format, time_shift, ..trace })
+        })
+    }
+
+    /// A row for each coflow.
+    #[getter]
+    fn coflows(&self, py: Python<'_>) -> PyResult<Table> {
+        py.detach(|| workload_table::coflows(&self.source))
+    }
+
+    /// A row for each flow.
+    #[getter]
+    fn flows(&self, py: Python<'_>) -> PyResult<Table> {
+        py.detach(|| workload_table::flows(&self.source))
     }
 
     /// The names of the files, or of the trace.
@@ -96,6 +256,12 @@ impl Trace {
     #[getter]
     fn ports(&self) -> u32 {
         self.source.workload.ports
+    }
+
+    /// The names of ports.
+    #[getter]
+    fn port_names(&self) -> Vec<String> {
+        self.source.port_names.clone()
     }
 
     /// What the files contain that a replay does not express.

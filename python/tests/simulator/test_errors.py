@@ -91,6 +91,14 @@ class Files(WithFolder):
         weir.fat_tree(k=2, rate="1Gbit").write(path)
         self.assertEqual(path.stat().st_mode & 0o777, 0o640)
 
+    def test_names_of_compressed_files_are_refused(self):
+        for extension in ("gz", "zst"):
+            path = self.folder / f"fabric.toml.{extension}"
+            with self.assertRaisesRegex(weir.InputError, "no output is compressed") as caught:
+                weir.fat_tree(k=2, rate="1Gbit").write(path)
+            self.assertEqual(caught.exception.expected, f"a name such as {self.folder / 'fabric.toml'}")
+        self.assertEqual(os.listdir(self.folder), [])
+
     def test_devices_are_written_directly(self):
         weir.fat_tree(k=2, rate="1Gbit").write("/dev/null")
         self.assertFalse(Path("/dev/null").is_file())

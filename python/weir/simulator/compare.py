@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from .. import _native
 from .errors import Interrupted
+from .fabric import Fabric
 from .policy import Policy, spec_text
 from .progress import Progress, watch
 from .result import Result
@@ -21,7 +22,7 @@ def compare(
     policies: Iterable[object] | str | Policy | None = None,
     *,
     baseline: object = None,
-    fabric: object = None,
+    fabric: Fabric | str | os.PathLike[str] | None = None,
     port_rate: str | None = None,
     interval: str | None = None,
     per_stage: bool = False,
@@ -73,7 +74,7 @@ def compare(
         "interval": interval,
         "incast": incast,
         "buffer": buffer,
-        "fabric": fabric,
+        "fabric": fabric._native if isinstance(fabric, Fabric) else fabric,
         "decide_over": decide_over,
         "path_seed": path_seed,
         "bandwidth_seed": bandwidth_seed,
