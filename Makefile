@@ -16,7 +16,7 @@ LONG = weir
 MEASURED = live bench allocator siphon-live django-live
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-python check-api lint fmt bench bench-page criterion docs docs-check book results results-check build-check allocator live siphon-live django-live relay-cost test-spark test-spark-short spark-demo spark-measure build-regions install clean
+.PHONY: help demo test test-all test-python check-api lint fmt bench bench-page criterion docs docs-check book results results-check build-check allocator live siphon-live django-live relay-cost test-spark test-spark-short spark-demo spark-measure build-simulator build-regions install clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## */  make \1#/' | column -t -s '#' 2>/dev/null || \
@@ -120,6 +120,12 @@ django-live: ## Make docs/results/django-live.md again: Django, Aalo+ and DCTCP 
 siphon-live: build-regions ## Make docs/results/siphon-live.md again: relays, coflows and Spark; needs root, Java and Maven; takes an hour and a half
 	tools/siphon-live > docs/results/siphon-live.md.new
 	mv docs/results/siphon-live.md.new docs/results/siphon-live.md
+
+# WEIR_BINARY names another binary.
+test-spark test-spark-short: build-simulator
+
+build-simulator:
+	@[ -n "$$WEIR_BINARY" ] || $(CARGO) build --locked --profile $(PROFILE) --quiet -p weir-cli --no-default-features --bin weir
 
 test-spark: ## Run Spark jobs on clusters of two regions with and without the plugin; needs Java and Maven, and takes half an hour
 	spark/test-cluster

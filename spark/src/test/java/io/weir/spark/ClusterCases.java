@@ -205,13 +205,18 @@ public final class ClusterCases {
     }
 
     private void runVanilla() throws Exception {
-        withSession(conf("vanilla"), spark -> {
+        EventLogCheck eventLog = new EventLogCheck(System.getProperty("weir.binary"), scratch);
+        withSession(eventLog.withLog(conf("vanilla")), spark -> {
+            spark.sparkContext().addSparkListener(eventLog);
             for (Map.Entry<String, Job> job : jobs().entrySet()) {
                 long started = System.nanoTime();
                 expected.put(job.getKey(), job.getValue().run(spark));
                 System.out.printf("    unmodified Spark: %s, %d ms%n", job.getKey(), (System.nanoTime() - started) / 1_000_000);
             }
+            eventLog.runChain(new JavaSparkContext(spark.sparkContext()));
         });
+        eventLog.checkTrace();
+        passed++;
         System.out.println("==> unmodified Spark " + org.apache.spark.package$.MODULE$.SPARK_VERSION() + " gave " + expected.size() + " results");
     }
 
