@@ -10,9 +10,9 @@ mod cleanup;
 mod compare;
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod coordinator_hint;
-mod csv_rows;
 #[cfg(feature = "live")]
 mod ctl;
+mod detail_file;
 mod explain;
 mod fabric;
 mod inputs;

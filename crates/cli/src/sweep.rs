@@ -30,7 +30,7 @@ use weir_trace::SourceKind;
 
 use crate::args;
 use crate::compare::{check_distinct, input_files, report_origin};
-use crate::csv_rows::CsvRows;
+use crate::detail_file::{DetailFile, DetailRows};
 use crate::inputs::read_source;
 use crate::render;
 use crate::replay::{Replay, run_replays};
@@ -153,9 +153,9 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     check_distinct(experiment, &requested, &outputs)?;
     let sink = ResultDestination::new(experiment.output.out.as_deref())?;
     let report_file = args.report.as_deref().map(OutputFile::create).transpose()?;
-    let mut coflow_file = args.per_coflow.as_deref().map(OutputFile::create).transpose()?;
+    let coflow_file = args.per_coflow.as_deref().map(DetailFile::create).transpose()?;
 
-    let mut rows = run(args, &policies, baseline_position, &inputs, &specs, coflow_file.as_mut())?;
+    let (mut rows, coflow_file) = run(args, &policies, baseline_position, &inputs, &specs, coflow_file)?;
     let clustered_by = args.confidence.then(|| ClusteredBy::from_rows(&rows));
     if let Some(clustered_by) = clustered_by {
         rows = combined::combine(&rows, clustered_by);
@@ -243,15 +243,16 @@ fn to_record(row: &Row<'_>) -> Record {
     record
 }
 
-/// Replays each policy at each point of each input. `specs` are the policies at each point.
+/// Replays each policy at each point of each input. `specs` are the policies at each point. Returns the rows, and the complete file of
+/// coflows.
 fn run<'a>(
     args: &args::Sweep,
     policies: &'a [String],
     baseline_position: usize,
     inputs: &[Input],
     specs: &[Vec<PolicySpec>],
-    coflow_file: Option<&mut OutputFile>,
-) -> Result<Vec<Row<'a>>, Failure> {
+    coflow_file: Option<DetailFile>,
+) -> Result<(Vec<Row<'a>>, Option<OutputFile>), Failure> {
     // Equal replays at several points, as of a policy without the varied parameter, run once.
     let mut replays: Vec<Replay<'_>> = Vec::new();
     let mut positions: Vec<Vec<usize>> = Vec::new();
@@ -308,23 +309,21 @@ fn run<'a>(
             }
         }
     }
-    Ok(rows)
+    Ok((rows, coflow_lines.map(|lines| lines.rows.end()).transpose()?))
 }
 
 /// The file with a line for each replay and coflow.
-struct CoflowLines<'a> {
-    rows: CsvRows<&'a mut OutputFile>,
+struct CoflowLines {
+    rows: DetailRows,
 }
 
-impl<'a> CoflowLines<'a> {
-    fn new(file: &'a mut OutputFile, inputs: &[Input]) -> Result<CoflowLines<'a>, Failure> {
-        let mut csv = csv::Writer::from_writer(file);
+impl CoflowLines {
+    fn new(file: DetailFile, inputs: &[Input]) -> Result<CoflowLines, Failure> {
         let trace = (inputs.len() > 1).then(|| "trace".to_owned());
         let varied = inputs[0].vary.iter().map(|parameter| format!("vary_{}", parameter.key));
         let policy =
             ["policy"].into_iter().chain(coflows::columns().map(|(name, _)| name)).map(str::to_owned);
-        csv.write_record(trace.into_iter().chain(varied).chain(policy)).map_err(csv_failure)?;
-        Ok(CoflowLines { rows: CsvRows(csv) })
+        Ok(CoflowLines { rows: file.begin(trace.into_iter().chain(varied).chain(policy))? })
     }
 
     fn write(
@@ -336,13 +335,8 @@ impl<'a> CoflowLines<'a> {
     ) -> Result<(), Failure> {
         let head: Vec<&str> = values.iter().map(|(_, value)| value.as_str()).chain([policy]).collect();
         coflows::write_rows(&mut self.rows, head, (source, workload), alone, &outcome.coflows)
-            .and_then(|()| Ok(self.rows.0.flush()?))
-            .map_err(csv_failure)
+            .map_err(|error| self.rows.failure(&error))
     }
-}
-
-fn csv_failure(error: csv::Error) -> Failure {
-    Failure::runtime(format_args!("--per-coflow: {error}"))
 }
 
 /// The first value of the buffer, if it varies.

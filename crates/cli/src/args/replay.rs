@@ -134,12 +134,13 @@ pub struct Experiment {
     pub no_timing: bool,
 }
 
-/// Options for files with one line per coflow, flow or link.
+/// Options for files with one line per coflow, flow or link: CSV, or JSON if their name ends in `.json`.
 #[derive(Debug, Args)]
 #[command(next_help_heading = OUTPUT_HEADING)]
 pub struct DetailFiles {
     /// Also write a line for each policy and coflow: policy,coflow,job,stage,arrival_s,released_s,width,bytes,dropped_bytes,cct_s,end_s,
-    /// alone_s,slowdown,service,application,weight,deadline_s,deadline; `-` is the standard output
+    /// alone_s,slowdown,service,application,weight,deadline_s,deadline; `-` is the standard output. This file and the next ones are CSV, or
+    /// JSON if their names end in .json
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_coflow: Option<PathBuf>,
 
@@ -289,7 +290,7 @@ pub struct Sweep {
     pub confidence: bool,
 
     /// Also write a line for each replay and coflow, with the varied values and the columns of `weir sim --per-coflow`; `-` is the
-    /// standard output
+    /// standard output. The file is CSV, or JSON if its name ends in .json
     #[arg(long, help_heading = OUTPUT_HEADING, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_coflow: Option<PathBuf>,
 

@@ -1,6 +1,6 @@
 //! Writes the outputs of `weir sim` and `weir compare`: the result, and files with lines for coflows and flows.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use weir_console::failure::Failure;
@@ -10,19 +10,19 @@ use weir_experiment::results::Results;
 use weir_experiment::tables::ResultTable;
 
 use crate::args;
-use crate::csv_rows::CsvRows;
+use crate::detail_file::DetailFile;
 
 /// The outputs of a command, opened before the replays.
 pub struct Outputs {
     result: ResultDestination,
-    per_coflow: Option<OutputFile>,
-    per_flow: Option<OutputFile>,
-    per_bin: Option<OutputFile>,
-    per_group: Option<OutputFile>,
-    per_job: Option<OutputFile>,
-    per_demand: Option<OutputFile>,
-    per_link: Option<OutputFile>,
-    per_link_time: Option<OutputFile>,
+    per_coflow: Option<DetailFile>,
+    per_flow: Option<DetailFile>,
+    per_bin: Option<DetailFile>,
+    per_group: Option<DetailFile>,
+    per_job: Option<DetailFile>,
+    per_demand: Option<DetailFile>,
+    per_link: Option<DetailFile>,
+    per_link_time: Option<DetailFile>,
 }
 
 impl Outputs {
@@ -64,7 +64,7 @@ impl Outputs {
         let outputs_by_option = [&[("--out", out)], &details[..], others].concat();
         output::check_single_stdout(&outputs_by_option)?;
         check_distinct(experiment, policies, &outputs_by_option)?;
-        let open = |path: Option<&Path>| path.map(OutputFile::create).transpose();
+        let open = |path: Option<&Path>| path.map(DetailFile::create).transpose();
         Ok(Outputs {
             result: ResultDestination::new(out)?,
             per_coflow: open(coflows)?,
@@ -102,9 +102,9 @@ impl Outputs {
             (self.per_link_time, ResultTable::LinkTimes),
         ];
         for (file, table) in tables {
-            let Some(mut file) = file else { continue };
-            match write_table(&mut file, table, results).map_err(|error| file.failure(&io_error(error))) {
-                Ok(()) => complete.push(file),
+            let Some(file) = file else { continue };
+            match write_table(file, table, results) {
+                Ok(file) => complete.push(file),
                 Err(failure) if failure.exit_code > 0 => return Err(failure),
                 Err(failure) => stdout_failure = Some(failure),
             }
@@ -141,18 +141,9 @@ pub fn check_distinct(
     files.chain(trees).try_for_each(|file| output::check_distinct(file, outputs))
 }
 
-/// Writes a table as CSV.
-fn write_table(file: &mut OutputFile, table: ResultTable, results: &Results<'_>) -> csv::Result<()> {
-    let mut csv = csv::Writer::from_writer(file);
-    csv.write_record(table.columns().into_iter().map(|(name, _)| name))?;
-    let mut rows = CsvRows(csv);
-    table.write(results, &mut rows)?;
-    Ok(rows.0.flush()?)
-}
-
-fn io_error(error: csv::Error) -> io::Error {
-    match error.into_kind() {
-        csv::ErrorKind::Io(error) => error,
-        other => io::Error::other(format!("{other:?}")),
-    }
+/// Writes a table.
+fn write_table(file: DetailFile, table: ResultTable, results: &Results<'_>) -> Result<OutputFile, Failure> {
+    let mut rows = file.begin(table.columns().into_iter().map(|(name, _)| name.to_owned()))?;
+    table.write(results, &mut rows).map_err(|error| rows.failure(&error))?;
+    rows.end()
 }

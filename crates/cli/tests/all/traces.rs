@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use serde_json::Value;
+
 use crate::common::TestDir;
 
 /// A file of the tests of `weir-trace`.
@@ -182,6 +184,41 @@ fn slowdowns_compare_with_the_time_alone() {
     let widths: Vec<&str> =
         bins.iter().filter(|row| row[1] == "coflow-width").map(|row| &row[4][..]).collect();
     assert_eq!(widths, ["2"]);
+}
+
+#[test]
+fn files_of_details_in_json_have_the_values_of_csv() {
+    let dir = TestDir::new();
+    let line = "compare own.weir --policies fair,saath --baseline fair --quiet --out r";
+    for table in ["per-bin", "per-coflow", "per-flow", "per-job", "per-link"] {
+        dir.stdout_of(&format!("{line} --{table} rows.csv"));
+        dir.stdout_of(&format!("{line} --{table} rows.json"));
+        let (csv, text) = (dir.read("rows.csv"), dir.read("rows.json"));
+        let rows: Vec<serde_json::Map<String, Value>> = serde_json::from_str(&text).unwrap();
+        assert!(rows.len() > 1 && text.lines().count() == rows.len() + 2, "{table}: {text}");
+        let mut lines = csv.lines();
+        let columns: Vec<&str> = lines.next().unwrap().split(',').collect();
+        assert!(text.starts_with(&format!("[\n{{\"policy\":\"fair\",\"{}\":", columns[1])), "{text}");
+        for (line, row) in lines.zip(&rows) {
+            let cell = |value: &Value| match value {
+                Value::Null => String::new(),
+                Value::String(text) => text.clone(),
+                number => number.to_string(),
+            };
+            assert_eq!(row.len(), columns.len(), "{table}: {line}");
+            let values: Vec<String> = columns.iter().map(|column| cell(&row[*column])).collect();
+            assert_eq!(values.join(","), line, "{table}");
+        }
+    }
+    dir.stdout_of("compare trace.txt --policies fair --quiet --out r --per-job none.json");
+    assert_eq!(dir.read("none.json"), "[]\n", "the trace has no jobs");
+    let sweep = "sweep trace.txt --policies fair,fifo --vary arrival=1,2 --quiet --out r --per-coflow c.json";
+    dir.stdout_of(sweep);
+    let rows: Vec<Value> = serde_json::from_str(&dir.read("c.json")).unwrap();
+    assert_eq!(
+        (rows.len(), &rows[0]["vary_arrival"], &rows[11]["policy"]),
+        (12, &"1".into(), &"fifo".into())
+    );
 }
 
 #[test]
