@@ -1,7 +1,7 @@
 //! Values of arguments: numbers, and text with units.
 //!
-//! A value of the wrong type is a `TypeError`, and a value out of range a `weir.InputError`. Numbers without a unit are out of range where a
-//! unit is needed.
+//! A value of the wrong type is a `TypeError`, and a value out of range a `weir.InputError`. Numbers without a unit are out of range where
+//! a unit is needed.
 
 use std::fmt::Display;
 use std::str::FromStr;
