@@ -1,9 +1,8 @@
-//! Errors as exceptions of Python: `weir.InputError`, `weir.ReplayError` and `OSError`.
+//! Errors as exceptions of Python: `weir.InputError` and `weir.ReplayError`.
 
 use std::fmt::Display;
 use std::io;
 
-use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use weir_console::failure::Failure;
@@ -19,8 +18,8 @@ pub enum Error {
     Python(PyErr),
     /// Invalid input: `weir.InputError`.
     Input(Box<InputError>),
-    /// A file cannot be opened, read or written: `FileNotFoundError` or another `OSError`.
-    Io(String, io::Error),
+    /// A file cannot be read: `weir.InputError` with this message, whose cause is `FileNotFoundError` or another `OSError`.
+    Io(String, String, io::Error),
     /// A replay failed: `weir.ReplayError`, with its message.
     Replay(String),
 }
@@ -82,14 +81,12 @@ impl From<Error> for PyErr {
         let to_exception = |py: Python<'_>| match error {
             Error::Python(error) => Ok(error),
             Error::Input(error) => error.into_exception(py),
-            Error::Io(file, source) => match source.raw_os_error() {
-                // Python chooses the class by the number.
-                Some(number) => {
-                    let text = py.import("os")?.call_method1("strerror", (number,))?.unbind();
-                    Ok(PyOSError::new_err((number, text, file)))
-                }
-                None => Ok(PyOSError::new_err(format!("{file}: {source}"))),
-            },
+            Error::Io(message, file, source) => {
+                let input = InputError { message, file: Some(file), ..InputError::default() };
+                let exception = input.into_exception(py)?;
+                exception.set_cause(py, Some(source.into()));
+                Ok(exception)
+            }
             Error::Replay(message) => {
                 let class = py.import("weir.simulator.errors")?.getattr("ReplayError")?;
                 Ok(PyErr::from_value(class.call1((message,))?))
@@ -109,7 +106,7 @@ impl From<FileError> for Error {
     fn from(error: FileError) -> Error {
         let message = error.to_string();
         match error {
-            FileError::Io { file, source } => Error::Io(file, source),
+            FileError::Io { file, source } => Error::Io(message, file, source),
             FileError::WrongKind { file, found, expected, .. } => Error::Input(Box::new(InputError {
                 message,
                 file: Some(file),
@@ -174,9 +171,6 @@ impl From<WorkloadSpecError> for Error {
 
 impl From<WriteError> for Error {
     fn from(error: WriteError) -> Error {
-        match error {
-            WriteError::Io(source) => Error::Io("trace".to_owned(), source),
-            other => Error::input(other),
-        }
+        Error::input(error)
     }
 }

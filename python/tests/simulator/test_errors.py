@@ -41,13 +41,14 @@ class InputErrors(WithFolder):
         self.assertEqual(error.expected, "a fabric or regions")
         self.assertIn("help:", str(error))
 
-    def test_files_that_cannot_be_opened_are_errors_of_the_system(self):
-        missing = self.folder / "missing.toml"
-        with self.assertRaises(FileNotFoundError) as caught:
-            weir.Fabric.read(missing)
-        self.assertEqual(caught.exception.filename, str(missing))
-        with self.assertRaises(IsADirectoryError):
-            weir.Fabric.read(self.folder)
+    def test_files_that_cannot_be_read_have_the_error_of_the_system_as_cause(self):
+        for path, cause in ((self.folder / "missing.toml", FileNotFoundError), (self.folder, IsADirectoryError)):
+            with self.assertRaisesRegex(weir.InputError, "cannot be read: ") as caught:
+                weir.Fabric.read(path)
+            self.assertEqual((caught.exception.file, caught.exception.line), (str(path), None))
+            self.assertIsInstance(caught.exception.__cause__, cause)
+
+    def test_files_that_cannot_be_written_are_errors_of_the_system(self):
         fabric = weir.fat_tree(k=2, rate="1Gbit")
         with self.assertRaises(FileNotFoundError) as caught:
             fabric.write(self.folder / "missing" / "fabric.toml")

@@ -83,7 +83,7 @@ class Networks(unittest.TestCase):
                 self.compare(**arguments)
         with self.assertRaisesRegex(weir.InputError, "expected at most 4, one for each host"):
             self.compare(fabric=weir.Fabric.template("big-switch", hosts=4, rate="1Gbit"))
-        with self.assertRaises(FileNotFoundError):
+        with self.assertRaisesRegex(weir.InputError, "cannot be read"):
             self.compare(fabric=self.folder / "missing.toml")
         with self.assertRaises(weir.InputError) as caught:
             self.compare(fabric=__file__)

@@ -13,7 +13,8 @@ __all__ = ["InputError", "Interrupted", "ReplayError"]
 class InputError(ValueError):
     """A file, a parameter or a value is invalid.
 
-    The message is that of the command line. Attributes are ``None`` if the message has no such part.
+    The message is that of the command line. Attributes are ``None`` if the message has no such part. If a file cannot be read, the
+    :class:`OSError` is the ``__cause__``.
     """
 
     file: str | None

@@ -54,8 +54,7 @@ class Fabric:
     def read(cls, file: str | os.PathLike[str]) -> Fabric:
         """Reads a file in the fabric format (``docs/fabric-format.md``) or the wide-area format (``docs/wide-area-format.md``).
 
-        :raises InputError: if the file is invalid.
-        :raises OSError: if the file cannot be read.
+        :raises InputError: if the file is invalid or cannot be read.
         """
         return cls._wrap(NativeFabric.read(file))
 

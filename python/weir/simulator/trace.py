@@ -72,8 +72,7 @@ class Trace:
         :param columns: the columns of a table of flows, such as CSV.
         :param local_flows: flows from a port to itself: ``"keep"`` (default in the coflow-benchmark format and in Weir's own), so that they
             use the port in both directions, or ``"drop"`` (default in formats of other programs), which sets their bytes to 0.
-        :raises InputError: if a file is invalid; its attributes name file, line, value and expectation.
-        :raises OSError: if a file cannot be read.
+        :raises InputError: if a file is invalid or cannot be read; its attributes name file, line, value and expectation.
         """
         arguments = _read_arguments(unit, max_flows, keep_arrivals, format, columns, local_flows)
         trace = cls(_native.Trace.read(list(files), arguments))
