@@ -1,14 +1,13 @@
 //! Runs `weir fabric`: checks, describes and generates networks.
 
-use serde_json::{Value, json};
 use weir_console::failure::Failure;
 use weir_console::output::{self, ResultDestination};
-use weir_console::record::Record;
-use weir_console::table::{Alignment, BITS_PER_BYTE, Table, format_count, format_number, format_rate};
+use weir_console::table::{Alignment, Table, format_count, format_number, format_rate};
 use weir_core::model::{Topology, TopologyTemplate};
+use weir_experiment::descriptions::{fabric_object, fabric_record};
 use weir_trace::network_file::NetworkFile;
 use weir_trace::topology;
-use weir_trace::topology::describe::{HostPairs, TopologyStatistics};
+use weir_trace::topology::describe::TopologyStatistics;
 
 use crate::args;
 use crate::render;
@@ -61,8 +60,8 @@ fn describe(args: &args::FabricDescribe) -> Result<(), Failure> {
     sink.write_text(render::object(
         args.output.format,
         || format!("{name}: {}\n\n{}", size_text(&topology), tables(&description)),
-        || description_object(&name, &description),
-        || vec![description_record(&name, &description)],
+        || fabric_object(&name, &description),
+        || vec![fabric_record(&name, &description)],
     ))
 }
 
@@ -114,44 +113,6 @@ fn tables(d: &TopologyStatistics) -> String {
     format!(
         "{tiers}\n{cables}\nBisection bandwidth, from the first half of the hosts to the second: {bisection}.\n\n{paths}"
     )
-}
-
-/// The scalar fields of a description, for CSV and JSON.
-fn description_record(name: &str, d: &TopologyStatistics) -> Record {
-    let mut r = Record::default();
-    r.add("fabric", name);
-    r.add("hosts", d.hosts);
-    r.add("switches", d.switches);
-    r.add("cables", d.cables);
-    r.add("tiers", d.tiers.len());
-    let max_oversubscription = d.tiers.iter().filter_map(|tier| tier.oversubscription).reduce(f64::max);
-    r.add("max_oversubscription", max_oversubscription);
-    r.add("bisection_bit_per_s", d.bisection_bytes_per_sec.map(|rate| rate * BITS_PER_BYTE));
-    r.add("half_hosts_bit_per_s", d.half_send_bytes_per_sec * BITS_PER_BYTE);
-    let pairs = || d.host_pairs.iter().flatten();
-    r.add("min_hops", pairs().map(|pairs| pairs.hops).min());
-    r.add("max_hops", pairs().map(|pairs| pairs.hops).max());
-    r.add("min_paths", pairs().map(|pairs| pairs.paths).min());
-    r.add("max_paths", pairs().map(|pairs| pairs.paths).max());
-    r
-}
-
-/// The scalar fields and the lists of a description, for JSON.
-fn description_object(name: &str, d: &TopologyStatistics) -> Record {
-    let mut r = description_record(name, d);
-    let tiers = d
-        .tiers
-        .iter()
-        .map(|t| json!({ "tier": t.tier, "switches": t.switches, "oversubscription": t.oversubscription }));
-    r.add("by_tier", tiers.collect::<Vec<Value>>());
-    let cables = d.cables_between_tiers.iter().map(|c| {
-        json!({ "low": c.lower_tier, "high": c.upper_tier, "cables": c.count, "min_bit_per_s": c.min_bytes_per_sec * BITS_PER_BYTE,
-            "max_bit_per_s": c.max_bytes_per_sec * BITS_PER_BYTE, "total_bit_per_s": c.total_bytes_per_sec * BITS_PER_BYTE })
-    });
-    r.add("cables_by_tier", cables.collect::<Vec<Value>>());
-    let pair = |p: &HostPairs| json!({ "hops": p.hops, "paths": p.paths, "pairs": p.count });
-    r.add("pairs", d.host_pairs.as_ref().map(|pairs| pairs.iter().map(pair).collect::<Vec<Value>>()));
-    r
 }
 
 fn generate(args: &args::FabricGenerate) -> Result<(), Failure> {

@@ -2,15 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
 use weir_console::failure::Failure;
 use weir_console::output::{self, OutputFile};
-use weir_console::record::Record;
 use weir_console::table::{
     Alignment, Table, format_bytes, format_count, format_number, format_percent, format_seconds,
 };
 use weir_core::model::Workload;
 use weir_core::units::Time;
+use weir_experiment::descriptions::{trace_object, trace_record};
 use weir_experiment::source::Source;
 use weir_fields::FileError;
 use weir_sim::ReplayOptions;
@@ -82,8 +81,8 @@ fn describe(args: &args::Describe) -> Result<(), Failure> {
     sink.write_text(render::object(
         args.output.format,
         || tables(&source, &description),
-        || object(&source, &description),
-        || vec![record(&source, &description)],
+        || trace_object(&source, &description),
+        || vec![trace_record(&source, &description)],
     ))
 }
 
@@ -153,49 +152,6 @@ fn tables(source: &Source, d: &WorkloadStatistics) -> String {
         out += &format!("\nTheir standard deviation divided by their mean is at most:\n\n{table}");
     }
     out
-}
-
-/// The scalar fields of a description, for CSV and JSON.
-fn record(source: &Source, d: &WorkloadStatistics) -> Record {
-    let mut r = Record::default();
-    source.record_fields().into_iter().for_each(|(name, value)| r.add(name, value));
-    r.add("ports", d.ports);
-    r.add("coflows", d.coflows);
-    r.add("flows", d.flows);
-    r.add("empty_flows", d.empty_flows);
-    // `Sum` for an empty iterator of f64 is -0.0; `abs` prints it as 0.
-    r.add("bytes", d.bytes.abs());
-    r.add("same_port", d.same_port_fraction);
-    r.add_all(["first_arrival_s", "last_arrival_s"], [d.first_arrival, d.last_arrival]);
-    r.add("events", d.events);
-    r.add("services", d.services);
-    r.add("applications", d.applications);
-    r.add("depth", d.longest_chain);
-    for (percentage, width) in PERCENTILES.iter().zip(d.width_percentiles) {
-        r.add_named(format!("width_p{percentage}"), width);
-    }
-    r.add_all(
-        ["single", "equal", "unequal"],
-        [d.single_flow_share, d.equal_flows_share, d.unequal_flows_share],
-    );
-    r.add_all(["bin1", "bin2", "bin3", "bin4"], d.bin_shares);
-    r.add("send_busiest", d.send_load.busiest_port);
-    r.add_all(["send_max_bytes", "send_mean_bytes"], [d.send_load.max_bytes, d.send_load.mean_bytes]);
-    r.add("recv_busiest", d.receive_load.busiest_port);
-    r.add_all(["recv_max_bytes", "recv_mean_bytes"], [d.receive_load.max_bytes, d.receive_load.mean_bytes]);
-    r
-}
-
-/// The scalar fields of a description, and the distribution of Fig. 2b in the Saath paper, for JSON.
-fn object(source: &Source, d: &WorkloadStatistics) -> Record {
-    let mut r = record(source, d);
-    let points: Vec<Value> = d
-        .deviation_distribution
-        .iter()
-        .map(|(value, share)| json!({ "deviation": value, "share": share }))
-        .collect();
-    r.add("deviations", points);
-    r
 }
 
 fn generate(args: &args::Generate) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 //! The command line and the Python package run experiments, and print or keep the same results.
 
 pub mod comparison;
+pub mod descriptions;
 pub mod embedded_network;
 pub mod explanation;
 pub mod jobs;

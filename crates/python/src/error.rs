@@ -6,6 +6,7 @@ use std::io;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use weir_console::failure::Failure;
+use weir_console::record::Record;
 use weir_core::model::TopologyError;
 use weir_fields::{FileError, format_value};
 use weir_trace::WriteError;
@@ -173,4 +174,9 @@ impl From<WriteError> for Error {
     fn from(error: WriteError) -> Error {
         Error::input(error)
     }
+}
+
+/// A record as JSON.
+pub fn to_json(record: &Record) -> String {
+    serde_json::to_string(record).expect("a record consists of JSON values")
 }

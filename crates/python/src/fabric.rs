@@ -7,12 +7,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use weir_core::model::topology::TopologyBuilder;
 use weir_core::model::{NodeId, Topology, TopologyTemplate};
+use weir_experiment::descriptions::fabric_object;
 use weir_trace::network_file::NetworkFile;
 use weir_trace::topology;
-use weir_trace::topology::describe;
+use weir_trace::topology::describe::{self, TopologyStatistics};
 
 use crate::argument;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, to_json};
 
 /// Rates of the model are in bytes per second, and those of the module in bit/s.
 const BITS_PER_BYTE: f64 = 8.0;
@@ -222,6 +223,17 @@ impl Fabric {
                 (group.lower_tier, group.upper_tier, group.count, min, max, total)
             })
             .collect()
+    }
+
+    /// The statistics of the fabric, as JSON.
+    fn describe(&self, py: Python<'_>) -> Result<String> {
+        py.detach(|| match self.topology() {
+            Some(topology) => Ok(to_json(&fabric_object(&self.name, &TopologyStatistics::new(topology)))),
+            None => Err(Error::input(format_args!(
+                "{}: regions have one link to each other region; expected a fabric of hosts and switches",
+                self.name
+            ))),
+        })
     }
 
     fn __eq__(&self, other: &Fabric) -> bool {

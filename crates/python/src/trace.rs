@@ -8,13 +8,15 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use weir_console::failure::Failure;
 use weir_core::units::Time;
+use weir_experiment::descriptions::trace_object;
 use weir_experiment::network;
 use weir_experiment::options::shift_step;
 use weir_experiment::source::Source;
+use weir_trace::describe::{self, WorkloadStatistics};
 use weir_trace::{Format, InputFormat, Limits, OutputFormat, TraceOptions};
 
 use crate::argument;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, to_json};
 use crate::frame::{self, FrameText};
 use crate::generation::{Generator, GeneratorArguments, output_format};
 use crate::reading::{ReadArguments, limits};
@@ -65,7 +67,7 @@ impl Trace {
 }
 
 impl Trace {
-    fn of_trace(name: &str, trace: weir_trace::Trace) -> Result<Trace> {
+    fn from_trace(name: &str, trace: weir_trace::Trace) -> Result<Trace> {
         Ok(Trace { source: Arc::new(Source::from_trace(name, trace)?), files: None })
     }
 
@@ -86,6 +88,11 @@ impl Trace {
             warnings: Vec::new(),
         })
     }
+}
+
+fn services_error(source: &Source) -> Error {
+    let message = "connections of services have no sizes; expected a trace or jobs";
+    Error::input(format_args!("{}: {message}", source.name))
 }
 
 #[pymethods]
@@ -112,7 +119,7 @@ impl Trace {
     ) -> Result<Trace> {
         let (options, unit) = arguments.parse()?;
         py.detach(|| {
-            let trace = Trace::of_trace(name, weir_trace::read_from(&data[..], name, &options)?)?;
+            let trace = Trace::from_trace(name, weir_trace::read_from(&data[..], name, &options)?)?;
             trace.source.check_unit(unit)?;
             Ok(trace)
         })
@@ -131,7 +138,7 @@ impl Trace {
         let (options, _) = arguments.parse()?;
         let FrameText { text, columns } = frame::read(frame, &columns, optional, name)?;
         let options = TraceOptions { format: Some(InputFormat::Flows(Box::new(columns))), ..options };
-        py.detach(|| Trace::of_trace(name, weir_trace::read_from(&text[..], name, &options)?))
+        py.detach(|| Trace::from_trace(name, weir_trace::read_from(&text[..], name, &options)?))
     }
 
     /// Generates a random trace.
@@ -146,7 +153,7 @@ impl Trace {
             };
             let (port_names, warnings) = (Vec::new(), Vec::new());
             let trace = weir_trace::Trace { workload, format, time_shift: Time::ZERO, port_names, warnings };
-            Trace::of_trace(name, trace)
+            Trace::from_trace(name, trace)
         })
     }
 
@@ -170,7 +177,7 @@ impl Trace {
             }
             let time_shift = Time::new(time_shift).unwrap_or(Time::ZERO);
             let (format, warnings) = (Format::Weir, Vec::new());
-            Trace::of_trace(name, weir_trace::Trace { workload, format, time_shift, port_names, warnings })
+            Trace::from_trace(name, weir_trace::Trace { workload, format, time_shift, port_names, warnings })
         })
     }
 
@@ -183,11 +190,9 @@ impl Trace {
     ) -> Result<Bound<'py, PyBytes>> {
         let unit = unit.map(|unit| argument::parsed("unit", &unit)).transpose()?.unwrap_or_default();
         let format = output_format(Some(to), unit)?;
-        let Source { name, services, workload, port_names, .. } = &*self.source;
+        let Source { services, workload, port_names, .. } = &*self.source;
         if services.is_some() {
-            return Err(Error::input(format_args!(
-                "{name}: connections of services have no sizes; expected a trace or jobs"
-            )));
+            return Err(services_error(&self.source));
         }
         let text = py.detach(|| {
             format.write(workload, port_names).map_err(|error| {
@@ -230,7 +235,20 @@ impl Trace {
             let limits = Limits { max_flows: usize::MAX, ..Limits::default() };
             let options = TraceOptions { limits, ..TraceOptions::default() };
             let trace = weir_trace::read_from(&data[..], name, &options)?;
-            Trace::of_trace(name, weir_trace::Trace { format, time_shift, ..trace })
+            Trace::from_trace(name, weir_trace::Trace { format, time_shift, ..trace })
+        })
+    }
+
+    /// The statistics of the trace, as JSON.
+    fn describe(&self, py: Python<'_>, per_stage: bool) -> Result<String> {
+        py.detach(|| {
+            let source = self.source(None, per_stage)?;
+            if source.services.is_some() {
+                return Err(services_error(&source));
+            }
+            let threshold = describe::bin_threshold(source.unit().unwrap_or_default());
+            let statistics = WorkloadStatistics::new(&source.workload, threshold).map_err(Error::input)?;
+            Ok(to_json(&trace_object(&source, &statistics)))
         })
     }
 

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 
 import weir
-from command_line import run_weir, to_options
+from command_line import DEMO, EXAMPLES, run_json, run_weir, to_options
 
 TRACE = b"""weir-trace 1
 ports 4
@@ -183,6 +183,30 @@ class Reading(WithFolder):
         self.assertIn("have no sizes", self.assertInputError(lambda: trace.write(self.folder / "t.weir")))
         self.assertIn("expected a trace alone", self.assertInputError(lambda: weir.Trace.merge([trace])))
         self.assertEqual(len(trace.flows), 0)
+
+
+class Descriptions(WithFolder):
+    def test_traces_are_described_as_by_the_command_line(self):
+        path = self.folder / "t.weir"
+        path.write_bytes(TRACE)
+        self.assertEqual(weir.Trace.read(path).describe(), run_json("trace", "describe", path))
+        self.assertEqual(weir.Trace.read(DEMO).describe(), run_json("trace", "describe", DEMO) | {"trace": str(DEMO)})
+        path = EXAMPLES / "dag.weir"
+        self.assertEqual(weir.Trace.read(path).describe(per_stage=True), run_json("trace", "describe", path, "--per-stage"))
+
+    def test_services_have_no_description(self):
+        path = self.folder / "services.toml"
+        path.write_text(SERVICES)
+        self.assertIn("have no sizes", self.assertInputError(weir.Trace.read(path).describe))
+
+    def test_fabrics_are_described_as_by_the_command_line(self):
+        path = self.folder / "leaf-spine"
+        fabric = weir.leaf_spine(leaves=3, hosts=4, spines=2, rate="1Gbit", oversubscription=1.5)
+        fabric.write(path)
+        self.assertEqual(fabric.describe() | {"fabric": str(path)}, run_json("fabric", "describe", path))
+        self.assertEqual(fabric.describe()["fabric"], "leaf-spine")
+        regions = EXAMPLES / "wide-area/table-1.toml"
+        self.assertIn("expected a fabric", self.assertInputError(weir.Fabric.read(regions).describe))
 
 
 class Frames(WithFolder):

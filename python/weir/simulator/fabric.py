@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -190,6 +191,16 @@ class Fabric:
     def region_links(self) -> list[tuple[str, str, list[float]]]:
         """The links between regions: sender, receiver, and measured bandwidths in bit/s from low to high."""
         return self._native.region_links
+
+    def describe(self) -> dict[str, Any]:
+        """The record of ``weir fabric describe --format json``: tiers, oversubscription, bisection bandwidth, and paths between hosts.
+
+        Rates are in bit/s. The page about output defines all fields. Large fabrics take minutes.
+
+        :raises InputError: for regions.
+        """
+        description: dict[str, Any] = json.loads(self._native.describe())
+        return description
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Fabric):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping
@@ -236,6 +237,17 @@ class Trace:
     def to_bytes(self, *, to: OutputFormat = "weir", unit: str | None = None) -> bytes:
         """The bytes of the file that :meth:`write` writes."""
         return self._native.to_bytes(to, unit)
+
+    def describe(self, *, per_stage: bool = False) -> dict[str, Any]:
+        """The record of ``weir trace describe --format json``: numbers, sizes, widths, bins and loads, as papers report them.
+
+        Times are in seconds, sizes in bytes. The page about output defines all fields.
+
+        :param per_stage: first merge the coflows of each job, stage and wave (Saath, section 4.3).
+        :raises InputError: if services send, whose connections have no sizes.
+        """
+        description: dict[str, Any] = json.loads(self._native.describe(per_stage))
+        return description
 
     @property
     def coflows(self) -> Table:
