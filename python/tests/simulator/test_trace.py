@@ -246,13 +246,28 @@ class Frames(WithFolder):
     def test_flows_of_a_trace_give_the_trace_again(self):
         trace = weir.Trace.generate(coflows=20, services=3, applications=2, seed=4)
         flows = trace.flows
-        for frame in (flows, flows.to_pyarrow(), flows.to_pandas(), flows.to_polars(), {name: flows[name] for name in flows.columns}):
-            copy = weir.Trace.from_frame(frame, local_flows="keep")
-            self.assertEqual(copy.to_bytes(), trace.to_bytes(), type(frame))
+        conversions = {
+            "": lambda _: flows,
+            "lists": lambda _: {name: flows[name] for name in flows.columns},
+            "pyarrow": lambda _: flows.to_pyarrow(),
+            "pandas": lambda _: flows.to_pandas(),
+            "polars": lambda _: flows.to_polars(),
+            "duckdb": lambda duckdb, flows=flows: duckdb.sql("SELECT * FROM flows ORDER BY coflow, flow"),
+        }
+        for library, convert in conversions.items():
+            with self.subTest(library):
+                frame = convert(self.require(library) if library not in ("", "lists") else None)
+                copy = weir.Trace.from_frame(frame, local_flows="keep")
+                self.assertEqual(copy.to_bytes(), trace.to_bytes(), type(frame))
+
+    def require(self, library):
+        try:
+            return __import__(library)
+        except ImportError:
+            self.skipTest(f"{library} is not installed")
 
     def test_timestamps_have_their_unit(self):
-        import pyarrow
-
+        pyarrow = self.require("pyarrow")
         start = datetime.datetime(2024, 1, 1)
         times = [start, start + datetime.timedelta(milliseconds=1500)]
         for unit in ("ms", "us", "ns"):
