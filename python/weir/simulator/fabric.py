@@ -195,7 +195,7 @@ class Fabric:
     def describe(self) -> dict[str, Any]:
         """The record of ``weir fabric describe --format json``: tiers, oversubscription, bisection bandwidth, and paths between hosts.
 
-        Rates are in bit/s. The page about output defines all fields. Large fabrics take minutes.
+        Rates are in bit/s. The page about output defines all fields. Fabrics of tens of thousands of hosts take seconds.
 
         :raises InputError: for regions.
         """
