@@ -27,7 +27,7 @@ TABLES = {
 def find_weir():
     """The command that the environment names, or that of a build in the profile `dev`.
 
-    :raises unittest.SkipTest: if there is none.
+    :raises unittest.SkipTest: if the command does not exist.
     """
     command = Path(os.environ.get("WEIR_BINARY", ROOT / "target/debug/weir"))
     if not command.exists():
