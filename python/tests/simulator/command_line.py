@@ -23,11 +23,14 @@ TABLES = {
     "--per-link-time": "link_times",
 }
 
+#: The time in which Ctrl-C ends replays, in seconds. A machine with other load needs more.
+STOP_WITHIN = 0.2 if os.environ.get("WEIR_TEST_LENGTH") == "long" else 1.0
+
 
 def find_weir():
     """The command that the environment names, or that of a build in the profile `dev`.
 
-    :raises unittest.SkipTest: if the command does not exist.
+    :raises unittest.SkipTest: without such a command.
     """
     command = Path(os.environ.get("WEIR_BINARY", ROOT / "target/debug/weir"))
     if not command.exists():
@@ -62,3 +65,14 @@ def read_csv(file):
     with open(file, newline="") as lines:
         header, *rows = csv.reader(lines)
     return header, rows
+
+
+def write_long_trace(folder):
+    """Writes a trace with ten times the coflows of the demo trace, in the same time, and returns its file."""
+    header, *lines = DEMO.read_text().splitlines()
+    ports, count = map(int, header.split())
+    rows = [line.split(maxsplit=2) for line in lines]
+    repeated = [f"{int(row[0]) + number * count} {int(row[1]) + number} {row[2]}" for row in rows for number in range(10)]
+    file = Path(folder) / "long.txt"
+    file.write_text("\n".join([f"{ports} {len(repeated)}", *repeated, ""]))
+    return file

@@ -15,7 +15,7 @@ import warnings
 from pathlib import Path
 
 import weir
-from command_line import DEMO, EXAMPLES
+from command_line import DEMO, EXAMPLES, STOP_WITHIN, write_long_trace
 
 DAG = EXAMPLES / "dag.weir"
 
@@ -136,8 +136,10 @@ class Boundary(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         good = DAG.read_bytes()
         generator = random.Random(int(os.environ.get("WEIR_SEED", 1)))
-        contents = [b"", b"\0", b"\xff" * 999, b"1 1\n1 nan 1 0 1 0:1\n", b"1 1\n1 0 1 0 1 0:inf\n", b"1 1\n1 0 1 0 1 0:1e308\n",
-                    b"99999999999 1\n", b"2 1\n1 0 1 0 99999999 1:1\n", b"weir-trace 1\nports 65537\n", b"weir-trace 1\n" + b"(" * 99]  # fmt: skip
+        contents = [
+            b"", b"\0", b"\xff" * 999, b"1 1\n1 nan 1 0 1 0:1\n", b"1 1\n1 0 1 0 1 0:inf\n", b"1 1\n1 0 1 0 1 0:1e308\n",
+            b"99999999999 1\n", b"2 1\n1 0 1 0 99999999 1:1\n", b"weir-trace 1\nports 65537\n", b"weir-trace 1\n" + b"(" * 99,
+        ]  # fmt: skip
         for _ in range(150):
             changed = bytearray(good)
             for _ in range(generator.randint(1, 4)):
@@ -248,25 +250,11 @@ assert len(weir.compare(trace, ["fair"]).coflows) == len(trace)
 print("usable", flush=True)
 """
 
-#: The time in which Ctrl-C ends replays, in seconds. A machine with other load needs more.
-STOP_WITHIN = 0.2 if os.environ.get("WEIR_TEST_LENGTH") == "long" else 1.0
-
-
 class Interrupts(unittest.TestCase):
-    def long_trace(self):
-        """A file with ten times the coflows of the demo trace, ten times as fast."""
-        header, *lines = DEMO.read_text().splitlines()
-        ports, count = map(int, header.split())
-        rows = [line.split(maxsplit=2) for line in lines]
-        repeated = [f"{int(row[0]) + number * count} {int(row[1]) + number} {row[2]}" for row in rows for number in range(10)]
+    def test_signal_stops_replays_soon_and_keeps_finished_policies(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        file = Path(folder.name) / "long.txt"
-        file.write_text("\n".join([f"{ports} {len(repeated)}", *repeated, ""]))
-        return file
-
-    def test_signal_stops_replays_soon_and_keeps_finished_policies(self):
-        command = [sys.executable, "-c", INTERRUPTED, self.long_trace()]
+        command = [sys.executable, "-c", INTERRUPTED, write_long_trace(folder.name)]
         program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.addCleanup(program.stdout.close)
         self.addCleanup(program.wait)

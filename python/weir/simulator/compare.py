@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from .. import _native
-from .errors import Interrupted
+from .errors import InputError, Interrupted
 from .fabric import Fabric
 from .policy import Policy, spec_text
 from .progress import Progress, watch
@@ -63,12 +63,12 @@ def compare(
     """
     trace = trace if isinstance(trace, Trace) else Trace.read(*([trace] if isinstance(trace, (str, os.PathLike)) else trace))
     if not 1 <= jobs <= 1024:
-        raise ValueError(f"jobs: {jobs}; expected 1 to 1024")
+        raise InputError(f"jobs: `{jobs}`: expected 1 to 1024", field="jobs", value=str(jobs), expected="1 to 1024")
     if isinstance(policies, (str, Policy)):
         policies = [policies]
     specs = None if policies is None else [spec_text(policy) for policy in policies]
     if specs == []:
-        raise ValueError("policies: none; expected at least one")
+        raise InputError("policies: none; expected at least one", field="policies", expected="at least one")
     network = {
         "port_rate": port_rate,
         "interval": interval,

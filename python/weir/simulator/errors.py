@@ -64,7 +64,7 @@ class Interrupted(KeyboardInterrupt):
     """The policies that had finished; ``None`` if none had."""
 
     def __init__(self, result: Result | None) -> None:
-        missing = "" if result is None else f"; without results: {', '.join(result.missing)}"
+        missing = f"; without results: {', '.join(result.missing)}" if result and result.missing else ""
         super().__init__(f"interrupted{missing}")
         self.result = result
 
