@@ -16,7 +16,7 @@ LONG = weir
 MEASURED = live bench allocator siphon-live django-live
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-python check-api lint fmt bench bench-page criterion docs docs-check book results results-check build-check allocator live siphon-live django-live relay-cost test-spark test-spark-short spark-demo spark-measure build-simulator build-regions install clean
+.PHONY: help demo test test-all test-python notebooks bench-python check-api lint fmt bench bench-page criterion docs docs-check book results results-check build-check allocator live siphon-live django-live relay-cost test-spark test-spark-short spark-demo spark-measure build-simulator build-regions install clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## */  make \1#/' | column -t -s '#' 2>/dev/null || \
@@ -42,10 +42,14 @@ test: ## Run all tests with short campaigns and fixed seeds; TEST_ARGS are those
 test-python: ## Build the Python package, and run its tests and type checkers; the first run installs tools in target/tools; ARGS of unittest
 	@CARGO=$(CARGO) tools/test-python $(ARGS)
 
-test-all: ## Run everything: long campaigns with new seeds, all computed pages of results, the API, the book and the Spark plugin
+test-all: ## Run everything: long campaigns with new seeds, all computed pages of results, the API, notebooks, the book and the Spark plugin
 	@CARGO=$(CARGO) tools/test-long
-	$(MAKE) --no-print-directory lint test-python build-check docs-check check-api book test-spark-short
+	WEIR_TEST_LENGTH=long $(MAKE) --no-print-directory test-python
+	$(MAKE) --no-print-directory lint notebooks build-check docs-check check-api book test-spark-short
 	$(MAKE) --no-print-directory results-check PAGES="$(FAST) $(SLOW) $(MEASURED)"
+
+notebooks: ## Run the notebooks, and write them with their outputs to target/notebooks; the first run installs tools in target/tools
+	@CARGO=$(CARGO) tools/notebooks
 
 check-api: ## Check /openapi.json and the answers of a coordinator; needs Python; the first run installs tools in target/tools; ARGS="examples seed"
 	@$(CARGO) build --locked --profile $(PROFILE) -p weir-cli
@@ -75,6 +79,9 @@ docs: ## Make docs/cli.md, docs/combinations.md, docs/api-errors.md, the demo tr
 	WEIR_WRITE_DOCS=1 $(CARGO) test --locked --quiet --workspace --test all -- reference:: generated:: problems:: combinations::
 	$(CARGO) run --locked --quiet -p weir-trace --example demo_trace > examples/demo.txt.new
 	mv examples/demo.txt.new examples/demo.txt
+
+bench-python: ## Print the overhead of the Python package over the command line, and the memory of its results
+	@CARGO=$(CARGO) PROFILE=$(PROFILE) tools/bench-python $(TRACE)
 
 bench-page: ## Make docs/results/bench.md again, on a machine without other load
 	{ printf '# Benchmarks\n\n'; tools/measured-by 'make bench'; printf '\nTimes depend on the machine, ratios less so.\n\n'; \

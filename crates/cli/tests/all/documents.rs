@@ -73,18 +73,19 @@ fn collect_files(folder: &Path, found: &mut BTreeSet<PathBuf>) {
     }
 }
 
+/// Whether a file is a page or a notebook, whose texts are Markdown too.
 fn is_document(file: &Path) -> bool {
-    file.extension().is_some_and(|extension| extension == "md")
+    file.extension().is_some_and(|extension| extension == "md" || extension == "ipynb")
 }
 
-/// All pages and images of `docs`.
+/// All pages, notebooks and images of `docs`.
 fn all_files_of_docs() -> BTreeSet<PathBuf> {
     let mut all = BTreeSet::new();
     collect_files(&root().join("docs"), &mut all);
     all
 }
 
-/// All pages of `docs`, and the documents next to it that they belong to.
+/// All pages and notebooks of `docs`, and the documents next to it that they belong to.
 fn all_documents() -> BTreeSet<PathBuf> {
     let mut all = all_files_of_docs();
     all.retain(|file| is_document(file));
