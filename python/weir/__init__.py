@@ -81,11 +81,14 @@ __all__ += [
     "Policy",
     "ReplayError",
     "Result",
+    "Sweep",
+    "SweepInterrupted",
     "Table",
     "Trace",
     "compare",
     "fat_tree",
     "leaf_spine",
+    "sweep",
 ]
 
 # The simulator is imported with the first of its names: the client starts fast and without the native module.

@@ -5,6 +5,7 @@ from .errors import InputError, Interrupted, ReplayError
 from .fabric import Fabric, fat_tree, leaf_spine
 from .policy import Policy
 from .result import Explanation, Result
+from .sweep import Sweep, SweepInterrupted, sweep
 from .table import Table
 from .trace import Trace
 
@@ -16,9 +17,12 @@ __all__ = [
     "Policy",
     "ReplayError",
     "Result",
+    "Sweep",
+    "SweepInterrupted",
     "Table",
     "Trace",
     "compare",
     "fat_tree",
     "leaf_spine",
+    "sweep",
 ]
