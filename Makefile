@@ -16,7 +16,7 @@ LONG = weir
 MEASURED = live bench allocator siphon-live django-live
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-python notebooks bench-python check-api lint fmt bench bench-page criterion docs docs-check book results results-check build-check allocator live siphon-live django-live relay-cost test-spark test-spark-short spark-demo spark-measure build-simulator build-regions install clean
+.PHONY: help demo test test-all test-python test-python-sweep notebooks bench-python check-api lint fmt bench bench-page criterion docs docs-check book results results-check build-check allocator live siphon-live django-live relay-cost test-spark test-spark-short spark-demo spark-measure build-simulator build-regions install clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## */  make \1#/' | column -t -s '#' 2>/dev/null || \
@@ -42,10 +42,13 @@ test: ## Run all tests with short campaigns and fixed seeds; TEST_ARGS are those
 test-python: ## Build the Python package, and run its tests and type checkers; the first run installs tools in target/tools; ARGS of unittest
 	@CARGO=$(CARGO) tools/test-python $(ARGS)
 
+test-python-sweep: ## Sweep 10,000 replays on Dask and Ray, and kill a worker; the first run installs both in target/tools; ARGS="Dask Ray"
+	@CARGO=$(CARGO) tools/test-python-sweep $(ARGS)
+
 test-all: ## Run everything: long campaigns with new seeds, all computed pages of results, the API, notebooks, the book and the Spark plugin
 	@CARGO=$(CARGO) tools/test-long
 	WEIR_TEST_LENGTH=long $(MAKE) --no-print-directory test-python
-	$(MAKE) --no-print-directory lint notebooks build-check docs-check check-api book test-spark-short
+	$(MAKE) --no-print-directory lint test-python-sweep notebooks build-check docs-check check-api book test-spark-short
 	$(MAKE) --no-print-directory results-check PAGES="$(FAST) $(SLOW) $(MEASURED)"
 
 notebooks: ## Run the notebooks, and write them with their outputs to target/notebooks; the first run installs tools in target/tools
