@@ -17,7 +17,6 @@ import weir
 from weir.__main__ import main
 from weir.simulator.sweep.file import read_sweep
 from weir.simulator.sweep.inputs import Content
-from weir.simulator.sweep.result import student_t
 
 TRACE = "10 3\n1 0 2 0 1 1 5:4\n2 10 1 0 2 6:2 7:3\n3 20 1 3 1 5:8\n"
 
@@ -293,10 +292,6 @@ class Failures(SweepTest):
 
 
 class Means(SweepTest):
-    def test_student_t_is_that_of_tables(self):
-        for degrees, expected in [(1, 12.706), (2, 4.303), (4, 2.776), (19, 2.093), (30, 2.042), (1000, 1.962)]:
-            self.assertAlmostEqual(student_t(degrees), expected, places=3)
-
     def test_interval_of_one_trace_is_over_its_seeds(self):
         result = self.sweep(["fair"], grid={"fabric": self.fabrics()}, seeds=range(5))
         for mean in result.mean("makespan_s", by=["fabric"]):

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ... import _native
 from .dataset import FolderResults, MemoryResults, arrow, to_array
 from .inputs import invalid
 from .points import Label, Point
@@ -79,7 +80,7 @@ class Sweep:
         As ``weir sweep --confidence``, samples are traces, each averaged over its seeds first; with one trace, its seeds. Values of grids
         that are not in ``by`` are averaged before too. The distribution of the mean over samples is taken for normal.
 
-        :returns: for each combination its labels, ``mean``, ``low``, ``high`` (ends of the interval; ``nan`` with one sample),
+        :returns: for each combination its labels, ``mean``, ``low``, ``high`` (ends of the interval; infinite with one sample),
             ``samples``, and ``missing``, the rows without a value.
         :raises KeyError: if there is no such column; the message lists the columns.
         """
@@ -134,32 +135,5 @@ def _by_unit(rows: Sequence[dict[str, Any]], unit: str, column: str) -> Iterator
 
 
 def _interval(samples: Sequence[float]) -> dict[str, Any]:
-    count = len(samples)
-    mean = sum(samples) / count if count else math.nan
-    half = math.nan
-    if count > 1:
-        variance = sum((sample - mean) ** 2 for sample in samples) / (count - 1)
-        half = student_t(count - 1) * math.sqrt(variance / count)
-    return {"mean": mean, "low": mean - half, "high": mean + half, "samples": count}
-
-
-def student_t(degrees: int) -> float:
-    """The 97.5th percentile of Student's t distribution, by bisection of its distribution function."""
-    low, high = 0.0, 13.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, degrees) < 0.95 else (low, middle)
-    return (low + high) / 2
-
-
-def _within(t: float, degrees: int) -> float:
-    """The probability of values between -t and t (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4)."""
-    angle = math.atan(t / math.sqrt(degrees))
-    sine, cosine = math.sin(angle), math.cos(angle)
-    term, total = (1.0, 1.0) if degrees % 2 == 0 else (cosine, cosine)
-    for k in range(1 + degrees % 2, degrees - 2, 2):
-        term *= cosine * cosine * k / (k + 1)
-        total += term
-    if degrees % 2 == 0:
-        return sine * total
-    return 2 / math.pi * (angle + (sine * total if degrees > 1 else 0.0))
+    mean, half = _native.confidence_interval(samples) or (math.nan, math.nan)
+    return {"mean": mean, "low": mean - half, "high": mean + half, "samples": len(samples)}
