@@ -74,6 +74,9 @@ __all__ = [
 _CLIENT = frozenset(__all__)
 
 __all__ += [
+    "Allocation",
+    "BlindPolicy",
+    "ClairvoyantPolicy",
     "Explanation",
     "Fabric",
     "InputError",

@@ -84,7 +84,7 @@ pub fn compare(
     let (alone, outcomes) = match (finished, &exception) {
         (Ok(finished), _) => finished,
         (Err(_), Some(_)) => return Ok((None, exception)),
-        (Err(failure), None) => return Err(to_exception(failure)),
+        (Err(failure), None) => return Err(control.to_exception(py, failure)),
     };
     let (mut done, mut missing) = ((Vec::new(), Vec::new()), Vec::new());
     let baseline = policies[baseline].clone();
@@ -112,11 +112,14 @@ fn run_replays(
     control: &Control,
 ) -> Result<FinishedReplays, Failure> {
     // All policies are checked before the first replay.
-    for policy in policies {
-        policy_spec::build_policy(policy, Some(&source.workload.names), &source.sensitivities)?;
-    }
+    control.run(|| {
+        policies.iter().try_for_each(|policy| {
+            let names = Some(&source.workload.names);
+            policy_spec::build_policy(policy, names, &source.sensitivities).map(drop)
+        })
+    })?;
     let replay_alone = |task: &ReplayTask<'_>| {
-        let outcome = replay(task, &mut ControlledAlone(control))?;
+        let outcome = control.run(|| replay(task, &mut ControlledAlone(control)))?;
         outcome.ok_or_else(|| Failure::runtime("interrupted"))
     };
     let durations =
@@ -129,7 +132,10 @@ fn run_replays(
             options: network.options().clone(),
             sensitivities: &source.sensitivities,
         };
-        replay(&task, &mut ControlledReplay { control, number, observer: &mut NoObserver })
+        let outcome = control
+            .run(|| replay(&task, &mut ControlledReplay { control, number, observer: &mut NoObserver }));
+        // After an interrupt, a policy in Python can fail.
+        outcome.or_else(|failure| if control.is_stopped() { Ok(None) } else { Err(failure) })
     })?;
     Ok((alone, outcomes))
 }

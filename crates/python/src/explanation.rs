@@ -13,7 +13,6 @@ use weir_experiment::source::Source;
 use weir_sim::explain::{Explainer, build_timeline};
 
 use crate::comparison::replay;
-use crate::error::to_exception;
 use crate::replays::{self, Control, ControlledReplay};
 
 /// Why a coflow took as long as it did.
@@ -38,12 +37,12 @@ impl Explanation {
         all: bool,
     ) -> PyResult<Explanation> {
         let control = Control::new(1);
-        let work = || explain(&control, (source, network), policy, coflow, all);
+        let work = || control.run(|| explain(&control, (source, network), policy, coflow, all));
         match replays::run(py, &control, None, work) {
             (_, Some(exception)) => Err(exception),
             (Ok(Some(explanation)), None) => Ok(explanation),
             (Ok(None), None) => Err(PyRuntimeError::new_err("interrupted")),
-            (Err(failure), None) => Err(to_exception(failure)),
+            (Err(failure), None) => Err(control.to_exception(py, failure)),
         }
     }
 }

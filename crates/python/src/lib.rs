@@ -11,6 +11,7 @@ mod fabric;
 mod frame;
 mod generation;
 mod network;
+mod policy;
 mod reading;
 mod replays;
 mod table;
@@ -28,6 +29,8 @@ mod _native {
     use super::explanation::Explanation;
     #[pymodule_export]
     use super::fabric::Fabric;
+    #[pymodule_export]
+    use super::policy::{PolicyView, register_policy};
     #[pymodule_export]
     use super::table::Table;
     #[pymodule_export]

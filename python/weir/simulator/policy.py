@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from .own_policy import class_spec
+
 
 class Policy:
     """A policy of Weir with parameters: ``Policy("saath", start="1MB")`` is ``saath:start=1MB``.
@@ -42,4 +44,8 @@ def spec_text(policy: object) -> str:
         return policy
     if isinstance(policy, Policy):
         return policy.spec
-    raise TypeError(f"{policy!r}: expected a policy's name, such as 'saath:start=1MB', or a weir.Policy")
+    spec = class_spec(policy)
+    if spec is None:
+        expected = "a policy's name, such as 'saath:start=1MB', a weir.Policy, or the class of a policy of one's own"
+        raise TypeError(f"{policy!r}: expected {expected}")
+    return spec
