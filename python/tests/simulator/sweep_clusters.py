@@ -1,7 +1,9 @@
 """Sweeps of 10,000 replays on Dask and Ray, with a worker that is killed. `tools/test-python-sweep` installs Dask and Ray, and runs it."""
 
+import collections
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -78,11 +80,11 @@ class Clusters(unittest.TestCase):
         weir.sweep(traces=self.trace, policies=POLICIES, executor=executor, progress=False)
 
     def check_killed_worker(self, executor, workers):
-        """Kills a worker once the folder has rows. No row is lost or doubled."""
+        """Kills a worker once the folder has a tenth of the rows. No row is lost or doubled."""
         rows_at_kill = []
 
         def kill():
-            while not self.keys("killed"):
+            while len(self.keys("killed")) < REPLAYS // 10:
                 time.sleep(0.01)
             rows_at_kill.append(len(self.keys("killed")))
             os.kill(workers()[0], signal.SIGKILL)
@@ -194,12 +196,33 @@ def _received_files():
     return inputs.counts
 
 
+#: The variable with the log of received files.
+RECEIVED_FILES = "WEIR_RECEIVED_FILES"
+
+
+def _log_received_files():
+    """Appends the worker's process to a log whenever it decodes files."""
+    from weir.simulator.sweep.inputs import Content
+
+    def logged_setstate(self, state):
+        with open(os.environ[RECEIVED_FILES], "a") as file:
+            file.write(f"{os.getpid()}\n")
+        self.__dict__.update(state)
+
+    Content.__setstate__ = logged_setstate
+
+
 class Ray(Clusters):
     def setUp(self):
         super().setUp()
         import ray
 
-        ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False)
+        self.received = self.folder / "received"
+        os.environ[RECEIVED_FILES] = str(self.received)
+        # Workers cannot import this module.
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        hook = {"worker_process_setup_hook": _log_received_files}
+        ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, runtime_env=hook)
         self.addCleanup(ray.shutdown)
 
     def workers(self):
@@ -210,6 +233,12 @@ class Ray(Clusters):
 
     def test_overhead(self):
         self.check_overhead("Ray", "ray")
+
+    def test_trace_is_shipped_once_to_each_worker(self):
+        self.sweep("ray", "counted")
+        received = collections.Counter(self.received.read_text().split())
+        print(f"Ray: files decoded by each worker: {list(received.values())}")
+        self.assertEqual(set(received.values()), {2})  # the trace and the fabric
 
     def test_killed_worker_loses_and_doubles_nothing(self):
         self.check_killed_worker("ray", self.workers)
