@@ -1,5 +1,6 @@
 import concurrent.futures
 import contextlib
+import importlib
 import io
 import math
 import multiprocessing
@@ -289,6 +290,64 @@ class Failures(SweepTest):
         self.sweep(["fair"])
         again = self.sweep()
         self.assertEqual((again.reused, again.failed, len(self.keys())), (2, 0, 4))
+
+
+class OwnPolicies(SweepTest):
+    SOURCE = """import numpy
+import weir
+
+
+class MostSentFirst(weir.BlindPolicy):
+    def __init__(self, sign: int = -1):
+        self.sign = sign
+
+    def schedule(self, view):
+        return view.in_order(numpy.argsort(self.sign * view.coflows.sent_bytes, kind="stable"))
+"""
+
+    def setUp(self):
+        super().setUp()
+        sys.path.insert(0, str(self.folder))
+        self.addCleanup(sys.path.remove, str(self.folder))
+        self.addCleanup(sys.modules.pop, "own_policy_of_test", None)
+        self.own_class = self.define(self.SOURCE)
+
+    def define(self, source):
+        self.write("own_policy_of_test.py", source)
+        sys.modules.pop("own_policy_of_test", None)
+        importlib.invalidate_caches()
+        return importlib.import_module("own_policy_of_test").MostSentFirst
+
+    def test_class_runs_on_other_processes(self):
+        expected = [record["mean_cct_s"] for record in weir.compare(self.trace, ["fair", self.own_class]).summary]
+        context = multiprocessing.get_context("forkserver")
+        with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
+            result = self.sweep(["fair", self.own_class], grid={}, executor=pool)
+        self.assertEqual(result.table["policy"].to_pylist(), ["fair", "most-sent-first"])
+        self.assertEqual(result.table["mean_cct_s"].to_pylist(), expected)
+
+    def test_class_is_found_by_its_name_in_specifications_and_trees(self):
+        tree = self.write("tree.toml", 'weir-tree = 1\n[default]\npolicy = "most-sent-first"\n')
+        context = multiprocessing.get_context("forkserver")
+        with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+            result = self.sweep(
+                ["most-sent-first", f"tree:{tree}"], grid={"most-sent-first:sign": [-1, 1]}, executor=pool
+            )
+        self.assertEqual(result.table["error"].to_pylist(), [None] * 3)
+        expected = weir.compare(self.trace, ["most-sent-first:sign=-1", "most-sent-first:sign=1"]).summary
+        self.assertEqual(result.table["mean_cct_s"].to_pylist()[:2], [record["mean_cct_s"] for record in expected])
+
+    def test_changed_module_is_replayed(self):
+        self.sweep(["fair", self.own_class], grid={})
+        self.assertEqual(self.sweep(["fair", self.own_class], grid={}).reused, 2)
+        changed = self.define(self.SOURCE + "# changed\n")
+        self.assertEqual(self.sweep(["fair", changed], grid={}).reused, 1)
+
+    def test_exception_of_a_policy_is_an_error_of_its_row(self):
+        failing = self.define(self.SOURCE.replace("return view.in_order", "raise KeyError"))
+        errors = self.sweep(["fair", failing], grid={}).table["error"].to_pylist()
+        self.assertIsNone(errors[0])
+        self.assertIn("most-sent-first", errors[1])
 
 
 class Means(SweepTest):

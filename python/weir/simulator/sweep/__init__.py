@@ -48,8 +48,8 @@ def sweep(
     :param grid: keyword arguments of :func:`compare` and their values: ``port_rate``, ``interval``, ``fabric``, ``per_stage``, ``incast``,
         ``buffer``, ``decide_over``, ``path_seed``, ``bandwidth_seed``. A key such as ``saath:start`` is a parameter of this policy only.
     :param traces: files, tuples of files that share one network, :class:`Trace` objects, or functions that return one of these for a seed.
-    :param policies: as in :func:`compare`. Workers import the module of a class, so define classes of policies in a module, not in the
-        program that sweeps. Results are kept until the module's file changes.
+    :param policies: as in :func:`compare`. Workers import the module of a class, so define classes of policies in a module that they can
+        import. Dask and Ray also accept a class of the main program or a notebook. A change of the class's file repeats its replays.
     :param seeds: seeds of paths over a fabric, of bandwidths between regions, and of traces that are functions.
     :param baseline: the policy that speedups refer to, which is replayed in each group that lacks results. Without it, there are none.
     :param executor: where to replay: by default in this process; ``"processes"`` of this machine; an executor of

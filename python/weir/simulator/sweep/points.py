@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import inspect
 import itertools
@@ -17,9 +18,10 @@ from typing import Any
 
 from ..._native import __version__
 from ..fabric import Fabric
+from ..own_policy import BlindPolicy, ClairvoyantPolicy
 from ..policy import Policy, spec_text
 from ..trace import Trace
-from .inputs import Content, invalid
+from .inputs import Content, invalid, read_file
 from .worker import PolicyRef
 
 #: Keyword arguments of ``compare`` that a grid can vary.
@@ -130,7 +132,7 @@ class Grid:
         keys = [key for key in self._axes if key.partition(":")[0] == name and ":" in key]
         for values in itertools.product(*(self._axes[key] for key in keys)):
             suffix = "".join(f":{key.partition(':')[2]}={item.value}" for key, item in zip(keys, values, strict=True))
-            varied = PolicyRef(policy.spec + suffix, policy.tree, policy.own_class)
+            varied = dataclasses.replace(policy, spec=policy.spec + suffix)
             yield varied, {key: item.label for key, item in zip(keys, values, strict=True)}
 
     def _axis(self, key: str, values: object) -> list[LabelledValue]:
@@ -157,10 +159,11 @@ class Grid:
         spec = spec_text(policy)
         name, _, file = spec.partition(":")
         if isinstance(policy, type):
-            return PolicyRef(spec, own_class=policy)
+            return PolicyRef(spec, classes=(policy,))
         if name != "tree":
-            return PolicyRef(spec)
-        return PolicyRef(spec, tree=self._content(file).checksum)
+            return PolicyRef(spec, classes=_own_classes(name))
+        content = self._content(file)
+        return PolicyRef(spec, content.checksum, _own_classes(content.files[0][1].decode(errors="replace")))
 
     def _trace(self, item: LabelledValue, seed: int | None) -> TraceInput:
         source = item.value
@@ -246,23 +249,43 @@ def _checked_seeds(seeds: Iterable[int] | None, grid: Mapping[str, object]) -> l
     return checked
 
 
+def _own_classes(text: str) -> tuple[type, ...]:
+    """The classes of policies that a specification or a file names, each the last one of its name."""
+    found: dict[str, type] = {}
+    waiting: list[type] = [ClairvoyantPolicy, BlindPolicy]
+    while waiting:
+        own_class = waiting.pop(0)
+        waiting += own_class.__subclasses__()
+        name = vars(own_class).get("name")
+        if isinstance(name, str) and re.search(rf"(?<![\w+-]){re.escape(name)}(?![\w+-])", text):
+            found[name] = own_class
+    return tuple(found.values())
+
+
 def _identity(policy: PolicyRef) -> dict[str, Any]:
     """What results of a policy depend on."""
-    if policy.tree is not None:
-        return {"tree": policy.tree}
-    if policy.own_class is None:
-        return {"spec": policy.spec}
-    return {"spec": policy.spec, "source": [_source_checksum(part) for part in policy.own_class.__mro__]}
+    inputs: dict[str, Any] = {"spec": policy.spec} if policy.tree is None else {"tree": policy.tree}
+    if policy.classes:
+        inputs["source"] = [_source_checksum(part) for own_class in policy.classes for part in own_class.__mro__]
+    return inputs
 
 
 def _source_checksum(part: type) -> str:
-    """The checksum of the file that defines a class; that of Weir and of Python itself is their version."""
-    module = sys.modules.get(part.__module__)
-    file = getattr(module, "__file__", None)
+    """The checksum of the file that defines a class, or of a class in a notebook; that of Weir and of Python itself is their version."""
     if part.__module__.partition(".")[0] in ("builtins", "abc", "typing", "weir"):
         return part.__qualname__
-    source = Path(file).read_bytes() if file is not None else inspect.getsource(part).encode()
+    file = getattr(sys.modules.get(part.__module__), "__file__", None)
+    source = _notebook_source(part) if file is None else read_file(file)
     return hashlib.sha256(source).hexdigest()
+
+
+def _notebook_source(part: type) -> bytes:
+    """The text of the methods and attributes of a class."""
+    try:
+        texts = [inspect.getsource(value) if inspect.isfunction(value) else f"{name} = {value!r}" for name, value in vars(part).items()]
+    except OSError as error:
+        raise invalid("policies", f"the source of {part.__name__} is unknown", "a class in a file or a notebook") from error
+    return "\n".join(text for text in texts if not text.startswith("__")).encode()
 
 
 def _digest(value: object) -> str:

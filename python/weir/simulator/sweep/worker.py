@@ -28,11 +28,11 @@ _FINAL_ERRORS = (ValueError, TypeError, OverflowError, ReplayError)
 
 @dataclass(frozen=True)
 class PolicyRef:
-    """A policy as workers need it: a specification, the checksum of the file of a tree, or a class."""
+    """A policy as workers need it: a specification, the checksum of the file of a tree, and the classes that these name."""
 
     spec: str
     tree: str | None = None
-    own_class: type | None = None
+    classes: tuple[type, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -214,15 +214,15 @@ def _failed_row(key: str, error: BaseException, files: dict[str, LocalFiles]) ->
     return Row(key, None, text, not is_final)
 
 
-def _local_policy(policy: PolicyRef, files: dict[str, LocalFiles]) -> object:
-    if policy.own_class is not None:
-        return policy.own_class
+def _local_policy(policy: PolicyRef, files: dict[str, LocalFiles]) -> str:
+    for own_class in policy.classes:
+        spec_text(own_class)  # registers the class in this process
     return policy.spec if policy.tree is None else f"tree:{files[policy.tree].paths[0]}"
 
 
 def _rows(group: Group, files: dict[str, LocalFiles], result: Result) -> Iterator[Row]:
     records = {record["policy"]: record for record in result.summary}
     for replay in group.replays:
-        record = records.get(spec_text(_local_policy(replay.policy, files)))
+        record = records.get(_local_policy(replay.policy, files))
         if record is not None:
             yield Row(replay.key, record, record.get("error"))
