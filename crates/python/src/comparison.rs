@@ -98,6 +98,8 @@ pub fn compare(
         }
     }
     let results = py.detach(|| Comparison::new((source, network), done, alone, (baseline, missing), timing));
+    // A signal that arrives now does not cost the results.
+    let exception = exception.or_else(|| py.check_signals().err());
     Ok((Some(results), exception))
 }
 
@@ -172,7 +174,8 @@ impl Comparison {
             compare_replays(done, &baseline, &metrics, None);
         add_slowdowns(&mut records, &job_times(&source, &alone, &outcomes));
         let min_mean_cct = metrics.min_mean_cct();
-        let problem = failure.map(|failure| failure.message);
+        // The command line begins each line with its name.
+        let problem = failure.map(|failure| failure.message.replace("\nweir: ", "\n"));
         Comparison {
             source,
             network,

@@ -5,6 +5,7 @@
 use std::io::Write;
 
 use arrow_array::cast::AsArray;
+use arrow_array::types::Float64Type;
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use arrow_cast::cast;
 use arrow_schema::{DataType, Schema, TimeUnit};
@@ -125,6 +126,13 @@ fn as_text(column: &ArrayRef, name: &str) -> Result<StringArray> {
         Error::parameter(name, column.data_type(), format_args!("text, numbers or times ({error})"))
     };
     let numbers = match column.data_type() {
+        DataType::Boolean => return Err(wrong(&"truth values")),
+        // As numbers in lists: whole ones without a point, so that hosts are the same ports in every kind of frame.
+        data_type if data_type.is_floating() => {
+            let numbers = cast(column, &DataType::Float64).map_err(|error| wrong(&error))?;
+            let numbers = numbers.as_primitive::<Float64Type>();
+            return Ok(numbers.iter().map(|number| number.map(|number| number.to_string())).collect());
+        }
         DataType::Timestamp(..) | DataType::Duration(_) => cast(column, &DataType::Int64),
         _ => Ok(ArrayRef::clone(column)),
     };
@@ -141,7 +149,8 @@ fn value(column: &StringArray, row: usize) -> &str {
 
 fn read_lists(lists: &Bound<'_, PyDict>, fields: &[FieldColumn], name: &str) -> Result<FrameText> {
     let list = |column: &str| -> Result<Vec<String>> {
-        let values = lists.get_item(column)?.expect("the column was selected");
+        let missing = || Error::parameter(column, "missing", "a column that stays in the dictionary");
+        let values = lists.get_item(column)?.ok_or_else(missing)?;
         values.try_iter()?.map(|value| list_value(column, &value?)).collect()
     };
     let columns = fields.iter().map(|field| list(&field.1)).collect::<Result<Vec<_>>>()?;

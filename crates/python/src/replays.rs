@@ -175,8 +175,11 @@ pub fn run<T: Send>(
             }
             match worker.join() {
                 Ok(result) => {
-                    let interrupt = || Python::attach(|py| control.take_interrupt(py));
-                    (result, exception.or_else(interrupt))
+                    // A signal can arrive after the last check.
+                    let late = || {
+                        Python::attach(|py| control.take_interrupt(py).or_else(|| py.check_signals().err()))
+                    };
+                    (result, exception.or_else(late))
                 }
                 Err(panic) => std::panic::resume_unwind(panic),
             }

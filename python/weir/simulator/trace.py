@@ -291,7 +291,7 @@ class Trace:
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         state = self._native.state
         if state is not None:
-            return _restore, (self.to_bytes(), self.name, state)
+            return restore_trace, (self.to_bytes(), self.name, state)
         # Jobs and services are more than their coflows.
         return _read_again, (self._read,)
 
@@ -301,7 +301,8 @@ class Trace:
             warnings.warn(warning, stacklevel=3)
 
 
-def _restore(data: bytes, name: str, state: tuple[str, str | None, float]) -> Trace:
+def restore_trace(data: bytes, name: str, state: tuple[str, str | None, float]) -> Trace:
+    """The trace of bytes in Weir's format, with the format, unit and shift of times in seconds of its original."""
     return Trace(_native.Trace.restore(data, name, state))
 
 

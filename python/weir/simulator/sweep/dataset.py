@@ -44,7 +44,9 @@ def to_array(values: Sequence[Any]) -> pyarrow.Array:
     if types == {bool}:
         return pa.array(values, pa.bool_())
     if types and types <= {int, bool}:
-        return pa.array([None if value is None else int(value) for value in values], pa.int64())
+        numbers = [None if value is None else int(value) for value in values]
+        is_large = any(number is not None and number >= 2**63 for number in numbers)
+        return pa.array(numbers, pa.uint64() if is_large else pa.int64())
     if types and types <= {int, float, bool}:
         return pa.array([None if value is None else float(value) for value in values], pa.float64())
     return pa.array([None if value is None else str(value) for value in values], pa.string())
@@ -54,6 +56,7 @@ class MemoryResults:
     """Rows that are lost with the program."""
 
     def __init__(self) -> None:
+        arrow()
         self._tables: list[pyarrow.Table] = []
 
     @contextlib.contextmanager

@@ -33,14 +33,20 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
         raise InputError(f"{os.fspath(path)}: cannot be read: {error.strerror}", file=os.fspath(path)) from error
 
 
+#: The format of a trace, its unit and the shift of its times in seconds.
+TraceState = tuple[str, str | None, float]
+
+
 class Content:
     """The bytes of one or several files, and of the files that these name."""
 
-    def __init__(self, files: Sequence[tuple[str, bytes]], count: int) -> None:
+    def __init__(self, files: Sequence[tuple[str, bytes]], count: int, state: TraceState | None = None) -> None:
         #: Paths relative to a common folder, and bytes. The first ``count`` are those that a caller names.
         self.files = tuple(files)
         self.count = count
-        digest = hashlib.sha256(b"%d;" % count)
+        #: What a trace in memory has in addition to the bytes of its only file.
+        self.state = state
+        digest = hashlib.sha256(f"{count};{state or ''}".encode())
         for _, data in self.files:
             digest.update(b"%d;" % len(data))
             digest.update(data)

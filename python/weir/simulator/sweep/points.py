@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import inspect
 import itertools
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..._native import __version__
+from ... import _native
 from ..fabric import Fabric
 from ..own_policy import BlindPolicy, ClairvoyantPolicy
 from ..policy import Policy, spec_text
@@ -85,7 +86,7 @@ class Grid:
         #: Traces by checksum.
         self.traces: dict[str, TraceInput] = {}
         self._read: dict[int, TraceInput] = {}
-        self._policies = [LabelledValue(item.label, self._policy(item.value)) for item in labelled("policies", policies)]
+        self._policies = [LabelledValue(item.label, self._policy(item.value)) for item in labelled("policies", _listed(policies))]
         self._baseline = None if baseline is None else self._policy(baseline)
         self._axes = {key: self._axis(key, values) for key, values in grid.items()}
         self._seeds = _checked_seeds(seeds, grid)
@@ -115,7 +116,7 @@ class Grid:
         contents = {key: settings[key].value for key in FILE_OPTIONS if key in settings and settings[key].value is not None}
         options |= _seed_options(seed, trace, contents.get("fabric"))
         files = {key: content.checksum for key, content in contents.items()}
-        inputs = {"weir": __version__, "trace": trace.content.checksum, "options": options, "files": files}
+        inputs = {"weir": build_checksum(), "trace": trace.content.checksum, "options": options, "files": files}
         if self._baseline is not None:
             inputs["baseline"] = _identity(self._baseline)
         group = _digest(inputs)
@@ -181,7 +182,13 @@ class Grid:
 
     def _trace_input(self, label: Label, source: Any, depends_on_seed: bool) -> TraceInput:
         if isinstance(source, Trace):
-            return TraceInput(label, Content([("trace.weir", source.to_bytes())], 1), (), depends_on_seed)
+            state = source._native.state
+            if state is not None:
+                return TraceInput(label, Content([("trace.weir", source.to_bytes())], 1, state), (), depends_on_seed)
+            # Jobs and services are more than their coflows.
+            source, arguments = source._read or ((), {})
+            if any(value not in (None, False) for value in arguments.values()):
+                raise invalid(f"traces: {label}", "jobs or services that were read with arguments", "their files")
         paths = [os.fspath(path) for path in ([source] if isinstance(source, (str, os.PathLike)) else source)]
         return TraceInput(label, Content.read(paths), tuple(paths), depends_on_seed)
 
@@ -191,6 +198,12 @@ def _fabric_content(fabric: Fabric) -> Content:
         file = Path(folder, "fabric.toml")
         fabric.write(file)
         return Content.read([file])
+
+
+def _listed(policies: object) -> object:
+    """Policies as :func:`compare` takes them: one, or several in any order of iteration."""
+    is_one = isinstance(policies, (str, Policy, type)) or not isinstance(policies, Iterable)
+    return policies if is_one or isinstance(policies, Mapping) else list(policies)
 
 
 def labelled(name: str, values: object) -> list[LabelledValue]:
@@ -244,8 +257,9 @@ def _checked_seeds(seeds: Iterable[int] | None, grid: Mapping[str, object]) -> l
         if key in grid:
             raise invalid(f"grid: {key}", "`seeds` sets it", "one of both")
     checked = list(seeds)
-    if not checked or len(set(checked)) < len(checked) or not all(isinstance(seed, int) and seed >= 0 for seed in checked):
-        raise invalid("seeds", str(checked), "different whole numbers, such as range(20)")
+    are_valid = all(type(seed) is int and 0 <= seed < 2**64 for seed in checked)
+    if not checked or len(set(checked)) < len(checked) or not are_valid:
+        raise invalid("seeds", str(checked), "different whole numbers from 0 to 2^64 - 1, such as range(20)")
     return checked
 
 
@@ -260,6 +274,12 @@ def _own_classes(text: str) -> tuple[type, ...]:
         if isinstance(name, str) and re.search(rf"(?<![\w+-]){re.escape(name)}(?![\w+-])", text):
             found[name] = own_class
     return tuple(found.values())
+
+
+@functools.cache
+def build_checksum() -> str:
+    """The checksum of the native module: another build can decide differently."""
+    return hashlib.sha256(read_file(_native.__file__)).hexdigest()
 
 
 def _identity(policy: PolicyRef) -> dict[str, Any]:

@@ -87,14 +87,17 @@ class Sweep:
         for name in (column, *by):
             if name not in self.table.column_names:
                 raise KeyError(f"{name}: no such column; expected one of {', '.join(self.table.column_names)}")
-        if column in (*self._columns, "error"):
-            raise invalid("column", f"{column} is a label", "a column with statistics, such as mean_cct_s")
+        pa = arrow()
+        kind = self.table.schema.field(column).type
+        if column in (*self._columns, "error") or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            raise invalid("column", f"{column} has no numbers to average", "a column with statistics, such as mean_cct_s")
         groups: dict[tuple[Label, ...], list[dict[str, Any]]] = {}
-        for row in self.table.select(list(dict.fromkeys([*by, "trace", "seed", column]))).to_pylist():
+        for row in self.table.select(list(dict.fromkeys([*by, "trace", "seed", "error", column]))).to_pylist():
             groups.setdefault(tuple(row[name] for name in by), []).append(row)
         means = []
         for labels, rows in groups.items():
-            values = [row for row in rows if row[column] is not None]
+            # A replay with a problem is no sample.
+            values = [row for row in rows if row[column] is not None and row["error"] is None]
             unit = "trace" if len({row["trace"] for row in rows}) > 1 else "seed"
             samples = [sum(sample) / len(sample) for sample in _by_unit(values, unit, column)]
             means.append(dict(zip(by, labels, strict=True)) | _interval(samples) | {"missing": len(rows) - len(values)})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing.util
+import os
 import shutil
 import tempfile
 import threading
@@ -16,7 +18,7 @@ from ..compare import compare
 from ..errors import Interrupted, ReplayError
 from ..policy import spec_text
 from ..result import Result
-from ..trace import Trace
+from ..trace import Trace, restore_trace
 from .inputs import Content
 
 #: Bytes of files that a worker keeps, and a cluster. A trace needs about ten times the memory of its file.
@@ -110,10 +112,15 @@ class LocalFiles:
 
     @classmethod
     def of_content(cls, content: Content) -> LocalFiles:
+        if content.state is not None:
+            name, data = content.files[0]
+            return cls([], content.nbytes, restore_trace(data, name, content.state))
         folder = tempfile.mkdtemp(prefix="weir-")
         files = cls(content.write(folder), content.nbytes)
         files.folder = folder
-        weakref.finalize(files, shutil.rmtree, folder, ignore_errors=True)
+        remove = weakref.finalize(files, _remove_folder, folder, os.getpid())
+        # A worker of a pool exits without the functions of atexit.
+        multiprocessing.util.Finalize(None, remove, exitpriority=0)
         return files
 
     def trace(self) -> Trace:
@@ -122,6 +129,12 @@ class LocalFiles:
             if self._trace is None:
                 self._trace = Trace.read(*self.paths)
             return self._trace
+
+
+def _remove_folder(folder: str, owner: int) -> None:
+    """Removes a temporary folder of the process ``owner``; a forked process inherits the objects that use it."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Cache:
