@@ -23,6 +23,7 @@ use weir_sim::{NoObserver, Observer, Outcome, ReplayError, replay_until_stalled}
 use crate::error::to_exception;
 use crate::explanation::Explanation;
 use crate::network::NetworkArguments;
+use crate::policy::is_registered;
 use crate::replays::{self, Control, ControlledReplay, OnProgress};
 use crate::table::Table;
 use crate::trace::Trace;
@@ -65,7 +66,12 @@ pub fn compare(
         let source = trace.source(requested.interval, per_stage)?;
         let kept = KeptDetails { flow_ends: flows, link_use: links };
         let network = Network::read(&requested, &source, kept)?;
-        let policies = policies.unwrap_or_else(|| network.default_policies(&source.workload));
+        let policies = policies.unwrap_or_else(|| {
+            let mut policies = network.default_policies(&source.workload);
+            // A class that a program happens to define is no default, so that defaults are those of the command line.
+            policies.retain(|policy| !is_registered(policy));
+            policies
+        });
         let (policies, baseline) = with_baseline(&policies, baseline.as_ref())?;
         Ok((source, network, policies, baseline))
     };

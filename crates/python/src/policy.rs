@@ -25,7 +25,7 @@ use decision::{Decision, apply_decision};
 pub use failure::take_python_error;
 use failure::{describe, keep_python_error};
 use knowledge::PolicyKnowledge;
-pub use registry::register_policy;
+pub use registry::{is_registered, register_policy};
 pub use view::PolicyView;
 use view::{Lent, SharedNetwork};
 

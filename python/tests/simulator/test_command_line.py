@@ -141,6 +141,13 @@ class Policies(CommandLine):
         self.assertEqual(result.policies, ["saath:start=1MB:lcof=off", "aalo:sharing=turns:turn=2ms", "weir:sizes=known"])
         self.assertEqual(result.baseline, result.policies[1])
 
+    def test_policies_in_python_are_no_defaults(self):
+        class NeverChosen(weir.BlindPolicy):
+            def schedule(self, view):
+                raise AssertionError("of a test")
+
+        self.assertNotIn(NeverChosen.name, weir.compare(self.trace).policies)
+
     def test_default_policies_and_a_baseline_that_is_not_among_the_others(self):
         self.compare_both([self.trace], None)
         result = self.compare_both([self.trace], ["saath", "weir"], baseline="varys")
@@ -236,7 +243,7 @@ class Inputs(CommandLine):
     def test_errors_have_the_text_of_the_command_line(self):
         cases = [
             (["missing.txt"], ["fair"], {}),
-            ([self.trace], ["no-such-policy"], {}),
+            ([self.trace], ["saath:no-such-parameter=1"], {}),
             ([self.trace], ["saath:start=5"], {}),
             ([self.trace], ["fair"], {"fabric": EXAMPLES / "fabrics/leaf-spine-16.toml"}),
             ([self.trace], ["fair"], {"incast": EXAMPLES / "incast/cost-512kB-marks.csv"}),

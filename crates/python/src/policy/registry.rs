@@ -45,6 +45,11 @@ pub fn register_policy(
     Ok(())
 }
 
+/// Whether a policy of this name is written in Python.
+pub fn is_registered(name: &str) -> bool {
+    factories().contains_key(name)
+}
+
 /// Adds the line of a policy to the table, whose texts stay in memory, unless it is there.
 fn register_entry(name: &str, description: &str, params: Vec<(String, String)>) -> error::Result<()> {
     let is_same = |entry: &PolicyEntry| {
