@@ -3,7 +3,7 @@
 import unittest
 
 import weir
-from command_line import EXAMPLES
+from command_line import DEMO, EXAMPLES
 
 NAMES = ["coflows", "flows", "bins", "groups", "jobs", "demands", "links", "link_times", "schedules"]
 
@@ -89,6 +89,10 @@ class Tables(unittest.TestCase):
         del table
         self.assertEqual(first.to_pylist(), rows)
         self.assertEqual(second, first)
+
+    def test_a_flow_has_at_most_150_bytes(self):
+        flows = weir.compare(DEMO, ["fair", "saath"], flows=True).flows
+        self.assertLess(flows.nbytes / len(flows), 150)
 
     def test_unknown_column_lists_the_columns(self):
         table = self.tables["coflows of rich"]
