@@ -7,7 +7,7 @@ use serde_json::Value;
 use weir_console::failure::Failure;
 use weir_console::table::{format_bytes, format_count, format_percent, format_rate};
 use weir_core::engine::DecidesOver;
-use weir_core::model::topology::CableEvent;
+use weir_core::model::topology::{CableEvent, NodeId};
 use weir_core::model::{Goodput, Trunks, WideArea};
 use weir_core::units::{Rate, Time};
 use weir_sim::{RegionLinks, ReplayOptions};
@@ -48,6 +48,8 @@ struct Incast {
 #[derive(Clone)]
 struct Fabric {
     name: String,
+    /// By host, which is the port of this number.
+    host_names: Vec<String>,
     seed: u64,
     decides_over: DecidesOver,
     min_port_rate: Rate,
@@ -211,6 +213,13 @@ impl Links {
         self.fabric.as_ref().map(|fabric| fabric.name.as_str())
     }
 
+    /// The first of these ports whose name is that of another host: the port, and the number of the host.
+    pub fn misplaced_port(&self, port_names: &[String]) -> Option<(usize, usize)> {
+        let names = &self.fabric.as_ref()?.host_names;
+        let mut ports = port_names.iter().enumerate().filter(|(port, name)| names.get(*port) != Some(name));
+        ports.find_map(|(port, name)| Some((port, names.iter().position(|host| host == name)?)))
+    }
+
     /// Whether a file sets the rates of ports: those of cables to hosts, or none between regions.
     pub fn have_own_port_rates(&self) -> bool {
         self.fabric.is_some() || self.regions.is_some()
@@ -273,6 +282,8 @@ impl Fabric {
                 "--bandwidth-seed: the links of {name} have constant rates; expected a file of regions (weir-wide-area)"
             )));
         }
+        let hosts = 0..topology.hosts() as u32;
+        let host_names = hosts.map(|host| topology.name(NodeId(host)).to_owned()).collect();
         let trunks = Trunks::new(topology, seed);
         let trunks = trunks.map_err(|error| Failure::input(format_args!("{name}: {error}")))?;
         let trunks = if cable_events.is_empty() { trunks } else { trunks.with_dead_end() };
@@ -283,6 +294,7 @@ impl Fabric {
         );
         Ok(Fabric {
             name,
+            host_names,
             seed,
             decides_over: options.decide_over,
             min_port_rate: min.copied().unwrap_or(Rate::ZERO),
@@ -293,7 +305,8 @@ impl Fabric {
     }
 
     fn caption(&self, is_seed_varied: bool) -> String {
-        let Fabric { name, seed, trunks, decides_over, min_port_rate, max_port_rate, cable_events } = self;
+        let Fabric { name, seed, trunks, decides_over, min_port_rate, max_port_rate, cable_events, .. } =
+            self;
         let slowest = if min_port_rate == max_port_rate {
             String::new()
         } else {

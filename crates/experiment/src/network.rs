@@ -63,8 +63,17 @@ impl Network {
         Ok(network)
     }
 
-    /// Checks that there is a host for each port of the coflows.
+    /// Checks that there is a host for each port of the coflows, and that no port has the name of another host.
     fn check_ports(&self, source: &Source) -> Result<(), Failure> {
+        if let Some((port, host)) = self.links.misplaced_port(&source.port_names) {
+            return Err(Failure::input(format_args!(
+                "{}: port {port} has the name `{}`, which is host {host} of {}; expected ports in the order of the hosts; help: replace \
+                 names by the numbers of the hosts",
+                source.largest_file(),
+                source.port_names[port],
+                self.links.fabric_name().unwrap_or("the network"),
+            )));
+        }
         let ports = source.workload.ports as usize;
         match &self.options.network.trunks {
             Some(trunks) if trunks.ports() < ports => Err(Failure::input(format_args!(

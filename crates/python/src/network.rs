@@ -45,7 +45,7 @@ impl NetworkArguments<'_> {
         let seed = |name, seed: Option<Bound<'_, PyAny>>| {
             seed.map(|seed| argument::integer(name, &seed, argument::SEED)).transpose()
         };
-        Ok(NetworkOptions {
+        let options = NetworkOptions {
             port_rate,
             interval: interval.transpose()?,
             incast: self.incast,
@@ -55,7 +55,22 @@ impl NetworkArguments<'_> {
             decide_over,
             path_seed: seed("path_seed", self.path_seed)?,
             bandwidth_seed: seed("bandwidth_seed", self.bandwidth_seed)?,
-        })
+        };
+        if let (Some(buffer), None) = (options.buffer, &options.incast) {
+            return Err(Error::parameter(
+                "buffer",
+                buffer,
+                "`incast` too: buffers have no effect without it",
+            ));
+        }
+        if let (Some(seed), None) = (options.bandwidth_seed, &options.fabric) {
+            return Err(Error::parameter(
+                "bandwidth_seed",
+                seed,
+                "a `fabric` of regions: one switch has no bandwidths",
+            ));
+        }
+        Ok(options)
     }
 }
 

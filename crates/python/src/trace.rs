@@ -190,9 +190,13 @@ impl Trace {
     ) -> Result<Bound<'py, PyBytes>> {
         let unit = unit.map(|unit| argument::parsed("unit", &unit)).transpose()?.unwrap_or_default();
         let format = output_format(Some(to), unit)?;
-        let Source { services, workload, port_names, .. } = &*self.source;
+        let Source { jobs, services, workload, port_names, .. } = &*self.source;
         if services.is_some() {
             return Err(services_error(&self.source));
+        }
+        if jobs.is_some() {
+            let message = "jobs have a network, which a trace does not express; expected a trace alone";
+            return Err(Error::input(format_args!("{}: {message}", self.source.name)));
         }
         let text = py.detach(|| {
             format.write(workload, port_names).map_err(|error| {

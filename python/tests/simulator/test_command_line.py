@@ -1,6 +1,7 @@
 """`weir.compare` returns what `weir compare` prints and writes: every policy, every option, every format."""
 
 import json
+import re
 import tempfile
 import unittest
 import warnings
@@ -201,7 +202,7 @@ class Networks(CommandLine):
         trace = self.write("stalled.weir", RICH_TRACE + "event 20ms port=1 side=both rate=0\n")
         result = self.compare_both([trace], ["fair", "saath"], code=1)
         message = run_weir("compare", trace, "--policies", "fair,saath").stderr
-        self.assertIn(result.problem, message)
+        self.assertIn(result.problem, message.replace("weir: ", ""))
         self.assertIn(result.problem, repr(result))
 
 
@@ -256,7 +257,9 @@ class Inputs(CommandLine):
                 self.assertEqual(done.returncode, 2, done.stderr)
                 with self.assertRaises(ValueError) as caught:
                     weir.compare(files, policies, **arguments)
-                self.assertIn(str(caught.exception), done.stderr)
+                # Only this process knows the policies in Python that other tests define.
+                message = re.sub(r"mrtf, .*tree:FILE", "mrtf, tree:FILE", str(caught.exception))
+                self.assertIn(message, done.stderr)
 
 
 class Texts(CommandLine):

@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
+from .errors import InputError
 from .policy import spec_text
 from .table import Table
 
@@ -130,6 +131,9 @@ class Result:
         :param all: show every segment of the time line instead of merging short ones.
         :raises InputError: if the coflow or the policy does not exist.
         """
+        if not 0 <= coflow < 2**64:
+            expected = "the number of a coflow"
+            raise InputError(f"coflow: `{coflow}`: expected {expected}", field="coflow", value=str(coflow), expected=expected)
         spec = self.policies[-1] if policy is None else spec_text(policy)
         return Explanation(self._native.explain(spec, coflow, all))
 

@@ -49,6 +49,8 @@ class Trace:
     """
 
     def __init__(self, native: _native.Trace) -> None:
+        if not isinstance(native, _native.Trace):
+            raise TypeError("expected Trace.read, Trace.generate, Trace.from_frame or Trace.from_bytes in place of Trace")
         self._native = native
         #: The files and the arguments of :meth:`read`, for other processes.
         self._read: tuple[tuple[str, ...], dict[str, Any]] | None = None
@@ -68,7 +70,8 @@ class Trace:
 
         :param unit: the unit of sizes in a coflow-benchmark trace: ``"MB"`` (default) or ``"MiB"``.
         :param max_flows: the maximum number of flows; 5 million by default.
-        :param keep_arrivals: keep times such as Unix times; by default late times are counted from an earlier origin.
+        :param keep_arrivals: keep the times of coflows that all arrive after 10^6 s, up to 10^9 s; by default, late times such as Unix
+            times are counted from an earlier origin.
         :param format: the format, if the first lines do not show it: ``"sincronia"``.
         :param columns: the columns of a table of flows, such as CSV.
         :param local_flows: flows from a port to itself: ``"keep"`` (default in the coflow-benchmark format and in Weir's own), so that they
@@ -130,7 +133,7 @@ class Trace:
             ``deadline_s``: those of :attr:`flows`.
         :param name: the name in errors and results.
         :param max_flows: the maximum number of flows; 5 million by default.
-        :param keep_arrivals: keep times such as Unix times.
+        :param keep_arrivals: keep times up to 10^9 s; by default, late times such as Unix times are counted from an earlier origin.
         :param local_flows: ``"keep"`` the bytes of flows from a host to itself, or ``"drop"`` them (default).
         :raises InputError: if a value is invalid; ``line`` is its row, from 1, and ``field`` its field.
         :raises TypeError: if the frame is no table.
@@ -259,7 +262,7 @@ class Trace:
     def flows(self) -> Table:
         """A row for each flow: coflow, number in it, ports, size in bytes, start in s, and the service, weight and deadline of the coflow.
 
-        :meth:`from_frame` reads it. The start of a coflow with parents is the earliest one.
+        :meth:`from_frame` with ``local_flows="keep"`` reads it. The start of a coflow with parents is the earliest one.
         """
         return Table(self._native.flows)
 

@@ -236,3 +236,24 @@ fn sweeps_write_a_line_for_each_replay_and_coflow() {
         ["1,fair,1", "1,fair,2", "1,fifo,1", "1,fifo,2", "2,fair,1", "2,fair,2", "2,fifo,1", "2,fifo,2"]
     );
 }
+
+#[test]
+fn names_of_ports_are_those_of_the_hosts_at_their_places() {
+    let dir = TestDir::new();
+    let plan =
+        "weir-fabric = 1\nkind = \"leaf-spine\"\nspines = 1\nleaves = 2\nhosts = 2\nrate = \"1Gbit\"\n";
+    dir.write("fabric.toml", plan);
+    let trace = |names: [&str; 3]| {
+        let ports = (0..).zip(names).map(|(port, name)| format!("port {port} {name}\n")).collect::<String>();
+        format!("weir-trace 1\nports 3\n{ports}coflow 1\nflow 0 1 1MB\n")
+    };
+    let line = "sim named.weir --policy fair --fabric fabric.toml --quiet --out r";
+    for names in [["h0", "h1", "h2"], ["h0", "web", "h2"], ["a", "b", "c"]] {
+        dir.write("named.weir", &trace(names));
+        dir.stdout_of(line);
+    }
+    dir.write("named.weir", &trace(["h0", "h2", "h1"]));
+    let expected = "named.weir: port 1 has the name `h2`, which is host 2 of fabric.toml; expected ports in the order of the hosts";
+    let error = dir.stderr_of(line, 2);
+    assert!(error.contains(expected), "{error}");
+}

@@ -43,15 +43,23 @@ class LabelledValue:
     value: Any
 
 
+#: A table of TOML, which files of jobs and services have, and traces do not.
+_TABLE = re.compile(rb"^\s*\[\[?[a-z]", re.MULTILINE)
+
+
 @dataclass(frozen=True)
 class TraceInput:
-    """A trace with its files; for a function of the seed, that of one seed."""
+    """A trace with its files."""
 
     label: Label
     content: Content
     #: Files of this machine; none for a trace in memory.
     paths: tuple[str, ...]
-    depends_on_seed: bool
+
+    @functools.cached_property
+    def has_network(self) -> bool:
+        """Whether jobs or services bring a network, whose paths a seed selects."""
+        return any(_TABLE.search(data) for _, data in self.content.files)
 
 
 @dataclass(frozen=True)
@@ -174,23 +182,23 @@ class Grid:
                 return known
         elif seed is None:
             raise invalid(f"traces: {item.label}", "a function of the seed needs seeds", "`seeds`, such as range(20)")
-        trace = self._trace_input(item.label, source(seed) if callable(source) else source, callable(source))
+        trace = self._trace_input(item.label, source(seed) if callable(source) else source)
         self.contents[trace.content.checksum] = trace.content
         self.traces[trace.content.checksum] = trace
         self._read[id(item)] = trace
         return trace
 
-    def _trace_input(self, label: Label, source: Any, depends_on_seed: bool) -> TraceInput:
+    def _trace_input(self, label: Label, source: Any) -> TraceInput:
         if isinstance(source, Trace):
             state = source._native.state
             if state is not None:
-                return TraceInput(label, Content([("trace.weir", source.to_bytes())], 1, state), (), depends_on_seed)
+                return TraceInput(label, Content([("trace.weir", source.to_bytes())], 1, state), ())
             # Jobs and services are more than their coflows.
             source, arguments = source._read or ((), {})
             if any(value not in (None, False) for value in arguments.values()):
                 raise invalid(f"traces: {label}", "jobs or services that were read with arguments", "their files")
         paths = [os.fspath(path) for path in ([source] if isinstance(source, (str, os.PathLike)) else source)]
-        return TraceInput(label, Content.read(paths), tuple(paths), depends_on_seed)
+        return TraceInput(label, Content.read(paths), tuple(paths))
 
 
 def _fabric_content(fabric: Fabric) -> Content:
@@ -244,7 +252,7 @@ def _default_label(name: str, value: Any) -> Label:
 
 def _seed_options(seed: int | None, trace: TraceInput, fabric: Content | None) -> dict[str, Any]:
     """What a seed means: another trace, and other paths over a fabric or bandwidths between regions."""
-    if seed is None or (fabric is None and trace.depends_on_seed):
+    if seed is None or (fabric is None and not trace.has_network):
         return {}
     has_regions = fabric is not None and re.search(rb"^\s*weir-wide-area\b", fabric.files[0][1], re.MULTILINE)
     return {"bandwidth_seed" if has_regions else "path_seed": seed}
