@@ -227,7 +227,7 @@ impl Comparison {
         self.missing.clone()
     }
 
-    /// What is wrong with results, such as coflows that cannot complete.
+    /// The failure of results, such as coflows that cannot complete.
     #[getter]
     fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
@@ -266,7 +266,7 @@ impl Comparison {
             "schedules" => ResultTable::Schedules,
             _ => return Err(pyo3::exceptions::PyKeyError::new_err(name.to_owned())),
         };
-        py.detach(|| Table::of_results(table, &self.results()))
+        py.detach(|| Table::from_results(table, &self.results()))
     }
 
     /// Replays the trace under a policy again, and explains the completion time of a coflow.

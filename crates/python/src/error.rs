@@ -60,7 +60,7 @@ impl Error {
 
 impl InputError {
     fn from_message(message: String) -> InputError {
-        // What is wrong, such as a name, can contain the word too.
+        // A wrong value, such as a name, can contain the word too.
         let split = message.split_once("; expected ").or_else(|| message.split_once("expected "));
         let expected = split.map(|(_, expected)| expected);
         let expected = expected.map(|text| text.split("; help: ").next().unwrap_or(text).to_owned());

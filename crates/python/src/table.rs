@@ -25,7 +25,7 @@ pub struct Table {
 
 impl Table {
     /// A table of results.
-    pub fn of_results(table: ResultTable, results: &Results<'_>) -> PyResult<Table> {
+    pub fn from_results(table: ResultTable, results: &Results<'_>) -> PyResult<Table> {
         Table::from_rows(&table.columns(), |columns| table.write(results, columns))
     }
 
