@@ -7,7 +7,7 @@ use weir_console::table::{
 };
 
 /// A column: its title and its cells.
-type Column = (&'static str, Cell);
+type ShownColumn = (&'static str, Cell);
 
 /// The cells of a column. The names are those of values in records.
 #[derive(Clone, Copy)]
@@ -73,7 +73,7 @@ fn time_unit(records: &[Record]) -> TimeUnit {
 
 /// Columns for replays that stall, and for traces with limits, weights, deadlines or jobs: the key of the record that enables the column,
 /// the column, and its caption.
-const OPTIONAL_COLUMNS: [(&str, Column, &str); 5] = [
+const OPTIONAL_COLUMNS: [(&str, ShownColumn, &str); 5] = [
     (problem::COMPLETED, ("completed", Cell::Completed), problem::COMPLETED_CAPTION),
     (
         "dropped_bytes",
@@ -90,7 +90,7 @@ const OPTIONAL_COLUMNS: [(&str, Column, &str); 5] = [
 ];
 
 /// Columns of the second wide table that replays without coflows have too, and their caption.
-const COST_COLUMNS: [Column; 8] = [
+const COST_COLUMNS: [ShownColumn; 8] = [
     ("ports busy", Cell::Percent("utilization_mean")),
     ("max", Cell::Percent("utilization_max")),
     ("schedules", Cell::Integer("schedules")),
@@ -106,12 +106,12 @@ const UTILIZATION_CAPTION: &str = "ports busy: utilization until the last flow c
 /// The optional columns whose keys occur in the records.
 fn optional_columns(
     records: &[Record],
-) -> impl Iterator<Item = &'static (&'static str, Column, &'static str)> {
+) -> impl Iterator<Item = &'static (&'static str, ShownColumn, &'static str)> {
     OPTIONAL_COLUMNS.iter().filter(|(name, ..)| records.iter().any(|record| record.get(name).is_some()))
 }
 
 /// A table with one line per policy.
-fn policy_table(records: &[Record], columns: &[Column], unit: TimeUnit) -> String {
+fn policy_table(records: &[Record], columns: &[ShownColumn], unit: TimeUnit) -> String {
     let titles = columns.iter().map(|(title, _)| (*title, Alignment::Right));
     let mut table = Table::new(&[("policy", Alignment::Left)].into_iter().chain(titles).collect::<Vec<_>>());
     for record in records {
@@ -130,7 +130,7 @@ pub fn short_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>
         return String::new();
     }
     let unit = time_unit(records);
-    let mut columns: Vec<Column> = vec![
+    let mut columns: Vec<ShownColumn> = vec![
         ("mean", Cell::Time("mean_cct_s")),
         ("P50", Cell::Time("p50_cct_s")),
         ("P90", Cell::Time("p90_cct_s")),
@@ -161,9 +161,9 @@ pub fn wide_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>,
     if !has_times {
         return format!("\n{UTILIZATION_CAPTION}\n\n{}", policy_table(records, &costs, unit));
     }
-    let synchrony: [Column; 2] =
+    let synchrony: [ShownColumn; 2] =
         [("out of sync P50", Cell::Percent("out_of_sync_p50")), ("P90", Cell::Percent("out_of_sync_p90"))];
-    let times: [Column; 11] = [
+    let times: [ShownColumn; 11] = [
         ("mean", Cell::Time("mean_cct_s")),
         ("P50", Cell::Time("p50_cct_s")),
         ("P90", Cell::Time("p90_cct_s")),

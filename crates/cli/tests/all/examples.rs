@@ -59,6 +59,8 @@ fn reading_command(file: &str, trace: &str) -> Option<String> {
         ("incast" | "jobs", _) => return None,
         // A crate with its own tests.
         (folder, _) if folder.starts_with("own-policy") => return None,
+        // The tests of the Python package run the policy; the other programs measure for minutes.
+        ("python", "least_attained.py" | "policy_cost.py" | "paper_sweep.py") => return None,
         // The live tests run this script.
         ("bed", "live.sh") => return None,
         _ => panic!("examples/{file}: no command reads the file; help: add it to `reading_command`"),

@@ -43,9 +43,11 @@ fn names_in_source(source: &str) -> BTreeSet<String> {
     // `r.add("name", value)`
     arguments(".add(\"").for_each(|rest| add(&format!("\"{}\"", rest.split('"').next().unwrap())));
     // `r.add_all(["name", "name"], values)`, and the header of a CSV file
-    for call in [".add_all(", "write_record([", "const COLUMNS: [&str"] {
+    for call in [".add_all(", "write_record(["] {
         arguments(call).for_each(|rest| add(rest.split(']').next().unwrap()));
     }
+    // `const COLUMNS: [Column; 2] = [("name", Text), ("name", Number)];`
+    arguments(": [Column").for_each(|rest| add(rest.split("];").next().unwrap()));
     // `json!({ "name": value })`
     for rest in arguments("json!({") {
         let object = rest.split("})").next().unwrap();
@@ -77,7 +79,9 @@ fn collect_sources(folder: &Path, found: &mut Vec<String>) {
 #[test]
 fn output_page_defines_every_name_in_the_source() {
     let mut sources = Vec::new();
-    collect_sources(&repository().join("crates/cli/src"), &mut sources);
+    for folder in ["crates/cli/src", "crates/experiment/src"] {
+        collect_sources(&repository().join(folder), &mut sources);
+    }
     let mut names: BTreeSet<String> = sources.iter().flat_map(|source| names_in_source(source)).collect();
     // The bodies of requests.
     for name in ["policy", "tree", "weight"] {

@@ -240,8 +240,7 @@ fn sweeps_write_a_line_for_each_replay_and_coflow() {
 #[test]
 fn names_of_ports_are_those_of_the_hosts_at_their_places() {
     let dir = TestDir::new();
-    let plan =
-        "weir-fabric = 1\nkind = \"leaf-spine\"\nspines = 1\nleaves = 2\nhosts = 2\nrate = \"1Gbit\"\n";
+    let plan = "weir-fabric = 1\nkind = \"leaf-spine\"\nspines = 1\nleaves = 2\nhosts = 2\nrate = \"1Gbit\"\noversubscription = 1\n";
     dir.write("fabric.toml", plan);
     let trace = |names: [&str; 3]| {
         let ports = (0..).zip(names).map(|(port, name)| format!("port {port} {name}\n")).collect::<String>();
