@@ -16,7 +16,7 @@ use crate::args;
 
 /// A column with results.
 #[derive(Debug, Clone)]
-struct Column {
+struct ShownColumn {
     /// The title in a terminal. A bar separates groups.
     title: Cow<'static, str>,
     /// The title in a report, which has no groups.
@@ -43,13 +43,13 @@ const fn column(
     report_title: &'static str,
     name: &'static str,
     quantity: Quantity,
-) -> Column {
+) -> ShownColumn {
     let [title, report_title, name] =
         [Cow::Borrowed(title), Cow::Borrowed(report_title), Cow::Borrowed(name)];
-    Column { title, report_title, name, quantity }
+    ShownColumn { title, report_title, name, quantity }
 }
 
-impl Column {
+impl ShownColumn {
     /// A value for people.
     fn format(&self, value: f64, unit: TimeUnit) -> String {
         match self.quantity {
@@ -83,7 +83,7 @@ impl Column {
 }
 
 /// Columns for traces with coflows that end.
-const TIME_COLUMNS: [Column; 8] = [
+const TIME_COLUMNS: [ShownColumn; 8] = [
     column("mean", "mean", "mean_cct_s", Quantity::Time),
     column("P50", "P50", "p50_cct_s", Quantity::Time),
     column("P90", "P90", "p90_cct_s", Quantity::Time),
@@ -94,11 +94,11 @@ const TIME_COLUMNS: [Column; 8] = [
     column("mean", "mean speedup", "speedup_mean", Quantity::Number),
 ];
 
-const SCHEDULE_COLUMN: Column =
+const SCHEDULE_COLUMN: ShownColumn =
     column("| schedule us", "schedule (us)", "schedule_mean_us", Quantity::Number);
 
 /// Columns for replays that stall, and for traces with deadlines or jobs, whose results have these names.
-const OPTIONAL_COLUMNS: [Column; 3] = [
+const OPTIONAL_COLUMNS: [ShownColumn; 3] = [
     column("completed", "completed", problem::COMPLETED, Quantity::PartOf("coflows")),
     column("missed", "missed", DEADLINES_MISSED, Quantity::Number),
     column("mean JCT", "mean JCT", "mean_jct_s", Quantity::Time),
@@ -149,12 +149,12 @@ impl Cells {
     fn with_columns(
         rows: &[Row<'_>],
         first: &[&'static str],
-        columns: &[Column],
+        columns: &[ShownColumn],
         cells: impl Fn(&Row<'_>) -> Vec<String>,
     ) -> Cells {
         let varied = rows.first().map_or(&[][..], |row| &row.values);
         let keys = varied.iter().map(|(key, _)| key.as_str()).chain(["policy"]).chain(first.iter().copied());
-        let head = |title: fn(&Column) -> &str| {
+        let head = |title: fn(&ShownColumn) -> &str| {
             keys.clone().chain(columns.iter().map(title)).map(str::to_owned).collect()
         };
         let to_line = |row: &Row<'_>| {
@@ -205,11 +205,11 @@ fn result_cells(row: &Row<'_>, cells: impl Iterator<Item = String>) -> Vec<Strin
 }
 
 /// The columns that occur in the results of `source`, and those of its first services.
-fn columns(rows: &[Row<'_>], source: &Source) -> Vec<Column> {
-    let occurs = |column: &Column| rows.iter().any(|row| row.metrics.get(&column.name).is_some());
+fn columns(rows: &[Row<'_>], source: &Source) -> Vec<ShownColumn> {
+    let occurs = |column: &ShownColumn| rows.iter().any(|row| row.metrics.get(&column.name).is_some());
     let times = TIME_COLUMNS.into_iter().filter(|_| !source.is_services_alone());
     let of_coflows = times.chain([SCHEDULE_COLUMN]);
-    let of_service = |(position, name): (usize, &str)| Column {
+    let of_service = |(position, name): (usize, &str)| ShownColumn {
         title: if position == 0 { format!("| {name}").into() } else { name.to_owned().into() },
         report_title: name.to_owned().into(),
         name: services::rate_column(name).into(),
