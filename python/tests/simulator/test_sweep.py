@@ -19,6 +19,8 @@ from weir.__main__ import main
 from weir.simulator.sweep.file import read_sweep
 from weir.simulator.sweep.inputs import Content
 
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
 TRACE = "10 3\n1 0 2 0 1 1 5:4\n2 10 1 0 2 6:2 7:3\n3 20 1 3 1 5:8\n"
 
 #: Numbers of a row that replays determine.
@@ -128,6 +130,38 @@ class Points(SweepTest):
         expected = [weir.compare(generate(seed), "fair").summary[0]["mean_cct_s"] for seed in (1, 2)]
         self.assertEqual(one.table["mean_cct_s"].to_pylist(), expected[:1])
         self.assertEqual((each.reused, each.table["mean_cct_s"].to_pylist()), (1, expected))
+
+    def test_jobs_in_memory_have_their_network(self):
+        jobs = weir.Trace.read(EXAMPLES / "jobs.toml")
+        [row] = self.sweep(["fair"], grid={}, traces={"jobs": jobs}, out=False).table.to_pylist()
+        expected = weir.compare(jobs, "fair").summary[0]
+        self.assertEqual([row[name] for name in STATISTICS], [expected[name] for name in STATISTICS])
+        with self.assertRaisesRegex(weir.InputError, "expected a trace alone"):
+            jobs.to_bytes()
+        with self.assertRaisesRegex(weir.InputError, "traces: jobs: .*expected their files"):
+            self.sweep(["fair"], traces={"jobs": weir.Trace.read(EXAMPLES / "jobs.toml", max_flows=1000)}, out=False)
+
+    def test_late_times_in_memory_keep_their_shift(self):
+        late = weir.Trace.from_frame({"src": [0, 0], "dst": [1, 2], "bytes": [1e6, 1e6], "start": [1764500000.5, 1764500001]})
+        [row] = self.sweep(["fair"], grid={}, traces={"late": late}, out=False).table.to_pylist()
+        self.assertEqual(row["time_shift_s"], weir.compare(late, "fair").summary[0]["time_shift_s"])
+        self.assertGreater(row["time_shift_s"], 1e9)
+
+    def test_seeds_mean_nothing_on_one_switch(self):
+        seeds = [1, 2**64 - 1]
+        result = self.sweep(["fair"], grid={}, seeds=seeds)
+        rows = result.table.to_pylist()
+        self.assertEqual(([row["seed"] for row in rows], result.failed, len(self.keys())), (seeds, 0, 1))
+        for wrong in ([2**64], [-1], [True], [1.5], [], 3):
+            with self.assertRaisesRegex(weir.InputError, "whole numbers"):
+                self.sweep(["fair"], seeds=wrong)
+
+    def test_values_are_written_as_those_of_policies(self):
+        grid = {"saath:work_conservation": (True, False), "interval": ("0", "8ms")}
+        result = self.sweep(("saath",), grid=grid, out=False)
+        self.assertEqual((len(result), result.failed), (4, 0))
+        expected = weir.compare(self.trace, ["saath:work-conservation=off"], interval="8ms").summary[0]["mean_cct_s"]
+        self.assertEqual(result.table["mean_cct_s"].to_pylist()[3], expected)
 
     def test_file_that_a_trace_names_travels_and_counts(self):
         fabric = self.write("fabric.toml", "weir-fabric = 1\n")
@@ -370,6 +404,15 @@ class Means(SweepTest):
         self.assertEqual(mean["samples"], 2)
         self.assertAlmostEqual(mean["mean"], (by_trace["a"] + by_trace["b"]) / 2)
         self.assertAlmostEqual(mean["mean"] - mean["low"], 12.7062 * abs(by_trace["a"] - by_trace["b"]) / 2, places=4)
+
+    def test_replays_with_a_problem_are_no_samples(self):
+        port_down = "weir-trace 1\nports 3\nevent 1ms port=1 side=both rate=0\ncoflow 1\nflow 0 1 10MB\ncoflow 2\nflow 0 2 10MB\n"
+        traces = {"a": self.trace, "b": self.write("other.txt", TRACE.replace("5:8", "5:80")), "stalls": self.write("s.weir", port_down)}
+        result = self.sweep(["fair"], grid={}, traces=traces)
+        [mean] = result.mean(by="policy")
+        self.assertEqual((result.failed, mean["samples"], mean["missing"]), (1, 2, 1))
+        with self.assertRaisesRegex(weir.InputError, "no numbers"):
+            result.mean("port_rate")
 
     def test_unknown_column_lists_the_columns(self):
         result = self.sweep()

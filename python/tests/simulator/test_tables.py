@@ -10,8 +10,8 @@ NAMES = ["coflows", "flows", "bins", "groups", "jobs", "demands", "links", "link
 
 def results():
     yield "rich", weir.compare(EXAMPLES / "dag.weir", ["fair", "saath"], flows=True, links=True)
-    yield "jobs", weir.compare(EXAMPLES / "jobs.toml", ["fair", "saath"])
-    yield "services", weir.compare(EXAMPLES / "services.toml", ["fair"])
+    yield "jobs", weir.compare(EXAMPLES / "jobs.toml", ["fair", "saath"], flows=True, links=True)
+    yield "services", weir.compare(EXAMPLES / "services.toml", ["fair"], flows=True, links=True)
 
 
 class Tables(unittest.TestCase):
@@ -93,6 +93,17 @@ class Tables(unittest.TestCase):
     def test_a_flow_has_at_most_150_bytes(self):
         flows = weir.compare(DEMO, ["fair", "saath"], flows=True).flows
         self.assertLess(flows.nbytes / len(flows), 150)
+
+    def test_tables_that_were_not_kept_name_the_argument(self):
+        result = weir.compare(DEMO, ["fair"])
+        for name, argument in (("flows", "flows=True"), ("link_times", "links=True")):
+            with self.assertRaisesRegex(weir.InputError, argument):
+                getattr(result, name)
+
+    def test_table_contains_its_columns(self):
+        table = weir.compare(DEMO, ["fair"]).groups
+        self.assertEqual(list(table), table.columns)
+        self.assertTrue("bytes" in table and "cct_s" not in table)
 
     def test_unknown_column_lists_the_columns(self):
         table = self.tables["coflows of rich"]

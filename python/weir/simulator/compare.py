@@ -93,7 +93,8 @@ def compare(
             timing=timing,
             on_progress=on_progress,
         )
-    result = None if native is None else Result(native)
+    kept = [name for name, is_kept in (("flows", flows), ("links", links)) if is_kept]
+    result = None if native is None else Result(native, kept)
     if isinstance(interruption, KeyboardInterrupt):
         raise Interrupted(result or None) from interruption
     if interruption is not None:

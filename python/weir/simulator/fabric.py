@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .._native import Fabric as NativeFabric
 from .errors import InputError
 from .files import write_file
+from .optional import load
 
 if TYPE_CHECKING:
     import networkx
@@ -104,7 +105,8 @@ class Fabric:
         """Creates a fabric from a graph whose hosts have the attribute ``kind="host"``; all other nodes are switches.
 
         An edge is a cable, with its rate in the attribute ``rate``, such as ``"10Gbit"``. Switches can have a ``tier``. Names are the
-        nodes as text. Hosts are ports in the order of the nodes.
+        nodes as text. Hosts are ports in the order of the nodes. The paths of flows depend on the order of cables: that of the edges, or
+        of their attribute ``cable``.
 
         :param rate: the rate of edges without that attribute.
         :raises InputError: if an edge has no rate, or the network is invalid.
@@ -115,7 +117,8 @@ class Fabric:
         hosts = [str(node) for node, attributes in nodes if attributes.get("kind") == "host"]
         switches = [(str(node), int(attributes.get("tier", 1))) for node, attributes in nodes if attributes.get("kind") != "host"]
         cables = []
-        for start, end, attributes in graph.edges(data=True):
+        edges = sorted(graph.edges(data=True), key=lambda edge: edge[2].get("cable", 0))
+        for start, end, attributes in edges:
             edge_rate = attributes.get("rate", rate)
             if edge_rate is None:
                 raise InputError(
@@ -124,6 +127,7 @@ class Fabric:
                     field="rate",
                     expected='the attribute `rate`, such as "10Gbit"',
                 )
+            start, end = attributes.get("ends", (start, end))
             cables.append((str(start), str(end), edge_rate))
         return cls._wrap(NativeFabric.from_cables(hosts, switches, cables))
 
@@ -131,25 +135,24 @@ class Fabric:
         """The fabric as a :class:`networkx.Graph`; regions as a :class:`networkx.DiGraph`.
 
         Nodes have ``kind`` (``"host"``, ``"switch"`` or ``"region"``); hosts have ``port``, and switches ``tier``. Edges have ``rate``
-        (text that :meth:`from_networkx` reads) and ``capacity``, the rate in each direction in bit/s. Edges of regions have
-        ``samples``, measured bandwidths in bit/s from low to high, and ``capacity``, their mean.
+        (text that :meth:`from_networkx` reads), ``capacity``, the rate in each direction in bit/s, and ``cable``, its number, with ``ends``
+        in its order. Edges of regions have ``samples``, measured bandwidths in bit/s from low to high, and ``capacity``, their mean.
         """
-        import networkx
-
+        graphs = load("networkx", "Fabric.to_networkx", "networkx")
         native = self._native
         if native.regions:
-            regions = networkx.DiGraph(name=self.name)
+            regions = graphs.DiGraph(name=self.name)
             regions.add_nodes_from(native.regions, kind="region")
             for start, end, samples in native.region_links:
                 regions.add_edge(start, end, samples=samples, capacity=sum(samples) / len(samples))
             return regions
-        graph = networkx.Graph(name=self.name)
+        graph = graphs.Graph(name=self.name)
         for port, host in enumerate(native.hosts):
             graph.add_node(host, kind="host", port=port)
         for switch, tier in native.switches:
             graph.add_node(switch, kind="switch", tier=tier)
-        for (start, end, capacity), rate in zip(native.cables, native.cable_rates, strict=True):
-            graph.add_edge(start, end, rate=rate, capacity=capacity)
+        for number, ((start, end, capacity), rate) in enumerate(zip(native.cables, native.cable_rates, strict=True)):
+            graph.add_edge(start, end, rate=rate, capacity=capacity, cable=number, ends=(start, end))
         return graph
 
     def write(self, file: str | os.PathLike[str], *, cables: bool = False) -> None:

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .optional import load
 from .policy import spec_text
 
 if TYPE_CHECKING:
@@ -59,8 +60,6 @@ class Plots:
             raise ValueError(f"column: {column!r}; expected one of {', '.join(DISTRIBUTIONS)}")
         name, label = DISTRIBUTIONS[column]
         table: Table = getattr(self._result, name)
-        if name == "flows" and len(table) == 0:
-            raise ValueError(f"column: {column!r} needs the times of flows; help: compare(..., flows=True)")
         ax = _axes(ax)
         values: dict[str, list[float]] = {policy: [] for policy in self._selected(policies)}
         for policy, value in zip(table["policy"], table[column], strict=True):
@@ -201,11 +200,7 @@ class Plots:
 def _axes(ax: Axes | None, inches: float = 4.2) -> Axes:
     if ax is not None:
         return ax
-    try:
-        pyplot = importlib.import_module("matplotlib.pyplot")
-    except ImportError as error:
-        raise ImportError(f"figures need matplotlib: {error}; help: pip install 'weir-network[plot]'", name=error.name) from error
-    axes: Axes = pyplot.subplots(figsize=(7, inches), layout="constrained")[1]
+    axes: Axes = load("matplotlib.pyplot", "a figure", "plot").subplots(figsize=(7, inches), layout="constrained")[1]
     return axes
 
 

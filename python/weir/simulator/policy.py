@@ -14,8 +14,7 @@ class Policy:
     """
 
     def __init__(self, name: str, **parameters: object) -> None:
-        values = "".join(f":{key.replace('_', '-')}={_value_text(value)}" for key, value in parameters.items())
-        self.spec = name + values
+        self.spec = name + "".join(parameter_text(key, value) for key, value in parameters.items())
 
     @classmethod
     def tree(cls, file: str | os.PathLike[str]) -> Policy:
@@ -32,10 +31,10 @@ class Policy:
         return hash(self.spec)
 
 
-def _value_text(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)
+def parameter_text(name: str, value: object) -> str:
+    """A parameter in a specification: an underscore of its name is a hyphen there, and a truth value ``on`` or ``off``."""
+    text = ("on" if value else "off") if isinstance(value, bool) else str(value)
+    return f":{name.replace('_', '-')}={text}"
 
 
 def spec_text(policy: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
@@ -43,8 +44,10 @@ class Result:
     which the page about output describes: times in seconds, sizes in bytes. A table is made when it is read.
     """
 
-    def __init__(self, native: _native.Comparison) -> None:
+    def __init__(self, native: _native.Comparison, kept: Collection[str] = ()) -> None:
         self._native = native
+        #: The details that the comparison kept: ``"flows"`` and ``"links"``.
+        self._kept = kept
 
     @property
     def policies(self) -> list[str]:
@@ -79,7 +82,11 @@ class Result:
 
     @property
     def flows(self) -> Table:
-        """A row for each policy and flow: the columns of ``--per-flow``. Needs ``compare(..., flows=True)``."""
+        """A row for each policy and flow: the columns of ``--per-flow``. Needs ``compare(..., flows=True)``.
+
+        :raises InputError: without it.
+        """
+        self._check_kept("flows")
         return self._table("flows")
 
     @property
@@ -109,7 +116,11 @@ class Result:
 
     @property
     def link_times(self) -> Table:
-        """The utilization of links over time: the columns of ``--per-link-time``. Needs ``compare(..., links=True)``."""
+        """The utilization of links over time: the columns of ``--per-link-time``. Needs ``compare(..., links=True)``.
+
+        :raises InputError: without it.
+        """
+        self._check_kept("links")
         return self._table("link_times")
 
     @property
@@ -140,6 +151,11 @@ class Result:
     def wide(self) -> str:
         """All columns, as ``weir compare --wide`` prints them."""
         return self._native.text(True)
+
+    def _check_kept(self, detail: str) -> None:
+        if detail not in self._kept:
+            expected = f"compare(..., {detail}=True)"
+            raise InputError(f"{detail}: the comparison has not kept them; expected {expected}", field=detail, expected=expected)
 
     def _table(self, name: str) -> Table:
         return Table(self._native.table(name))

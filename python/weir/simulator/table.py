@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import html
 import shutil
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
+from .optional import load
 
 if TYPE_CHECKING:
     import pandas
@@ -47,6 +49,13 @@ class Table:
         """
         return self._native.column(column)
 
+    def __contains__(self, column: object) -> bool:
+        return column in self.columns
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the columns, as of a dictionary."""
+        return iter(self.columns)
+
     def to_dicts(self) -> list[dict[str, Any]]:
         """The rows as dictionaries."""
         names = self.columns
@@ -54,27 +63,24 @@ class Table:
 
     def to_pyarrow(self) -> pyarrow.Table:
         """The table of pyarrow, which shares the memory."""
-        import pyarrow
-
-        return pyarrow.table(self)
+        table: pyarrow.Table = load("pyarrow", "Table.to_pyarrow").table(self)
+        return table
 
     def to_pandas(self) -> pandas.DataFrame:
         """The frame of pandas; needs pyarrow. Texts are categories, and whole numbers with missing values have the type ``UInt64``."""
-        import pandas
-
+        arrays = load("pandas", "Table.to_pandas")
         table = self.to_pyarrow()
-        frame = table.to_pandas()
+        frame: pandas.DataFrame = table.to_pandas()
         for field, column in zip(table.schema, table.columns, strict=True):
             # pandas would round these to floating-point numbers.
             if str(field.type) == "uint64" and column.null_count > 0:
-                frame[field.name] = pandas.array(column.to_pylist(), dtype="UInt64")
+                frame[field.name] = arrays.array(column.to_pylist(), dtype="UInt64")
         return frame
 
     def to_polars(self) -> polars.DataFrame:
         """The frame of polars."""
-        import polars
-
-        return polars.DataFrame(self)
+        frame: polars.DataFrame = load("polars", "Table.to_polars").DataFrame(self)
+        return frame
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self._native.__arrow_c_stream__(requested_schema)

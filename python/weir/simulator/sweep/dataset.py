@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..optional import load
+
 if TYPE_CHECKING:
     import pyarrow
 
@@ -23,12 +25,8 @@ _AGAIN = "again-"
 
 def arrow() -> Any:
     """The module pyarrow."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError("weir.sweep needs pyarrow; help: pip install 'weir-network[sweep]'") from error
-    return pyarrow
+    load("pyarrow.parquet", "weir.sweep", "sweep")
+    return load("pyarrow", "weir.sweep", "sweep")
 
 
 def to_table(rows: Sequence[Columns]) -> pyarrow.Table:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from ..optional import load
 from .inputs import Content, invalid
 from .worker import KEPT_BYTES, Outcome, Task, run_task
 
@@ -131,7 +132,7 @@ def open_workers(executor: object) -> Iterator[Workers]:
         with concurrent.futures.ProcessPoolExecutor() as pool:
             yield PoolWorkers(pool)
     elif isinstance(executor, str) and executor.startswith(("tcp://", "tls://", "ws://", "wss://")):
-        distributed = _imported("distributed", "dask")
+        distributed = load("distributed", "this executor", "dask")
         with distributed.Client(executor) as client:
             yield DaskWorkers(client)
     elif isinstance(executor, str) and (executor == "ray" or executor.startswith("ray://")):
@@ -146,16 +147,7 @@ def open_workers(executor: object) -> Iterator[Workers]:
 
 
 def _started_ray(address: str) -> Any:
-    ray = _imported("ray", "ray")
+    ray = load("ray", "this executor", "ray")
     if not ray.is_initialized():
         ray.init(address if address != "ray" else None)
     return ray
-
-
-def _imported(module: str, extra: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(f"this executor needs {module}; help: pip install 'weir-network[{extra}]'") from error

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
 from ..fabric import Fabric
+from ..optional import load
 from ..trace import Trace
 from .inputs import read_file
 from .points import FILE_OPTIONS
@@ -61,17 +63,13 @@ def read_sweep(file: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _parse(name: str, data: bytes) -> dict[str, Any]:
+    # Python 3.10 has no tomllib.
+    tomllib = load("tomllib" if sys.version_info >= (3, 11) else "tomli", "a sweep's file", "sweep")
     try:
-        import tomllib
-    except ImportError:  # Python 3.10
-        try:
-            import tomli as tomllib  # type: ignore[import-not-found,no-redef]
-        except ImportError as error:
-            raise ImportError("a sweep's file needs tomli; help: pip install 'weir-network[sweep]'") from error
-    try:
-        return tomllib.loads(data.decode())
+        parsed: dict[str, Any] = tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{name}: {error}", file=name) from error
+    return parsed
 
 
 def _invalid(name: str, key: str, problem: str) -> InputError:

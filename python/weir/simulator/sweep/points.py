@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import itertools
 import json
+import operator
 import os
 import re
 import sys
@@ -20,7 +21,7 @@ from typing import Any
 from ... import _native
 from ..fabric import Fabric
 from ..own_policy import BlindPolicy, ClairvoyantPolicy
-from ..policy import Policy, spec_text
+from ..policy import Policy, parameter_text, spec_text
 from ..trace import Trace
 from .inputs import Content, invalid, read_file
 from .worker import PolicyRef
@@ -140,7 +141,7 @@ class Grid:
         name = policy.spec.partition(":")[0]
         keys = [key for key in self._axes if key.partition(":")[0] == name and ":" in key]
         for values in itertools.product(*(self._axes[key] for key in keys)):
-            suffix = "".join(f":{key.partition(':')[2]}={item.value}" for key, item in zip(keys, values, strict=True))
+            suffix = "".join(parameter_text(key.partition(":")[2], item.value) for key, item in zip(keys, values, strict=True))
             varied = dataclasses.replace(policy, spec=policy.spec + suffix)
             yield varied, {key: item.label for key, item in zip(keys, values, strict=True)}
 
@@ -151,7 +152,7 @@ class Grid:
             specs = [item.value.spec for item in self._policies if item.value.spec.partition(":")[0] == name]
             if not specs:
                 raise invalid(f"grid: {key}", f"no policy is named `{name}`", "one of those that the sweep replays")
-            if any(f":{parameter}=" in spec for spec in specs):
+            if any(parameter_text(parameter, "") in spec for spec in specs):
                 raise invalid(f"grid: {key}", f"`{specs[0]}` has a value already", "the parameter in one place")
         elif key not in OPTIONS:
             raise invalid(f"grid: {key}", "unknown key", f"one of {', '.join(OPTIONS)}, or POLICY:PARAMETER such as `saath:start`")
@@ -218,8 +219,9 @@ def labelled(name: str, values: object) -> list[LabelledValue]:
     """The values of a list or of a dictionary by label; a value alone is a list of one."""
     if isinstance(values, Mapping):
         items = [LabelledValue(label, value) for label, value in values.items()]
-    elif isinstance(values, (list, range, set, frozenset)):
-        ordered = values if isinstance(values, (list, range)) else sorted(values)
+    elif isinstance(values, (list, range, set, frozenset)) or (isinstance(values, tuple) and name != "traces"):
+        # A tuple of traces is files that share one network.
+        ordered = sorted(values) if isinstance(values, (set, frozenset)) else values
         items = [LabelledValue(_default_label(name, value), value) for value in ordered]
     else:
         items = [LabelledValue(_default_label(name, values), values)]
@@ -264,7 +266,9 @@ def _checked_seeds(seeds: Iterable[int] | None, grid: Mapping[str, object]) -> l
     for key in ("path_seed", "bandwidth_seed"):
         if key in grid:
             raise invalid(f"grid: {key}", "`seeds` sets it", "one of both")
-    checked = list(seeds)
+    if not isinstance(seeds, Iterable):
+        raise invalid("seeds", repr(seeds), "several whole numbers, such as range(20)")
+    checked = [seed if isinstance(seed, bool) or not hasattr(seed, "__index__") else operator.index(seed) for seed in seeds]
     are_valid = all(type(seed) is int and 0 <= seed < 2**64 for seed in checked)
     if not checked or len(set(checked)) < len(checked) or not are_valid:
         raise invalid("seeds", str(checked), "different whole numbers from 0 to 2^64 - 1, such as range(20)")

@@ -74,7 +74,7 @@ class Sweep:
         """Points without results, after an interrupt."""
         return len(self) - len(self.table)
 
-    def mean(self, column: str = "mean_cct_s", *, by: Sequence[str] = ("policy",)) -> list[dict[str, Any]]:
+    def mean(self, column: str = "mean_cct_s", *, by: str | Sequence[str] = ("policy",)) -> list[dict[str, Any]]:
         """The means of a column with 95 % confidence intervals (Student's t), for each combination of the columns ``by``.
 
         As ``weir sweep --confidence``, samples are traces, each averaged over its seeds first; with one trace, its seeds. Values of grids
@@ -84,6 +84,7 @@ class Sweep:
             ``samples``, and ``missing``, the rows without a value.
         :raises KeyError: if there is no such column; the message lists the columns.
         """
+        by = [by] if isinstance(by, str) else by
         for name in (column, *by):
             if name not in self.table.column_names:
                 raise KeyError(f"{name}: no such column; expected one of {', '.join(self.table.column_names)}")

@@ -6,6 +6,7 @@ import functools
 import json
 import math
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
@@ -46,6 +47,7 @@ class Run:
         results: Results,
         on_rows: Callable[[int], object],
     ) -> None:
+        self._id = uuid.uuid4().hex
         self._waiting = deque(points)
         self._points = {point.key: point for point in self._waiting}
         self._contents = contents
@@ -119,7 +121,7 @@ class Run:
             points = list(members)
             replays = tuple(Replay(point.key, point.policy) for point in points)
             groups.append(Group(points[0].options, points[0].files, replays))
-        return Task(__version__, batch[0].trace, self._baseline, tuple(groups))
+        return Task(__version__, self._id, batch[0].trace, self._baseline, tuple(groups))
 
     def _take(self, future: Future[Outcome]) -> None:
         """Keeps the results of a task that has ended, or starts it again."""

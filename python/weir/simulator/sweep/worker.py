@@ -60,6 +60,8 @@ class Task:
     """What a worker does at a time: groups of one trace."""
 
     version: str
+    #: The sweep: an interrupted worker starts no more of its tasks.
+    run: str
     trace: str
     baseline: PolicyRef | None
     groups: tuple[Group, ...]
@@ -173,8 +175,14 @@ class _Cache:
 CACHE = _Cache()
 
 
+#: Sweeps that Ctrl-C has stopped in this process. A pool has given it further tasks.
+_INTERRUPTED: set[str] = set()
+
+
 def run_task(task: Task, *contents: Content) -> Outcome:
     """Replays the points of a task. ``contents`` are files that this process may not have."""
+    if task.run in _INTERRUPTED:
+        return Outcome(interrupted=True)
     if task.version != __version__:
         raise RuntimeError(f"a worker has weir {__version__}, expected {task.version} as in the program that sweeps")
     needed = task.checksums()
@@ -191,6 +199,7 @@ def run_task(task: Task, *contents: Content) -> Outcome:
                 rows.append(row)
     except KeyboardInterrupt:
         interrupted = True
+        _INTERRUPTED.add(task.run)
     return Outcome(rows, time.perf_counter() - start, interrupted)
 
 
