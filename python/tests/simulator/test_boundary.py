@@ -114,7 +114,8 @@ class Boundary(unittest.TestCase):
             result = self.call(weir.compare, generator.choice(traces), **{"policies": ["fair", "saath"], **arguments})
             if result is not None:
                 done += 1
-                for name in ("coflows", "flows", "bins", "groups", "jobs", "demands", "links", "link_times", "schedules"):
+                kept = [name for name, argument in (("flows", "flows"), ("link_times", "links")) if arguments.get(argument)]
+                for name in ("coflows", "bins", "groups", "jobs", "demands", "links", "schedules", *kept):
                     getattr(result, name).to_dicts()
                 self.call(result.explain, coflow=1)
         self.assertGreater(done, 30)

@@ -139,7 +139,7 @@ class Points(SweepTest):
         with self.assertRaisesRegex(weir.InputError, "expected a trace alone"):
             jobs.to_bytes()
         with self.assertRaisesRegex(weir.InputError, "traces: jobs: .*expected their files"):
-            self.sweep(["fair"], traces={"jobs": weir.Trace.read(EXAMPLES / "jobs.toml", max_flows=1000)}, out=False)
+            self.sweep(["fair"], traces={"jobs": weir.Trace.read(EXAMPLES / "jobs.toml", max_flows=10**6)}, out=False)
 
     def test_late_times_in_memory_keep_their_shift(self):
         late = weir.Trace.from_frame({"src": [0, 0], "dst": [1, 2], "bytes": [1e6, 1e6], "start": [1764500000.5, 1764500001]})

@@ -211,8 +211,9 @@ def _fabric_content(fabric: Fabric) -> Content:
 
 def _listed(policies: object) -> object:
     """Policies as :func:`compare` takes them: one, or several in any order of iteration."""
-    is_one = isinstance(policies, (str, Policy, type)) or not isinstance(policies, Iterable)
-    return policies if is_one or isinstance(policies, Mapping) else list(policies)
+    if isinstance(policies, (str, Policy, type, Mapping)) or not isinstance(policies, Iterable):
+        return policies
+    return list(policies)
 
 
 def labelled(name: str, values: object) -> list[LabelledValue]:
