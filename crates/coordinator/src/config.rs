@@ -233,6 +233,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, FileError>
     let queues = queues::read_queue_assignment(&fields, queues, saba)?;
     let NetworkTables { hosts, topology, switches, addresses } =
         network.read(&fields, overlay.as_ref(), &queues, folder)?;
+    queues::check_link_rates(&fields, queues, &hosts)?;
     let throttling = settings::read_throttling(&fields, throttling, &addresses, settings.interval)?;
     let policy =
         policy::read_policy(&fields, policy_value, folder, &names, !hosts.is_empty(), settings.interval)?;

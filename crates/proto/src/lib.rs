@@ -13,6 +13,7 @@ pub mod relay;
 mod totals;
 mod traffic;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 pub use conflict::{ALL_INTERFACES, Conflict, ConflictReason};
@@ -77,6 +78,9 @@ pub const MAX_ORDER_BYTES: usize = 32 << 20;
 
 /// The maximum number of ports of a switch.
 pub const MAX_SWITCH_PORTS: usize = 1 << 10;
+
+/// The lowest and highest rate of a link with queues, in bytes per second: 8 kbit/s and 100 Gbit/s.
+pub const QUEUED_LINK_RATES: RangeInclusive<f64> = 1e3..=12.5e9;
 
 /// The maximum number of classes of packets: marks (DSCP) 1 to 63.
 pub const MAX_CLASSES: usize = 63;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use weir_core::model::LinkBudget;
 use weir_core::netshare::shares_with_minima;
 use weir_core::units::Rate;
-use weir_proto::RateBounds;
+use weir_proto::{QUEUED_LINK_RATES, RateBounds};
 
 use super::ids;
 use crate::htb::{HtbClass, MAX_SERVICES, dscp};
@@ -145,7 +145,7 @@ impl DesiredQueues {
         limited: &BTreeMap<u16, LimitedFlow>,
     ) -> Result<DesiredQueues, DesiredError> {
         let &Shares { budget, weights, rate_bounds, unclassified_weight } = shares;
-        if !(1e3..=12.5e9).contains(&link.get()) {
+        if !QUEUED_LINK_RATES.contains(&link.get()) {
             return Err(DesiredError::LinkRate(link));
         }
         if !(1..=MAX_SERVICES).contains(&weights.len()) {

@@ -6,6 +6,9 @@ use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::saba::controller::PortLimits;
 use weir_core::saba::{Fraction, controller};
 use weir_fields::{FileError, TableFields, Value};
+use weir_proto::QUEUED_LINK_RATES;
+
+use super::Host;
 
 /// The traffic that shares a queue of a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -68,6 +71,25 @@ pub(super) fn read_queue_assignment(
             Err(fields.value_error(&saba, "no table `[saba]`, since queues are those of services"))
         }
         (Some(other), _) => Err(fields.key_error("queues", other, EXPECTED)),
+    }
+}
+
+/// Checks that agents can configure queues of services at the links of all hosts.
+pub(super) fn check_link_rates(
+    fields: &TableFields<'_>,
+    queues: QueueAssignment,
+    hosts: &[Host],
+) -> Result<(), FileError> {
+    let is_refused = |host: &&Host| !QUEUED_LINK_RATES.contains(&host.link.send.get());
+    match hosts.iter().find(is_refused) {
+        Some(Host { name, link }) if queues == QueueAssignment::Services => {
+            let expected = format!(
+                "links of hosts from 8kbit to 100Gbit, which agents have queues for (host `{name}` has {})",
+                link.send
+            );
+            Err(fields.key_error("queues", "services", &expected))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -71,6 +71,25 @@ fn omitted_keys_have_defaults() {
 }
 
 #[test]
+fn queues_of_services_need_links_that_agents_have_queues_for() {
+    let with = |queues: &str, rate: &str| {
+        let text = SMALL.replace("[listen]", &format!("{queues}\n[listen]"));
+        parse(&text.replace("\"10Gbit\"", &format!("\"{rate}\""))).map(drop)
+    };
+    assert_eq!(with("queues = \"services\"", "100Gbit"), Ok(()));
+    assert_eq!(with("queues = \"services\"", "8kbit"), Ok(()));
+    // Coflows need no queues.
+    assert_eq!(with("", "400Gbit"), Ok(()));
+    for rate in ["400Gbit", "4kbit"] {
+        let expected = format!(
+            "serve.toml:5: field `queues`: `services`: expected links of hosts from 8kbit to 100Gbit, which agents have queues for \
+             (host `b` has {rate})"
+        );
+        assert_eq!(with("queues = \"services\"", rate), Err(expected));
+    }
+}
+
+#[test]
 fn throttling_needs_addresses_and_a_short_interval() {
     let address = "b = \"10Gbit\"\n[address]\na = [\"10.0.0.1\", \"fd00::1\"]\nb = [\"10.0.0.2\"]\n";
     let parse_with = |key: &str| {
