@@ -7,7 +7,7 @@ mod table;
 use std::path::PathBuf;
 
 use combined::ClusteredBy;
-use grid::{Point, PolicySpec, add_supported_params, grid};
+use grid::{Point, grid};
 use table::Cells;
 use weir_console::failure::Failure;
 use weir_console::output::{self, OutputFile, ResultDestination};
@@ -25,6 +25,7 @@ use weir_experiment::options::NetworkParameter;
 use weir_experiment::source::Source;
 use weir_experiment::tables::coflows;
 use weir_experiment::unused_keys;
+use weir_experiment::varied_params::{PolicySpec, add_supported_params, check_params};
 use weir_sim::Outcome;
 use weir_trace::SourceKind;
 
@@ -140,9 +141,11 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     let points = &inputs[0].points;
     let specs = points
         .iter()
-        .map(|point| policies.iter().map(|policy| add_supported_params(policy, &point.params)).collect())
-        .collect::<Result<Vec<Vec<PolicySpec>>, Failure>>()?;
-    grid::check_params(&points[0].params, &specs, &inputs[0].network)?;
+        .flat_map(|point| policies.iter().map(|policy| add_supported_params(policy, &point.params)))
+        .collect::<Result<Vec<PolicySpec>, _>>()
+        .map_err(|error| Failure::input(format_args!("--vary: {error}")))?;
+    check_params(&points[0].params, &specs, &inputs[0].network.sweep_parameters())
+        .map_err(|reason| Failure::input(format_args!("--vary: {reason}")))?;
     let requested: Vec<&String> = policies.iter().collect();
     let outputs = [
         ("--out", experiment.output.out.as_deref()),
@@ -168,7 +171,7 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     let is_varied = |key: &str| inputs[0].vary.iter().any(|vary| vary.key == key);
     let sources: String = inputs.iter().map(|input| input.source.caption()).collect();
     let network = inputs[0].network.caption(is_varied);
-    let all_specs = || specs.iter().flatten().map(|spec| spec.spec_text.as_str());
+    let all_specs = || specs.iter().map(|spec| spec.spec_text.as_str());
     let unused_keys =
         unused_keys::note(inputs.iter().flat_map(|input| all_specs().map(|spec| (&input.source, spec))));
     // Only a sweep over one input has services.
@@ -243,14 +246,14 @@ fn to_record(row: &Row<'_>) -> Record {
     record
 }
 
-/// Replays each policy at each point of each input. `specs` are the policies at each point. Returns the rows, and the complete file of
-/// coflows.
+/// Replays each policy at each point of each input. `specs` are the policies at the first point, at the second one, and so on. Returns
+/// the rows, and the complete file of coflows.
 fn run<'a>(
     args: &args::Sweep,
     policies: &'a [String],
     baseline_position: usize,
     inputs: &[Input],
-    specs: &[Vec<PolicySpec>],
+    specs: &[PolicySpec],
     coflow_file: Option<DetailFile>,
 ) -> Result<(Vec<Row<'a>>, Option<OutputFile>), Failure> {
     // Equal replays at several points, as of a policy without the varied parameter, run once.
@@ -263,7 +266,7 @@ fn run<'a>(
             let sensitivities = source.sensitivities.as_slice();
             find_or_push(&mut replays, Replay { policy, workload, network, sensitivities })
         };
-        for (point, specs) in points.iter().zip(specs) {
+        for (point, specs) in points.iter().zip(specs.chunks(policies.len())) {
             let position =
                 |spec: &PolicySpec| replay_at(&spec.spec_text, point.arrival_factor, &point.network);
             positions.push(specs.iter().map(position).collect());

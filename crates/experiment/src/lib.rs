@@ -18,3 +18,4 @@ pub mod source;
 pub mod summary_table;
 pub mod tables;
 pub mod unused_keys;
+pub mod varied_params;

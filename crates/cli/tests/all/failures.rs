@@ -210,7 +210,7 @@ fn wrong_trace_and_replay_usage_is_exit_2() {
         ),
         (
             "sweep trace.txt --policies saath --vary aalo:start=1MB,2MB",
-            "no policy of --policies has a parameter `aalo:start`; help: add one that has it: aalo,",
+            "none of the policies has a parameter `aalo:start`; help: add one that has it: aalo,",
         ),
         ("sweep trace.txt trace.txt --policies saath", "trace.txt is given twice; expected each trace once"),
         (
