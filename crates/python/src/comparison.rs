@@ -20,7 +20,8 @@ use weir_experiment::summary_table;
 use weir_experiment::tables::ResultTable;
 use weir_sim::{NoObserver, Observer, Outcome, ReplayError, replay_until_stalled};
 
-use crate::error::to_exception;
+use crate::argument;
+use crate::error::{Error, to_exception};
 use crate::explanation::Explanation;
 use crate::network::NetworkArguments;
 use crate::policy::is_registered;
@@ -43,17 +44,78 @@ pub struct Comparison {
     problem: Option<String>,
 }
 
+/// What replays need.
+struct Prepared {
+    source: Arc<Source>,
+    network: Network,
+    policies: Vec<String>,
+    /// The position of the baseline among the policies.
+    baseline: usize,
+}
+
+/// Reads the arguments of a comparison.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct ReplayArguments<'py> {
+    policies: Option<Vec<String>>,
+    baseline: Option<String>,
+    network: NetworkArguments<'py>,
+    arrival: Option<Bound<'py, PyAny>>,
+}
+
+impl ReplayArguments<'_> {
+    fn prepare(
+        self,
+        py: Python<'_>,
+        trace: &Trace,
+        per_stage: bool,
+        kept: KeptDetails,
+    ) -> PyResult<Prepared> {
+        let ReplayArguments { policies, baseline, network, arrival } = self;
+        let requested = network.parse()?;
+        let arrival = arrival.map_or(Ok(1.0), |factor| arrival_factor(&factor))?;
+        let prepare = || {
+            let source = trace.source(requested.interval, arrival, per_stage)?;
+            let network = Network::read(&requested, &source, kept)?;
+            let policies = policies.unwrap_or_else(|| {
+                let mut policies = network.default_policies(&source.workload);
+                // A class that a program happens to define is no default, so that defaults are those of the command line.
+                policies.retain(|policy| !is_registered(policy));
+                policies
+            });
+            let (policies, baseline) = with_baseline(&policies, baseline.as_ref())?;
+            Ok(Prepared { source, network, policies, baseline })
+        };
+        py.detach(prepare).map_err(to_exception)
+    }
+}
+
+/// The factor by which coflows arrive faster than in the trace.
+fn arrival_factor(factor: &Bound<'_, PyAny>) -> crate::error::Result<f64> {
+    let factor = argument::number("arrival", factor)?;
+    let is_valid = (1e-6..=1e6).contains(&factor);
+    if is_valid { Ok(factor) } else { Err(Error::parameter("arrival", factor, "a factor from 1e-6 to 1e6")) }
+}
+
+/// Checks the arguments of a comparison without replays.
+#[pyfunction]
+#[pyo3(signature = (trace, arguments, *, per_stage))]
+pub fn check(py: Python<'_>, trace: &Trace, arguments: ReplayArguments<'_>, per_stage: bool) -> PyResult<()> {
+    let kept = KeptDetails::default();
+    let Prepared { source, policies, .. } = arguments.prepare(py, trace, per_stage, kept)?;
+    let control = Control::new(0);
+    check_policies(&source, &policies, &control).map_err(|failure| control.to_exception(py, failure))
+}
+
 /// Replays `trace` under policies, at most `jobs` concurrently. Returns the results, and the exception that interrupted replays.
 /// `on_progress` receives the policies, the numbers of coflows that each has completed, and the number of all coflows.
 #[pyfunction]
-#[pyo3(signature = (trace, policies, baseline, network, *, per_stage, jobs, flows, links, timing, on_progress))]
+#[pyo3(signature = (trace, arguments, *, per_stage, jobs, flows, links, timing, on_progress))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn compare(
     py: Python<'_>,
     trace: &Trace,
-    policies: Option<Vec<String>>,
-    baseline: Option<String>,
-    network: NetworkArguments<'_>,
+    arguments: ReplayArguments<'_>,
     per_stage: bool,
     jobs: usize,
     flows: bool,
@@ -61,21 +123,8 @@ pub fn compare(
     timing: bool,
     on_progress: Option<Py<PyAny>>,
 ) -> PyResult<(Option<Comparison>, Option<PyErr>)> {
-    let requested = network.parse()?;
-    let prepare = || {
-        let source = trace.source(requested.interval, per_stage)?;
-        let kept = KeptDetails { flow_ends: flows, link_use: links };
-        let network = Network::read(&requested, &source, kept)?;
-        let policies = policies.unwrap_or_else(|| {
-            let mut policies = network.default_policies(&source.workload);
-            // A class that a program happens to define is no default, so that defaults are those of the command line.
-            policies.retain(|policy| !is_registered(policy));
-            policies
-        });
-        let (policies, baseline) = with_baseline(&policies, baseline.as_ref())?;
-        Ok((source, network, policies, baseline))
-    };
-    let (source, network, policies, baseline) = py.detach(prepare).map_err(to_exception)?;
+    let kept = KeptDetails { flow_ends: flows, link_use: links };
+    let Prepared { source, network, policies, baseline } = arguments.prepare(py, trace, per_stage, kept)?;
     let control = Control::new(policies.len());
     let work = || run_replays(&source, &network, &policies, jobs, &control);
     let coflows = source.workload.finite_coflows().len();
@@ -111,6 +160,16 @@ pub fn compare(
 
 type FinishedReplays = (Vec<Option<f64>>, Vec<Option<Outcome>>);
 
+/// Checks all policies, before the first replay.
+fn check_policies(source: &Source, policies: &[String], control: &Control) -> Result<(), Failure> {
+    control.run(|| {
+        policies.iter().try_for_each(|policy| {
+            let names = Some(&source.workload.names);
+            policy_spec::build_policy(policy, names, &source.sensitivities).map(drop)
+        })
+    })
+}
+
 /// Replays jobs alone, and all policies. Replays that were stopped have no outcome.
 fn run_replays(
     source: &Source,
@@ -119,13 +178,7 @@ fn run_replays(
     jobs: usize,
     control: &Control,
 ) -> Result<FinishedReplays, Failure> {
-    // All policies are checked before the first replay.
-    control.run(|| {
-        policies.iter().try_for_each(|policy| {
-            let names = Some(&source.workload.names);
-            policy_spec::build_policy(policy, names, &source.sensitivities).map(drop)
-        })
-    })?;
+    check_policies(source, policies, control)?;
     let replay_alone = |task: &ReplayTask<'_>| {
         let outcome = control.run(|| replay(task, &mut ControlledAlone(control)))?;
         outcome.ok_or_else(|| Failure::runtime("interrupted"))

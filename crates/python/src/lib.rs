@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 use weir_console::confidence_interval::ConfidenceInterval;
+use weir_experiment::varied_params::{add_supported_params, describe_unsupported};
 
 mod argument;
 mod comparison;
@@ -18,13 +19,16 @@ mod table;
 mod trace;
 mod workload_table;
 
+/// A specification of a policy with varied parameters, for each parameter whether the policy supports it, and why not.
+type PolicyAtPoint = (String, Vec<bool>, Option<String>);
+
 /// The native module.
 #[pymodule]
 mod _native {
     use super::*;
 
     #[pymodule_export]
-    use super::comparison::{Comparison, compare};
+    use super::comparison::{Comparison, check, compare};
     #[pymodule_export]
     use super::explanation::Explanation;
     #[pymodule_export]
@@ -44,6 +48,23 @@ mod _native {
         }
         let ConfidenceInterval { mean, half_width } = ConfidenceInterval::from_values(&values);
         Some((mean, half_width))
+    }
+
+    /// A policy at points of a sweep, which have keys and values of varied parameters. For each point: the policy with the parameters
+    /// that it supports, for each parameter whether it does, and why it does not use one that it has.
+    #[pyfunction]
+    fn vary_policy(policy: &str, points: Vec<Vec<(String, String)>>) -> error::Result<Vec<PolicyAtPoint>> {
+        let vary = |params: &Vec<(String, String)>| {
+            let spec = add_supported_params(policy, params).map_err(error::Error::input)?;
+            Ok((spec.spec_text, spec.supports_param, spec.unused_param))
+        };
+        points.iter().map(vary).collect()
+    }
+
+    /// Why none of the policies supports a parameter. `others` names what else can vary.
+    #[pyfunction]
+    fn describe_unsupported_parameter(key: &str, others: &str) -> String {
+        describe_unsupported(key, others)
     }
 
     #[pymodule_init]

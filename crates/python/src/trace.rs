@@ -39,19 +39,26 @@ struct TraceFiles {
 
 impl Trace {
     /// The coflows for replays with this interval. A reader subtracts a multiple of the interval from late times: with another interval
-    /// than the default one, such files are read again. With `per_stage`, the coflows of each job, stage and wave are merged.
+    /// than the default one, such files are read again. Coflows arrive faster by the factor `arrival`. With `per_stage`, the coflows of
+    /// each job, stage and wave are merged after that, so that releases of later stages are scaled too.
     pub fn source(
         &self,
         interval: Option<Time>,
+        arrival: f64,
         per_stage: bool,
     ) -> std::result::Result<Arc<Source>, Failure> {
         let source = self.shifted_source(interval)?;
-        if !per_stage {
+        if arrival == 1.0 && !per_stage {
             return Ok(source);
         }
-        let mut merged = Source::clone(&source);
-        merged.workload = source.merge_stages(&source.workload)?;
-        Ok(Arc::new(merged))
+        let mut changed = Source::clone(&source);
+        if arrival != 1.0 {
+            changed.workload = changed.workload.with_faster_arrivals(arrival);
+        }
+        if per_stage {
+            changed.workload = source.merge_stages(&changed.workload)?;
+        }
+        Ok(Arc::new(changed))
     }
 
     fn shifted_source(&self, interval: Option<Time>) -> std::result::Result<Arc<Source>, Failure> {
@@ -246,7 +253,7 @@ impl Trace {
     /// The statistics of the trace, as JSON.
     fn describe(&self, py: Python<'_>, per_stage: bool) -> Result<String> {
         py.detach(|| {
-            let source = self.source(None, per_stage)?;
+            let source = self.source(None, 1.0, per_stage)?;
             if source.services.is_some() {
                 return Err(services_error(&source));
             }

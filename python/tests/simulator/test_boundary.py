@@ -64,7 +64,7 @@ class Boundary(unittest.TestCase):
 
     def test_each_argument_of_compare_takes_any_value_or_raises(self):
         names = [
-            "policies", "baseline", "fabric", "port_rate", "interval", "per_stage", "incast", "buffer", "decide_over", "path_seed",
+            "policies", "baseline", "fabric", "port_rate", "interval", "arrival", "per_stage", "incast", "buffer", "decide_over", "path_seed",
             "bandwidth_seed", "jobs", "flows", "links", "timing", "progress",
         ]  # fmt: skip
         trace = weir.Trace.read(DAG)
@@ -79,7 +79,7 @@ class Boundary(unittest.TestCase):
         cases = [
             {"port_rate": 5}, {"port_rate": "5"}, {"interval": -1}, {"interval": "-1ms"}, {"interval": math.nan},
             {"buffer": -1}, {"buffer": "1"}, {"path_seed": -1}, {"path_seed": 2**64}, {"bandwidth_seed": 1.5},
-            {"jobs": 0}, {"jobs": -1}, {"jobs": 10**6}, {"decide_over": "x"},
+            {"arrival": 0}, {"arrival": "2"}, {"arrival": math.nan}, {"jobs": 0}, {"jobs": -1}, {"jobs": 10**6}, {"decide_over": "x"},
             {"fabric": "missing.toml"}, {"fabric": 5}, {"policies": []}, {"policies": [None]}, {"policies": 5}, {"policies": [""]},
             {"baseline": ""}, {"baseline": 5}, {"per_stage": None}, {"incast": 5}, {"no_such_argument": 1},
         ]  # fmt: skip
@@ -95,6 +95,7 @@ class Boundary(unittest.TestCase):
             "fabric": [None, EXAMPLES / "fabrics/leaf-spine-16.toml", EXAMPLES / "wide-area/table-1.toml", DAG],
             "port_rate": [None, "1bit", "8000Tbit", "1Gbit"],
             "interval": [None, "0", "1us", "1e9s"],
+            "arrival": [None, 1e-6, 2, 1e6],
             "per_stage": [False, True],
             "incast": [None, EXAMPLES / "incast/cost-512kB-marks.csv"],
             "buffer": [None, 0, 100, 2**32 - 1],

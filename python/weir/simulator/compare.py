@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from .. import _native
 from .errors import InputError, Interrupted
@@ -16,6 +17,9 @@ from .trace import Trace
 #: A file, several files, or coflows in memory.
 Source = Trace | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
+#: Keyword arguments of :func:`compare` about the network.
+_NETWORK = ("port_rate", "interval", "incast", "buffer", "fabric", "decide_over", "path_seed", "bandwidth_seed")
+
 
 def compare(
     trace: Source,
@@ -25,6 +29,7 @@ def compare(
     fabric: Fabric | str | os.PathLike[str] | None = None,
     port_rate: str | None = None,
     interval: str | None = None,
+    arrival: float | None = None,
     per_stage: bool = False,
     incast: str | os.PathLike[str] | None = None,
     buffer: int | None = None,
@@ -46,6 +51,7 @@ def compare(
     :param fabric: a :class:`Fabric`, or a file with links between switches or regions; by default one switch.
     :param port_rate: the rate of each port in each direction, with a unit; by default ``"1Gbit"``.
     :param interval: the scheduling interval, with a unit; by default ``"8ms"``, and ``"0"`` between regions.
+    :param arrival: the factor by which coflows arrive faster than in the trace, from 1e-6 to 1e6; by default 1 (Saath, Fig. 14d).
     :param per_stage: merge the coflows of each job, stage and wave (Saath, section 4.3).
     :param incast: a file of incast measurements, with ``buffer``, the buffer of each port in packets.
     :param decide_over: ``"links"`` or ``"ports"`` of a fabric.
@@ -64,28 +70,22 @@ def compare(
     trace = trace if isinstance(trace, Trace) else Trace.read(*([trace] if isinstance(trace, (str, os.PathLike)) else trace))
     if not 1 <= jobs <= 1024:
         raise InputError(f"jobs: `{jobs}`: expected 1 to 1024", field="jobs", value=str(jobs), expected="1 to 1024")
-    if isinstance(policies, (str, Policy)):
-        policies = [policies]
-    specs = None if policies is None else [spec_text(policy) for policy in policies]
-    if specs == []:
-        raise InputError("policies: none; expected at least one", field="policies", expected="at least one")
-    network = {
+    options = {
         "port_rate": port_rate,
         "interval": interval,
         "incast": incast,
         "buffer": buffer,
-        "fabric": fabric._native if isinstance(fabric, Fabric) else fabric,
+        "fabric": fabric,
         "decide_over": decide_over,
         "path_seed": path_seed,
         "bandwidth_seed": bandwidth_seed,
+        "arrival": arrival,
     }
-    base = None if baseline is None else spec_text(baseline)
+    arguments = _native_arguments(policies, baseline, options)
     with watch(progress) as on_progress:
         native, interruption = _native.compare(
             trace._native,
-            specs,
-            base,
-            network,
+            arguments,
             per_stage=per_stage,
             jobs=jobs,
             flows=flows,
@@ -101,3 +101,21 @@ def compare(
         raise interruption
     assert result is not None
     return result
+
+
+def check(trace: Trace, policies: Iterable[object], baseline: object, options: Mapping[str, Any]) -> None:
+    """Checks arguments of :func:`compare` without replays, with the same errors."""
+    _native.check(trace._native, _native_arguments(policies, baseline, options), per_stage=options.get("per_stage", False))
+
+
+def _native_arguments(policies: Iterable[object] | str | Policy | None, baseline: object, options: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(policies, (str, Policy)):
+        policies = [policies]
+    specs = None if policies is None else [spec_text(policy) for policy in policies]
+    if specs == []:
+        raise InputError("policies: none; expected at least one", field="policies", expected="at least one")
+    network = {name: options.get(name) for name in _NETWORK}
+    fabric = network["fabric"]
+    network["fabric"] = fabric._native if isinstance(fabric, Fabric) else fabric
+    base = None if baseline is None else spec_text(baseline)
+    return {"policies": specs, "baseline": base, "network": network, "arrival": options.get("arrival")}

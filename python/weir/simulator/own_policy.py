@@ -156,14 +156,11 @@ def _default_text(value: object) -> str:
 
 
 def _make_runner(cls: type[_PolicyClass], given: list[tuple[str, str]]) -> Runner | str:
-    """Makes a policy from the parameters of a specification; returns an error text if one of them is invalid."""
+    """Makes a policy from known parameters of a specification; returns an error text if a value is invalid."""
     parameters = {_key(parameter): parameter for parameter in _parameters(cls).values()}
     arguments: dict[str, Any] = {}
     for key, text in given:
-        parameter = parameters.get(key.replace("_", "-"))
-        if parameter is None:
-            known = f"one of {', '.join(parameters)}" if parameters else "none"
-            return f"no parameter `{key}`; expected {known}"
+        parameter = parameters[key.replace("_", "-")]
         if parameter.name in arguments:
             return f"`{key}={text}` is invalid; expected each parameter once"
         value, expected = _parse_value(text, type(parameter.default))

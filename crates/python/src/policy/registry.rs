@@ -73,6 +73,7 @@ fn register_entry(name: &str, description: &str, params: Vec<(String, String)>) 
 /// Makes the object of a policy from its parameters.
 fn build_policy(params: &mut Params) -> Result<AnyPolicy, ParamsError> {
     let given = params.take_rest();
+    reject_unknown(params.name(), &given)?;
     let refused = |reason| ParamsError::Refused { policy: params.name().to_owned(), reason };
     let built = Python::try_attach(|py| {
         let build = || {
@@ -97,4 +98,16 @@ fn build_policy(params: &mut Params) -> Result<AnyPolicy, ParamsError> {
         })
     });
     built.unwrap_or_else(|| Err("the interpreter exits".to_owned())).map_err(refused)
+}
+
+/// Rejects parameters that are not in the table; an underscore is a hyphen there.
+fn reject_unknown(name: &str, given: &[(String, String)]) -> Result<(), ParamsError> {
+    let entry = policy::all().find(|entry| entry.name == name);
+    let params = entry.map_or(&[][..], |entry| entry.params);
+    let known: Vec<&str> = params.iter().filter_map(|(param, _)| param.split('=').next()).collect();
+    let unknown = given.iter().find(|(key, _)| !known.contains(&key.replace('_', "-").as_str()));
+    unknown.map_or(Ok(()), |(key, _)| {
+        let known = if known.is_empty() { "none".to_owned() } else { format!("one of {}", known.join(", ")) };
+        Err(ParamsError::UnknownKey { policy: name.to_owned(), key: key.clone(), known })
+    })
 }
