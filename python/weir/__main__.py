@@ -14,6 +14,7 @@ EXAMPLE = """A file:
   policies = ["fair", "aalo", "saath"]
   seeds = "1..20"              # of paths over a fabric, bandwidths between regions, and generated traces
   baseline = "fair"            # of speedups; none without it
+  coflows = true               # also keep a row for each replay and coflow
   out = "results"
 
   [traces]                     # files are relative to this file
@@ -23,8 +24,8 @@ EXAMPLE = """A file:
   [fabrics]                    # files, or templates of the fabric format
   "4" = { kind = "leaf-spine", leaves = 10, hosts = 5, spines = 4, rate = "1Gbit", oversubscription = 4 }
 
-  [grid]                       # options of `weir compare`, and parameters of policies
-  interval = ["0", "8ms"]
+  [grid]                       # as `weir sweep --vary`: options, and parameters of all policies or of one
+  arrival = [0.5, 1, 2]
   "saath:start" = ["1MB", "10MB"]
 
 Exit status: 0, 1 if a replay failed, 2 if an input is invalid, 130 after Ctrl-C.
@@ -76,18 +77,21 @@ def _sweep(file: str, executor: str | None, out: str | None) -> int:
         print(interrupt, file=sys.stderr)
         return 130
     print(result)
-    if "mean_cct_s" in result.table.column_names:
-        print(_means(result, ["policy", *settings["grid"]]))
+    columns = [name for name in ("mean_cct_s", "speedup_p50") if name in result.table.column_names]
+    if columns:
+        print(_means(result, columns))
     return 1 if result.failed else 0
 
 
-def _means(result: Sweep, by: list[str]) -> str:
-    """A table of mean completion times."""
-    rows = [[*by, "mean_cct_s", "95 % interval", "samples"]]
-    for mean in result.mean("mean_cct_s", by=by):
-        interval = f"{mean['low']:.4g} to {mean['high']:.4g}" if mean["samples"] > 1 else "-"
-        labels = ["-" if mean[name] is None else str(mean[name]) for name in by]
-        rows.append([*labels, f"{mean['mean']:.4g}", interval, str(mean["samples"])])
+def _means(result: Sweep, columns: list[str]) -> str:
+    """A table of the means of columns, for each policy and combination of values of the grid."""
+    by = [name for name in result.columns if name not in ("trace", "seed")]
+    rows = [[*by, *(title for column in columns for title in (column, "95 % interval")), "samples"]]
+    for means in zip(*(result.mean(column, by=by) for column in columns), strict=True):
+        row = ["-" if means[0][name] is None else str(means[0][name]) for name in by]
+        for mean in means:
+            row += [f"{mean['mean']:.4g}", f"{mean['low']:.4g} to {mean['high']:.4g}" if mean["samples"] > 1 else "-"]
+        rows.append([*row, str(means[0]["samples"])])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
 

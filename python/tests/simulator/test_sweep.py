@@ -1,7 +1,9 @@
 import concurrent.futures
 import contextlib
+import functools
 import importlib
 import io
+import itertools
 import math
 import multiprocessing
 import os
@@ -11,17 +13,21 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
+import weakref
 from pathlib import Path
 
 import pyarrow.parquet
 import weir
+from command_line import EXAMPLES, STOP_WITHIN
 from weir.__main__ import main
 from weir.simulator.sweep.file import read_sweep
 from weir.simulator.sweep.inputs import Content
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-
 TRACE = "10 3\n1 0 2 0 1 1 5:4\n2 10 1 0 2 6:2 7:3\n3 20 1 3 1 5:8\n"
+
+#: A trace with a coflow that never completes.
+STALLS = "weir-trace 1\nports 3\nevent 1ms port=1 side=both rate=0\ncoflow 1\nflow 0 1 10MB\ncoflow 2\nflow 0 2 10MB\n"
 
 #: Numbers of a row that replays determine.
 STATISTICS = ("coflows", "mean_cct_s", "p99_cct_s", "makespan_s", "over_bound", "schedules")
@@ -99,12 +105,35 @@ class Points(SweepTest):
         expected = weir.compare(self.trace, ["saath:start=1MB", "saath:start=10MB"]).summary
         self.assertEqual(table["mean_cct_s"].to_pylist()[1:], [record["mean_cct_s"] for record in expected])
 
+    def test_parameter_without_a_policy_is_varied_for_all_that_have_it(self):
+        result = self.sweep(["fair", "saath", "aalo:sharing=turns"], grid={"start": ["1MB", "10MB"], "turn": ["2ms"]})
+        rows = [tuple(row[name] for name in ("policy", "start", "turn")) for row in result.table.to_pylist()]
+        aalo = "aalo:sharing=turns"
+        self.assertEqual(
+            rows,
+            [("fair", None, None), ("saath", "1MB", None), ("saath", "10MB", None), (aalo, "1MB", "2ms"), (aalo, "10MB", "2ms")],
+        )
+        specs = ["fair", "saath:start=1MB", "saath:start=10MB", f"{aalo}:start=1MB:turn=2ms", f"{aalo}:start=10MB:turn=2ms"]
+        expected = [record["mean_cct_s"] for record in weir.compare(self.trace, specs).summary]
+        self.assertEqual(result.table["mean_cct_s"].to_pylist(), expected)
+
+    def test_trees_have_no_parameters(self):
+        tree = self.write("tree.toml", 'weir-tree = 1\n[default]\npolicy = "saath"\n')
+        table = self.sweep([f"tree:{tree}", "saath"], grid={"start": ["1MB", "10MB"]}, out=False).table
+        self.assertEqual(table["start"].to_pylist(), [None, "1MB", "10MB"])
+
     def test_speedups_need_a_baseline(self):
         self.assertNotIn("speedup_p50", self.sweep(out=False).table.column_names)
         table = self.sweep(["saath"], baseline="fair", out=False).table
         self.assertEqual(table["policy"].to_pylist(), ["saath"] * 2)
         expected = weir.compare(self.trace, ["fair", "saath"]).summary[1]
         self.assertEqual(table["speedup_p50"].to_pylist()[1], expected["speedup_p50"])
+        self.assertEqual(set(table["baseline"].to_pylist()), {"fair"})
+
+    def test_grid_does_not_vary_the_parameters_of_the_baseline(self):
+        table = self.sweep(["saath"], grid={"start": ["1MB", "10MB"]}, baseline="saath:start=1GB", out=False).table
+        expected = weir.compare(self.trace, ["saath:start=1MB", "saath:start=10MB"], baseline="saath:start=1GB").summary[1:]
+        self.assertEqual(table["speedup_mean"].to_pylist(), [record["speedup_mean"] for record in expected])
 
     def test_equal_inputs_are_replayed_once(self):
         copy = self.write("copy.txt", TRACE)
@@ -177,19 +206,33 @@ class Points(SweepTest):
 
     def test_invalid_inputs_are_named_before_the_first_replay(self):
         for arguments, expected in [
-            (dict(grid={"rate": ["1Gbit"]}), "grid: rate: unknown key; expected one of port_rate, interval"),
+            (dict(grid={"rate": ["1Gbit"]}), "grid: no policy has a parameter `rate`; expected port_rate, interval, arrival, "),
+            (dict(grid={"port-rate": ["1Gbit"], "port_rate": ["2Gbit"]}), "grid: port_rate: is repeated"),
             (dict(grid={"interval": []}), "grid: interval: no values"),
             (dict(grid={"interval": ["0", "0"]}), "'0' is repeated"),
-            (dict(grid={"aalo:start": ["1MB"]}), "no policy is named `aalo`"),
-            (dict(grid={"saath:start": ["1MB"]}, policies=["saath:start=2MB"]), "has a value already"),
+            (dict(grid={"aalo:start": ["1MB"]}), "grid: none of the policies has a parameter `aalo:start`; help: .* aalo,"),
+            (dict(grid={"saath:start": ["1MB"]}, policies=["saath:start=2MB"]), "`start=1MB` is invalid; expected each parameter once"),
+            (dict(grid={"turn": ["2ms"]}, policies=["aalo"]), "grid: policy `aalo`: `turn` has an effect only with"),
             (dict(grid={"path_seed": [1]}, seeds=[1]), "`seeds` sets it"),
             (dict(seeds=[1, 1]), "expected different whole numbers"),
             (dict(executor="mpi"), "executor: 'mpi'; expected none for this process"),
             (dict(traces={"made": lambda seed: self.trace}), "a function of the seed needs seeds"),
             (dict(traces=self.write("bad.txt", "10 1\n1 0 1 99 1 5:4\n")), "bad.txt:2"),
+            (dict(policies=["fair", "no-policy"]), "unknown policy `no-policy`"),
+            (dict(policies=["fair", "fair:no=1"]), "has no parameter `no`"),
+            (dict(policies=["fair", "tree:missing.toml"]), "missing.toml: cannot be read"),
+            (dict(grid={"saath:start": ["1MB", "5"]}), "`start=5` is invalid"),
+            (dict(grid={"interval": ["8ms", "8"]}), "`interval`: `8`: expected"),
+            (dict(grid={"arrival": [1, 0]}), "`arrival`: `0`: expected a factor from 1e-6 to 1e6"),
+            (dict(grid={"buffer": [10]}), "`buffer`: .*expected `incast` too"),
+            (dict(grid={"fabric": {"small": weir.leaf_spine(leaves=2, hosts=2, spines=2, rate="1Gbit", oversubscription=1)}}), "10 ports; expected at most 4"),
+            (dict(baseline="no-policy"), "unknown policy `no-policy`"),
         ]:
             with self.subTest(expected), self.assertRaisesRegex(weir.InputError, expected):
-                self.sweep(**arguments)
+                self.sweep(executor=arguments.pop("executor", FlakyExecutor(1, AssertionError("no replay"))), **arguments)
+        for grid in ({"per_stage": ["yes"]}, {"buffer": ["10"]}, {"arrival": ["2"]}, {"fabric": {"a": 7}}, {1: [2]}):
+            with self.subTest(grid), self.assertRaises(TypeError):
+                self.sweep(grid=grid, executor=FlakyExecutor(1, AssertionError("no replay")))
         with self.assertRaisesRegex(weir.InputError, "missing.txt: cannot be read: No such file") as raised:
             self.sweep(traces="missing.txt")
         self.assertIsInstance(raised.exception.__cause__, FileNotFoundError)
@@ -303,16 +346,191 @@ except weir.SweepInterrupted as interrupt:
         self.assertEqual(len(self.sweep(executor=Nested(0, None)).table), 4)
 
 
+class Coflows(SweepTest):
+    def coflow_keys(self):
+        """The keys of all replays with coflows in the folder."""
+        files = (self.out / "_coflows").glob("*.parquet")
+        return sorted(key for file in files for key in set(pyarrow.parquet.read_table(file)["key"].to_pylist()))
+
+    def test_rows_are_those_of_compare(self):
+        for out in (True, False):
+            result = self.sweep(traces={"a": self.trace, "b": self.write("copy.txt", TRACE)}, coflows=True, out=out)
+            rows = result.coflows.to_pylist()
+            self.assertEqual(list(rows[0])[:5], ["trace", "seed", "vary_interval", "policy", "coflow"])
+            for trace, interval in itertools.product("ab", ("0", "8ms")):
+                found = [row for row in rows if (row["trace"], row["vary_interval"]) == (trace, interval)]
+                expected = weir.compare(self.trace, ["fair", "saath"], interval=interval).coflows.to_dicts()
+                self.assertEqual([{name: row[name] for name in expected[0]} for row in found], expected)
+            self.assertEqual(len(rows), 2 * 2 * 2 * 3)
+
+    def test_sweep_without_coflows_has_none(self):
+        with self.assertRaisesRegex(weir.InputError, r"coflows: .*expected sweep\(..., coflows=True\)"):
+            _ = self.sweep().coflows
+        self.assertFalse((self.out / "_coflows").exists())
+
+    def test_folder_stays_a_dataset_of_replays(self):
+        self.sweep(coflows=True)
+        self.assertEqual(pyarrow.parquet.read_table(self.out).num_rows, 4)
+        self.assertEqual(pyarrow.parquet.read_table(self.out / "_coflows").num_rows, 12)
+
+    def test_second_sweep_repeats_nothing(self):
+        first = self.sweep(coflows=True)
+        second = self.sweep(coflows=True, executor=FlakyExecutor(1, AssertionError("nothing to replay")))
+        self.assertEqual(second.reused, 4)
+        self.assertTrue(second.coflows.equals(first.coflows))
+
+    def test_coflows_of_earlier_replays_are_added_without_a_second_row(self):
+        before = self.sweep(["fair"])
+        result = self.sweep(coflows=True)
+        self.assertEqual((before.reused, result.reused, len(result.coflows)), (0, 0, 12))
+        self.assertEqual((len(self.keys()), self.coflow_keys()), (4, sorted(self.keys())))
+
+    def test_coflows_without_a_row_are_not_doubled(self):
+        self.sweep(coflows=True)
+        for file in self.out.glob("*.parquet"):
+            file.unlink()
+        result = self.sweep(coflows=True)
+        self.assertEqual((result.reused, len(result.coflows), self.coflow_keys()), (0, 12, sorted(self.keys())))
+
+    def test_coflows_are_written_as_they_come(self):
+        written = []
+
+        class Watched(FlakyExecutor):
+            def submit(self, function, *arguments):
+                written.append(len(outer.coflow_keys()))
+                return super().submit(function, *arguments)
+
+        outer = self
+        with unittest.mock.patch("weir.simulator.sweep.run._COFLOW_BYTES", 1):
+            self.sweep(coflows=True, grid={"interval": [f"{number}ms" for number in range(4)]}, executor=Watched(0, None))
+        # Two tasks per slot run while a third one waits.
+        self.assertGreaterEqual(written[-1], 2 * 3)
+
+    def test_processes_send_coflows(self):
+        context = multiprocessing.get_context("forkserver")
+        with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
+            result = self.sweep(coflows=True, executor=pool)
+        self.assertTrue(result.coflows.equals(self.sweep(coflows=True, out=False).coflows))
+
+
+class Memory(SweepTest):
+    def test_number_of_live_traces_is_bounded(self):
+        live, most = weakref.WeakSet(), []
+        make = weir.Trace.__init__
+
+        def counted_make(trace, native):
+            make(trace, native)
+            live.add(trace)
+            most.append(len(live))
+
+        def generate(seed):
+            return weir.Trace.generate(coflows=20, seed=seed)
+
+        limit = 3 * len(generate(1).to_bytes())
+        sweep = functools.partial(self.sweep, traces={"made": generate}, seeds=range(30), out=False)
+        expected = sweep()
+        with (
+            unittest.mock.patch("weir.simulator.sweep.inputs.KEPT_BYTES", limit),
+            unittest.mock.patch.object(weir.Trace, "__init__", counted_make),
+        ):
+            result = sweep()
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                threads = sweep(executor=pool)
+        self.assertTrue(result.table.equals(expected.table))
+        self.assertTrue(threads.table.equals(expected.table))
+        self.assertGreater(len(most), 2 * 30)
+        # The kept ones, those of running tasks, and one that is being made.
+        self.assertLess(max(most), 10)
+
+    def test_function_that_returns_another_trace_is_an_error(self):
+        seeds = iter(range(1000))
+
+        def generate(seed):
+            return weir.Trace.generate(coflows=20, seed=next(seeds))
+
+        with unittest.mock.patch("weir.simulator.sweep.inputs.KEPT_BYTES", 1):
+            with self.assertRaisesRegex(weir.InputError, "traces: made: changed during the sweep"):
+                self.sweep(traces={"made": generate}, seeds=range(3))
+
+
+class Interrupts(SweepTest):
+    PROGRAM = """
+import time
+import numpy
+import weir
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+class SlowToEnd(weir.BlindPolicy):
+    def schedule(self, view):
+        open(STARTED, "w").close()
+        time.sleep(0.01)
+        return view.in_order(numpy.argsort(view.coflows.sent_bytes))
+
+    def next_wakeup(self, view):
+        return view.now + 1e-5
+
+if __name__ == "__main__":
+    executor = EXECUTOR
+    try:
+        weir.sweep({"interval": ["0", "8ms"]}, traces=TRACE, policies=["fair", "saath", SlowToEnd], executor=executor, out=OUT, coflows=True)
+    except weir.SweepInterrupted as interrupt:
+        print(len(interrupt.result.table), interrupt.result.missing, flush=True)
+"""
+
+    def test_signal_to_the_program_alone_ends_it_and_its_workers(self):
+        for number, executor in enumerate(("None", "'processes'", "ProcessPoolExecutor(2)", "ThreadPoolExecutor(2)")):
+            with self.subTest(executor):
+                out = self.folder / f"out-{number}"
+                program = self.PROGRAM.replace("EXECUTOR", executor)
+                started = self.folder / f"started-{number}"
+                for name, value in (("TRACE", self.trace), ("OUT", out), ("STARTED", started)):
+                    program = program.replace(name, repr(str(value)))
+                self.check_interrupt(self.write(f"program_{number}.py", program), started)
+
+    def check_interrupt(self, program, started):
+        with subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+            self.addCleanup(process.kill)
+            while process.poll() is None and not started.exists():
+                time.sleep(0.05)
+            start = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            shown = process.stdout.readline()
+            seconds = time.monotonic() - start
+            process.wait(timeout=60)
+        kept, missing = map(int, shown.split())
+        self.assertGreater(kept, 0)
+        self.assertEqual(kept + missing, 6)
+        # The table is read after the replays have ended.
+        self.assertLess(seconds, STOP_WITHIN + 0.3)
+        self.assertEqual(_processes_of_session(process.pid), [])
+
+
+def _processes_of_session(session):
+    """The processes of a session that still run."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = status.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(int(status.parent.name))
+    return found
+
+
 class Failures(SweepTest):
     def test_failed_replay_is_a_row_and_the_others_of_its_group_have_results(self):
-        result = self.sweep(["fair", "fair:no=1", "saath"], grid={})
+        class Broken(weir.BlindPolicy):
+            def schedule(self, view):
+                raise KeyError("of a test")
+
+        result = self.sweep(["fair", Broken, "saath"], grid={}, coflows=True)
         errors = result.table["error"].to_pylist()
         self.assertEqual([error is None for error in errors], [True, False, True])
-        self.assertIn("has no parameter `no`", errors[1])
+        self.assertIn("of a test", errors[1])
         self.assertEqual(result.table["mean_cct_s"].null_count, 1)
         self.assertIn("first error: trace=", repr(result))
         self.assertEqual(result.mean(by=["policy"])[1]["missing"], 1)
-        self.assertEqual(self.sweep(["fair", "fair:no=1", "saath"], grid={}).reused, 3)
+        self.assertEqual(result.coflows["policy"].to_pylist(), ["fair"] * 3 + ["saath"] * 3)
+        self.assertEqual(self.sweep(["fair", Broken, "saath"], grid={}, coflows=True).reused, 3)
 
     def test_error_that_can_depend_on_the_worker_is_repeated(self):
         def no_memory(outcome):
@@ -406,8 +624,7 @@ class Means(SweepTest):
         self.assertAlmostEqual(mean["mean"] - mean["low"], 12.7062 * abs(by_trace["a"] - by_trace["b"]) / 2, places=4)
 
     def test_replays_with_a_problem_are_no_samples(self):
-        port_down = "weir-trace 1\nports 3\nevent 1ms port=1 side=both rate=0\ncoflow 1\nflow 0 1 10MB\ncoflow 2\nflow 0 2 10MB\n"
-        traces = {"a": self.trace, "b": self.write("other.txt", TRACE.replace("5:8", "5:80")), "stalls": self.write("s.weir", port_down)}
+        traces = {"a": self.trace, "b": self.write("other.txt", TRACE.replace("5:8", "5:80")), "stalls": self.write("s.weir", STALLS)}
         result = self.sweep(["fair"], grid={}, traces=traces)
         [mean] = result.mean(by="policy")
         self.assertEqual((result.failed, mean["samples"], mean["missing"]), (1, 2, 1))
@@ -425,6 +642,8 @@ class Means(SweepTest):
 class File(SweepTest):
     TEXT = """policies = ["fair", "saath"]
 seeds = "1..3"
+baseline = "fair"
+coflows = true
 out = "out"
 
 [traces]
@@ -449,8 +668,11 @@ t = "trace.txt"
         lines = shown.splitlines()
         self.assertEqual(lines[0], "weir.Sweep: 9 points: 9 replayed, 0 reused, 0 failed")
         self.assertEqual(lines[2].split()[:4], ["policy", "saath:start", "fabric", "mean_cct_s"])
+        self.assertEqual(lines[2].split()[7:], ["speedup_p50", "95", "%", "interval", "samples"])
         self.assertEqual([line.split()[:3] for line in lines[3:]], [["fair", "-", "2"], ["saath", "1MB", "2"], ["saath", "10MB", "2"]])
+        self.assertEqual(lines[3].split()[7:], ["1", "1", "to", "1", "3"])
         self.assertEqual(len(self.keys()), 9)
+        self.assertEqual(pyarrow.parquet.read_table(self.out / "_coflows").num_rows, 27)
         _, shown, _ = self.run_main(self.folder / "sweep.toml", "--executor", "processes")
         self.assertIn("0 replayed, 9 reused", shown)
 
@@ -462,11 +684,16 @@ t = "trace.txt"
         self.assertNotEqual(made(1).to_bytes(), fixed.to_bytes())
 
     def test_command_reports_failures_by_its_status(self):
-        file = self.write("sweep.toml", self.TEXT.replace('"saath"]', '"saath", "no-policy"]'))
+        self.write("stalls.weir", STALLS)
+        file = self.write("sweep.toml", self.TEXT.replace("trace.txt", "stalls.weir"))
         status, shown, _ = self.run_main(file, "--out", self.folder / "other")
         self.assertEqual(status, 1)
-        self.assertIn("3 failed", shown)
-        self.assertIn("unknown policy `no-policy`", shown)
+        self.assertIn("9 failed", shown)
+        self.assertIn("first error: trace=t", shown)
+        file = self.write("sweep.toml", self.TEXT.replace('"saath"]', '"saath", "no-policy"]'))
+        status, _, errors = self.run_main(file, "--out", self.folder / "other")
+        self.assertEqual(status, 2)
+        self.assertIn("unknown policy `no-policy`", errors)
 
     def test_errors_name_file_key_and_expectation(self):
         for old, new, expected in [
@@ -477,6 +704,7 @@ t = "trace.txt"
             ('t = "trace.txt"', "t = { flows = 7 }", r"`traces.t.flows`: unknown key; expected one of preset, seed"),
             ("spines = 2", "spines = 0", r"`fabrics.2`: .*spines"),
             ('["1MB", "10MB"]', '"1MB"', r"`grid.saath:start`: '1MB'; expected a table of options"),
+            ("coflows = true", "coflows = 1", r"`coflows`: 1; expected true to keep"),
             ("policies", "[", r"sweep.toml: .*line 1"),
         ]:
             file = self.write("sweep.toml", self.TEXT.replace(old, new, 1))

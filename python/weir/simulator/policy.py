@@ -14,7 +14,7 @@ class Policy:
     """
 
     def __init__(self, name: str, **parameters: object) -> None:
-        self.spec = name + "".join(parameter_text(key, value) for key, value in parameters.items())
+        self.spec = name + "".join(":{}={}".format(*parameter(key, value)) for key, value in parameters.items())
 
     @classmethod
     def tree(cls, file: str | os.PathLike[str]) -> Policy:
@@ -31,10 +31,11 @@ class Policy:
         return hash(self.spec)
 
 
-def parameter_text(name: str, value: object) -> str:
-    """A parameter in a specification: an underscore of its name is a hyphen there, and a truth value ``on`` or ``off``."""
+def parameter(name: str, value: object) -> tuple[str, str]:
+    """The name and the value of a parameter in a specification: an underscore of the name is a hyphen there, and a truth value ``on`` or
+    ``off``."""
     text = ("on" if value else "off") if isinstance(value, bool) else str(value)
-    return f":{name.replace('_', '-')}={text}"
+    return name.replace("_", "-"), text
 
 
 def spec_text(policy: object) -> str:

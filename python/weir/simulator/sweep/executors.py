@@ -5,14 +5,15 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
 from ..optional import load
-from .inputs import Content, invalid
-from .worker import KEPT_BYTES, Outcome, Task, run_task
+from .inputs import Content, Files, RecentFiles, invalid
+from .worker import Outcome, Task, run_task
 
 
 class Workers:
@@ -23,13 +24,16 @@ class Workers:
     #: Exceptions of a task whose worker exited. Its points are replayed again, one by one.
     lost: tuple[type[BaseException], ...] = ()
 
-    def submit(self, task: Task, contents: Sequence[Content]) -> Future[Outcome]:
-        """Starts a task. ``contents`` are the files that it needs."""
+    def submit(self, task: Task, files: Files) -> Future[Outcome]:
+        """Starts a task. ``files`` returns the files that it needs."""
+        outcome = run_task(task)
+        if outcome.missing:
+            outcome = run_task(task, *map(files, task.checksums()))
         future: Future[Outcome] = Future()
-        future.set_result(run_task(task, *contents))
+        future.set_result(outcome)
         return future
 
-    def resubmit(self, task: Task, contents: Sequence[Content]) -> Future[Outcome]:
+    def resubmit(self, task: Task, files: Files) -> Future[Outcome]:
         """Starts a task again whose worker did not have its files."""
         raise AssertionError("these workers have all files")
 
@@ -41,28 +45,31 @@ class PoolWorkers(Workers):
         self._executor = executor
         self.slots = getattr(executor, "_max_workers", None) or os.cpu_count() or 1
 
-    def submit(self, task: Task, contents: Sequence[Content]) -> Future[Outcome]:
+    def submit(self, task: Task, files: Files) -> Future[Outcome]:
         return self._executor.submit(run_task, task)
 
-    def resubmit(self, task: Task, contents: Sequence[Content]) -> Future[Outcome]:
-        return self._executor.submit(run_task, task, *contents)
+    def resubmit(self, task: Task, files: Files) -> Future[Outcome]:
+        return self._executor.submit(run_task, task, *map(files, task.checksums()))
 
 
 class _ClusterFiles:
-    """References to files on a cluster, the most recently used last. A cluster keeps the files of running tasks without them too."""
+    """References to files on a cluster. A cluster keeps the files of running tasks without them too."""
 
     def __init__(self, send: Callable[[Content], Any]) -> None:
         self._send = send
-        self._references: dict[str, tuple[Any, int]] = {}
+        self._references: RecentFiles[Any] = RecentFiles()
 
-    def get(self, content: Content) -> Any:
-        """The reference to a file. Forgets the oldest files of many."""
-        kept = self._references.pop(content.checksum, None)
-        reference = self._send(content) if kept is None else kept[0]
-        self._references[content.checksum] = reference, content.nbytes
-        while len(self._references) > 1 and sum(nbytes for _, nbytes in self._references.values()) > KEPT_BYTES:
-            del self._references[next(iter(self._references))]
-        return reference
+    def of_task(self, task: Task, files: Files) -> dict[str, Any]:
+        """The references to the files of a task, by checksum."""
+        found = {}
+        for checksum in task.checksums():
+            reference = self._references.get(checksum)
+            if reference is None:
+                content = files(checksum)
+                reference = self._references.add(checksum, self._send(content), content.nbytes)
+            found[checksum] = reference
+        self._references.drop_oldest(len(found))
+        return found
 
 
 class DaskWorkers(Workers):
@@ -81,8 +88,9 @@ class DaskWorkers(Workers):
         """The threads of all workers at this time."""
         return sum(self._client.nthreads().values()) or 1
 
-    def submit(self, task: Task, contents: Sequence[Content]) -> Future[Outcome]:
-        future: Future[Outcome] = self._executor.submit(run_task, task, *map(self._files.get, contents))
+    def submit(self, task: Task, files: Files) -> Future[Outcome]:
+        references = self._files.of_task(task, files)
+        future: Future[Outcome] = self._executor.submit(run_task, task, *references.values())
         return future
 
 
@@ -100,9 +108,8 @@ class RayWorkers(Workers):
         self._run = ray.remote(_run_on_ray)
         self._files = _ClusterFiles(ray.put)
 
-    def submit(self, task: Task, contents: Sequence[Content]) -> Future[Outcome]:
-        files = {content.checksum: self._files.get(content) for content in contents}
-        reference = self._run.remote(task, files)
+    def submit(self, task: Task, files: Files) -> Future[Outcome]:
+        reference = self._run.remote(task, self._files.of_task(task, files))
         future: Future[Outcome] = reference.future()
         future.add_done_callback(lambda done: self._ray.cancel(reference) if done.cancelled() else None)
         return future
@@ -129,7 +136,8 @@ def open_workers(executor: object) -> Iterator[Workers]:
     elif distributed is not None and isinstance(executor, distributed.Client):
         yield DaskWorkers(executor)
     elif executor == "processes":
-        with concurrent.futures.ProcessPoolExecutor() as pool:
+        # Ctrl-C in a terminal reaches all processes. The others ignore it: this one stops them, and receives their finished replays.
+        with concurrent.futures.ProcessPoolExecutor(initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:
             yield PoolWorkers(pool)
     elif isinstance(executor, str) and executor.startswith(("tcp://", "tls://", "ws://", "wss://")):
         distributed = load("distributed", "this executor", "dask")

@@ -24,6 +24,7 @@ KEYS = {
     "baseline": "the policy that speedups refer to",
     "fabrics": 'a table of labels and files, or of labels and templates, such as 4 = { kind = "leaf-spine", ... }',
     "grid": "a table of options and lists of values, such as interval = [\"0\", \"8ms\"]",
+    "coflows": "true to keep a row for each replay and coflow, or false",
     "out": "the folder of results",
 }
 
@@ -56,6 +57,8 @@ def read_sweep(file: str | os.PathLike[str]) -> dict[str, Any]:
     baseline = _typed(name, values, "baseline", str)
     if baseline is not None:
         arguments["baseline"] = _policy(folder, baseline)
+    if "coflows" in values:
+        arguments["coflows"] = _typed(name, values, "coflows", bool)
     out = _typed(name, values, "out", str)
     if out is not None:
         arguments["out"] = folder / out

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from ..errors import InputError
 
@@ -15,6 +16,12 @@ _REFERENCE = re.compile(rb"\b(?:fabric|sensitivity)\s*=\s*(?:\"([^\"\n]+)\"|'([^
 
 #: Files that name others are smaller.
 _MAX_REFERRING_BYTES = 8 << 20
+
+
+#: Bytes of files that a worker keeps, a cluster, and the program that sweeps. A trace needs about ten times the memory of its file.
+KEPT_BYTES = 32 << 20
+
+Kept = TypeVar("Kept")
 
 
 def invalid(field: str, problem: str, expected: str) -> InputError:
@@ -75,6 +82,35 @@ class Content:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
         return [str(path) for path in paths[: self.count]]
+
+
+#: Returns the files with a checksum.
+Files = Callable[[str], Content]
+
+
+class RecentFiles(Generic[Kept]):
+    """What belongs to files, by their checksum, the most recently used last."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Kept, int]] = {}
+
+    def get(self, checksum: str) -> Kept | None:
+        """What belongs to the files, if it is kept."""
+        found = self._kept.pop(checksum, None)
+        if found is None:
+            return None
+        self._kept[checksum] = found
+        return found[0]
+
+    def add(self, checksum: str, value: Kept, nbytes: int) -> Kept:
+        """Keeps a value for files of this size."""
+        self._kept[checksum] = value, nbytes
+        return value
+
+    def drop_oldest(self, needed: int) -> None:
+        """Keeps the ``needed`` most recently used files, and others as long as all have at most :data:`KEPT_BYTES`."""
+        while len(self._kept) > needed and sum(size for _, size in self._kept.values()) > KEPT_BYTES:
+            del self._kept[next(iter(self._kept))]
 
 
 def _references(path: Path, data: bytes) -> list[Path]:

@@ -13,21 +13,22 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ... import _native
+from ..errors import InputError
 from ..fabric import Fabric
 from ..own_policy import BlindPolicy, ClairvoyantPolicy
-from ..policy import Policy, parameter_text, spec_text
+from ..policy import Policy, parameter, spec_text
 from ..trace import Trace
-from .inputs import Content, invalid, read_file
+from .inputs import Content, RecentFiles, invalid, read_file
 from .worker import PolicyRef
 
 #: Keyword arguments of ``compare`` that a grid can vary.
-OPTIONS = ("port_rate", "interval", "fabric", "per_stage", "incast", "buffer", "decide_over", "path_seed", "bandwidth_seed")
+OPTIONS = ("port_rate", "interval", "arrival", "fabric", "per_stage", "incast", "buffer", "decide_over", "path_seed", "bandwidth_seed")
 
 #: Those whose values are files.
 FILE_OPTIONS = ("fabric", "incast")
@@ -50,17 +51,17 @@ _TABLE = re.compile(rb"^\s*\[\[?[a-z]", re.MULTILINE)
 
 @dataclass(frozen=True)
 class TraceInput:
-    """A trace with its files."""
+    """A trace, without the bytes of its files."""
 
     label: Label
-    content: Content
+    checksum: str
+    nbytes: int
+    #: Whether jobs or services bring a network, whose paths a seed selects.
+    has_network: bool
     #: Files of this machine; none for a trace in memory.
     paths: tuple[str, ...]
-
-    @functools.cached_property
-    def has_network(self) -> bool:
-        """Whether jobs or services bring a network, whose paths a seed selects."""
-        return any(_TABLE.search(data) for _, data in self.content.files)
+    #: Reads the files again, or makes the trace again.
+    read: Callable[[], Content]
 
 
 @dataclass(frozen=True)
@@ -90,15 +91,21 @@ class Grid:
         seeds: Iterable[int] | None,
         baseline: object,
     ) -> None:
-        #: Files by checksum.
-        self.contents: dict[str, Content] = {}
+        #: Fabrics, measurements of incasts and trees by checksum.
+        self._contents: dict[str, Content] = {}
+        #: The values of the grid that these files come from.
+        self._sources: dict[str, Any] = {}
         #: Traces by checksum.
         self.traces: dict[str, TraceInput] = {}
-        self._read: dict[int, TraceInput] = {}
-        self._policies = [LabelledValue(item.label, self._policy(item.value)) for item in labelled("policies", _listed(policies))]
+        self._recent: RecentFiles[Content] = RecentFiles()
+        self._known: dict[int, TraceInput] = {}
+        given = [LabelledValue(item.label, self._policy(item.value)) for item in labelled("policies", _listed(policies))]
         self._baseline = None if baseline is None else self._policy(baseline)
-        self._axes = {key: self._axis(key, values) for key, values in grid.items()}
-        self._seeds = _checked_seeds(seeds, grid)
+        options = _option_keys(grid)
+        self._axes = {options.get(key, key): self._axis(options.get(key, key), values) for key, values in grid.items()}
+        self._options = list(options.values())
+        self._policies = _vary(given, {key: items for key, items in self._axes.items() if key not in self._options})
+        self._seeds = _checked_seeds(seeds, self._options)
         self._inputs = labelled("traces", traces)
 
     @property
@@ -113,11 +120,10 @@ class Grid:
 
     def points(self) -> Iterator[Point]:
         """All points; those of one trace, and of one group, follow each other."""
-        shared = [key for key in self._axes if ":" not in key]
         for item, seed in itertools.product(self._inputs, self._seeds):
             trace = self._trace(item, seed)
-            for values in itertools.product(*(self._axes[key] for key in shared)):
-                settings = dict(zip(shared, values, strict=True))
+            for values in itertools.product(*(self._axes[key] for key in self._options)):
+                settings = dict(zip(self._options, values, strict=True))
                 yield from self._points_of_group(trace, seed, settings)
 
     def _points_of_group(self, trace: TraceInput, seed: int | None, settings: dict[str, LabelledValue]) -> Iterator[Point]:
@@ -125,45 +131,50 @@ class Grid:
         contents = {key: settings[key].value for key in FILE_OPTIONS if key in settings and settings[key].value is not None}
         options |= _seed_options(seed, trace, contents.get("fabric"))
         files = {key: content.checksum for key, content in contents.items()}
-        inputs = {"weir": build_checksum(), "trace": trace.content.checksum, "options": options, "files": files}
+        inputs = {"weir": build_checksum(), "trace": trace.checksum, "options": options, "files": files}
         if self._baseline is not None:
             inputs["baseline"] = _identity(self._baseline)
         group = _digest(inputs)
         labels = {"trace": trace.label, "seed": seed} | {key: item.label for key, item in settings.items()}
-        for item in self._policies:
-            for policy, parameters in self._with_parameters(item.value):
-                key = _digest({"group": group, "policy": _identity(policy)})
-                row = {"policy": item.label} | labels | parameters
-                yield Point(key, group, trace.content.checksum, options, files, policy, row)
-
-    def _with_parameters(self, policy: PolicyRef) -> Iterator[tuple[PolicyRef, dict[str, Label]]]:
-        """The policy with all combinations of its parameters in the grid, and their labels."""
-        name = policy.spec.partition(":")[0]
-        keys = [key for key in self._axes if key.partition(":")[0] == name and ":" in key]
-        for values in itertools.product(*(self._axes[key] for key in keys)):
-            suffix = "".join(parameter_text(key.partition(":")[2], item.value) for key, item in zip(keys, values, strict=True))
-            varied = dataclasses.replace(policy, spec=policy.spec + suffix)
-            yield varied, {key: item.label for key, item in zip(keys, values, strict=True)}
+        for label, policy, parameters in self._policies:
+            key = _digest({"group": group, "policy": _identity(policy)})
+            row = {"policy": label} | labels | parameters
+            yield Point(key, group, trace.checksum, options, files, policy, row)
 
     def _axis(self, key: str, values: object) -> list[LabelledValue]:
         items = labelled(f"grid: {key}", values)
-        name, _, parameter = key.partition(":")
-        if parameter:
-            specs = [item.value.spec for item in self._policies if item.value.spec.partition(":")[0] == name]
-            if not specs:
-                raise invalid(f"grid: {key}", f"no policy is named `{name}`", "one of those that the sweep replays")
-            if any(parameter_text(parameter, "") in spec for spec in specs):
-                raise invalid(f"grid: {key}", f"`{specs[0]}` has a value already", "the parameter in one place")
-        elif key not in OPTIONS:
-            raise invalid(f"grid: {key}", "unknown key", f"one of {', '.join(OPTIONS)}, or POLICY:PARAMETER such as `saath:start`")
         if key not in FILE_OPTIONS:
             return items
         return [LabelledValue(item.label, None if item.value is None else self._content(item.value)) for item in items]
 
     def _content(self, file: Any) -> Content:
         content = _fabric_content(file) if isinstance(file, Fabric) else Content.read([file])
-        self.contents[content.checksum] = content
+        self._contents[content.checksum] = content
+        self._sources[content.checksum] = file
         return content
+
+    def content(self, checksum: str) -> Content:
+        """The files with a checksum. Those of traces are read or made again, unless they are among the most recent ones.
+
+        :raises InputError: if a trace has changed since the start.
+        """
+        content = self._contents.get(checksum) or self._recent.get(checksum)
+        if content is None:
+            trace = self.traces[checksum]
+            content = trace.read()
+            if content.checksum != checksum:
+                expected = "files that do not change, and functions that return an equal trace for a seed"
+                raise invalid(f"traces: {trace.label}", "changed during the sweep", expected)
+            self._keep_recent(content)
+        return content
+
+    def _keep_recent(self, content: Content) -> None:
+        self._recent.add(content.checksum, content, content.nbytes)
+        self._recent.drop_oldest(1)
+
+    def options_of(self, point: Point) -> dict[str, Any]:
+        """The options of a point, with files and fabrics as the caller gave them."""
+        return point.options | {name: self._sources[checksum] for name, checksum in point.files.items()}
 
     def _policy(self, policy: object) -> PolicyRef:
         spec = spec_text(policy)
@@ -176,30 +187,81 @@ class Grid:
         return PolicyRef(spec, content.checksum, _own_classes(content.files[0][1].decode(errors="replace")))
 
     def _trace(self, item: LabelledValue, seed: int | None) -> TraceInput:
-        source = item.value
+        label, source = item.label, item.value
         if not callable(source):
-            known = self._read.get(id(item))
+            known = self._known.get(id(item))
             if known is not None:
                 return known
         elif seed is None:
-            raise invalid(f"traces: {item.label}", "a function of the seed needs seeds", "`seeds`, such as range(20)")
-        trace = self._trace_input(item.label, source(seed) if callable(source) else source)
-        self.contents[trace.content.checksum] = trace.content
-        self.traces[trace.content.checksum] = trace
-        self._read[id(item)] = trace
+            raise invalid(f"traces: {label}", "a function of the seed needs seeds", "`seeds`, such as range(20)")
+
+        def read() -> tuple[Content, tuple[str, ...]]:
+            return _trace_content(label, source(seed) if callable(source) else source)
+
+        content, paths = read()
+        has_network = any(_TABLE.search(data) for _, data in content.files)
+        trace = TraceInput(label, content.checksum, content.nbytes, has_network, paths, lambda: read()[0])
+        self.traces[trace.checksum] = trace
+        self._keep_recent(content)
+        if not callable(source):
+            self._known[id(item)] = trace
         return trace
 
-    def _trace_input(self, label: Label, source: Any) -> TraceInput:
-        if isinstance(source, Trace):
-            state = source._native.state
-            if state is not None:
-                return TraceInput(label, Content([("trace.weir", source.to_bytes())], 1, state), ())
-            # Jobs and services are more than their coflows.
-            source, arguments = source._read or ((), {})
-            if any(value not in (None, False) for value in arguments.values()):
-                raise invalid(f"traces: {label}", "jobs or services that were read with arguments", "their files")
-        paths = [os.fspath(path) for path in ([source] if isinstance(source, (str, os.PathLike)) else source)]
-        return TraceInput(label, Content.read(paths), tuple(paths))
+
+def _trace_content(label: Label, source: Any) -> tuple[Content, tuple[str, ...]]:
+    """The files of a trace, and their paths; none for a trace in memory."""
+    if isinstance(source, Trace):
+        state = source._native.state
+        if state is not None:
+            return Content([("trace.weir", source.to_bytes())], 1, state), ()
+        # Jobs and services are more than their coflows.
+        source, arguments = source._read or ((), {})
+        if any(value not in (None, False) for value in arguments.values()):
+            raise invalid(f"traces: {label}", "jobs or services that were read with arguments", "their files")
+    paths = [os.fspath(path) for path in ([source] if isinstance(source, (str, os.PathLike)) else source)]
+    return Content.read(paths), tuple(paths)
+
+
+def _option_keys(grid: Mapping[str, object]) -> dict[str, str]:
+    """The keys of a grid that are options of ``compare``, and the options. Hyphens of the command line are underscores."""
+    options: dict[str, str] = {}
+    for key in grid:
+        if not isinstance(key, str):
+            raise TypeError(f"grid: key {key!r}: expected a text")
+        option = key.replace("-", "_")
+        if option in options.values():
+            raise invalid(f"grid: {key}", "is repeated", "each option once")
+        if option in OPTIONS:
+            options[key] = option
+    return options
+
+
+#: A policy with its label, and the labels of its parameters in the grid.
+VariedPolicy = tuple[Label, PolicyRef, dict[str, Label]]
+
+
+def _vary(policies: Sequence[LabelledValue], axes: Mapping[str, Sequence[LabelledValue]]) -> list[VariedPolicy]:
+    """The policies with all combinations of the parameters that they have.
+
+    :raises InputError: if a value is invalid, or no policy has a parameter.
+    """
+    varied: list[VariedPolicy] = []
+    unsupported = dict.fromkeys(axes, "")
+    for item in policies:
+        name = item.value.spec.partition(":")[0]
+        keys = [key for key in axes if key.partition(":")[0] in (key, name)]
+        combinations = list(itertools.product(*(axes[key] for key in keys)))
+        points = [[parameter(key, item.value) for key, item in zip(keys, values, strict=True)] for values in combinations]
+        specs: set[str] = set()
+        for values, (spec, supports, unused) in zip(combinations, _native.vary_policy(item.value.spec, points), strict=True):
+            labels = {key: value.label for key, value, is_supported in zip(keys, values, supports, strict=True) if is_supported}
+            unsupported = {key: reason or unused or "" for key, reason in unsupported.items() if key not in labels}
+            if spec not in specs:
+                varied.append((item.label, dataclasses.replace(item.value, spec=spec), labels))
+                specs.add(spec)
+    for key, reason in unsupported.items():
+        raise InputError(f"grid: {reason or _native.describe_unsupported_parameter(key, ', '.join(OPTIONS))}", field=f"grid: {key}")
+    return varied
 
 
 def _fabric_content(fabric: Fabric) -> Content:
@@ -261,11 +323,11 @@ def _seed_options(seed: int | None, trace: TraceInput, fabric: Content | None) -
     return {"bandwidth_seed" if has_regions else "path_seed": seed}
 
 
-def _checked_seeds(seeds: Iterable[int] | None, grid: Mapping[str, object]) -> list[int] | list[None]:
+def _checked_seeds(seeds: Iterable[int] | None, options: Iterable[str]) -> list[int] | list[None]:
     if seeds is None:
         return [None]
-    for key in ("path_seed", "bandwidth_seed"):
-        if key in grid:
+    for key in options:
+        if key in ("path_seed", "bandwidth_seed"):
             raise invalid(f"grid: {key}", "`seeds` sets it", "one of both")
     if not isinstance(seeds, Iterable):
         raise invalid("seeds", repr(seeds), "several whole numbers, such as range(20)")

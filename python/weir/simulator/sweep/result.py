@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ... import _native
-from .dataset import FolderResults, MemoryResults, arrow, to_array
+from .dataset import FolderResults, Results, arrow, to_array
 from .inputs import invalid
 from .points import Label, Point
 
@@ -26,11 +26,12 @@ class Sweep:
         self,
         points: Sequence[Point],
         columns: Sequence[str],
-        results: MemoryResults | FolderResults,
+        results: Results,
         reused: int,
     ) -> None:
         self._points = points
-        self._columns = columns
+        #: The labels of each row: ``trace``, ``policy``, ``seed`` and the keys of the grid.
+        self.columns = list(columns)
         self._results = results
         self._table: pyarrow.Table | None = None
         #: Points whose results the folder had before.
@@ -55,11 +56,35 @@ class Sweep:
             position.setdefault(key, number)
         points = [point for point in self._points if point.key in position]
         rows = rows.take(pa.array([position[point.key] for point in points], pa.int64()))
-        columns = {name: to_array([point.labels.get(name) for point in points]) for name in self._columns}
+        columns = {name: to_array([point.labels.get(name) for point in points]) for name in self.columns}
         errors = rows.column("error") if "error" in rows.column_names else pa.nulls(len(points), pa.string())
         columns["error"] = errors
         columns |= {name: rows.column(name) for name in rows.column_names if name not in {*columns, *_DESCRIPTION}}
         return pa.table(columns)
+
+    @property
+    def coflows(self) -> pyarrow.Table:
+        """A row for each replay and coflow, read at each access: those of ``weir sweep --per-coflow``. Needs ``sweep(..., coflows=True)``.
+
+        Labels of the point are ``trace``, ``seed``, ``vary_KEY`` for each key of the grid, and ``policy``. The other columns are those of
+        :attr:`Result.coflows`: times in seconds and sizes in bytes. Texts are dictionary-encoded.
+
+        :raises InputError: without it.
+        """
+        if not self._results.has_coflows:
+            raise invalid("coflows", "the sweep has not kept them", "sweep(..., coflows=True)")
+        pa = arrow()
+        found = dict(self._results.read_coflows({point.key for point in self._points}))
+        points = [point for point in self._points if point.key in found]
+        indices = pa.array([number for number, point in enumerate(points) for _ in range(len(found[point.key]))], pa.int32())
+        names = {"trace": "trace", "seed": "seed"} | {f"vary_{name}": name for name in self.columns[3:]} | {"policy": "policy"}
+        columns = {}
+        for column, name in names.items():
+            labels = to_array([point.labels.get(name) for point in points])
+            is_text = pa.types.is_string(labels.type)
+            columns[column] = pa.DictionaryArray.from_arrays(indices, labels) if is_text else labels.take(indices)
+        rows = pa.concat_tables([found[point.key] for point in points]) if points else pa.table({})
+        return pa.table(columns | dict(zip(rows.column_names, rows.columns, strict=True)))
 
     def __len__(self) -> int:
         return len(self._points)
@@ -90,7 +115,7 @@ class Sweep:
                 raise KeyError(f"{name}: no such column; expected one of {', '.join(self.table.column_names)}")
         pa = arrow()
         kind = self.table.schema.field(column).type
-        if column in (*self._columns, "error") or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        if column in (*self.columns, "error") or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             raise invalid("column", f"{column} has no numbers to average", "a column with statistics, such as mean_cct_s")
         groups: dict[tuple[Label, ...], list[dict[str, Any]]] = {}
         for row in self.table.select(list(dict.fromkeys([*by, "trace", "seed", "error", column]))).to_pylist():
@@ -113,7 +138,7 @@ class Sweep:
             lines.append(f"folder: {self._results.folder}")
         if self.failed:
             row = self.table.filter(self.table.column("error").is_valid()).slice(0, 1).to_pylist()[0]
-            labels = ", ".join(f"{name}={row[name]}" for name in self._columns if row[name] is not None)
+            labels = ", ".join(f"{name}={row[name]}" for name in self.columns if row[name] is not None)
             lines.append(f"first error: {labels}: {row['error']}")
         return "\n".join(lines)
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import math
+import tempfile
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from itertools import groupby
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 from ..._native import __version__
+from .dataset import CoflowRows, Results
 from .executors import Workers
-from .inputs import Content
-from .points import Label, Point
-from .worker import Group, Outcome, PolicyRef, Replay, Row, Task
+from .points import Grid, Label, Point
+from .worker import Group, Outcome, Replay, Row, Task
 
 #: The intended duration of a task in seconds: long against the cost of a task, short against the work that a lost worker loses.
 _TASK_SECONDS = 0.5
@@ -25,14 +28,11 @@ _TASK_SECONDS = 0.5
 #: Concurrent tasks for each slot of a worker, so that none idles while results are written.
 _TASKS_PER_SLOT = 2
 
-#: Seconds to wait for interrupted workers.
+#: Seconds to wait for interrupted workers. Those of this machine need less, unless they read a large trace.
 _INTERRUPT_SECONDS = 2.0
 
-
-class Results(Protocol):
-    """Where rows go."""
-
-    def write(self, rows: Sequence[dict[str, Any]], again: Sequence[dict[str, Any]]) -> None: ...
+#: Bytes of coflows that wait in memory to be written.
+_COFLOW_BYTES = 64 << 20
 
 
 class Run:
@@ -41,17 +41,18 @@ class Run:
     def __init__(
         self,
         points: Iterable[Point],
-        contents: dict[str, Content],
-        baseline: PolicyRef | None,
+        inputs: Grid,
         workers: Workers,
         results: Results,
         on_rows: Callable[[int], object],
     ) -> None:
-        self._id = uuid.uuid4().hex
+        #: Workers of this machine stop once this file exists.
+        self._stop_file = Path(tempfile.gettempdir(), f"weir-stop-{uuid.uuid4().hex}")
         self._waiting = deque(points)
         self._points = {point.key: point for point in self._waiting}
-        self._contents = contents
-        self._baseline = baseline
+        self._inputs = inputs
+        self._baseline = inputs.baseline
+        self._coflows = results.has_coflows
         self._workers = workers
         self._on_rows = on_rows
         #: Points of tasks whose worker exited. They are replayed last and one by one, so that the next exit shows its point.
@@ -93,19 +94,16 @@ class Run:
             self._suspect = self._start(self._task([self._suspects.popleft()]))
 
     def _start(self, task: Task) -> Future[Outcome]:
-        future = self._workers.submit(task, self._files(task))
+        future = self._workers.submit(task, self._inputs.content)
         self._running[future] = task
         return future
-
-    def _files(self, task: Task) -> list[Content]:
-        return [self._contents[checksum] for checksum in task.checksums()]
 
     def _next_task(self, slots: int) -> Task:
         """The next points of one trace; with a baseline, whole groups, which replay it once."""
         first = self._waiting[0]
         count = 1
         if self._pace is not None:
-            seconds = self._pace * self._contents[first.trace].nbytes
+            seconds = self._pace * self._inputs.traces[first.trace].nbytes
             count = math.ceil(min(_TASK_SECONDS / max(seconds, 1e-9), len(self._waiting) / (2 * slots)))
         batch: list[Point] = []
         while self._waiting and self._waiting[0].trace == first.trace:
@@ -121,7 +119,7 @@ class Run:
             points = list(members)
             replays = tuple(Replay(point.key, point.policy) for point in points)
             groups.append(Group(points[0].options, points[0].files, replays))
-        return Task(__version__, self._id, batch[0].trace, self._baseline, tuple(groups))
+        return Task(__version__, str(self._stop_file), batch[0].trace, self._baseline, self._coflows, tuple(groups))
 
     def _take(self, future: Future[Outcome]) -> None:
         """Keeps the results of a task that has ended, or starts it again."""
@@ -134,12 +132,12 @@ class Run:
         except CancelledError:
             raise RuntimeError("the executor cancelled a task; help: run the sweep again, which repeats no finished replay") from None
         if outcome.missing:
-            self._running[self._workers.resubmit(task, self._files(task))] = task
+            self._running[self._workers.resubmit(task, self._inputs.content)] = task
             return
         self._keep(outcome.rows)
         self._interrupted |= outcome.interrupted
         if outcome.rows:
-            pace = outcome.seconds / len(outcome.rows) / self._contents[task.trace].nbytes
+            pace = outcome.seconds / len(outcome.rows) / self._inputs.traces[task.trace].nbytes
             self._pace = pace if self._pace is None else (self._pace + pace) / 2
 
     def _suspect_points(self, task: Task, error: BaseException, is_alone: bool) -> None:
@@ -152,19 +150,26 @@ class Run:
 
     def _keep(self, rows: Sequence[Row]) -> None:
         for row in rows:
-            self._buffer.add(_columns(self._points[row.key], row, self._baseline is not None), row.again)
+            self._buffer.add(_columns(self._points[row.key], row, self._baseline is not None), row)
         self._on_rows(len(rows))
 
     def _stop(self) -> None:
-        """Cancels tasks, and keeps the results of those that end soon."""
+        """Stops the tasks that an interrupt or an error leaves, and keeps the results of those that end soon."""
+        if not self._running:
+            return
+        self._stop_file.touch()
+        # A worker that needs longer stops at its next replay.
+        atexit.register(self._stop_file.unlink, missing_ok=True)
         for future in self._running:
             future.cancel()
         started = [future for future in self._running if not future.cancelled()]
-        done, _ = wait(started, timeout=_INTERRUPT_SECONDS)
+        done, others = wait(started, timeout=_INTERRUPT_SECONDS)
         for future in done:
             if not future.cancelled() and future.exception() is None:
                 self._keep(future.result().rows)
         self._running.clear()
+        if not others:
+            self._stop_file.unlink()
 
 
 class _Buffer:
@@ -172,20 +177,28 @@ class _Buffer:
 
     def __init__(self, results: Results) -> None:
         self._results = results
-        self._rows: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
+        self._clear()
         self._start = self._written = time.monotonic()
 
-    def add(self, row: dict[str, Any], again: bool) -> None:
-        self._rows[again].append(row)
+    def _clear(self) -> None:
+        self._rows: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
+        self._coflows: list[CoflowRows] = []
+        self._coflow_bytes = 0
+
+    def add(self, columns: dict[str, Any], row: Row) -> None:
+        self._rows[row.again].append(columns)
+        if row.coflows is not None:
+            self._coflows.append((row.key, row.coflows))
+            self._coflow_bytes += row.coflows.nbytes
 
     def write_if_due(self) -> None:
         now = time.monotonic()
-        if now - self._written >= max(1.0, 0.01 * (now - self._start)):
+        if now - self._written >= max(1.0, 0.01 * (now - self._start)) or self._coflow_bytes >= _COFLOW_BYTES:
             self.write()
 
     def write(self) -> None:
-        self._results.write(*self._rows)
-        self._rows = ([], [])
+        self._results.write(*self._rows, self._coflows)
+        self._clear()
         self._written = time.monotonic()
 
 

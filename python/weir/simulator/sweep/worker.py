@@ -11,18 +11,19 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..._native import __version__
 from ..compare import compare
 from ..errors import Interrupted, ReplayError
+from ..optional import load
 from ..policy import spec_text
 from ..result import Result
 from ..trace import Trace, restore_trace
-from .inputs import Content
+from .inputs import Content, RecentFiles
 
-#: Bytes of files that a worker keeps, and a cluster. A trace needs about ten times the memory of its file.
-KEPT_BYTES = 128 << 20
+if TYPE_CHECKING:
+    import pyarrow
 
 #: Errors that the inputs determine: a later run does not repeat the replay. Others, such as a lack of memory, depend on the worker.
 _FINAL_ERRORS = (ValueError, TypeError, OverflowError, ReplayError)
@@ -60,10 +61,12 @@ class Task:
     """What a worker does at a time: groups of one trace."""
 
     version: str
-    #: The sweep: an interrupted worker starts no more of its tasks.
-    run: str
+    #: Once this file exists, workers of the same machine stop.
+    stop_file: str
     trace: str
     baseline: PolicyRef | None
+    #: Whether rows have their coflows.
+    coflows: bool
     groups: tuple[Group, ...]
 
     def __len__(self) -> int:
@@ -87,6 +90,8 @@ class Row:
     error: str | None = None
     #: Whether a later run has to repeat the replay.
     again: bool = False
+    #: The rows of coflows, if the task asks for them.
+    coflows: pyarrow.Table | None = None
 
 
 @dataclass
@@ -140,48 +145,41 @@ def _remove_folder(folder: str, owner: int) -> None:
 
 
 class _Cache:
-    """The files of a process by checksum, the most recently used last."""
+    """The files of a process by checksum."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._files: dict[str, LocalFiles] = {}
+        self._files: RecentFiles[LocalFiles] = RecentFiles()
 
     def add(self, checksum: str, files: LocalFiles) -> None:
-        """Keeps files, and drops the oldest ones beyond the limit."""
+        """Keeps files."""
         with self._lock:
-            self._files[checksum] = files
-            self._drop_oldest(1)
+            self._files.add(checksum, files, files.nbytes)
+            self._files.drop_oldest(1)
 
     def get(self, checksums: Sequence[str], contents: Sequence[Content]) -> dict[str, LocalFiles]:
         """The files that the process has, or receives here."""
+        received = {content.checksum: content for content in contents}
+        found = {}
         with self._lock:
-            for content in contents:
-                if content.checksum not in self._files:
-                    self._files[content.checksum] = LocalFiles.of_content(content)
-            found = {checksum: self._files.pop(checksum) for checksum in checksums if checksum in self._files}
-            self._files.update(found)
-            self._drop_oldest(len(found))
-            return found
-
-    def _drop_oldest(self, kept: int) -> None:
-        excess = sum(files.nbytes for files in self._files.values()) - KEPT_BYTES
-        for checksum in list(self._files)[: len(self._files) - kept]:
-            if excess <= 0:
-                return
-            excess -= self._files.pop(checksum).nbytes
+            for checksum in checksums:
+                files = self._files.get(checksum)
+                if files is None and checksum in received:
+                    content = received[checksum]
+                    files = self._files.add(checksum, LocalFiles.of_content(content), content.nbytes)
+                if files is not None:
+                    found[checksum] = files
+            self._files.drop_oldest(len(found))
+        return found
 
 
 #: The files of this process.
 CACHE = _Cache()
 
 
-#: Sweeps that Ctrl-C has stopped in this process. A pool has given it further tasks.
-_INTERRUPTED: set[str] = set()
-
-
 def run_task(task: Task, *contents: Content) -> Outcome:
     """Replays the points of a task. ``contents`` are files that this process may not have."""
-    if task.run in _INTERRUPTED:
+    if os.path.exists(task.stop_file):
         return Outcome(interrupted=True)
     if task.version != __version__:
         raise RuntimeError(f"a worker has weir {__version__}, expected {task.version} as in the program that sweeps")
@@ -195,12 +193,17 @@ def run_task(task: Task, *contents: Content) -> Outcome:
     interrupted = False
     try:
         for group in task.groups:
+            _check_stop(task)
             for row in _run_group(task, group, files):
                 rows.append(row)
     except KeyboardInterrupt:
         interrupted = True
-        _INTERRUPTED.add(task.run)
     return Outcome(rows, time.perf_counter() - start, interrupted)
+
+
+def _check_stop(task: Task) -> None:
+    if os.path.exists(task.stop_file):
+        raise KeyboardInterrupt
 
 
 def _run_group(task: Task, group: Group, files: dict[str, LocalFiles]) -> Iterator[Row]:
@@ -209,10 +212,14 @@ def _run_group(task: Task, group: Group, files: dict[str, LocalFiles]) -> Iterat
         options: dict[str, Any] = group.options | {name: files[checksum].paths[0] for name, checksum in group.files.items()}
         policies = [_local_policy(replay.policy, files) for replay in group.replays]
         baseline = None if task.baseline is None else _local_policy(task.baseline, files)
-        result = compare(trace, policies, baseline=baseline, **options, timing=False, progress=False)
+
+        def check_stop(policies: list[str], completed: list[int], coflows: int) -> None:
+            _check_stop(task)
+
+        result = compare(trace, policies, baseline=baseline, **options, timing=False, progress=check_stop)
     except Interrupted as interrupt:
         if isinstance(interrupt.result, Result):
-            yield from _rows(group, files, interrupt.result)
+            yield from _rows(task, group, files, interrupt.result)
         raise
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
@@ -225,7 +232,7 @@ def _run_group(task: Task, group: Group, files: dict[str, LocalFiles]) -> Iterat
         for replay in group.replays:
             yield from _run_group(task, Group(group.options, group.files, (replay,)), files)
     else:
-        yield from _rows(group, files, result)
+        yield from _rows(task, group, files, result)
 
 
 def _failed_row(key: str, error: BaseException, files: dict[str, LocalFiles]) -> Row:
@@ -242,9 +249,17 @@ def _local_policy(policy: PolicyRef, files: dict[str, LocalFiles]) -> str:
     return policy.spec if policy.tree is None else f"tree:{files[policy.tree].paths[0]}"
 
 
-def _rows(group: Group, files: dict[str, LocalFiles], result: Result) -> Iterator[Row]:
+def _rows(task: Task, group: Group, files: dict[str, LocalFiles], result: Result) -> Iterator[Row]:
     records = {record["policy"]: record for record in result.summary}
+    coflows = result.coflows.to_pyarrow() if task.coflows else None
     for replay in group.replays:
-        record = records.get(_local_policy(replay.policy, files))
+        policy = _local_policy(replay.policy, files)
+        record = records.get(policy)
         if record is not None:
-            yield Row(replay.key, record, record.get("error"))
+            yield Row(replay.key, record, record.get("error"), coflows=None if coflows is None else _coflows_of(policy, coflows))
+
+
+def _coflows_of(policy: str, coflows: pyarrow.Table) -> pyarrow.Table:
+    """The rows of a policy, as a copy, so that it travels without those of others."""
+    compute = load("pyarrow.compute", "weir.sweep", "sweep")
+    return coflows.filter(compute.equal(coflows.column("policy"), policy)).drop_columns(["policy"])
