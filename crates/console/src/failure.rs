@@ -8,6 +8,7 @@ use std::path::Path;
 use weir_agent::traffic::TrafficError;
 #[cfg(feature = "live")]
 use weir_client::CoordinatorError;
+use weir_core::policy::ParamsError;
 use weir_fields::FileError;
 use weir_sim::ReplayError;
 use weir_trace::WriteError;
@@ -22,13 +23,29 @@ pub struct Failure {
     pub exit_code: u8,
     /// The message; empty if the reader of the output has closed it.
     pub message: String,
-    /// The error in a file, for programs that need its parts; the message is that of the error.
-    pub file_error: Option<Box<FileError>>,
+    /// The parts of the message, for programs that need them.
+    pub input: Option<Box<InvalidInput>>,
+}
+
+/// The parts of a message about invalid input.
+#[derive(Debug)]
+pub enum InvalidInput {
+    /// An error in a file, whose message is that of the failure.
+    File(FileError),
+    /// An invalid value of an option, or of a parameter of a policy.
+    Value {
+        /// The name of the option or of the parameter, such as `path-seed`.
+        name: String,
+        /// The value.
+        value: String,
+        /// The expected value; `None` if the message does not state one.
+        expected: Option<String>,
+    },
 }
 
 impl Failure {
     fn new(exit_code: u8, message: impl Display) -> Failure {
-        Failure { exit_code, message: message.to_string(), file_error: None }
+        Failure { exit_code, message: message.to_string(), input: None }
     }
 
     /// The command failed.
@@ -39,6 +56,30 @@ impl Failure {
     /// Wrong usage, or invalid input.
     pub fn input(message: impl Display) -> Failure {
         Failure::new(2, message)
+    }
+
+    /// Invalid input with this message: `name`, an option without its hyphens or a parameter, has the wrong `value`.
+    pub fn invalid_value(
+        name: &str,
+        value: impl Display,
+        expected: Option<&str>,
+        message: impl Display,
+    ) -> Failure {
+        let (name, value) = (name.to_owned(), value.to_string());
+        let input = InvalidInput::Value { name, value, expected: expected.map(str::to_owned) };
+        Failure { input: Some(Box::new(input)), ..Failure::input(message) }
+    }
+
+    /// An option, without its hyphens, has the wrong value. `problem` describes the fault.
+    pub fn option(
+        option: &str,
+        value: impl Display,
+        problem: impl Display,
+        expected: impl Display,
+    ) -> Failure {
+        let expected = expected.to_string();
+        let message = format!("--{option}: {problem}; expected {expected}");
+        Failure::invalid_value(option, value, Some(&expected), message)
     }
 
     /// An output could not be written.
@@ -82,10 +123,10 @@ impl Failure {
     pub fn from_replay_error(policy: &str, error: &ReplayError) -> Failure {
         let message = format!("{policy}: {error}");
         match error {
+            ReplayError::DetoursWithoutRegions => Failure::invalid_value(POLICIES, policy, None, message),
             ReplayError::Workload(_)
             | ReplayError::Tree(_)
             | ReplayError::TooFewHosts { .. }
-            | ReplayError::DetoursWithoutRegions
             | ReplayError::TooManyBandwidthChanges { .. } => Failure::input(message),
             ReplayError::Interrupted { .. } => {
                 Failure::interrupted(format_args!("{message}; nothing was written"))
@@ -106,7 +147,32 @@ impl Display for Failure {
 impl From<FileError> for Failure {
     fn from(error: FileError) -> Failure {
         let failure = Failure::input(&error);
-        Failure { file_error: Some(Box::new(error)), ..failure }
+        Failure { input: Some(Box::new(InvalidInput::File(error))), ..failure }
+    }
+}
+
+/// The option that lists policies.
+const POLICIES: &str = "policies";
+
+impl From<ParamsError> for Failure {
+    fn from(error: ParamsError) -> Failure {
+        let message = error.to_string();
+        let (name, value, expected) = match error {
+            ParamsError::UnknownPolicy { name, known } => {
+                (POLICIES.to_owned(), name, Some(format!("one of {known}")))
+            }
+            ParamsError::UnknownKey { key, known, .. } => (POLICIES.to_owned(), key, Some(known)),
+            ParamsError::HasNoEffect { key, value, required, .. } => {
+                (key, value, Some(format!("`{required}` too")))
+            }
+            ParamsError::MissingValue { part, .. } => {
+                (POLICIES.to_owned(), part, Some("`key=value`".to_owned()))
+            }
+            ParamsError::Unsuitable { name, expected, .. } => (POLICIES.to_owned(), name, Some(expected)),
+            ParamsError::Refused { policy, .. } => (POLICIES.to_owned(), policy, None),
+            ParamsError::InvalidValue { key, value, expected, .. } => (key, value, Some(expected)),
+        };
+        Failure::invalid_value(&name, value, expected.as_deref(), message)
     }
 }
 

@@ -42,7 +42,7 @@ pub fn build_policy(
             }
             Ok(policy) => Ok(policy),
             Err(ParamsError::UnknownPolicy { name, .. }) => Err(unknown_policy(&name)),
-            Err(other) => Err(Failure::input(other)),
+            Err(other) => Err(other.into()),
         },
     }
 }
@@ -60,11 +60,10 @@ fn tree_path(file: &str) -> Result<&Path, Failure> {
 /// The failure for an unknown policy name.
 pub fn unknown_policy(name: &str) -> Failure {
     let known: Vec<&str> = policy::all().map(|entry| entry.name).collect();
-    Failure::input(format_args!(
-        "unknown policy `{name}`; expected one of {}, {TREE_PREFIX}FILE{}",
-        known.join(", "),
-        did_you_mean(name, known.iter().copied())
-    ))
+    let expected = format!("one of {}, {TREE_PREFIX}FILE", known.join(", "));
+    let similar = did_you_mean(name, known.iter().copied());
+    let message = format!("unknown policy `{name}`; expected {expected}{similar}");
+    Failure::invalid_value("policies", name, Some(&expected), message)
 }
 
 /// How to write a specification in which a comma or a colon is missing: two policies, or a policy and a parameter, without it.

@@ -27,9 +27,8 @@ pub fn with_baseline(
     baseline: Option<&String>,
 ) -> Result<(Vec<String>, usize), Failure> {
     if let Some(policy) = first_repeated(policies) {
-        return Err(Failure::input(format_args!(
-            "--policies: `{policy}` is repeated; expected each policy once"
-        )));
+        let problem = format!("`{policy}` is repeated");
+        return Err(Failure::option("policies", policy, problem, "each policy once"));
     }
     let mut policies = policies.to_vec();
     let Some(baseline) = baseline else { return Ok((policies, 0)) };

@@ -88,10 +88,9 @@ fn unknown_coflow(coflow: u64, source: &Source) -> Failure {
     let ids: Vec<String> = coflows.iter().take(5).map(|coflow| coflow.id.to_string()).collect();
     let examples = if ids.is_empty() { String::new() } else { format!(", such as {}", ids.join(", ")) };
     let ids = format_count(coflows.len(), "id");
-    Failure::input(format_args!(
-        "{}: coflow {coflow} is not in the trace; expected one of its {ids}{examples}",
-        source.name
-    ))
+    let expected = format!("one of its {ids}{examples}");
+    let message = format!("{}: coflow {coflow} is not in the trace; expected {expected}", source.name);
+    Failure::invalid_value("coflow", coflow, Some(&expected), message)
 }
 
 /// The record of an entry of the time line.

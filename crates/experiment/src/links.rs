@@ -18,8 +18,8 @@ use crate::embedded_network::EmbeddedNetwork;
 use crate::options::{FabricSource, NetworkOptions};
 use crate::source::Source;
 
-/// The option of a sweep that varies the buffer, for error messages.
-const VARIED_BUFFER: &str = "--vary buffer";
+/// The option of a sweep that varies the buffer, without its hyphens.
+const VARIED_BUFFER: &str = "vary buffer";
 
 /// The links in addition to ports of constant rate: none on one switch.
 #[derive(Clone, Default)]
@@ -66,29 +66,24 @@ impl Links {
     pub fn read(options: &NetworkOptions, source: &Source) -> Result<Links, Failure> {
         let incast = match (&options.incast, options.buffer, options.varied_buffer) {
             (None, ..) => None,
-            (Some(path), Some(buffer), _) => Some(Incast::read(path, buffer, "--buffer")?),
+            (Some(path), Some(buffer), _) => Some(Incast::read(path, buffer, "buffer")?),
             (Some(path), None, Some(buffer)) => Some(Incast::read(path, buffer, VARIED_BUFFER)?),
             (Some(path), None, None) => {
-                let message = format!(
-                    "--incast: {}: expected --buffer PACKETS, the buffer of each port",
-                    path.display()
-                );
-                return Err(Failure::input(message));
+                let (path, expected) = (path.display(), "--buffer PACKETS, the buffer of each port");
+                return Err(Failure::option("incast", &path, format_args!("{path} has no buffer"), expected));
             }
         };
         let (mut fabric, mut regions) = (None, None);
         if let Some(network) = &source.network {
-            if options.fabric.is_some() {
-                return Err(Failure::input(format_args!(
-                    "--fabric: {} contains a network; expected no --fabric with it",
-                    network.name
-                )));
+            if let Some(requested) = &options.fabric {
+                let problem = format!("{} contains a network", network.name);
+                return Err(Failure::option("fabric", requested.name(), problem, "no --fabric with it"));
             }
             fabric = Some(Fabric::new(network.clone(), options)?);
         } else if let Some(requested) = &options.fabric {
             let (name, network) = match requested {
-                FabricSource::File(path) => (path.display().to_string(), NetworkFile::read(path)?),
-                FabricSource::Network(name, network) => (name.clone(), NetworkFile::clone(network)),
+                FabricSource::File(path) => (requested.name(), NetworkFile::read(path)?),
+                FabricSource::Network(_, network) => (requested.name(), NetworkFile::clone(network)),
             };
             match network {
                 NetworkFile::Topology(topology, mut cable_events) => {
@@ -228,32 +223,28 @@ impl Links {
 
 /// Refuses options for fabrics.
 fn check_one_switch(options: &NetworkOptions) -> Result<(), Failure> {
-    let option = match (options.decide_over, options.path_seed) {
-        (DecidesOver::Ports, _) => "--decide-over ports",
-        (_, Some(1..)) => "--path-seed",
+    let (option, value) = match (options.decide_over, options.path_seed) {
+        (DecidesOver::Ports, _) => ("decide-over", "ports".to_owned()),
+        (_, Some(seed @ 1..)) => ("path-seed", seed.to_string()),
         (DecidesOver::Links, Some(0) | None) => return Ok(()),
     };
-    Err(Failure::input(format_args!(
-        "{option}: one switch has no links between switches; expected --fabric FILE"
-    )))
+    let problem = format!("`{value}`: one switch has no links between switches");
+    Err(Failure::option(option, value, problem, "--fabric FILE"))
 }
 
 impl Regions {
     fn new(name: String, area: WideArea, options: &NetworkOptions) -> Result<Regions, Failure> {
-        if options.incast.is_some() {
-            return Err(Failure::input(format_args!(
-                "--incast: the ports of regions limit no flow ({name}); expected a fabric of hosts and switches"
-            )));
+        const SWITCHES: &str = "a fabric of hosts and switches";
+        let no_ports = format!("the ports of regions limit no flow ({name})");
+        if let Some(path) = &options.incast {
+            return Err(Failure::option("incast", path.display(), no_ports, SWITCHES));
         }
         if options.decide_over == DecidesOver::Ports {
-            return Err(Failure::input(format_args!(
-                "--decide-over ports: the ports of regions limit no flow ({name}); expected `links`"
-            )));
+            return Err(Failure::option("decide-over", "ports", format!("`ports`: {no_ports}"), "`links`"));
         }
-        if options.path_seed.is_some_and(|seed| seed != 0) {
-            return Err(Failure::input(format_args!(
-                "--path-seed: one link leads from each region to each other ({name}); expected a fabric of hosts and switches"
-            )));
+        if let Some(seed @ 1..) = options.path_seed {
+            let problem = format!("one link leads from each region to each other ({name})");
+            return Err(Failure::option("path-seed", seed, problem, SWITCHES));
         }
         let links = RegionLinks { area: Arc::new(area), bandwidth_seed: options.bandwidth_seed.unwrap_or(1) };
         Ok(Regions { name, links })
@@ -277,10 +268,10 @@ impl Fabric {
     fn new(network: EmbeddedNetwork, options: &NetworkOptions) -> Result<Fabric, Failure> {
         let EmbeddedNetwork { name, topology, cable_events, path_seed } = network;
         let seed = options.path_seed.unwrap_or(path_seed);
-        if options.bandwidth_seed.is_some() {
-            return Err(Failure::input(format_args!(
-                "--bandwidth-seed: the links of {name} have constant rates; expected a file of regions (weir-wide-area)"
-            )));
+        if let Some(seed) = options.bandwidth_seed {
+            let problem = format!("the links of {name} have constant rates");
+            let expected = "a file of regions (weir-wide-area)";
+            return Err(Failure::option("bandwidth-seed", seed, problem, expected));
         }
         let hosts = 0..topology.hosts() as u32;
         let host_names = hosts.map(|host| topology.name(NodeId(host)).to_owned()).collect();
@@ -359,9 +350,8 @@ impl Incast {
         if (min..=max).contains(buffer) {
             return Ok(());
         }
-        Err(Failure::input(format_args!(
-            "{option}: `{buffer}` is outside the measurements; expected {min} to {max} packets, as in {name}"
-        )))
+        let problem = format!("`{buffer}` is outside the measurements");
+        Err(Failure::option(option, buffer, problem, format_args!("{min} to {max} packets, as in {name}")))
     }
 
     fn goodput(&self, port_rate: Rate) -> Arc<Goodput> {

@@ -38,6 +38,16 @@ pub enum FabricSource {
     Network(String, Box<NetworkFile>),
 }
 
+impl FabricSource {
+    /// The name in results and messages.
+    pub fn name(&self) -> String {
+        match self {
+            FabricSource::File(path) => path.display().to_string(),
+            FabricSource::Network(name, _) => name.clone(),
+        }
+    }
+}
+
 /// A parameter of a network, with a value.
 #[derive(Debug, Clone, Copy)]
 pub enum NetworkParameter {

@@ -201,10 +201,10 @@ impl Source {
     /// If sizes of the trace have units.
     pub fn check_unit(&self, unit: Option<TraceUnit>) -> Result<(), Failure> {
         match (&self.trace, unit) {
-            (Some((name, format)), Some(_)) if format.unit().is_none() => Err(Failure::input(format_args!(
-                "--trace-unit: {name} is in {}, whose sizes have units; expected no --trace-unit",
-                format.name()
-            ))),
+            (Some((name, format)), Some(unit)) if format.unit().is_none() => {
+                let problem = format!("{name} is in {}, whose sizes have units", format.name());
+                Err(Failure::option("trace-unit", unit, problem, "no --trace-unit"))
+            }
             _ => Ok(()),
         }
     }

@@ -5,12 +5,14 @@ use std::io;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use weir_console::failure::Failure;
+use weir_console::failure::{Failure, InvalidInput};
 use weir_console::record::Record;
 use weir_core::model::TopologyError;
 use weir_fields::{FileError, format_value};
 use weir_trace::WriteError;
 use weir_trace::generate::WorkloadSpecError;
+
+use crate::keywords::{keyword, with_keywords};
 
 /// Why a function of the module failed.
 #[derive(Debug)]
@@ -73,9 +75,9 @@ impl InputError {
         attributes.set_item("line", self.line)?;
         attributes.set_item("field", self.field)?;
         attributes.set_item("value", self.value)?;
-        attributes.set_item("expected", self.expected)?;
+        attributes.set_item("expected", self.expected.as_deref().map(with_keywords))?;
         let class = py.import("weir.simulator.errors")?.getattr("InputError")?;
-        Ok(PyErr::from_value(class.call((self.message,), Some(&attributes))?))
+        Ok(PyErr::from_value(class.call((with_keywords(&self.message),), Some(&attributes))?))
     }
 }
 
@@ -92,7 +94,7 @@ impl From<Error> for PyErr {
             }
             Error::Replay(message) => {
                 let class = py.import("weir.simulator.errors")?.getattr("ReplayError")?;
-                Ok(PyErr::from_value(class.call1((message,))?))
+                Ok(PyErr::from_value(class.call1((with_keywords(&message),))?))
             }
         };
         Python::attach(|py| to_exception(py).unwrap_or_else(|error| error))
@@ -136,10 +138,20 @@ pub fn to_exception(failure: Failure) -> PyErr {
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Error {
-        match failure.file_error {
-            Some(error) if error.to_string() == failure.message => Error::from(*error),
-            _ if failure.exit_code == 2 => Error::input(failure.message),
-            _ => Error::Replay(failure.message),
+        match failure.input.map(|input| *input) {
+            Some(InvalidInput::File(error)) => Error::from(error),
+            Some(InvalidInput::Value { name, value, expected }) => {
+                let input = InputError::from_message(failure.message);
+                let (field, value) = (Some(keyword(&name)), Some(format_value(&value)));
+                Error::Input(Box::new(InputError {
+                    field,
+                    value,
+                    expected: expected.or(input.expected),
+                    ..input
+                }))
+            }
+            None if failure.exit_code == 2 => Error::input(failure.message),
+            None => Error::Replay(failure.message),
         }
     }
 }

@@ -11,6 +11,7 @@ mod explanation;
 mod fabric;
 mod frame;
 mod generation;
+mod keywords;
 mod network;
 mod policy;
 mod reading;

@@ -38,8 +38,12 @@ impl NetworkArguments<'_> {
             Some("ports") => DecidesOver::Ports,
             Some(other) => return Err(Error::parameter("decide_over", other, "`links` or `ports`")),
         };
-        if self.fabric.is_some() && port_rate.is_some() {
-            return Err(Error::input("`port_rate`: a fabric has its own rates; expected one of both"));
+        if let (Some(_), Some(rate)) = (&self.fabric, port_rate) {
+            return Err(Error::parameter(
+                "port_rate",
+                rate,
+                "no `port_rate` with a fabric, which has its own rates",
+            ));
         }
         let buffer = self.buffer.map(|buffer| argument::count("buffer", &buffer)).transpose()?;
         let seed = |name, seed: Option<Bound<'_, PyAny>>| {

@@ -51,13 +51,13 @@ impl ReadArguments<'_> {
 fn input_format(name: Option<&str>, columns: Option<Columns>) -> Result<Option<InputFormat>> {
     Ok(match (name, columns) {
         (None | Some("flows"), Some(columns)) => Some(InputFormat::Flows(Box::new(columns))),
-        (Some(_), Some(_)) => {
-            return Err(Error::input("`columns`: expected the format `flows`, or no format"));
+        (Some(name), Some(_)) => {
+            return Err(Error::parameter("format", name, "`flows`, or no format, with `columns`"));
         }
         (Some("flows"), None) => {
-            return Err(Error::input(
-                "`format`: flows: expected `columns`, such as columns={\"src\": \"1\", \"dst\": \"2\", \"bytes\": \"3\"}",
-            ));
+            let expected =
+                "`columns` too, such as columns={\"src\": \"1\", \"dst\": \"2\", \"bytes\": \"3\"}";
+            return Err(Error::parameter("format", "flows", expected));
         }
         (None, None) => None,
         (Some(name), None) => Some(match name {

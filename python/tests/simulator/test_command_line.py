@@ -247,7 +247,6 @@ class Inputs(CommandLine):
             ([self.trace], ["saath:no-such-parameter=1"], {}),
             ([self.trace], ["saath:start=5"], {}),
             ([self.trace], ["fair"], {"fabric": EXAMPLES / "fabrics/leaf-spine-16.toml"}),
-            ([self.trace], ["fair"], {"incast": EXAMPLES / "incast/cost-512kB-marks.csv"}),
             ([DEMO, DEMO], ["fair"], {}),
             ([EXAMPLES / "tree.toml"], ["fair"], {}),
         ]

@@ -41,6 +41,51 @@ class InputErrors(WithFolder):
         self.assertEqual(error.expected, "a fabric or regions")
         self.assertIn("help:", str(error))
 
+    def test_errors_of_policies_have_parameter_value_and_expectation(self):
+        trace = weir.Trace.generate(coflows=2)
+        for policies, field, value in (
+            (["saath:start=5"], "start", "5"),
+            ([weir.Policy("saath", lcof=3)], "lcof", "3"),
+            (["saath:no-key=5"], "policies", "no-key"),
+            (["saath:start"], "policies", "start"),
+            (["saht"], "policies", "saht"),
+            (["fair:detours=on"], "policies", "fair:detours=on"),
+            (["fair", "fair"], "policies", "fair"),
+        ):
+            with self.assertRaises(weir.InputError) as caught:
+                weir.compare(trace, policies)
+            error = caught.exception
+            self.assertEqual((error.field, error.value), (field, value), str(error))
+            self.assertTrue(error.expected and error.expected in str(error), str(error))
+
+    def test_errors_of_options_name_the_keyword(self):
+        trace = weir.Trace.generate(coflows=2)
+        fabric = weir.fat_tree(k=2, rate="1Gbit")
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as incast:
+            for arguments, field, value in (
+                ({"path_seed": 3}, "path_seed", "3"),
+                ({"decide_over": "ports"}, "decide_over", "ports"),
+                ({"decide_over": "all"}, "decide_over", "all"),
+                ({"port_rate": "5"}, "port_rate", "5"),
+                ({"port_rate": "5Gbit", "fabric": fabric}, "port_rate", "5Gbit"),
+                ({"bandwidth_seed": 7}, "bandwidth_seed", "7"),
+                ({"bandwidth_seed": 7, "fabric": fabric}, "bandwidth_seed", "7"),
+                ({"buffer": 7}, "buffer", "7"),
+                ({"incast": incast.name}, "incast", incast.name),
+                ({"interval": "-1ms"}, "interval", "-1ms"),
+            ):
+                with self.assertRaises(weir.InputError) as caught:
+                    weir.compare(trace, ["fair"], **arguments)
+                error = caught.exception
+                self.assertEqual((error.field, error.value), (field, value), str(error))
+                self.assertTrue(error.expected and error.expected in str(error), str(error))
+                self.assertTrue(str(error).startswith(f"`{field}`: ") and "--" not in str(error), str(error))
+        with self.assertRaises(weir.InputError) as caught:
+            weir.compare(trace, ["fair"]).explain(99)
+        self.assertEqual((caught.exception.field, caught.exception.value), ("coflow", "99"))
+        with self.assertRaisesRegex(weir.InputError, r"`max_flows` raises this limit"):
+            weir.Trace.from_frame({"src": [0, 1], "dst": [1, 0], "bytes": [1, 1]}, max_flows=1)
+
     def test_files_that_cannot_be_read_have_the_error_of_the_system_as_cause(self):
         for path, cause in ((self.folder / "missing.toml", FileNotFoundError), (self.folder, IsADirectoryError)):
             with self.assertRaisesRegex(weir.InputError, "cannot be read: ") as caught:

@@ -160,8 +160,8 @@ fn jobs_refuse_a_second_network_and_a_second_file() {
         ("sim t.weir t.weir --policy fair".to_owned(), "are both traces; expected at most one trace"),
         (format!("sim t.weir {EXAMPLE} --policy fair"), "expected at most 16, one for each host of"),
         (format!("sim {EXAMPLE} --policy fair --max-flows 9"), "have more than 9 flows"),
-        ("sim t.weir --policy fair --path-seed 1".to_owned(), "--path-seed: one switch has no links"),
-        ("sim t.weir --policy fair --decide-over ports".to_owned(), "--decide-over ports: one switch"),
+        ("sim t.weir --policy fair --path-seed 1".to_owned(), "--path-seed: `1`: one switch has no links"),
+        ("sim t.weir --policy fair --decide-over ports".to_owned(), "--decide-over: `ports`: one switch"),
         ("sim huge.toml --policy fair".to_owned(), "reaches 2^53 bytes with it; expected less data"),
         (format!("saba run {EXAMPLE} --sharing saba"), "expected `weir compare JOBS --policies"),
     ] {

@@ -36,6 +36,8 @@ pub enum ParamsError {
         policy: String,
         /// The key in the specification.
         key: String,
+        /// The value in the specification.
+        value: String,
         /// The other parameter with its value.
         required: String,
     },
@@ -130,9 +132,9 @@ impl Params {
     /// # Errors
     /// [`ParamsError::HasNoEffect`] if the specification contains `key`.
     pub fn reject_without(&mut self, key: &'static str, required: &str) -> Result<(), ParamsError> {
-        self.take_text(key).map_or(Ok(()), |_| {
+        self.take_text(key).map_or(Ok(()), |value| {
             let (policy, key) = (self.name.clone(), key.to_owned());
-            Err(ParamsError::HasNoEffect { policy, key, required: required.to_owned() })
+            Err(ParamsError::HasNoEffect { policy, key, value, required: required.to_owned() })
         })
     }
 
