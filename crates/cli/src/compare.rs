@@ -5,6 +5,7 @@ mod outputs;
 mod replays;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use kept_outcomes::KeptOutcomes;
 use outputs::Outputs;
@@ -187,11 +188,12 @@ fn read_inputs(
     experiment: &args::Experiment,
     details: &args::DetailFiles,
     has_report: bool,
-) -> Result<(Source, Network), Failure> {
+) -> Result<(Arc<Source>, Network), Failure> {
     let args::ReplaySources { sources, read_options, arrivals } = &experiment.input;
     let step = arrivals.shift_step([network::interval(experiment.replay.interval)]);
     let options = read_options.trace_options(step);
     let source = read_source(sources, &options, read_options.trace_unit, experiment.replay.per_stage)?;
+    let mut source = Arc::new(source);
     if details.per_demand.is_some() && source.services.is_none() {
         return Err(Failure::input(format_args!(
             "--per-demand: {} has no services; expected a scenario with services among the sources; help: add one, such as \
@@ -203,7 +205,7 @@ fn read_inputs(
         flow_ends: details.per_flow.is_some() || details.per_bin.is_some(),
         link_use: has_report || details.per_link.is_some() || details.per_link_time.is_some(),
     };
-    let network = Network::read(&experiment.network.requested(&experiment.replay), &source, kept)?;
+    let network = Network::read(&experiment.network.requested(&experiment.replay), &mut source, kept)?;
     Ok((source, network))
 }
 

@@ -1,6 +1,7 @@
 //! Runs `weir explain`: replays a trace, and explains the completion times of one coflow or of the slowest ones.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use weir_console::drawing;
 use weir_console::failure::Failure;
@@ -43,7 +44,9 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let step = arrivals.shift_step([network::interval(args.replay.interval)]);
     let options = read_options.trace_options(step);
     let source = read_source(sources, &options, read_options.trace_unit, args.replay.per_stage)?;
-    let network = Network::read(&args.network.requested(&args.replay), &source, KeptDetails::default())?;
+    let mut source = Arc::new(source);
+    let requested = args.network.requested(&args.replay);
+    let network = Network::read(&requested, &mut source, KeptDetails::default())?;
     let policy =
         policy_spec::build_policy(&args.policy, Some(&source.workload.names), &source.sensitivities)?;
     let leaves = Leaves::new(&policy, &source.workload).map_err(Failure::input)?;

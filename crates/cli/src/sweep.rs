@@ -5,6 +5,7 @@ mod grid;
 mod table;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use combined::ClusteredBy;
 use grid::{Point, grid};
@@ -38,7 +39,7 @@ use crate::replay::{Replay, run_replays};
 
 /// A trace of the sweep, or a trace with jobs and services.
 struct Input {
-    source: Source,
+    source: Arc<Source>,
     network: Network,
     /// The varied parameters, with the seeds of `--seeds`.
     vary: Vec<args::VariedParameter>,
@@ -53,7 +54,8 @@ impl Input {
         let step =
             input.arrivals.shift_step(intervals(&args.vary).chain([network::interval(replay.interval)]));
         let unit = input.read_options.trace_unit;
-        let mut source = read_source(files, &input.read_options.trace_options(step), unit, false)?;
+        let source = read_source(files, &input.read_options.trace_options(step), unit, false)?;
+        let mut source = Arc::new(source);
         let mut network = network.requested(replay);
         network.varied_buffer = first_buffer(&args.vary);
         if args.fixed_baseline && network.incast.is_some() && network.buffer.is_none() {
@@ -61,7 +63,7 @@ impl Input {
                 "--fixed-baseline: the baseline has the unvaried buffer; expected --buffer PACKETS with --incast",
             ));
         }
-        let network = Network::read(&network, &source, KeptDetails::default())?;
+        let network = Network::read(&network, &mut source, KeptDetails::default())?;
         let mut vary = args.vary.clone();
         if let Some(seeds) = &args.seeds {
             let key = network.seed_parameter().ok_or_else(|| {
@@ -74,7 +76,7 @@ impl Input {
         let points = grid(&vary, &network)?;
         let workloads = workloads_by_arrival_factor(&source, &points, replay.per_stage)?;
         if replay.per_stage {
-            source.workload = find_workload(&workloads, 1.0).clone();
+            Arc::make_mut(&mut source).workload = find_workload(&workloads, 1.0).clone();
         }
         Ok(Input { source, network, vary, points, workloads })
     }
@@ -173,7 +175,7 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     let network = inputs[0].network.caption(is_varied);
     let all_specs = || specs.iter().map(|spec| spec.spec_text.as_str());
     let unused_keys =
-        unused_keys::note(inputs.iter().flat_map(|input| all_specs().map(|spec| (&input.source, spec))));
+        unused_keys::note(inputs.iter().flat_map(|input| all_specs().map(|spec| (&*input.source, spec))));
     // Only a sweep over one input has services.
     let source = &inputs[0].source;
     let caption = |separator| {

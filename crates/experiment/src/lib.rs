@@ -11,6 +11,7 @@ mod links;
 pub mod metrics;
 pub mod network;
 pub mod options;
+mod port_placement;
 pub mod results;
 pub mod rows;
 pub mod services;

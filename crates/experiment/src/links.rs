@@ -208,11 +208,9 @@ impl Links {
         self.fabric.as_ref().map(|fabric| fabric.name.as_str())
     }
 
-    /// The first of these ports whose name is that of another host: the port, and the number of the host.
-    pub fn misplaced_port(&self, port_names: &[String]) -> Option<(usize, usize)> {
-        let names = &self.fabric.as_ref()?.host_names;
-        let mut ports = port_names.iter().enumerate().filter(|(port, name)| names.get(*port) != Some(name));
-        ports.find_map(|(port, name)| Some((port, names.iter().position(|host| host == name)?)))
+    /// The names of hosts, in the order of ports; empty without hosts.
+    pub fn host_names(&self) -> &[String] {
+        self.fabric.as_ref().map_or(&[], |fabric| &fabric.host_names)
     }
 
     /// Whether a file sets the rates of ports: those of cables to hosts, or none between regions.

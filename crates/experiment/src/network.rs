@@ -15,6 +15,7 @@ use weir_sim::lower_bound::LowerBounds;
 
 use crate::links::Links;
 use crate::options::{NetworkOptions, NetworkParameter};
+use crate::port_placement;
 use crate::source::Source;
 
 /// A network with the options of replays over it.
@@ -41,18 +42,24 @@ pub struct KeptDetails {
 }
 
 impl Network {
-    /// Reads the requested network, or that which `source` contains.
+    /// Reads the requested network, or that which `source` contains. Ports of `source` with the names of hosts become the ports of these
+    /// hosts.
     ///
     /// # Errors
-    /// If a file of the network cannot be read or is invalid, or the buffer is outside the measurements.
-    pub fn read(requested: &NetworkOptions, source: &Source, kept: KeptDetails) -> Result<Network, Failure> {
+    /// If a file of the network cannot be read or is invalid, the buffer is outside the measurements, or only some ports have names of
+    /// hosts, in another order.
+    pub fn read(
+        requested: &NetworkOptions,
+        source: &mut Arc<Source>,
+        kept: KeptDetails,
+    ) -> Result<Network, Failure> {
         let links = Links::read(requested, source)?;
-        if let (Some(embedded), Some(_)) = (&source.network, requested.port_rate) {
-            return Err(Failure::input(format_args!(
-                "--port-rate: {} contains a network with its own rates; expected no --port-rate with it",
-                embedded.name
-            )));
+        if let (Some(embedded), Some(rate)) = (&source.network, requested.port_rate) {
+            let problem = format!("{} contains a network with its own rates", embedded.name);
+            return Err(Failure::option("port-rate", rate, problem, "no --port-rate with it"));
         }
+        let fabric_name = links.fabric_name().unwrap_or("the network");
+        port_placement::place_ports(source, links.host_names(), fabric_name)?;
         let mut network = Network::one_switch(requested, kept);
         if links.has_regions() && requested.interval.is_none() {
             network.options.interval = Time::ZERO;
@@ -63,17 +70,8 @@ impl Network {
         Ok(network)
     }
 
-    /// Checks that there is a host for each port of the coflows, and that no port has the name of another host.
+    /// Checks that there is a host for each port of the coflows.
     fn check_ports(&self, source: &Source) -> Result<(), Failure> {
-        if let Some((port, host)) = self.links.misplaced_port(&source.port_names) {
-            return Err(Failure::input(format_args!(
-                "{}: port {port} has the name `{}`, which is host {host} of {}; expected ports in the order of the hosts; help: replace \
-                 names by the numbers of the hosts",
-                source.largest_file(),
-                source.port_names[port],
-                self.links.fabric_name().unwrap_or("the network"),
-            )));
-        }
         let ports = source.workload.ports as usize;
         match &self.options.network.trunks {
             Some(trunks) if trunks.ports() < ports => Err(Failure::input(format_args!(

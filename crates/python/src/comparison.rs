@@ -75,8 +75,8 @@ impl ReplayArguments<'_> {
         let requested = network.parse()?;
         let arrival = arrival.map_or(Ok(1.0), |factor| arrival_factor(&factor))?;
         let prepare = || {
-            let source = trace.source(requested.interval, arrival, per_stage)?;
-            let network = Network::read(&requested, &source, kept)?;
+            let mut source = trace.source(requested.interval, arrival, per_stage)?;
+            let network = Network::read(&requested, &mut source, kept)?;
             let policies = policies.unwrap_or_else(|| {
                 let mut policies = network.default_policies(&source.workload);
                 // A class that a program happens to define is no default, so that defaults are those of the command line.

@@ -49,8 +49,9 @@ pub struct NetworkOptions {
     pub buffer: Option<u32>,
 
     /// Replay over a network with links between switches or regions: a file in the fabric format, or in the wide-area format for
-    /// regions. Port 0 is the first host, and a port has the rate of its host's cable; ports in regions have no limit. The
-    /// policies `pfp` and `django` decide over host ports only. A file of jobs or of services contains its network
+    /// regions. Port 0 is the first host, or the host with its name, and a port has the rate of its host's cable; ports in
+    /// regions have no limit. The policies `pfp` and `django` decide over host ports only. A file of jobs or of services
+    /// contains its network
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "port_rate")]
     pub fabric: Option<PathBuf>,
 

@@ -238,21 +238,37 @@ fn sweeps_write_a_line_for_each_replay_and_coflow() {
 }
 
 #[test]
-fn names_of_ports_are_those_of_the_hosts_at_their_places() {
+fn ports_with_names_of_hosts_are_matched_by_name() {
     let dir = TestDir::new();
     let plan = "weir-fabric = 1\nkind = \"leaf-spine\"\nspines = 1\nleaves = 2\nhosts = 2\nrate = \"1Gbit\"\noversubscription = 1\n";
     dir.write("fabric.toml", plan);
     let trace = |names: [&str; 3]| {
         let ports = (0..).zip(names).map(|(port, name)| format!("port {port} {name}\n")).collect::<String>();
-        format!("weir-trace 1\nports 3\n{ports}coflow 1\nflow 0 1 1MB\n")
+        format!("weir-trace 1\nports 3\n{ports}coflow 1\nflow 0 1 1MB\nevent 1s port=0 side=both rate=0\n")
     };
-    let line = "sim named.weir --policy fair --fabric fabric.toml --quiet --out r";
-    for names in [["h0", "h1", "h2"], ["h0", "web", "h2"], ["a", "b", "c"]] {
+    let line = "sim named.weir --policy fair --fabric fabric.toml --quiet --per-flow flows.csv --out r";
+    let ports = |names| {
         dir.write("named.weir", &trace(names));
         dir.stdout_of(line);
+        let text = dir.read("flows.csv");
+        text.lines().nth(1).unwrap().split(',').skip(3).take(2).collect::<Vec<_>>().join(" ")
+    };
+    for names in [["h0", "h1", "h2"], ["h0", "web", "h2"], ["a", "b", "c"]] {
+        assert_eq!(ports(names), "0 1");
     }
-    dir.write("named.weir", &trace(["h0", "h2", "h1"]));
-    let expected = "named.weir: port 1 has the name `h2`, which is host 2 of fabric.toml; expected ports in the order of the hosts";
-    let error = dir.stderr_of(line, 2);
-    assert!(error.contains(expected), "{error}");
+    assert_eq!(ports(["h3", "h0", "h1"]), "3 0");
+    for (names, reason) in [
+        (
+            ["h0", "h2", "web"],
+            "port 1 has the name `h2`, which is host 2 of fabric.toml, but port 2 has the name `web`, which no host has",
+        ),
+        (
+            ["h2", "h1", "h2"],
+            "but port 2 has the name `h2` of a port before it; expected a different host's name for each port",
+        ),
+    ] {
+        dir.write("named.weir", &trace(names));
+        let error = dir.stderr_of(line, 2);
+        assert!(error.contains(reason), "{error}");
+    }
 }
