@@ -195,6 +195,22 @@ impl Source {
         }
     }
 
+    /// Shifts late times as the reader of the trace would with another step than that of [`TraceOptions`]; only if it has shifted them.
+    ///
+    /// # Errors
+    /// If times are too late with this step.
+    pub fn shift_again(&mut self, step: Time) -> Result<(), Failure> {
+        let shift =
+            weir_trace::shift_again(&mut self.workload, self.time_shift, step).map_err(|expected| {
+                Failure::input(format_args!(
+                    "{}: times are too late for this interval; expected {expected}",
+                    self.name
+                ))
+            })?;
+        self.time_shift = shift;
+        Ok(())
+    }
+
     /// Checks that `--trace-unit` has an effect.
     ///
     /// # Errors

@@ -27,20 +27,12 @@ use crate::workload_table;
 #[pyclass(frozen, module = "weir._native")]
 pub struct Trace {
     source: Arc<Source>,
-    /// The files and how they were read; none for coflows that do not come from files.
-    files: Option<TraceFiles>,
-}
-
-/// Files of coflows.
-struct TraceFiles {
-    paths: Vec<PathBuf>,
-    options: TraceOptions,
 }
 
 impl Trace {
     /// The coflows for replays with this interval. A reader subtracts a multiple of the interval from late times: with another interval
-    /// than the default one, such files are read again. Coflows arrive faster by the factor `arrival`. With `per_stage`, the coflows of
-    /// each job, stage and wave are merged after that, so that releases of later stages are scaled too.
+    /// than the default one, they are shifted again. Coflows arrive faster by the factor `arrival`. With `per_stage`, the coflows of each
+    /// job, stage and wave are merged after that, so that releases of later stages are scaled too.
     pub fn source(
         &self,
         interval: Option<Time>,
@@ -62,20 +54,19 @@ impl Trace {
     }
 
     fn shifted_source(&self, interval: Option<Time>) -> std::result::Result<Arc<Source>, Failure> {
-        let Some(TraceFiles { paths, options }) = &self.files else { return Ok(Arc::clone(&self.source)) };
-        let step = shift_step([network::interval(interval)]);
-        if self.source.time_shift == Time::ZERO || options.shift_step.is_none() || options.shift_step == step
-        {
-            return Ok(Arc::clone(&self.source));
+        let mut source = Arc::clone(&self.source);
+        let [of_reader, requested] =
+            [None, interval].map(|interval| shift_step([network::interval(interval)]));
+        if let Some(step) = requested.filter(|_| requested != of_reader && source.time_shift != Time::ZERO) {
+            Arc::make_mut(&mut source).shift_again(step)?;
         }
-        let options = TraceOptions { shift_step: step, ..options.clone() };
-        Source::read(paths, &options, false).map(Arc::new)
+        Ok(source)
     }
 }
 
 impl Trace {
     fn from_trace(name: &str, trace: weir_trace::Trace) -> Result<Trace> {
-        Ok(Trace { source: Arc::new(Source::from_trace(name, trace)?), files: None })
+        Ok(Trace { source: Arc::new(Source::from_trace(name, trace)?) })
     }
 
     /// The coflows of a trace alone, without jobs and services, which have their own files.
@@ -113,7 +104,7 @@ impl Trace {
             source.check_unit(unit)?;
             Ok::<_, Failure>(source)
         })?;
-        Ok(Trace { source: Arc::new(source), files: Some(TraceFiles { paths: files, options }) })
+        Ok(Trace { source: Arc::new(source) })
     }
 
     /// Reads the bytes of a file.

@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use weir_core::model::CoflowSpec;
+use weir_core::model::{CoflowSpec, Workload, WorkloadChange};
 use weir_core::units::Time;
 
 use crate::bounds::MAX_SECONDS;
@@ -54,6 +54,18 @@ impl FileTime {
         // Numbers with more digits than an i128 keep the precision of `time`.
         let rounded = || (time.get() * FEMTOSECONDS_PER_SECOND as f64) as i128;
         FileTime { time, femtoseconds: number::parse_scaled(number, scale).unwrap_or_else(rounded) }
+    }
+
+    /// The time whose shortest text is that of `time`.
+    fn of_seconds(time: Time) -> FileTime {
+        FileTime::new(time, &number::format_exact(time.get()), "s")
+    }
+
+    /// A time that was made earlier by `shift`, before that. The shortest text is that of the file if a binary64 represents it.
+    fn before_shift(time: Time, shift: TimeShift) -> FileTime {
+        let femtoseconds = FileTime::of_seconds(time).femtoseconds + shift.femtoseconds;
+        let time = Time::new(time.get() + shift.duration().get()).unwrap_or(time);
+        FileTime { femtoseconds, time }
     }
 
     /// The duration from an earlier point in time.
@@ -129,4 +141,33 @@ impl TimeShift {
             _ => format!("a time of at most {MAX_SECONDS:e} seconds after {}", self.duration()),
         }
     }
+}
+
+/// Shifts the times of a workload, which its reader made earlier by `shift`, as the reader would have with another `step`. Returns the
+/// new shift. Times before the origin, which the reader made 0, stay before all coflows without parents.
+///
+/// # Errors
+/// If a time is beyond the bound of traces; the text states the expectation.
+pub fn shift_again(workload: &mut Workload, shift: Time, step: Time) -> Result<Time, String> {
+    let old = TimeShift { femtoseconds: FileTime::of_seconds(shift).femtoseconds };
+    // Coflows without parents arrive at the origin or later. Other times that are 0 were not stated, or are before the origin.
+    let before_shift =
+        |time| if time == Time::ZERO { FileTime::ZERO } else { FileTime::before_shift(time, old) };
+    let before = |coflow: &CoflowSpec| match coflow.parents.is_empty() {
+        true => FileTime::before_shift(coflow.arrival, old),
+        false => before_shift(coflow.arrival),
+    };
+    let arrivals: Vec<FileTime> = workload.coflows.iter().map(before).collect();
+    let new = TimeShift::new(Some(step), &workload.coflows, &arrivals);
+    let apply = |time: FileTime| new.apply(time).ok_or_else(|| new.expected());
+    for (coflow, arrival) in workload.coflows.iter_mut().zip(arrivals) {
+        coflow.arrival = apply(arrival)?;
+    }
+    for event in &mut workload.events {
+        event.time = apply(before_shift(event.time))?;
+        if let WorkloadChange::DelayFlow { until, .. } = &mut event.change {
+            *until = apply(before_shift(*until))?;
+        }
+    }
+    Ok(new.duration())
 }

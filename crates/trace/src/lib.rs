@@ -73,6 +73,7 @@ pub use output_format::OutputFormat;
 pub use source_kind::SourceKind;
 
 use file_time::TimeShift;
+pub use file_time::shift_again;
 use lines::{Line, LineReader};
 
 /// A workload and the format of its file.

@@ -1,6 +1,7 @@
 """`weir.compare` returns what `weir compare` prints and writes: every policy, every option, every format."""
 
 import json
+import pickle
 import re
 import tempfile
 import unittest
@@ -231,7 +232,24 @@ class Inputs(CommandLine):
         self.compare_both([late], ["fair", "saath"], read={"keep_arrivals": True})
         for interval in ("0", "8ms", "13ms"):
             with self.subTest(interval):
-                self.compare_both([late], ["fair", "saath"], interval=interval)
+                result = self.compare_both([late], ["fair", "saath"], interval=interval)
+                self.check_in_memory(late, result, interval)
+
+    def check_in_memory(self, file, expected, interval):
+        """Checks that a trace that was not read from a file has the results of the file, also in another process."""
+        of_bytes = weir.Trace.from_bytes(file.read_bytes(), name=str(file))
+        flows = {"start": ["900000000.123"], "src": [0], "dst": [1], "bytes": [30_000_000]}
+        for trace in (of_bytes, pickle.loads(pickle.dumps(of_bytes)), weir.Trace.from_frame(flows)):
+            found = weir.compare(trace, ["fair", "saath"], interval=interval, timing=False, progress=False)
+            self.assertEqual(found.coflows.to_dicts(), expected.coflows.to_dicts())
+            self.assertEqual([row["time_shift_s"] for row in found.summary], [row["time_shift_s"] for row in expected.summary])
+
+    def test_messages_are_those_of_the_command_line_with_keywords(self):
+        done = run_weir("compare", DEMO, "--policies", "fair", "--path-seed", 3)
+        self.assertIn("--path-seed: `3`: one switch has no links between switches; expected --fabric FILE", done.stderr)
+        with self.assertRaises(weir.InputError) as caught:
+            weir.compare(DEMO, ["fair"], path_seed=3)
+        self.assertEqual(str(caught.exception), "`path_seed`: `3`: one switch has no links between switches; expected `fabric`")
 
     def test_every_format_that_its_first_lines_show(self):
         folder = ROOT / "crates/trace/tests/import"
