@@ -47,6 +47,23 @@ impl Error {
         Error::Input(Box::new(InputError::from_message(message.to_string())))
     }
 
+    /// Invalid input with such a message, about a field.
+    pub fn input_about(field: &str, message: String) -> Error {
+        let field = Some(field.to_owned());
+        Error::Input(Box::new(InputError { field, ..InputError::from_message(message) }))
+    }
+
+    /// A field of a table with an invalid value in a row, from 1.
+    pub fn field(table: &str, row: usize, field: &str, value: impl Display, expected: impl Display) -> Error {
+        Error::from(FileError::Field {
+            file: table.to_owned(),
+            line: row,
+            field: field.to_owned(),
+            value: format_value(&value.to_string()),
+            expected: expected.to_string(),
+        })
+    }
+
     /// A parameter with an invalid value.
     pub fn parameter(name: &str, value: impl Display, expected: impl Display) -> Error {
         let (value, expected) = (format_value(&value.to_string()), expected.to_string());

@@ -97,7 +97,7 @@ impl Fabric {
     fn from_cables(
         py: Python<'_>,
         hosts: Vec<String>,
-        switches: Vec<(String, u8)>,
+        switches: Vec<(String, Bound<'_, PyAny>)>,
         cables: Vec<(String, String, Bound<'_, PyAny>)>,
     ) -> Result<Fabric> {
         let mut builder = TopologyBuilder::new();
@@ -105,7 +105,8 @@ impl Fabric {
             builder.add_host(host)?;
         }
         for (switch, tier) in &switches {
-            builder.add_switch(switch, *tier)?;
+            let tier = argument::integer(&format!("tier of {switch}"), tier, "a whole number from 0 to 255")?;
+            builder.add_switch(switch, tier)?;
         }
         for (from, to, rate) in &cables {
             builder.add_cable(from, to, argument::rate("rate", rate)?)?;

@@ -9,12 +9,13 @@ use arrow_array::types::Float64Type;
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use arrow_cast::cast;
 use arrow_schema::{DataType, Schema, TimeUnit};
+use pyo3::exceptions::{PyException, PyImportError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyString};
 use pyo3_arrow::PyTable;
-use weir_fields::FileError;
 use weir_trace::import::Columns;
 
+use crate::argument::type_error;
 use crate::error::{Error, Result};
 
 /// A field of flows, such as `bytes`, the names that its column can have, and the unit of its values.
@@ -35,7 +36,7 @@ pub struct FrameText {
 /// column are left out.
 ///
 /// # Errors
-/// If a column is missing or has values of a type that is no text, number or time.
+/// If a column is missing or has values of a type that is no text, number or time, or `frame` is no table.
 pub fn read(frame: &Bound<'_, PyAny>, fields: &[Request], optional: bool, name: &str) -> Result<FrameText> {
     let select = |known: &[String]| select_columns(fields, known, optional, name);
     match frame.cast::<PyDict>() {
@@ -44,12 +45,27 @@ pub fn read(frame: &Bound<'_, PyAny>, fields: &[Request], optional: bool, name: 
             read_lists(lists, &select(&known)?, name)
         }
         Err(_) => {
-            let (batches, schema) = frame.extract::<PyTable>()?.into_inner();
+            let (batches, schema) = extract_table(frame)?.into_inner();
             let known: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
             let fields = select(&known)?;
             frame.py().detach(|| read_arrow(&batches, &schema, &fields, name))
         }
     }
+}
+
+/// A table of Arrow. Columns alone, such as a series of pandas, have the interface of Arrow too.
+fn extract_table(frame: &Bound<'_, PyAny>) -> Result<PyTable> {
+    frame.extract::<PyTable>().map_err(|error: PyErr| {
+        let py = frame.py();
+        if error.is_instance_of::<PyImportError>(py) || !error.is_instance_of::<PyException>(py) {
+            return error.into();
+        }
+        let wrong = type_error("frame", frame, "a table with a flow in each row");
+        if let Error::Python(wrong) = &wrong {
+            wrong.set_cause(py, Some(error));
+        }
+        wrong
+    })
 }
 
 /// The columns of fields.
@@ -65,10 +81,13 @@ fn select_columns(
             Some(column) => found.push((field.clone(), column.clone(), unit.clone())),
             None if optional && !REQUIRED.contains(&field.as_str()) => {}
             None => {
-                let (columns, known) = (columns.join("` or `"), known.join(", "));
-                return Err(Error::input(format_args!(
-                    "{name}: no column `{columns}` for `{field}`; expected one of {known}"
-                )));
+                let expected = match known.is_empty() {
+                    true => "a table with columns".to_owned(),
+                    false => format!("one of {}", known.join(", ")),
+                };
+                let columns = columns.join("` or `");
+                let message = format!("{name}: no column `{columns}` for `{field}`; expected {expected}");
+                return Err(Error::input_about(field, message));
             }
         }
     }
@@ -77,6 +96,9 @@ fn select_columns(
 
 /// The fields that each table has.
 const REQUIRED: [&str; 3] = ["src", "dst", "bytes"];
+
+/// The fields that have a value in each row, if the table has them.
+const WITHOUT_DEFAULT: [&str; 5] = ["start", "src", "dst", "bytes", "coflow"];
 
 fn read_arrow(
     batches: &[RecordBatch],
@@ -127,6 +149,7 @@ fn as_text(column: &ArrayRef, name: &str) -> Result<StringArray> {
     };
     let numbers = match column.data_type() {
         DataType::Boolean => return Err(wrong(&"truth values")),
+        data_type if data_type.is_nested() => return Err(wrong(&"several values in a row")),
         // As numbers in lists: whole ones without a point, so that hosts are the same ports in every kind of frame.
         data_type if data_type.is_floating() => {
             let numbers = cast(column, &DataType::Float64).map_err(|error| wrong(&error))?;
@@ -151,7 +174,11 @@ fn read_lists(lists: &Bound<'_, PyDict>, fields: &[FieldColumn], name: &str) -> 
     let list = |column: &str| -> Result<Vec<String>> {
         let missing = || Error::parameter(column, "missing", "a column that stays in the dictionary");
         let values = lists.get_item(column)?.ok_or_else(missing)?;
-        values.try_iter()?.map(|value| list_value(column, &value?)).collect()
+        if values.is_instance_of::<PyString>() || values.try_iter().is_err() {
+            return Err(type_error(column, &values, "a list with a value for each row"));
+        }
+        let values = (1..).zip(values.try_iter()?);
+        values.map(|(row, value)| list_value((name, row, column), &value?)).collect()
     };
     let columns = fields.iter().map(|field| list(&field.1)).collect::<Result<Vec<_>>>()?;
     let rows = columns.first().map_or(0, Vec::len);
@@ -167,9 +194,12 @@ fn read_lists(lists: &Bound<'_, PyDict>, fields: &[FieldColumn], name: &str) -> 
     writer.finish(&units)
 }
 
-/// A value of a list as text: a text, a number, or none.
-fn list_value(column: &str, value: &Bound<'_, PyAny>) -> Result<String> {
-    let wrong = || Error::parameter(column, value, "text or a number");
+/// A value of a list as text: a text, a number, or none. Errors name the table, the row from 1, and the column.
+fn list_value((name, row, column): (&str, usize, &str), value: &Bound<'_, PyAny>) -> Result<String> {
+    let wrong = || {
+        let text = value.str().map_or_else(|_| "an object without text".to_owned(), |text| text.to_string());
+        Error::field(name, row, column, text, "text or a number")
+    };
     if value.is_none() {
         return Ok(String::new());
     }
@@ -207,10 +237,14 @@ impl<'a> TextWriter<'a> {
         self.row += 1;
         for (position, (value, field)) in values.zip(self.fields).enumerate() {
             if value.contains('\n') {
-                return Err(self.error(&field.0, value, "text on one line").into());
+                return Err(self.error(&field.0, value, "text on one line"));
             }
             // pandas and others have NaN in place of missing numbers.
             let value = if value == "NaN" { "" } else { value };
+            if value.is_empty() && WITHOUT_DEFAULT.contains(&field.0.as_str()) {
+                let expected = format!("a value in each row of column `{}`", field.1);
+                return Err(self.error(&field.0, "missing value", &expected));
+            }
             let separator = if position == 0 { "\"" } else { ",\"" };
             write!(self.text, "{separator}{}\"", value.replace('"', "\"\""))
                 .expect("a vector can be written");
@@ -219,14 +253,8 @@ impl<'a> TextWriter<'a> {
         Ok(())
     }
 
-    fn error(&self, field: &str, value: &str, expected: &str) -> FileError {
-        FileError::Field {
-            file: self.name.to_owned(),
-            line: self.row,
-            field: field.to_owned(),
-            value: weir_fields::format_value(value),
-            expected: expected.to_owned(),
-        }
+    fn error(&self, field: &str, value: &str, expected: &str) -> Error {
+        Error::field(self.name, self.row, field, value, expected)
     }
 
     /// The text, whose columns have these units.
@@ -240,7 +268,7 @@ impl<'a> TextWriter<'a> {
             Error::parameter("columns", error.value, error.expected)
         })?;
         if self.row == 0 {
-            return Err(self.error("flows", "no rows", "a flow in each row").into());
+            return Err(self.error("flows", "no rows", "a flow in each row"));
         }
         Ok(FrameText { text: self.text, columns })
     }

@@ -208,6 +208,22 @@ class Graphs(unittest.TestCase):
         self.assertEqual(caught.exception.field, "rate")
         with self.assertRaisesRegex(weir.InputError, "networkx.Graph"):
             weir.Fabric.from_networkx(self.networkx.DiGraph())
+        with self.assertRaisesRegex(TypeError, "expected a networkx.Graph, not list"):
+            weir.Fabric.from_networkx([graph])
+
+    def test_invalid_tiers_name_the_switch(self):
+        graph = weir.leaf_spine(leaves=2, hosts=2, spines=1, rate="1Gbit", oversubscription=1).to_networkx()
+        for tier in (-1, 256, 10**30):
+            graph.nodes["spine0"]["tier"] = tier
+            with self.assertRaises(weir.InputError) as caught:
+                weir.Fabric.from_networkx(graph)
+            error = caught.exception
+            self.assertEqual((error.field, error.value), ("tier of spine0", str(tier)))
+            self.assertEqual(error.expected, "a whole number from 0 to 255")
+        for tier in (None, "top", 1.5, [1]):
+            graph.nodes["spine0"]["tier"] = tier
+            with self.assertRaisesRegex(TypeError, "`tier of spine0`: expected a whole number"):
+                weir.Fabric.from_networkx(graph)
 
 
 class InvalidParameters(unittest.TestCase):

@@ -308,6 +308,67 @@ class Frames(WithFolder):
         self.assertEqual(trace.port_names, ['a"x', "b,y", "c"])
         self.assertEqual(len(trace), 2)
 
+    def test_missing_values_name_the_column(self):
+        valid = {"src": [1, 2], "dst": [2, 1], "size": [1.0, 2.0], "at": [0.0, 1.0]}
+        columns = {"src": "src", "dst": "dst", "bytes": "size", "start": "at"}
+        for field, column in (("bytes", "size"), ("start", "at")):
+            for value in (float("nan"), None, ""):
+                table = {**valid, column: [1.0, value]}
+                error = (weir.Trace.from_frame, table, columns)
+                message = self.assertInputError(
+                    lambda error=error: error[0](error[1], columns=error[2]), file="frame", line=2, field=field, value="missing value"
+                )
+                self.assertIn(f"column `{column}`", message)
+
+    def test_values_of_wrong_types_name_column_and_row(self):
+        valid = {"src": [0, 1], "dst": [1, 0], "bytes": [1, 2]}
+        for value in ([3], {"a": 1}, True):
+            table = {**valid, "bytes": [1, value]}
+            self.assertInputError(lambda table=table: weir.Trace.from_frame(table), file="frame", line=2, field="bytes", value=str(value))
+        for values in (3, "12", None):
+            with self.assertRaisesRegex(TypeError, "`bytes`: expected a list with a value for each row"):
+                weir.Trace.from_frame({**valid, "bytes": values})
+        self.assertIn("a table with columns", self.assertInputError(lambda: weir.Trace.from_frame({}), field="src"))
+
+    def test_frames_with_lists_or_without_columns_are_refused(self):
+        pandas, polars = self.require("pandas"), self.require("polars")
+        for library in (pandas, polars):
+            frame = library.DataFrame({"src": [0], "dst": [1], "bytes": [[1, 2]]})
+            message = self.assertInputError(lambda frame=frame: weir.Trace.from_frame(frame), field="bytes")
+            self.assertRegex(message, "text(, numbers or times| or a number)")
+            series = library.Series([1, 2])
+            with self.assertRaisesRegex(TypeError, "expected a (table|frame).* not Series"):
+                weir.Trace.from_frame(series)
+        mixed = pandas.DataFrame({"src": [0, "a"], "dst": [1, 1], "bytes": [5, 6]})
+        self.assertEqual(weir.Trace.from_frame(mixed).port_names, ["0", "1", "a"])
+        twice = pandas.DataFrame([[0, 0, 1, 5]], columns=["src", "src", "dst", "bytes"])
+        with self.assertRaises(TypeError):
+            weir.Trace.from_frame(twice)
+
+    def test_names_that_are_the_same_number_are_different_hosts(self):
+        lists = {"src": ["1", "01"], "dst": ["2", "2"], "bytes": [5, 6]}
+        trace = weir.Trace.from_frame(lists)
+        self.assertEqual(trace.port_names, ["1", "2", "01"])
+        self.assertEqual((trace.flows["src"], trace.flows["dst"]), ([0, 2], [1, 1]))
+        self.assertEqual(weir.Trace.from_frame({**lists, "src": ["1", "03"]}).flows["src"], [1, 3])
+
+    def test_hosts_of_a_fabric_are_found_by_name(self):
+        fabric = weir.leaf_spine(leaves=2, hosts=2, spines=1, rate="1Gbit", oversubscription=4)
+        # Over one leaf, and over both, which share a link.
+        flows = {"src": ["h3", "h0", "h1"], "dst": ["h2", "h2", "h3"], "bytes": [5_000_000] * 3}
+        ports = {name: [int(host[1:]) for host in flows[name]] for name in ("src", "dst")}
+        expected = weir.compare(weir.Trace.from_frame({**flows, **ports}), ["fair", "saath"], fabric=fabric, flows=True)
+        trace = weir.Trace.from_frame(flows)
+        self.assertEqual(trace.port_names, ["h3", "h2", "h0", "h1"])
+        found = weir.compare(trace, ["fair", "saath"], fabric=fabric, flows=True)
+        self.assertEqual((found.coflows.to_dicts(), found.flows["path"]), (expected.coflows.to_dicts(), expected.flows["path"]))
+        self.assertEqual(found.explain(2).record, expected.explain(2).record)
+        self.assertEqual(trace.flows["src"], [0, 2, 3])
+        self.assertEqual(found.flows["src"][:3], [3, 0, 1])
+        unknown = weir.Trace.from_frame({**flows, "dst": ["h2", "web", "h3"]})
+        message = self.assertInputError(lambda: weir.compare(unknown, ["fair"], fabric=fabric))
+        self.assertIn("has the name `web`, which no host has", message)
+
     def test_missing_columns_are_errors(self):
         self.assertIn("no column `dst` for `dst`", self.assertInputError(lambda: weir.Trace.from_frame({"src": [1], "bytes": [1]})))
         columns = {"src": "a", "dst": "b", "bytes": "c", "start": "d"}

@@ -109,13 +109,16 @@ class Fabric:
         of their attribute ``cable``.
 
         :param rate: the rate of edges without that attribute.
-        :raises InputError: if an edge has no rate, or the network is invalid.
+        :raises InputError: if an edge has no rate, a tier is not from 0 to 255, or the network is invalid.
+        :raises TypeError: if the graph is no graph of networkx, or a tier no whole number.
         """
+        if not hasattr(graph, "is_multigraph"):
+            raise TypeError(f"`graph`: expected a networkx.Graph, not {type(graph).__name__}")
         if graph.is_directed() or graph.is_multigraph():
             raise InputError("graph: expected a networkx.Graph, whose edges are cables", expected="a networkx.Graph")
         nodes = list(graph.nodes(data=True))
         hosts = [str(node) for node, attributes in nodes if attributes.get("kind") == "host"]
-        switches = [(str(node), int(attributes.get("tier", 1))) for node, attributes in nodes if attributes.get("kind") != "host"]
+        switches = [(str(node), attributes.get("tier", 1)) for node, attributes in nodes if attributes.get("kind") != "host"]
         cables = []
         edges = sorted(graph.edges(data=True), key=lambda edge: edge[2].get("cable", 0))
         for start, end, attributes in edges:

@@ -121,9 +121,11 @@ class Trace:
         """Reads a table with a flow in each row: a frame of pandas or polars, a table of pyarrow or DuckDB, or a dictionary of lists.
 
         Flows with the same value in ``coflow`` are one coflow, which arrives with the first of them; without that column each flow is
-        one. If all hosts are whole numbers, these are the ports; otherwise the trace keeps their names. Times (``start``, ``deadline``)
-        are in seconds and ``bytes`` in bytes, unless their column states a unit; columns of timestamps have a unit. ``deadline`` is
-        the time from the release of the coflow. Missing values (also NaN) of optional columns are defaults.
+        one. If all hosts are different whole numbers, these are the ports; otherwise the trace keeps their names (``1`` and ``01`` are two
+        hosts), and over a fabric whose hosts have these names, ports are matched by name. Times (``start``, ``deadline``) are in seconds
+        and ``bytes`` in bytes, unless their column states a unit; columns of timestamps have a unit. ``deadline`` is the time from the
+        release of the coflow (Saath, CoNEXT '17, section 4.2, and Varys, SIGCOMM '14, section 5, have deadlines of coflows). Missing values
+        (also NaN) of ``service``, ``application``, ``weight`` and ``deadline`` are defaults; other columns have a value in each row.
 
         >>> flows = {"src": ["a", "a"], "dst": ["b", "c"], "size": [20, 30]}
         >>> Trace.from_frame(flows, columns={"src": "src", "dst": "dst", "bytes": "size:kB"})
@@ -360,6 +362,6 @@ def _field_columns(columns: Columns) -> list[tuple[str, str, str | None]]:
 def _lists(frame: Any) -> dict[str, list[Any]] | None:
     """The columns of a frame of pandas or polars as lists; ``None`` for another object."""
     names = getattr(frame, "columns", None)
-    if names is None or not all(isinstance(name, str) for name in names):
+    if names is None or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         return None
     return {name: list(frame[name]) for name in names}

@@ -4,12 +4,12 @@
 //! or tabs, whichever the first line has, and otherwise by white space. Flows with the same text in the column `coflow` are one coflow,
 //! which arrives with the first of them; without that column each flow is a coflow.
 //!
-//! If all hosts are whole numbers, these are the ports; otherwise ports are numbered in the order of the first mention, and the trace
-//! keeps the names. Coflows keep their numbers likewise.
+//! If all hosts are different whole numbers, these are the ports; otherwise ports are numbered in the order of the first mention, and the
+//! trace keeps the names. Hosts `1` and `01` are two names. Coflows keep their numbers likewise.
 
 mod columns;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
 
 use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, Workload};
@@ -70,7 +70,7 @@ impl Fields {
     }
 }
 
-/// Numbers for texts: the texts themselves if all are whole numbers, otherwise the order of the first mention.
+/// Numbers for texts: the texts themselves if all are different whole numbers, otherwise the order of the first mention.
 #[derive(Default)]
 struct Numbering {
     index_of: HashMap<String, usize>,
@@ -87,10 +87,12 @@ impl Numbering {
         self.texts.len() - 1
     }
 
-    /// The numbers below `bound` that all texts are.
+    /// The numbers below `bound` that all texts are. Texts such as `1` and `01` are no numbers, since they would be the same one.
     fn numbers(&self, bound: u64) -> Option<Vec<u64>> {
         let parse = |text: &String| number::parse_integer(text).filter(|&number: &u64| number < bound);
-        self.texts.iter().map(parse).collect()
+        let numbers: Vec<u64> = self.texts.iter().map(parse).collect::<Option<_>>()?;
+        let mut known = HashSet::new();
+        numbers.iter().all(|number| known.insert(*number)).then_some(numbers)
     }
 }
 
@@ -251,8 +253,9 @@ impl<'r> Row<'r> {
 
     fn required(&self, content: Content) -> Result<&'r str, FileError> {
         self.optional(content).ok_or_else(|| {
-            let position = self.positions[content as usize].map_or(0, |position| position + 1);
-            self.line.error(content.name(), END_OF_LINE, format!("a value in column {position}"))
+            let position = self.positions[content as usize].unwrap_or_default();
+            let value = if self.fields.get(position).is_some() { "" } else { END_OF_LINE };
+            self.line.error(content.name(), value, format!("a value in column {}", position + 1))
         })
     }
 
