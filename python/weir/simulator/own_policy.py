@@ -1,5 +1,8 @@
 """Policies of one's own: a class with a method ``schedule`` that runs wherever Weir's own policies run.
 
+Least attained service serves first what has received the least (Nuyens and Wierman, The Foreground-Background queue, Performance
+Evaluation 65, 2008); Aalo (SIGCOMM '15, section 4) approximates it for coflows by queues:
+
     class LeastAttainedService(weir.BlindPolicy):
         def schedule(self, view):
             return view.in_order(numpy.argsort(view.coflows.sent_bytes, kind="stable"))

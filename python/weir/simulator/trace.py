@@ -246,7 +246,8 @@ class Trace:
     def describe(self, *, per_stage: bool = False) -> dict[str, Any]:
         """The record of ``weir trace describe --format json``: numbers, sizes, widths, bins and loads, as papers report them.
 
-        Times are in seconds, sizes in bytes. The page about output defines all fields.
+        Times are in seconds, sizes in bytes. The fields ``bin1`` to ``bin4`` are the fractions of coflows in the bins of Saath (CoNEXT '17,
+        Table 1): at most 10 flows and 100 MB, more flows, more bytes, more of both. The page about output defines all fields.
 
         :param per_stage: first merge the coflows of each job, stage and wave (Saath, section 4.3).
         :raises InputError: if services send, whose connections have no sizes.

@@ -7,7 +7,7 @@ use arrow_array::builder::{Float64Builder, StringDictionaryBuilder, UInt64Builde
 use arrow_array::types::Int32Type;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Field};
-use serde::ser::{self, Impossible, Serialize, SerializeSeq, SerializeTuple};
+use serde::ser::{self, Impossible, Serialize, SerializeTuple};
 use weir_experiment::rows::{Column, RowWriter, ValueType};
 
 use super::schema;
@@ -127,7 +127,7 @@ macro_rules! integers {
 impl<'a> ser::Serializer for &'a mut Columns {
     type Ok = ();
     type Error = RowError;
-    type SerializeSeq = Fields<'a>;
+    type SerializeSeq = Impossible<(), RowError>;
     type SerializeTuple = Fields<'a>;
     type SerializeTupleStruct = Impossible<(), RowError>;
     type SerializeTupleVariant = Impossible<(), RowError>;
@@ -179,10 +179,6 @@ impl<'a> ser::Serializer for &'a mut Columns {
         value.serialize(self)
     }
 
-    fn serialize_seq(self, _: Option<usize>) -> Result<Fields<'a>, RowError> {
-        Ok(Fields(self))
-    }
-
     fn serialize_tuple(self, _: usize) -> Result<Fields<'a>, RowError> {
         Ok(Fields(self))
     }
@@ -205,6 +201,7 @@ impl<'a> ser::Serializer for &'a mut Columns {
         serialize_unit() -> ();
         serialize_unit_struct(&'static str) -> ();
         serialize_unit_variant(&'static str, u32, &'static str) -> ();
+        serialize_seq(Option<usize>) -> Impossible<(), RowError>;
         serialize_tuple_struct(&'static str, usize) -> Impossible<(), RowError>;
         serialize_tuple_variant(&'static str, u32, &'static str, usize) -> Impossible<(), RowError>;
         serialize_map(Option<usize>) -> Impossible<(), RowError>;
@@ -227,19 +224,6 @@ impl<'a> ser::Serializer for &'a mut Columns {
 pub struct Fields<'a>(&'a mut Columns);
 
 impl SerializeTuple for Fields<'_> {
-    type Ok = ();
-    type Error = RowError;
-
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), RowError> {
-        value.serialize(&mut *self.0)
-    }
-
-    fn end(self) -> Result<(), RowError> {
-        Ok(())
-    }
-}
-
-impl SerializeSeq for Fields<'_> {
     type Ok = ();
     type Error = RowError;
 
