@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int32Type, UInt64Type};
-use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_schema::{DataType, Schema};
+use arrow_array::{Array, ArrayRef, DictionaryArray, Float64Array, RecordBatch, UInt64Array};
+use arrow_schema::{DataType, Field, Schema};
 use columns::Columns;
-use pyo3::exceptions::{PyKeyError, PyRuntimeError};
+use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use pyo3_arrow::PyTable;
@@ -78,6 +78,28 @@ impl Table {
         to_list(py, array)
     }
 
+    /// The columns for another process: the name, the type and the values of each.
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, &'static str, Bound<'py, PyList>)>> {
+        let schema = self.batch.schema();
+        let columns = schema.fields().iter().zip(self.batch.columns());
+        columns
+            .map(|(field, array)| Ok((field.name().clone(), type_name(array), to_list(py, array)?)))
+            .collect()
+    }
+
+    /// The table of such columns.
+    #[staticmethod]
+    fn restore(columns: Vec<(String, String, Bound<'_, PyList>)>) -> PyResult<Table> {
+        let (mut fields, mut arrays) = (Vec::new(), Vec::new());
+        for (name, kind, values) in columns {
+            let array = from_list(&kind, &values)?;
+            fields.push(Field::new(name, array.data_type().clone(), true));
+            arrays.push(array);
+        }
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays);
+        Ok(Table { batch: batch.map_err(|error| PyValueError::new_err(error.to_string()))? })
+    }
+
     /// Arrow's stream of the rows.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
@@ -105,6 +127,28 @@ fn to_list<'py>(py: Python<'py>, array: &ArrayRef) -> PyResult<Bound<'py, PyList
             PyList::new(py, texts.keys().iter().map(|key| key.map(|key| values.value(key as usize))))
         }
     }
+}
+
+/// The name of a column's type for [`from_list`].
+fn type_name(array: &ArrayRef) -> &'static str {
+    match array.data_type() {
+        DataType::Float64 => "number",
+        DataType::UInt64 => "integer",
+        _ => "text",
+    }
+}
+
+/// The column of a list that [`to_list`] returned for a column of this type.
+fn from_list(kind: &str, values: &Bound<'_, PyList>) -> PyResult<ArrayRef> {
+    Ok(match kind {
+        "number" => Arc::new(Float64Array::from(values.extract::<Vec<Option<f64>>>()?)),
+        "integer" => Arc::new(UInt64Array::from(values.extract::<Vec<Option<u64>>>()?)),
+        "text" => {
+            let texts: Vec<Option<String>> = values.extract()?;
+            Arc::new(texts.iter().map(Option::as_deref).collect::<DictionaryArray<Int32Type>>())
+        }
+        other => return Err(PyValueError::new_err(format!("`{other}`: expected number, integer or text"))),
+    })
 }
 
 /// A schema of columns that can be without values.

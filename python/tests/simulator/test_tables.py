@@ -1,5 +1,6 @@
 """Tables of results in other libraries: no value, type or missing value is lost."""
 
+import pickle
 import unittest
 
 import weir
@@ -99,6 +100,30 @@ class Tables(unittest.TestCase):
         for name, argument in (("flows", "flows=True"), ("link_times", "links=True")):
             with self.assertRaisesRegex(weir.InputError, argument):
                 getattr(result, name)
+
+    def test_pickled_tables_are_equal(self):
+        for name, table in self.tables.items():
+            copy = pickle.loads(pickle.dumps(table))
+            self.assertEqual((copy.columns, len(copy), repr(copy)), (table.columns, len(table), repr(table)), name)
+            self.assertTrue(copy.to_pyarrow().schema.equals(table.to_pyarrow().schema), name)
+            self.assertEqual(copy.to_dicts(), table.to_dicts(), name)
+
+    def test_pickled_results_have_all_tables_and_no_trace(self):
+        for kept in ({}, {"flows": True, "links": True}):
+            result = weir.compare(EXAMPLES / "dag.weir", ["fair", "saath"], **kept)
+            copy = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(result))))
+            for name in ("policies", "baseline", "missing", "problem", "summary"):
+                self.assertEqual(getattr(copy, name), getattr(result, name), name)
+            self.assertEqual((repr(copy), copy.wide(), len(copy)), (repr(result), result.wide(), 2))
+            for name in ("coflows", "bins", "groups", "jobs", "demands", "links", "schedules"):
+                self.assertEqual(getattr(copy, name).to_dicts(), getattr(result, name).to_dicts(), name)
+            for name in ("flows", "link_times"):
+                if kept:
+                    self.assertEqual(getattr(copy, name).to_dicts(), getattr(result, name).to_dicts(), name)
+                else:
+                    self.assertRaises(weir.InputError, getattr, copy, name)
+            with self.assertRaisesRegex(weir.InputError, "pickled"):
+                copy.explain(1)
 
     def test_table_contains_its_columns(self):
         table = weir.compare(DEMO, ["fair"]).groups

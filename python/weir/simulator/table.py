@@ -88,6 +88,9 @@ class Table:
     def __arrow_c_schema__(self) -> object:
         return self._native.__arrow_c_schema__()
 
+    def __reduce__(self) -> tuple[object, tuple[object]]:
+        return restore_table, (self._native.state(),)
+
     def _shown(self) -> tuple[list[list[str]], list[str]]:
         """The first rows as texts, each column with its name, and the names of the columns that have no value in them."""
         first = self._native.head(SHOWN_ROWS)
@@ -125,6 +128,11 @@ class Table:
         note = f"<p>Columns without values in these rows: {', '.join(map(html.escape, empty))}</p>" if empty else ""
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         return f"<p>{caption}</p><div style='overflow-x:auto'>{table}</div>{note}"
+
+
+def restore_table(columns: list[tuple[str, str, list[Any]]]) -> Table:
+    """The table of columns, each with name, type (``"text"``, ``"integer"`` or ``"number"``) and values."""
+    return Table(_native.Table.restore(columns))
 
 
 def _cell(value: object) -> str:
