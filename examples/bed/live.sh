@@ -127,7 +127,7 @@ done
 # Delete the bed's own queue, which gives the link its rate: the agent does not replace it. The agent's queues have the same rate.
 host h0 tc qdisc del dev eth0 root
 mkdir "$groups-web" "$groups-batch"
-start agent h0 "$weir" agent run --host 0 --rate 100Mbit --interface eth0 --socket "$place/agent.sock" \
+start agent h0 "$weir" agent run --rate 100Mbit --interface eth0 --socket "$place/agent.sock" \
     --application "web=$groups-web" --application "batch=$groups-batch" --keep-queues 0s \
     --coordinator 10.0.0.4:7700 --certificate h0.pem --key h0.key --authority authority.pem
 has_queues() {

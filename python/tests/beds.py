@@ -102,11 +102,11 @@ class Bed(unittest.TestCase):
         if process.stderr is not None:
             process.stderr.close()
 
-    def start_agent(self, host: int = 0) -> str:
+    def start_agent(self, host: str = "a") -> str:
         """Starts an agent for host `a` or `b`, waits until it is connected, and returns the path of its socket."""
         local_socket = f"{self.folder}/agent-{host}.sock"
         self.agent_process = agent = self.start(
-            *["agent", "run", "--host", str(host), "--rate", "16Mbit", "--coordinator", self.agents, "--socket", local_socket]
+            *["agent", "run", "--name", host, "--rate", "16Mbit", "--coordinator", self.agents, "--socket", local_socket]
         )
         assert agent.stderr is not None
         text = b""

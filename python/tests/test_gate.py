@@ -345,8 +345,8 @@ class MatchingTest(Bed):
     lease = "2s"
 
     def test_flows_take_turns_at_their_receiver(self) -> None:
-        self.start_agent(1)
-        coordinator, agent = Coordinator(self.api), Agent(self.start_agent(0))
+        self.start_agent("b")
+        coordinator, agent = Coordinator(self.api), Agent(self.start_agent("a"))
         self.addCleanup(agent.close)
         receiver = FlowReceiver(("127.0.0.1", 0))
         self.addCleanup(receiver.close)

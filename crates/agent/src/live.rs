@@ -100,8 +100,8 @@ const INHERITED_QUEUES_TIME: Duration = Duration::from_secs(2);
 pub struct Settings {
     /// The coordinator's address, and the certificate for it.
     pub coordinator: CoordinatorEndpoint,
-    /// The number of this host or switch at the coordinator.
-    pub host: u32,
+    /// The name of this host or switch at the coordinator.
+    pub name: String,
     /// The link of a host, or the links of a switch in the coordinator's order.
     pub links: Vec<Link>,
     /// The path of the Unix socket for programs; none to accept no programs.
@@ -572,8 +572,8 @@ pub async fn run(
     let link_rates: Vec<u64> = settings.links.iter().map(|link| link.rate.get() as u64).collect();
     let result = tokio::select! {
         ended = serve_programs(local_socket, shared.clone()) => ended,
-        () = coordinator_stream::keep_open(&settings.coordinator, settings.host, &link_rates, event_sender) => Ok(()),
-        () = run_main_loop(&shared, settings.host, &mut events) => Ok(()),
+        () = coordinator_stream::keep_open(&settings.coordinator, &settings.name, &link_rates, event_sender) => Ok(()),
+        () = run_main_loop(&shared, &mut events) => Ok(()),
         () = manage_interfaces(&shared, &settings, desired_updates) => Ok(()),
         () = restore_programs(&shared) => Ok(()),
         () = ordered_traffic::manage(&shared) => Ok(()),
@@ -668,9 +668,9 @@ async fn serve_programs(
     }
 }
 
-async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Receiver<StreamEvent>) {
+async fn run_main_loop(shared: &SharedState, events: &mut mpsc::Receiver<StreamEvent>) {
     let (mut ticker, mut interval, mut report_timer) =
-        (ticker(DEFAULT_INTERVAL), DEFAULT_INTERVAL, ReportTimer::new(host, DEFAULT_INTERVAL));
+        (ticker(DEFAULT_INTERVAL), DEFAULT_INTERVAL, ReportTimer::new(0, DEFAULT_INTERVAL));
     let (mut last_repeat, mut last_tick) = (Instant::now(), Instant::now());
     let mut reports: Option<mpsc::Sender<Report>> = None;
     let mut last_report = Instant::now();
@@ -681,8 +681,8 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
         tokio::select! {
             biased;
             event = events.recv() => match event {
-                Some(StreamEvent::Started { report_interval, udp_control, wants_demands, coordinator, first_generation, link_rates, report_sender }) => {
-                    (ticker, interval, report_timer) = (self::ticker(report_interval), report_interval, ReportTimer::new(host, report_interval));
+                Some(StreamEvent::Started { number, report_interval, udp_control, wants_demands, coordinator, first_generation, link_rates, report_sender }) => {
+                    (ticker, interval, report_timer) = (self::ticker(report_interval), report_interval, ReportTimer::new(number, report_interval));
                     reports = Some(report_sender);
                     shared.lock().begin_stream(coordinator, first_generation, link_rates, udp_control, wants_demands);
                 }

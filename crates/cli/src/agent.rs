@@ -52,6 +52,7 @@ fn add_permission_help(failure: Failure) -> Failure {
 fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let files = args.credentials.tls_files(&args.coordinator, args.insecure)?;
     let coordinator = CoordinatorEndpoint::new(&args.coordinator, files).map_err(Failure::input)?;
+    let name = agent_name(args, &coordinator)?;
     let metrics_tls = match args.metrics {
         Some(address) => metrics_endpoint::read_tls(address, &args.credentials, args.insecure)?,
         None => None,
@@ -73,9 +74,9 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
         local_socket,
     });
     let has_socket_programs = local_socket.is_some();
-    let (host, dry_run) = (args.host, args.dry_run);
+    let dry_run = args.dry_run;
     let settings =
-        Settings { coordinator, host, links, local_socket, watchdog, has_socket_programs, dry_run };
+        Settings { coordinator, name, links, local_socket, watchdog, has_socket_programs, dry_run };
     init_log(LogFormat::Text);
     interrupt::record_signals();
     explain_missing_coordinator(args.coordinator.clone(), files.is_some());
@@ -105,6 +106,23 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let result = result.map_err(Failure::runtime);
     // All interfaces and programs are restored, also after a failure; the first error is reported.
     result.and(restore(remaining, owns_programs, args.dry_run))
+}
+
+/// The name of this host or switch: that of its certificate, or of `--name` without one.
+fn agent_name(args: &args::AgentRun, coordinator: &CoordinatorEndpoint) -> Result<String, Failure> {
+    let certified = coordinator
+        .certified_name("agent")
+        .map_err(|problem| Failure::input(format_args!("--certificate: {problem}")))?;
+    if let (Some(certified), Some(name)) = (&certified, &args.name)
+        && certified != name
+    {
+        return Err(Failure::input(format_args!(
+            "--name: `{name}` is not the name of --certificate; expected `{certified}`, or no --name"
+        )));
+    }
+    certified
+        .or_else(|| args.name.clone())
+        .ok_or_else(|| Failure::input("--name: no name; expected --name NAME"))
 }
 
 /// Refuses an interface that an option names twice, also by two of its names.

@@ -45,7 +45,7 @@ fn main() -> ExampleResult<()> {
     let socket = std::env::temp_dir().join(format!("weir-lone-coflows-{}", std::process::id()));
     let settings = live::Settings {
         coordinator: Endpoint::from_shared(format!("http://{address}"))?.into(),
-        host: 0,
+        name: "h0".to_owned(),
         links: vec![live::Link { rate: Rate::new(LINK_RATE).ok_or("a rate")?, interfaces: Vec::new() }],
         local_socket: Some(socket.clone()),
         watchdog: None,

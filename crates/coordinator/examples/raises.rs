@@ -102,7 +102,7 @@ impl Control for OrderSource {
         tokio::spawn(async move { while let Some(Ok(_)) = reports.next().await {} });
         let orders = self.0.lock().ok().and_then(|mut orders| orders.take());
         let orders = orders.ok_or_else(|| Status::unavailable("the agent has connected before"))?;
-        let welcome = CoordinatorMessage::welcome(INTERVAL, 1, vec![0], None, false);
+        let welcome = CoordinatorMessage::welcome(INTERVAL, 1, 0, vec![0], None, false);
         let orders = ReceiverStream::new(orders).map(|order| CoordinatorMessage::order(&order));
         Ok(Response::new(Box::pin(stream::iter([welcome]).chain(orders).map(Ok))))
     }
@@ -125,7 +125,7 @@ fn start_agent(socket: std::path::PathBuf, rate: u64, mode: Mode) -> ExampleResu
             let link = Link { rate: Rate::new(rate as f64).expect("a rate"), interfaces: Vec::new() };
             let settings = Settings {
                 coordinator: endpoint.into(),
-                host: 0,
+                name: "h0".to_owned(),
                 links: vec![link],
                 local_socket: Some(socket),
                 watchdog: None,

@@ -1,7 +1,7 @@
 //! gRPC server for agents: one stream for each host or switch, with reports to the coordinator and orders to the agent.
 //!
 //! *Authentication.* The listener adds the [`PeerInfo`] of a connection to the extensions of its requests, and a stream must be
-//! for the host that the certificate proves. On loopback, connections have no proven peer, and the server accepts the number in the hello.
+//! for the host that the certificate proves. On loopback, connections have no proven peer, and the server accepts the name in the hello.
 //!
 //! *Limits.* The server ends a stream whose agent sends no message or reads no order for 5 s; the agent can connect again.
 //! It reads at most four reports of a host per interval, and one report of a host is in memory at a time. It checks the
@@ -17,11 +17,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::transport::server::{Connected, TcpIncoming};
 use tonic::{Request, Response, Status, Streaming};
+use weir_core::model::ServiceNames;
 use weir_proto::wire::agent_message::Body;
 use weir_proto::wire::control_server::{Control, ControlServer};
 use weir_proto::wire::{AgentMessage, CoordinatorMessage};
 use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, NEW_MEASUREMENTS, Report};
 
+use crate::control_plane::{ControlPlane, join_names};
 use crate::control_thread::{Handle, Measured, Stopped};
 use crate::overlay;
 use crate::relays::relay_service;
@@ -79,22 +81,16 @@ impl Control for AgentService {
         &self,
         request: Request<Streaming<AgentMessage>>,
     ) -> Result<Response<Self::StreamOrdersStream>, Status> {
-        let proven_peer = request.extensions().get::<PeerInfo>().and_then(|peer| peer.proven);
+        let proven_peer = request.extensions().get::<PeerInfo>().and_then(|peer| peer.proven.clone());
         let mut reports = request.into_inner();
         let Some(Body::Hello(hello)) = next_message(&mut reports).await?.and_then(|message| message.body)
         else {
             return Err(Status::invalid_argument("the first message is not a hello; expected a hello"));
         };
-        let host = hello.node;
-        if proven_peer.is_some_and(|proven| proven != ProvenPeer::Host(host)) {
-            return Err(Status::permission_denied(format!(
-                "host {host}: the certificate of this connection is for another host or relay"
-            )));
-        }
-        let orders = self.handle.subscribe_to_orders(host).await?.ok_or_else(|| {
-            let last = self.handle.agent_count().saturating_sub(1);
-            Status::not_found(format!("host {host} is not in the configuration; expected 0 to {last}"))
-        })?;
+        let name = check_name(hello.name, proven_peer)?;
+        let host = self.find_agent(name.clone()).await?;
+        let orders = self.handle.subscribe_to_orders(host).await?;
+        let orders = orders.ok_or_else(|| Status::internal(format!("`{name}` has no number")))?;
         let link_rates =
             self.handle.call(move |plane, now| plane.set_agent_rates(host, &hello.link_rates, now)).await?;
         let (messages, message_receiver) = mpsc::channel(1);
@@ -104,12 +100,17 @@ impl Control for AgentService {
         let welcome = CoordinatorMessage::welcome(
             handle.interval(),
             handle.first_generation(),
+            host,
             link_rates,
             udp_control,
             wants_demands,
         );
         tokio::spawn(async move {
-            let replaced = || Status::aborted("another stream has begun for this peer");
+            let replaced = || {
+                Status::aborted(format!(
+                    "another stream of `{name}` has begun; help: if two agents have this name, give each its own"
+                ))
+            };
             let orders = send_orders(welcome, orders, CoordinatorMessage::order, &messages, replaced);
             let wire_report = |message: AgentMessage| match message.body? {
                 Body::Report(report) => Some(report),
@@ -126,6 +127,39 @@ impl Control for AgentService {
             run_stream(reports, orders, &messages).await;
         });
         Ok(Response::new(ReceiverStream::new(message_receiver)))
+    }
+}
+
+impl AgentService {
+    /// The number of the host or switch with a name.
+    async fn find_agent(&self, name: String) -> Result<u32, Status> {
+        let find = move |plane: &mut ControlPlane, _| {
+            let names = plane.agent_names();
+            names.number(&name).ok_or_else(|| {
+                let known = join_names(names.iter());
+                Status::not_found(format!(
+                    "`{name}` is not a host or switch of the configuration; expected {known}"
+                ))
+            })
+        };
+        self.handle.call(find).await?
+    }
+}
+
+/// The name in a hello, which is that of the certificate if there is one.
+fn check_name(name: String, proven: Option<ProvenPeer>) -> Result<String, Status> {
+    if !ServiceNames::is_name(&name) {
+        return Err(Status::invalid_argument(format!(
+            "hello: the name of the host is invalid; expected {}; help: install the same version of weir",
+            ServiceNames::NAME_RULE
+        )));
+    }
+    match proven {
+        None => Ok(name),
+        Some(ProvenPeer::Agent(proven)) if proven == name => Ok(name),
+        Some(_) => Err(Status::permission_denied(format!(
+            "`{name}`: the certificate of this connection is for another host, switch or relay"
+        ))),
     }
 }
 

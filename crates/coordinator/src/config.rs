@@ -141,6 +141,12 @@ impl Config {
         self.switches.iter().map(|switch| switch.ports.iter().map(host).collect()).collect()
     }
 
+    /// The names of all hosts and switches, in order of their numbers.
+    pub fn agent_names(&self) -> impl Iterator<Item = &str> {
+        let hosts = self.hosts.iter().map(|host| &*host.name);
+        hosts.chain(self.switches.iter().map(|switch| &*switch.name))
+    }
+
     /// The links that the policy decides over.
     pub fn network_links(&self) -> NetworkLinks {
         network_links(&self.hosts, self.topology.as_ref())

@@ -49,6 +49,7 @@ use crate::order_state::OrderState;
 use crate::quota::{CoflowUsage, UsageByService};
 use crate::values::WEIGHT_RANGE;
 
+mod agent_names;
 mod allocator;
 mod bandwidth;
 mod connection_counts;
@@ -74,6 +75,7 @@ mod udp_measurements;
 
 use link_rates::LinkRates;
 
+pub use agent_names::AgentNames;
 pub use allocator::{FlowPeer, WeightedFlow};
 pub use bandwidth::LimitTaken;
 pub use connection_counts::ConnectionPredictor;
@@ -83,6 +85,7 @@ pub use matching::{LivePolicy, MatchingMessages};
 pub use outline::CoflowOutline;
 pub use recorded_workload::{RecordedCoflow, RecordedFlow, RecordedPage};
 pub use rejected_entries::RejectedEntries;
+pub(crate) use request::join_names;
 pub use request::{Refusal, Registration, Transfer, UnknownName};
 pub use service_weights::ServiceWeights;
 pub use status::{CoflowStatus, FlowAllocation, FlowStatus, HostStatus};
@@ -459,6 +462,8 @@ pub struct ControlPlane {
     epoch: u64,
     /// See [`ControlPlane::with_first_generation`].
     first_generation: u64,
+    /// The names of hosts and switches.
+    agent_names: AgentNames,
     names: ServiceNames,
     engine: Engine,
     /// The time of the next schedule if no event occurs before.
@@ -524,6 +529,7 @@ impl ControlPlane {
             settings,
             epoch,
             first_generation: 1,
+            agent_names: AgentNames::numbered(links.hosts.len()),
             names,
             engine,
             next_wakeup: 0.0,
@@ -559,7 +565,20 @@ impl ControlPlane {
     pub fn with_switches(mut self, hosts_at_ports: Vec<Vec<Option<u32>>>) -> ControlPlane {
         self.hosts.extend(std::iter::repeat_with(Host::new).take(hosts_at_ports.len()));
         self.link_rates.set_switches(hosts_at_ports);
+        self.agent_names = AgentNames::numbered(self.hosts.len());
         self
+    }
+
+    /// Sets the names of all hosts and switches. Default: [`AgentNames::numbered`].
+    pub fn with_agent_names(mut self, agent_names: AgentNames) -> ControlPlane {
+        debug_assert_eq!(agent_names.iter().count(), self.hosts.len(), "each host and switch has a name");
+        self.agent_names = agent_names;
+        self
+    }
+
+    /// The names of hosts and switches.
+    pub fn agent_names(&self) -> &AgentNames {
+        &self.agent_names
     }
 
     /// Sets the lowest generation of the store. A flow of a lower generation that no order names was registered in an earlier store,

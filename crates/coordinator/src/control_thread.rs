@@ -120,7 +120,6 @@ pub fn start(plane: ControlPlane) -> io::Result<(Handle, JoinHandle<()>)> {
     let handle = Handle {
         jobs: job_sender,
         schedule_interval,
-        agent_count: agent_count as u32,
         first_generation: plane.first_generation(),
         has_allocator: plane.has_allocator(),
         measured: watch::Sender::new(Measured::of(&plane)),
@@ -216,10 +215,11 @@ impl State {
     fn subscribe_to_orders(&mut self, host: u32) -> Option<mpsc::Receiver<Order>> {
         let channel = self.order_channels.get_mut(host as usize)?;
         let is_open = channel.as_ref().is_some_and(|channel| !channel.orders.is_closed());
-        if is_open && self.log_limit.permits(&host.to_string(), "replaced", self.started_at.elapsed()) {
+        let name = self.plane.agent_names().name(host);
+        if is_open && self.log_limit.permits(name, "replaced", self.started_at.elapsed()) {
             tracing::warn!(
-                host,
-                "a new stream replaces an open one: the agent has lost its connection, or two agents have this number"
+                host = name,
+                "a new stream replaces an open one: the agent has lost its connection, or two agents have this name"
             );
         }
         let (orders, receiver) = mpsc::channel(MAX_QUEUED_ORDERS);
@@ -261,7 +261,6 @@ impl State {
 pub struct Handle {
     jobs: mpsc::Sender<Job>,
     schedule_interval: Duration,
-    agent_count: u32,
     first_generation: u64,
     has_allocator: bool,
     measured: watch::Sender<Measured>,
@@ -301,11 +300,6 @@ impl Handle {
     /// See [`ControlPlane::with_first_generation`].
     pub fn first_generation(&self) -> u64 {
         self.first_generation
-    }
-
-    /// Number of hosts and switches, which are numbered from 0.
-    pub fn agent_count(&self) -> u32 {
-        self.agent_count
     }
 
     /// Calls the control plane with the time since the start, in seconds.

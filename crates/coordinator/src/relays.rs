@@ -43,9 +43,8 @@ impl RelayControl for RelayService {
         &self,
         request: Request<Streaming<RelayMessage>>,
     ) -> Result<Response<Self::StreamRelayOrdersStream>, Status> {
-        let peer = request.extensions().get::<PeerInfo>().copied();
-        let proven_peer = peer.and_then(|peer| peer.proven);
-        let address = peer.map(|peer| peer.address).or_else(|| request.remote_addr());
+        let peer = request.extensions().get::<PeerInfo>().cloned();
+        let address = peer.as_ref().map(|peer| peer.address).or_else(|| request.remote_addr());
         let address = address.ok_or_else(|| Status::internal("the address of the relay is unknown"))?;
         let mut reports = request.into_inner();
         let Some(Body::Hello(hello)) = next_message(&mut reports).await?.and_then(|message| message.body)
@@ -60,7 +59,7 @@ impl RelayControl for RelayService {
                 "relay `{name}` is not in the configuration; expected a name of `[overlay.relay]`"
             ))
         })?;
-        if proven_peer.is_some_and(|proven| proven != ProvenPeer::Relay(id)) {
+        if peer.and_then(|peer| peer.proven).is_some_and(|proven| proven != ProvenPeer::Relay(id)) {
             return Err(Status::permission_denied(format!(
                 "relay `{name}`: the certificate of this connection is for another relay or host"
             )));

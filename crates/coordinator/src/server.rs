@@ -19,7 +19,7 @@ use weir_tls::WrongName;
 use crate::admission::{Admission, Quota};
 use crate::agents::{self, PeerInfo, ProvenPeer};
 use crate::config::{self, Config};
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{AgentNames, ControlPlane};
 use crate::control_thread;
 use crate::identity::Identity;
 use crate::listener::{self, PeerConnection};
@@ -70,6 +70,7 @@ impl Coordinator {
         let mut control_plane = control_plane
             .map_err(|error| format!("policy: {error}"))?
             .with_switches(config.hosts_at_ports())
+            .with_agent_names(AgentNames::new(config.agent_names().map(str::to_owned)))
             .with_first_generation(store.first_generation());
         if config.allocator {
             control_plane = control_plane.with_allocation(config.addresses.clone());
@@ -111,7 +112,7 @@ impl Coordinator {
     pub async fn run(self, stop: watch::Receiver<bool>) -> Result<(), String> {
         let Coordinator { config, registry, certificate, agents, api } = self;
         // An agent or relay has one connection, and a second one until it detects that the first has failed.
-        let names: Vec<String> = registry.agent_names().map(str::to_owned).collect();
+        let names: Vec<String> = config.agent_names().map(str::to_owned).collect();
         let relays: Vec<String> = config
             .overlay
             .iter()
@@ -213,7 +214,7 @@ fn proven_peers(
             let peer = peers.recv().await?;
             let number = |names: &[String], name: &str| names.iter().position(|known| known == name);
             let proven_peer = match &peer.identity {
-                Identity::Agent(name) => number(&agents, name).map(|at| ProvenPeer::Host(at as u32)),
+                Identity::Agent(name) => number(&agents, name).map(|_| ProvenPeer::Agent(name.clone())),
                 Identity::Relay(name) => number(&relays, name).map(|at| ProvenPeer::Relay(at as u16)),
                 _ => None,
             };
@@ -245,7 +246,7 @@ impl Connected for AgentConnection {
     type ConnectInfo = PeerInfo;
 
     fn connect_info(&self) -> PeerInfo {
-        PeerInfo { address: self.peer.address, proven: self.proven_peer }
+        PeerInfo { address: self.peer.address, proven: self.proven_peer.clone() }
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const MAX_REPORTS_PER_INTERVAL: u32 = 4;
 
 /// The peer of a connection; an extension of its requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerInfo {
     /// Its address.
     pub address: SocketAddr,
@@ -24,10 +24,10 @@ pub struct PeerInfo {
 }
 
 /// What the certificate of a connection proves about the peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProvenPeer {
-    /// The agent of this host or switch.
-    Host(u32),
+    /// The agent of the host or switch of this name.
+    Agent(String),
     /// This relay.
     Relay(u16),
 }

@@ -320,9 +320,9 @@ pub(crate) fn to_micros_rounding_up(time: Duration) -> u32 {
 }
 
 impl wire::AgentMessage {
-    /// Encodes the first message of an agent, with the number of its host or switch and the rates of its links in bytes per second.
-    pub fn hello(node: u32, link_rates: Vec<u64>) -> wire::AgentMessage {
-        let hello = wire::Hello { node, link_rates };
+    /// Encodes the first message of an agent, with the name of its host or switch and the rates of its links in bytes per second.
+    pub fn hello(name: &str, link_rates: Vec<u64>) -> wire::AgentMessage {
+        let hello = wire::Hello { name: name.to_owned(), link_rates };
         wire::AgentMessage { body: Some(wire::agent_message::Body::Hello(hello)) }
     }
 
@@ -333,11 +333,13 @@ impl wire::AgentMessage {
 }
 
 impl wire::CoordinatorMessage {
-    /// Encodes the first message of a coordinator: the report interval, the lowest generation of its store, how UDP is limited, whether
-    /// the agent has to report demands, and the configured rates of its links in bytes per second, 0 if not configured.
+    /// Encodes the first message of a coordinator: the report interval, the lowest generation of its store, the number of the host or
+    /// switch, the configured rates of its links in bytes per second, 0 if not configured, how UDP is limited, and whether the agent has
+    /// to report demands.
     pub fn welcome(
         interval: Duration,
         first_generation: u64,
+        number: u32,
         link_rates: Vec<u64>,
         udp_control: Option<UdpControl>,
         wants_demands: bool,
@@ -353,6 +355,7 @@ impl wire::CoordinatorMessage {
             wants_demands,
             link_rates,
             first_generation,
+            number,
         };
         wire::CoordinatorMessage { body: Some(wire::coordinator_message::Body::Welcome(welcome)) }
     }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::hash::{DefaultHasher, Hasher};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -38,6 +39,8 @@ const MAX_INTERVAL: Duration = Duration::from_secs(10);
 pub enum StreamEvent {
     /// The coordinator has accepted the stream.
     Started {
+        /// The number of the host or switch at the coordinator.
+        number: u32,
         /// How often to report.
         report_interval: Duration,
         /// How UDP is limited, and which of its rates to report.
@@ -59,16 +62,16 @@ pub enum StreamEvent {
     Ended,
 }
 
-/// Keeps a stream open for a host whose links have these rates in bytes per second, until the receiver of events is dropped. Uses new
-/// certificate files for the next stream.
+/// Keeps a stream open for the host or switch `name`, whose links have these rates in bytes per second, until the receiver of events is
+/// dropped. Uses new certificate files for the next stream.
 pub async fn keep_open(
     coordinator: &CoordinatorEndpoint,
-    host: u32,
+    name: &str,
     link_rates: &[u64],
     events: mpsc::Sender<StreamEvent>,
 ) {
     tokio::select! {
-        () = run_streams(coordinator, host, link_rates, &events) => {}
+        () = run_streams(coordinator, name, link_rates, &events) => {}
         never = reload_certificate(coordinator) => match never {},
     }
 }
@@ -76,18 +79,18 @@ pub async fn keep_open(
 /// Opens streams one after the other.
 async fn run_streams(
     coordinator: &CoordinatorEndpoint,
-    host: u32,
+    name: &str,
     link_rates: &[u64],
     events: &mpsc::Sender<StreamEvent>,
 ) {
     // Agents that lost the same coordinator do not connect again at the same time.
-    let spread = 0.75 + f64::from(host % 64) / 128.0;
+    let spread = 0.75 + (hash(name) % 64) as f64 / 128.0;
     let start = Instant::now();
     let mut wait = FIRST_WAIT;
     let mut log_limit = LogLimit::default();
     loop {
         let began = Instant::now();
-        let mut reason = run_stream(&coordinator.current(), host, link_rates, events).await;
+        let mut reason = run_stream(&coordinator.current(), name, link_rates, events).await;
         if events.send(StreamEvent::Ended).await.is_err() {
             return;
         }
@@ -110,6 +113,12 @@ async fn run_streams(
         sleep(wait.mul_f64(spread)).await;
         wait = (wait * 2).min(MAX_WAIT);
     }
+}
+
+fn hash(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(name.as_bytes());
+    hasher.finish()
 }
 
 /// The log line of a stream that has ended for a reason.
@@ -149,12 +158,12 @@ fn status_reason(status: &tonic::Status) -> String {
 /// Opens one stream and forwards its orders as events. Returns why the stream ended.
 async fn run_stream(
     coordinator: &Endpoint,
-    host: u32,
+    name: &str,
     link_rates: &[u64],
     events: &mpsc::Sender<StreamEvent>,
 ) -> String {
     let to_timeout_error = |_| format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs());
-    match timeout(MESSAGE_TIMEOUT, open_stream(coordinator, host, link_rates))
+    match timeout(MESSAGE_TIMEOUT, open_stream(coordinator, name, link_rates))
         .await
         .map_err(to_timeout_error)
         .and_then(|opened| opened)
@@ -165,6 +174,7 @@ async fn run_stream(
             let (udp_control, wants_demands) = (welcome.control_of_udp(), welcome.wants_demands);
             if events
                 .send(StreamEvent::Started {
+                    number: welcome.number,
                     report_interval,
                     udp_control,
                     wants_demands,
@@ -179,7 +189,7 @@ async fn run_stream(
                 return String::new();
             }
             tracing::info!(
-                "host {host} has a coordinator, reports every {} ms",
+                "{name} has a coordinator, reports every {} ms",
                 report_interval.as_secs_f64() * 1e3
             );
             loop {
@@ -234,14 +244,14 @@ async fn connect(coordinator: &Endpoint) -> Result<(Channel, SocketAddr), String
     Ok((channel, SocketAddr::new(address.ip().to_canonical(), address.port())))
 }
 
-async fn open_stream(coordinator: &Endpoint, host: u32, link_rates: &[u64]) -> Result<OpenStream, String> {
+async fn open_stream(coordinator: &Endpoint, name: &str, link_rates: &[u64]) -> Result<OpenStream, String> {
     let (channel, address) = connect(coordinator).await?;
     let mut control = ControlClient::new(channel)
         .max_decoding_message_size(MAX_ORDER_BYTES)
         .max_encoding_message_size(MAX_REPORT_BYTES);
     let (report_sender, reports) = mpsc::channel(1);
     let messages = ReceiverStream::new(reports).map(|report| AgentMessage::report(&report));
-    let messages = tokio_stream::once(AgentMessage::hello(host, link_rates.to_vec())).chain(messages);
+    let messages = tokio_stream::once(AgentMessage::hello(name, link_rates.to_vec())).chain(messages);
     let answer = control.stream_orders(messages).await.map_err(|status| status_reason(&status))?;
     let mut orders = answer.into_inner();
     let first = orders.message().await.map_err(|status| status_reason(&status))?;

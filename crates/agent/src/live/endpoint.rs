@@ -96,16 +96,26 @@ impl CoordinatorEndpoint {
         self.tls.as_ref().map_or(Refresh::Unchanged, |tls| tls.refresh())
     }
 
+    /// The NAME of the own certificate, whose name is `weir://ROLE/NAME`; none without a certificate.
+    ///
+    /// # Errors
+    /// The certificate has no name, or the name of another role.
+    pub fn certified_name(&self, role: &str) -> Result<Option<String>, String> {
+        let Some(tls) = &self.tls else { return Ok(None) };
+        let expected = format!("{SCHEME}{role}/");
+        let tls = tls.current();
+        let name = tls.name.as_ref().map_err(Clone::clone)?;
+        match name.strip_prefix(&expected) {
+            Some(name) => Ok(Some(name.to_owned())),
+            None => Err(format!("the certificate has the name {name}; expected {expected}NAME")),
+        }
+    }
+
     /// Why the coordinator refuses the own certificate: it is not valid now, or not that of this role. None if it is, or without one. It
     /// can block.
     pub fn certificate_problem(&self, role: &str) -> Option<String> {
         let tls = self.tls.as_ref()?;
-        let expected = format!("{SCHEME}{role}/");
-        tls.problem().or_else(|| match &tls.current().name {
-            Ok(name) if name.starts_with(&expected) => None,
-            Ok(name) => Some(format!("the certificate has the name {name}; expected {expected}NAME")),
-            Err(reason) => Some(reason.clone()),
-        })
+        tls.problem().or_else(|| self.certified_name(role).err())
     }
 }
 

@@ -48,7 +48,7 @@ fn ending_coflow_id(number: u32) -> String {
     format!("ending-{number:02}")
 }
 
-/// Runs the agents of hosts with links of a rate for [`DURATION`].
+/// Runs the agents of hosts with links of a rate for [`DURATION`]. The name of host N is `hN`.
 ///
 /// Returns the times between the report of a flow's end and the order that answers it, sorted. A missing order counts to the end of the
 /// measurement.
@@ -91,9 +91,9 @@ impl Flow {
 
 async fn run_agent(coordinator: Endpoint, host: u32, link_rate: Rate) -> Vec<Duration> {
     let (event_sender, events) = mpsc::channel(16);
-    let coordinator = coordinator.into();
+    let (coordinator, name) = (coordinator.into(), format!("h{host}"));
     tokio::select! {
-        () = coordinator_stream::keep_open(&coordinator, host, &[], event_sender) => Vec::new(),
+        () = coordinator_stream::keep_open(&coordinator, &name, &[], event_sender) => Vec::new(),
         waits = simulate_agent(host, link_rate, events) => waits,
     }
 }
@@ -106,14 +106,14 @@ async fn simulate_agent(
     let mut agent = SimulatedAgent::new(host, link_rate);
     let mut ticker = ticker(DEFAULT_INTERVAL);
     let (mut report_sender, mut report_interval, mut report_timer) =
-        (None, DEFAULT_INTERVAL, ReportTimer::new(host, DEFAULT_INTERVAL));
+        (None, DEFAULT_INTERVAL, ReportTimer::new(0, DEFAULT_INTERVAL));
     loop {
         tokio::select! {
             biased;
             event = events.recv() => match event {
-                Some(StreamEvent::Started { report_interval: interval, report_sender: reports, .. }) => {
+                Some(StreamEvent::Started { number, report_interval: interval, report_sender: reports, .. }) => {
                     ticker = super::ticker(interval);
-                    (report_sender, report_interval, report_timer) = (Some(reports), interval, ReportTimer::new(host, interval));
+                    (report_sender, report_interval, report_timer) = (Some(reports), interval, ReportTimer::new(number, interval));
                 }
                 Some(StreamEvent::Order(order)) => {
                     let now = Instant::now();

@@ -294,7 +294,7 @@ mod tests {
         let interfaces = interfaces.iter().map(|name| name.parse().unwrap()).collect();
         Settings {
             coordinator: tonic::transport::Endpoint::from_static("http://127.0.0.1:1").into(),
-            host: 0,
+            name: "a".to_owned(),
             links: vec![Link { rate: Rate::new(1e6).unwrap(), interfaces }],
             local_socket,
             watchdog: None,

@@ -20,7 +20,7 @@ pub struct ReportTimer {
 }
 
 impl ReportTimer {
-    /// For a host, by its number, before the first order.
+    /// For a host, by its number at the coordinator, before the first order.
     pub fn new(host: u32, interval: Duration) -> ReportTimer {
         let report_offset = interval.mul_f64(0.1875 + f64::from(host % 64) * 0.3125 / 64.0);
         ReportTimer { interval, report_offset, schedule_time: None }

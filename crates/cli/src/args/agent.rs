@@ -8,10 +8,11 @@ use clap::{Args, Subcommand, ValueHint};
 use weir_agent::live::Link;
 use weir_agent::queues::Interface;
 use weir_agent::traffic::Rule;
+use weir_core::model::ServiceNames;
 use weir_core::units::{Rate, Time};
 
 use super::coordinator::{CREDENTIALS_HEADING, Credentials, parse_address};
-use super::{OUTPUT_HEADING, integer_in, parse_port_rate};
+use super::{OUTPUT_HEADING, parse_port_rate};
 
 /// The subcommands of `weir agent`.
 #[derive(Debug, Subcommand)]
@@ -43,16 +44,18 @@ that the coordinator orders for the registered application of the same name. On 
 restores the interfaces and exits; on SIGTERM queues and classes stay for --keep-queues. If the agent is killed, they stay."
 )]
 pub struct AgentRun {
-    /// The number of this host or switch in the coordinator's configuration, from 0; switches follow hosts
-    #[arg(long, value_name = "N", value_parser = integer_in(0..=u32::MAX))]
-    pub host: u32,
+    /// The name of this host or switch in the coordinator's configuration. Default: the NAME of weir://agent/NAME, the name of
+    /// --certificate
+    #[arg(long, value_name = "NAME", value_parser = parse_agent_name, required_unless_present = "certificate")]
+    pub name: Option<String>,
 
     /// The rate of this host's link, with a unit such as 1Gbit or 125MB/s; the agent refuses orders above it
     #[arg(long, value_name = "RATE", value_parser = parse_port_rate, required_unless_present = "ports")]
     pub rate: Option<Rate>,
 
     /// A port of a switch and its rate, such as eth1=10Gbit; repeat the option for all ports in the order of the coordinator's
-    /// configuration. Excludes --rate, --interface, --application and --socket, which are options for hosts
+    /// configuration. The agent is then that of a switch. Excludes --rate, --interface, --application and --socket, which are options for
+    /// hosts
     #[arg(long = "port", value_name = "IF=RATE", conflicts_with_all = ["rate", "interfaces", "applications", "socket"])]
     pub ports: Vec<SwitchPort>,
 
@@ -197,6 +200,14 @@ pub struct ObservedTraffic {
     /// optionally its initial class, 1 to 63; may be repeated
     #[arg(long = "application", value_name = "NAME=CGROUP|port/PORT[:CLASS]")]
     pub applications: Vec<Rule>,
+}
+
+fn parse_agent_name(text: &str) -> Result<String, String> {
+    if ServiceNames::is_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("expected {}", ServiceNames::NAME_RULE))
+    }
 }
 
 fn parse_weight(text: &str) -> Result<f64, String> {

@@ -683,7 +683,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "weir agent",
         &[
-            "weir agent run --host 3 --rate 1Gbit --coordinator 127.0.0.1:7700",
+            "weir agent run --name node-4 --rate 1Gbit --coordinator 127.0.0.1:7700",
             "weir agent queues --interface eth0 --rate 1Gbit --weights 1:3:9 --dry-run",
             "weir agent cleanup",
         ],
@@ -691,10 +691,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "weir agent run",
         &[
-            "weir agent run --host 3 --rate 1Gbit --coordinator 127.0.0.1:7700",
-            "weir agent run --host 3 --rate 1Gbit --interface eth0 --application web=system.slice/web.service",
-            "weir agent run --host 3 --rate 1Gbit --coordinator weir.example:7700 --certificate node-4.pem --key node-4.key --authority authority.pem",
-            "weir agent run --host 48 --port eth1=10Gbit --port eth2=10Gbit",
+            "weir agent run --name node-4 --rate 1Gbit --coordinator 127.0.0.1:7700",
+            "weir agent run --name node-4 --rate 1Gbit --interface eth0 --application web=system.slice/web.service",
+            "weir agent run --rate 1Gbit --coordinator weir.example:7700 --certificate node-4.pem --key node-4.key --authority authority.pem",
+            "weir agent run --name edge-1 --port eth1=10Gbit --port eth2=10Gbit",
         ],
     ),
     (

@@ -97,11 +97,11 @@ fn cleanup_if_unused_keeps_queues_configured_by_hand_and_their_record() {
 #[test]
 fn repeated_interfaces_are_refused() {
     let dir = TestDir::new();
-    let run = "agent run --host 0 --socket local_socket --coordinator 127.0.0.1:1";
+    let run = "agent run --name a --socket local_socket --coordinator 127.0.0.1:1";
     for (line, option) in [
         (format!("{run} --rate 1Gbit --interface lo --interface lo"), "--interface"),
         (
-            "agent run --host 0 --coordinator 127.0.0.1:1 --port lo=1Gbit --port lo=2Gbit --dry-run"
+            "agent run --name a --coordinator 127.0.0.1:1 --port lo=1Gbit --port lo=2Gbit --dry-run"
                 .to_owned(),
             "--port",
         ),
@@ -120,7 +120,7 @@ fn agent_continues_after_the_reader_of_its_log_has_exited() {
     let coordinator = TcpListener::bind("127.0.0.1:0").unwrap();
     coordinator.set_nonblocking(true).unwrap();
     let address = coordinator.local_addr().unwrap();
-    let line = format!("agent run --host 0 --rate 16Mbit --coordinator {address} --socket local_socket");
+    let line = format!("agent run --name a --rate 16Mbit --coordinator {address} --socket local_socket");
     let mut agent = Process(dir.command(&line).stderr(Stdio::piped()).spawn().unwrap());
     drop(agent.0.stderr.take());
     // The agent logs the end of its stream before it opens the next one.

@@ -48,8 +48,8 @@ impl ConnectedAgent {
             .args([
                 "agent",
                 "run",
-                "--host",
-                "0",
+                "--name",
+                "a",
                 "--rate",
                 "16Mbit",
                 "--coordinator",

@@ -144,8 +144,7 @@ fn cluster_page_commands_set_up_certificates_and_run_a_coflow() {
     // The agent.
     let local_socket = dir.path("agent.sock");
     let credentials = "--certificate node-1.pem --key node-1.key --authority authority.pem";
-    let run =
-        format!("agent run --host 0 --rate 10Gbit --coordinator {agents} {credentials} --socket agent.sock");
+    let run = format!("agent run --rate 10Gbit --coordinator {agents} {credentials} --socket agent.sock");
     let _agent = Process(dir.command(&run).stderr(Stdio::null()).spawn().unwrap());
     wait_for("a connected agent", is_present);
 

@@ -192,7 +192,7 @@ fn agent_without_root_needs_exactly_its_units_capabilities() {
         kill $follower 2>/dev/null; wait $follower; echo \"traffic $?\"
         $(with ,+net_admin,+bpf) cleanup; echo \"cleanup $?\"
         timeout -s INT 1 $(with ,+net_admin,+bpf) $traffic; echo \"without CAP_PERFMON $?\"
-        run='run --host 0 --rate 1Gbit --coordinator 127.0.0.1:9 --socket /run/weir/agent.sock'
+        run='run --name a --rate 1Gbit --coordinator 127.0.0.1:9 --socket /run/weir/agent.sock'
         timeout -s INT 1 $(with $CAPABILITIES) $run; echo \"run $?\"
         $(with ,+net_admin) $traffic; echo \"without CAP_BPF $?\"
         $(with ,+bpf) $queues; echo \"without CAP_NET_ADMIN $?\"

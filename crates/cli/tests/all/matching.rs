@@ -84,9 +84,8 @@ impl Cluster {
     }
 
     fn spawn_agent(&self, host: usize) -> Child {
-        let number = host.to_string();
         Command::new(env!("CARGO_BIN_EXE_weir"))
-            .args(["agent", "run", "--host", &number, "--rate", "10Gbit", "--coordinator"])
+            .args(["agent", "run", "--name", HOSTS[host], "--rate", "10Gbit", "--coordinator"])
             .arg(&self.coordinator().agents_address)
             .arg("--socket")
             .arg(self.socket_of(host))

@@ -361,7 +361,7 @@ fn wrong_ports_and_missing_certificates_are_explained() {
     let socket = folder.path().join("agent.sock");
     let agent = |address: &str| {
         let options =
-            ["agent", "run", "--host", "0", "--rate", "1Gbit", "--coordinator", address, "--socket"];
+            ["agent", "run", "--name", "a", "--rate", "1Gbit", "--coordinator", address, "--socket"];
         options.map(str::to_owned).into_iter().chain([socket.display().to_string()]).collect::<Vec<String>>()
     };
     assert_hint(&agent(&api), &expected);
@@ -529,7 +529,7 @@ fn damaged_store_is_refused_and_its_backup_replaces_it() {
     let store = folder.path().join("weir.redb");
     let backup = folder.path().join("backup.redb");
     let mut agent = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args(["agent", "run", "--host", "0", "--rate", "1Gbit", "--coordinator", &agents.to_string()])
+        .args(["agent", "run", "--name", "a", "--rate", "1Gbit", "--coordinator", &agents.to_string()])
         .arg("--socket")
         .arg(folder.path().join("agent.sock"))
         .stderr(std::process::Stdio::null())

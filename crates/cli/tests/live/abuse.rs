@@ -71,16 +71,16 @@ struct AgentProcess {
 }
 
 impl AgentProcess {
-    fn start(coordinator: &str, host: u32) -> AgentProcess {
+    fn start(coordinator: &str, host: &str) -> AgentProcess {
         AgentProcess::start_with_env(coordinator, host, &[])
     }
 
-    fn start_with_env(coordinator: &str, host: u32, environment: &[(&str, &str)]) -> AgentProcess {
+    fn start_with_env(coordinator: &str, host: &str, environment: &[(&str, &str)]) -> AgentProcess {
         let folder = tempfile::tempdir().unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_weir"))
             .envs(environment.iter().copied())
             .args(["agent", "run", "--rate", "1Gbit", "--coordinator", coordinator])
-            .args(["--host", &host.to_string(), "--socket"])
+            .args(["--name", host, "--socket"])
             .arg(folder.path().join("local_socket"))
             .stderr(File::create(folder.path().join("log")).unwrap())
             .spawn()
@@ -171,7 +171,7 @@ impl Control {
     fn start() -> Control {
         let folder = tempfile::tempdir().unwrap();
         let coordinator_process = CoordinatorProcess::start(&configure(folder.path(), "control", 0));
-        let agent = AgentProcess::start(&coordinator_process.agents_address, 0);
+        let agent = AgentProcess::start(&coordinator_process.agents_address, "a");
         wait_for("the control's agent", || has_applied_orders(&coordinator_process, 2));
         Control { coordinator_process, _agent: agent, _folder: folder }
     }
@@ -227,7 +227,7 @@ fn malformed_input_and_idle_connections_do_not_disturb_other_clients() {
     let control = Control::start();
     let folder = tempfile::tempdir().unwrap();
     let coordinator_process = CoordinatorProcess::start(&configure(folder.path(), "weir", 0));
-    let agent = AgentProcess::start(&coordinator_process.agents_address, 0);
+    let agent = AgentProcess::start(&coordinator_process.agents_address, "a");
     wait_for("the agent", || has_applied_orders(&coordinator_process, 2));
     let before = coordinator_process.peak_memory_bytes();
     // Idle connections: 400 with half a request, and 8 with part of the HTTP/2 preface.
@@ -266,7 +266,7 @@ fn malformed_input_and_idle_connections_do_not_disturb_other_clients() {
         });
     control.assert_agent_undisturbed(&coordinator_process, ATTACK_DURATION);
     // The coordinator accepts a new agent during the attack.
-    let late_agent = AgentProcess::start(&coordinator_process.agents_address, 1);
+    let late_agent = AgentProcess::start(&coordinator_process.agents_address, "b");
     wait_for("the second agent", || coordinator_process.hosts()[1]["present"] == true);
     assert!(Agent::connect(agent.local_socket()).unwrap().mark_done("x", 0).is_err());
     drop((attacks, idle_clients, idle_agents, late_agent));
@@ -283,7 +283,7 @@ fn report_flood_from_one_agent_does_not_delay_others() {
     let control = Control::start();
     let folder = tempfile::tempdir().unwrap();
     let coordinator_process = CoordinatorProcess::start(&configure(folder.path(), "weir", 0));
-    let _agent = AgentProcess::start(&coordinator_process.agents_address, 0);
+    let _agent = AgentProcess::start(&coordinator_process.agents_address, "a");
     wait_for("the agent", || has_applied_orders(&coordinator_process, 2));
     let before = coordinator_process.peak_memory_bytes();
     let progress = |flow| {
@@ -303,7 +303,7 @@ fn report_flood_from_one_agent_does_not_delay_others() {
         let mut control = ControlClient::new(channel);
         let reports = tokio_stream::iter(std::iter::repeat_with(move || AgentMessage::report(&report)));
         let mut orders = control
-            .stream_orders(tokio_stream::once(AgentMessage::hello(1, Vec::new())).chain(reports))
+            .stream_orders(tokio_stream::once(AgentMessage::hello("b", Vec::new())).chain(reports))
             .await
             .unwrap()
             .into_inner();
@@ -339,7 +339,7 @@ fn agent_refuses_orders_with_a_stale_epoch() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (older, newer) = (configure(folder.path(), "older", port), configure(folder.path(), "newer", port));
     let first = CoordinatorProcess::start(&older);
-    let agent = AgentProcess::start(&first.agents_address, 0);
+    let agent = AgentProcess::start(&first.agents_address, "a");
     wait_for("orders of the first coordinator", || has_applied_orders(&first, 2));
     drop(first);
     let second = CoordinatorProcess::start(&newer);
@@ -373,7 +373,7 @@ fn agent_refuses_the_older_of_two_running_coordinators() {
     thread::sleep(Duration::from_millis(20));
     let newer = CoordinatorProcess::start(&configure(folder.path(), "newer", 0));
     let proxy = TcpProxy::new(&newer.agents_address);
-    let agent = AgentProcess::start(&proxy.address, 0);
+    let agent = AgentProcess::start(&proxy.address, "a");
     let state = |coordinator_process: &CoordinatorProcess, key: &str| {
         coordinator_process.hosts()[0][key].as_u64().unwrap()
     };
@@ -488,7 +488,7 @@ fn agent_applies_orders_from_coordinators_with_wrong_clocks() {
     };
     let first = CoordinatorProcess::start_with_env(&config, &clock("3600"));
     let proxy = TcpProxy::new(&first.agents_address);
-    let agent = AgentProcess::start_with_env(&proxy.address, 0, &clock("-3600"));
+    let agent = AgentProcess::start_with_env(&proxy.address, "a", &clock("-3600"));
     wait_for("orders", || state(&first, "applied") > 20);
     let first_timestamp = first.first_timestamp.clone();
     drop(first);

@@ -127,7 +127,7 @@ impl Bed {
 
     /// Adds the options of [`Bed::agent_command`] to a command that runs `weir`.
     pub fn add_agent_options(&self, mut command: Command, host: u32) -> Command {
-        command.args(["agent", "run", "--rate", "40Mbit", "--host", &host.to_string()]);
+        command.args(["agent", "run", "--rate", "40Mbit", "--name", &format!("h{host}")]);
         let coordinator = format!("{}:{COORDINATOR_PORT}", address(self.hosts - 1));
         command.args(["--coordinator", &coordinator, "--socket"]).arg(self.local_socket(host));
         command

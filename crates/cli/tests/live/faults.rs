@@ -128,22 +128,15 @@ impl SecureTestbed {
         hosts.iter().all(|host| found[host]["applied"].as_u64().unwrap() > 0)
     }
 
-    /// Starts the agent of `host` with a certificate for `certified`, and logs to a file.
-    fn start_agent(&self, host: u32, certified: u32) -> Process {
-        self.start_agent_command(self.bed.agent_command(host), host, certified)
+    /// Starts the agent of `host`, which logs to a file.
+    fn start_agent(&self, host: u32) -> Process {
+        self.start_agent_command(self.bed.agent_command(host), host)
     }
 
     /// Starts an agent by a command without the options for TLS.
-    fn start_agent_command(&self, mut command: Command, host: u32, certified: u32) -> Process {
-        let CertifiedKey { certificate, key } =
-            self.authority.client_certificate(&[&format!("weir://agent/h{certified}")]);
-        self.bed.dir.write(&format!("{host}.pem"), &certificate);
-        self.bed.dir.write(&format!("{host}.key"), &key);
-        let file = |name: String| self.bed.dir.path(&name);
-        command.arg("--certificate").arg(file(format!("{host}.pem")));
-        command.arg("--key").arg(file(format!("{host}.key")));
-        command.arg("--authority").arg(file("authority.pem".to_owned()));
-        command.stderr(fs::File::create(file(format!("log{host}"))).unwrap());
+    fn start_agent_command(&self, mut command: Command, host: u32) -> Process {
+        self.add_certificate(&mut command, host);
+        command.stderr(fs::File::create(self.bed.dir.path(&format!("log{host}"))).unwrap());
         let mut process = Process(command.spawn().unwrap());
         // A killed agent does not remove its local socket, so the file alone does not show a listener.
         wait_within(STEP_TIMEOUT, "the agent's local socket", || {
@@ -154,6 +147,18 @@ impl SecureTestbed {
         process
     }
 
+    /// Adds the options for TLS with a certificate for a host.
+    fn add_certificate(&self, command: &mut Command, host: u32) {
+        let CertifiedKey { certificate, key } =
+            self.authority.client_certificate(&[&format!("weir://agent/h{host}")]);
+        self.bed.dir.write(&format!("{host}.pem"), &certificate);
+        self.bed.dir.write(&format!("{host}.key"), &key);
+        let file = |name: String| self.bed.dir.path(&name);
+        command.arg("--certificate").arg(file(format!("{host}.pem")));
+        command.arg("--key").arg(file(format!("{host}.key")));
+        command.arg("--authority").arg(file("authority.pem".to_owned()));
+    }
+
     /// The log of a host's agent.
     fn agent_log(&self, host: u32) -> String {
         self.bed.dir.read(&format!("log{host}"))
@@ -161,7 +166,7 @@ impl SecureTestbed {
 
     /// Starts two agents and all flows, and waits until rates match the orders.
     fn start_agents_and_flows(&self) -> ([Process; 2], Vec<FlowConnection>) {
-        let agents = [self.start_agent(0, 0), self.start_agent(1, 1)];
+        let agents = [self.start_agent(0), self.start_agent(1)];
         let connections = self.bed.connect_flow(&FLOWS);
         connections.iter().for_each(FlowConnection::send);
         wait_for("orders", || both_links_are_ordered(&connections, Duration::from_millis(400)));
@@ -341,7 +346,7 @@ fn restarted_coordinator_reads_coflows_from_its_store() {
 fn rates_hold_for_their_lease_after_an_agent_is_killed_and_the_next_agent_continues() {
     let Some(testbed) = SecureTestbed::up("kill") else { return };
     let _coordinator_process = testbed.start_coordinator(&FLOWS[..2]);
-    let first = testbed.start_agent(0, 0);
+    let first = testbed.start_agent(0);
     let mut connections = testbed.bed.connect_flow(&FLOWS[..2]);
     connections.iter().for_each(FlowConnection::send);
     wait_for("orders", || both_links_are_ordered(&connections, Duration::from_millis(400)));
@@ -353,7 +358,7 @@ fn rates_hold_for_their_lease_after_an_agent_is_killed_and_the_next_agent_contin
     assert!(connections[0].agent.mark_done("a", 0).is_err());
 
     let start_time = Instant::now();
-    let _second = testbed.start_agent(0, 0);
+    let _second = testbed.start_agent(0);
     for (connection, (coflow, flow, ..)) in connections.iter_mut().zip(FLOWS) {
         connection.agent = Agent::connect(testbed.bed.local_socket(0)).unwrap();
         connection.agent.hand_over(coflow, flow, &connection.stream).unwrap();
@@ -381,7 +386,7 @@ fn rates_hold_for_their_lease_after_an_agent_is_killed_and_the_next_agent_contin
 fn flows_are_plain_tcp_a_lease_after_an_agent_is_killed_without_a_successor() {
     let Some(testbed) = SecureTestbed::up("alone") else { return };
     let _coordinator_process = testbed.start_coordinator(&FLOWS[..2]);
-    let agent = testbed.start_agent(0, 0);
+    let agent = testbed.start_agent(0);
     let mut connections = testbed.bed.connect_flow(&FLOWS[..1]);
     let (connection, _socket) = hand_over_without_library(&testbed.bed, FLOWS[1], 9100);
     connections.push(connection);
@@ -413,7 +418,7 @@ fn kernel_ends_rates_with_their_lease_after_agent_and_watchdog_are_killed() {
     let _coordinator_process = testbed.start_coordinator(&FLOWS[..2]);
     let mut command = testbed.bed.command_with_cgroups(0, "unshare");
     command.args(["--pid", "--kill-child", "--fork", env!("CARGO_BIN_EXE_weir")]);
-    let agent = testbed.start_agent_command(testbed.bed.add_agent_options(command, 0), 0, 0);
+    let agent = testbed.start_agent_command(testbed.bed.add_agent_options(command, 0), 0);
     let connections = testbed.bed.connect_flow(&FLOWS[..2]);
     connections.iter().for_each(FlowConnection::send);
     wait_for("orders", || both_links_are_ordered(&connections, Duration::from_millis(400)));
@@ -439,7 +444,7 @@ fn kernel_ends_rates_with_their_lease_after_agent_and_watchdog_are_killed() {
 fn rates_end_with_their_lease_while_an_agent_hangs() {
     let Some(testbed) = SecureTestbed::up("hang") else { return };
     let _coordinator_process = testbed.start_coordinator(&FLOWS[..2]);
-    let agent = testbed.start_agent(0, 0);
+    let agent = testbed.start_agent(0);
     let connections = testbed.bed.connect_flow(&FLOWS[..2]);
     connections.iter().for_each(FlowConnection::send);
     wait_for("orders", || both_links_are_ordered(&connections, Duration::from_millis(400)));
@@ -562,7 +567,7 @@ async fn send_false_reports(endpoint: Endpoint, stop: Arc<AtomicBool>) -> (u32, 
     });
     let reports = tokio_stream::wrappers::ReceiverStream::new(reports);
     let mut orders = control
-        .stream_orders(tokio_stream::once(AgentMessage::hello(5, Vec::new())).chain(reports))
+        .stream_orders(tokio_stream::once(AgentMessage::hello("h5", Vec::new())).chain(reports))
         .await
         .unwrap()
         .into_inner();
@@ -587,16 +592,20 @@ async fn send_false_reports(endpoint: Endpoint, stop: Arc<AtomicBool>) -> (u32, 
 }
 
 #[test]
-fn agent_reports_for_its_own_host_only() {
+fn agent_has_the_name_of_its_certificate() {
     let Some(testbed) = SecureTestbed::up("own") else { return };
     let _coordinator_process = testbed.start_coordinator(&[]);
-    let _foreign_agent = testbed.start_agent(4, 3);
-    wait_for("a refusal", || {
-        testbed.agent_log(4).contains("host 4: the certificate of this connection is for another host")
-    });
-    let _agent = testbed.start_agent(3, 3);
-    wait_for("a coordinator", || testbed.agent_log(3).contains("host 3 has a coordinator"));
-    assert!(!testbed.agent_log(4).contains("has a coordinator"), "{}", testbed.agent_log(4));
+    let mut foreign = testbed.bed.agent_command(4);
+    testbed.add_certificate(&mut foreign, 3);
+    let refused = foreign.output().unwrap();
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    assert_eq!(text, "weir: --name: `h4` is not the name of --certificate; expected `h3`, or no --name\n");
+    let mut command = testbed.bed.command_on_host(3, Path::new(env!("CARGO_BIN_EXE_weir")));
+    command.args(["agent", "run", "--rate", "40Mbit", "--socket"]).arg(testbed.bed.local_socket(3));
+    command.arg("--coordinator").arg(format!("{}:{COORDINATOR_PORT}", address(HOSTS - 1)));
+    let _agent = testbed.start_agent_command(command, 3);
+    wait_for("a coordinator", || testbed.agent_log(3).contains("h3 has a coordinator"));
 }
 
 /// A process that configures queues is killed at varying times. Its queues remain, the next run completes

@@ -66,8 +66,8 @@ fn assert_dry_run_changes_nothing(hosts: &HostPair, dir: &TestDir) {
     command.args([
         "agent",
         "run",
-        "--host",
-        "0",
+        "--name",
+        "a",
         "--rate",
         &format!("{LINK}bit"),
         "--interface",

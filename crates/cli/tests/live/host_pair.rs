@@ -80,7 +80,7 @@ impl HostPair {
         applications: impl Iterator<Item = (&'a str, &'a Path)>,
     ) -> Process {
         let mut command = self.command_on_host(env!("CARGO_BIN_EXE_weir"));
-        command.args(["agent", "run", "--host", "0", "--rate", "40Mbit", "--interface", "e0"]);
+        command.args(["agent", "run", "--name", "a", "--rate", "40Mbit", "--interface", "e0"]);
         command.arg("--socket").arg(local_socket);
         for (name, cgroup) in applications {
             command.arg("--application").arg(format!("{name}={}", cgroup.display()));

@@ -70,7 +70,7 @@ fn applications_are_added_to_a_running_agent_and_removed() {
     dir.write("serve.toml", CONFIG);
     let mut coordinator = hosts.start_coordinator(&dir.path("serve.toml"));
     let mut command = hosts.command_on_host(env!("CARGO_BIN_EXE_weir"));
-    command.args(["agent", "run", "--host", "0", "--rate", "40Mbit", "--interface", "e0", "--socket"]);
+    command.args(["agent", "run", "--name", "a", "--rate", "40Mbit", "--interface", "e0", "--socket"]);
     command.arg(dir.path("local_socket")).stderr(File::create(dir.path("log")).unwrap());
     let mut agent = Process(command.spawn().unwrap());
     wait_within(START_TIMEOUT, "queues", || hosts.tc("class").contains("7765:100"));

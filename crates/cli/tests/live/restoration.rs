@@ -58,7 +58,7 @@ impl AgentSetup {
         prepare(&hosts);
         let coordinator = hosts.start_coordinator(&dir.path("serve.toml"));
         let mut command = hosts.command_on_host(env!("CARGO_BIN_EXE_weir"));
-        command.args(["agent", "run", "--host", "0", "--rate", "40Mbit"]);
+        command.args(["agent", "run", "--name", "a", "--rate", "40Mbit"]);
         command.args(interfaces.iter().flat_map(|interface| ["--interface", interface]));
         command.arg("--socket").arg(dir.path("local_socket"));
         command.arg("--application").arg(format!("web={}:1", group.path.display()));
@@ -498,7 +498,7 @@ ethtool()
     let _coordinator = hosts.start_coordinator(&dir.path("serve.toml"));
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &hosts.network.namespace("a"), env!("CARGO_BIN_EXE_weir")]);
-    command.args(["agent", "run", "--host", "0", "--rate", "5Gbit", "--interface", "t0", "--socket"]);
+    command.args(["agent", "run", "--name", "a", "--rate", "5Gbit", "--interface", "t0", "--socket"]);
     command.arg(dir.path("local_socket")).stderr(File::create(dir.path("log")).unwrap());
     let mut agent = Process(command.spawn().unwrap());
     let has_root_rate = |rate: &str| {
@@ -537,7 +537,7 @@ fn lower_rate_of_a_link_counts_and_the_difference_is_a_conflict() {
         ("1Gbit", "39600Kbit", "e0: rate (40Mbit at the coordinator, 1Gbit in this agent's options)"),
     ] {
         let mut command = hosts.command_on_host(env!("CARGO_BIN_EXE_weir"));
-        command.args(["agent", "run", "--host", "0", "--interface", "e0", "--rate", rate, "--socket"]);
+        command.args(["agent", "run", "--name", "a", "--interface", "e0", "--rate", rate, "--socket"]);
         command.arg(dir.path("local_socket")).stderr(File::create(dir.path("log")).unwrap());
         let mut agent = Process(command.spawn().unwrap());
         let root_rate = format!("rate {class_rate} ceil {class_rate} ");
@@ -564,8 +564,8 @@ fn queues_stay_after_sigterm_until_the_next_agent_or_their_time() {
     command.args([
         "agent",
         "run",
-        "--host",
-        "0",
+        "--name",
+        "a",
         "--rate",
         "40Mbit",
         "--interface",
@@ -597,7 +597,7 @@ fn second_agent_at_an_interface_is_refused_with_the_holders_name() {
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     let agent_run =
-        format!("run --host 1 --rate 40Mbit --interface e0 --socket {}", setup.dir.path("other").display());
+        format!("run --name b --rate 40Mbit --interface e0 --socket {}", setup.dir.path("other").display());
     let holder = format!("the queues of e0 are kept by process {} (", setup.agent.0.id());
     // `cleanup` begins with the traffic of applications, which only one agent of a network namespace observes.
     let (code, stderr) = run("cleanup");
@@ -605,7 +605,7 @@ fn second_agent_at_an_interface_is_refused_with_the_holders_name() {
     for words in [&*agent_run, "queues --interface e0 --rate 40Mbit --weights 1:1"] {
         let (code, stderr) = run(words);
         assert!(code == Some(1) && stderr.contains(&holder), "{words}: {code:?} {stderr}");
-        assert!(stderr.contains(" agent run --host 0 "), "{words}: {stderr}");
+        assert!(stderr.contains(" agent run --name a "), "{words}: {stderr}");
     }
     assert_eq!(setup.hosts.tc("class"), before);
     // The kernel frees the lock of a killed agent.

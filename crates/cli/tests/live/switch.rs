@@ -89,10 +89,9 @@ impl<'a> Coordinator<'a> {
     }
 
     /// Starts the agent of a switch in a namespace, for its first `ports` ports.
-    fn start_agent(&self, (switch, number): (&str, u32), namespace: &str, ports: u32) -> Process {
+    fn start_agent(&self, switch: &str, namespace: &str, ports: u32) -> Process {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_weir"), "agent", "run"]);
-        command.args(["--host", &number.to_string()]);
         command.args(["--coordinator", &format!("{}:{COORDINATOR_PORT}", address(self.hosts - 1))]);
         command.args(credential_options(switch));
         for port in 0..ports {
@@ -188,7 +187,7 @@ fn switch_ports_share_bandwidth_by_service_weights() {
     delete_testbed_queues(&namespace, HOSTS);
     // One port of the switch for each host, in order.
     let coordinator = Coordinator::start(&bed, HOSTS, &[("edge", "[\"h0\", \"h1\", \"h2\", \"h3\"]")]);
-    let start_agent = || coordinator.start_agent(("edge", HOSTS), &namespace, HOSTS);
+    let start_agent = || coordinator.start_agent("edge", &namespace, HOSTS);
     let mut first = start_agent();
     coordinator.wait_for_presence("edge", true);
 
@@ -244,7 +243,6 @@ fn ports_between_switches_share_bandwidth_by_service_weights() {
     let coordinator = Coordinator::start(&bed, HOSTS, &switches);
     let agents: Vec<Process> = ["left", "right"]
         .into_iter()
-        .zip(HOSTS..)
         .zip(&namespaces)
         .map(|(switch, namespace)| {
             delete_testbed_queues(namespace, PORTS);

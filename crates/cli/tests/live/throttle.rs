@@ -108,12 +108,12 @@ impl ThrottleNetwork {
     }
 
     /// Starts the agent of a host, with applications of given classes.
-    fn start_agent(&self, (number, host): (u32, &str), applications: &[(&TestCgroup, u8)]) -> Process {
+    fn start_agent(&self, host: &str, applications: &[(&TestCgroup, u8)]) -> Process {
         let rate = if host == "a" { FIRST_LINK_BYTES_PER_SEC } else { SECOND_LINK_BYTES_PER_SEC } * 8.0;
         let mut command = self.weir_command(
             host,
             &format!(
-                "agent run --host {number} --rate {rate}bit --interface e0 --coordinator 10.8.1.1:7700 --socket local_socket-{host} \
+                "agent run --rate {rate}bit --interface e0 --coordinator 10.8.1.1:7700 --socket local_socket-{host} \
                  --certificate {host}.pem --key {host}.key --authority authority.pem"
             ),
         );
@@ -287,8 +287,8 @@ fn hosts_send_at_most_slightly_more_than_arrives() {
     let [udp, tcp, sink] = &groups;
     let Some(network) = set_up(test, udp) else { return };
     let mut coordinator_process = network.start_coordinator(false);
-    let mut sender = network.start_agent((0, "a"), &[(udp, 1), (tcp, 2)]);
-    let mut receiver = network.start_agent((1, "b"), &[(sink, 1)]);
+    let mut sender = network.start_agent("a", &[(udp, 1), (tcp, 2)]);
+    let mut receiver = network.start_agent("b", &[(sink, 1)]);
     wait_within(STEP_TIMEOUT, "queues", || network.has_queues());
     let (_udp_receiver, received) = network.start_receivers();
     let _source = network.run_test_process(udp, "throttle::run_constant_rate_sender");
@@ -307,7 +307,7 @@ fn hosts_send_at_most_slightly_more_than_arrives() {
     // again.
     receiver.kill();
     wait_for_rates(&network, "without the receiver's agent", is_unthrottled);
-    receiver = network.start_agent((1, "b"), &[(sink, 1)]);
+    receiver = network.start_agent("b", &[(sink, 1)]);
     wait_for_rates(&network, "with the receiver's next agent", is_throttled);
 
     // Without a coordinator, no measurements reach the sender.
@@ -319,7 +319,7 @@ fn hosts_send_at_most_slightly_more_than_arrives() {
     // The limits end when the sender's agent is killed.
     sender.kill();
     wait_for_rates(&network, "without the sender's agent", is_unthrottled);
-    sender = network.start_agent((0, "a"), &[(udp, 1), (tcp, 2)]);
+    sender = network.start_agent("a", &[(udp, 1), (tcp, 2)]);
     wait_for_rates(&network, "with the sender's next agent", is_throttled);
 
     // The limit ends when throttling is disabled in the configuration.
@@ -337,7 +337,7 @@ fn allocator_limits_udp_without_the_receivers_agent() {
     let Some(network) = set_up(test, udp) else { return };
     let allocation = "allocator = true\nthrottling = true";
     let mut coordinator_process = network.start_coordinator_with(allocation);
-    let mut sender = network.start_agent((0, "a"), &[(udp, 1), (tcp, 2)]);
+    let mut sender = network.start_agent("a", &[(udp, 1), (tcp, 2)]);
     wait_within(STEP_TIMEOUT, "queues", || network.has_queues());
     let (_udp_receiver, received) = network.start_receivers();
     let _source = network.run_test_process(udp, "throttle::run_constant_rate_sender");
@@ -352,13 +352,13 @@ fn allocator_limits_udp_without_the_receivers_agent() {
     wait_for_rates(&network, "with the next coordinator", is_allocated);
     sender.kill();
     wait_for_rates(&network, "without the sender's agent", is_unthrottled);
-    sender = network.start_agent((0, "a"), &[(udp, 1), (tcp, 2)]);
+    sender = network.start_agent("a", &[(udp, 1), (tcp, 2)]);
     wait_for_rates(&network, "with the sender's next agent", is_allocated);
 
     // Without the allocator, the receiver's agent measures.
     coordinator_process.kill();
     coordinator_process = network.start_coordinator(true);
-    let receiver = network.start_agent((1, "b"), &[(sink, 1)]);
+    let receiver = network.start_agent("b", &[(sink, 1)]);
     wait_for_rates(&network, "with throttling", is_throttled);
     coordinator_process.kill();
     let coordinator_process = network.start_coordinator_with(allocation);
@@ -373,8 +373,8 @@ fn throttling_passes_udp_bursts_below_link_capacity() {
     let [udp, sink] = &groups;
     let Some(network) = set_up(test, udp) else { return };
     let _coordinator_process = network.start_coordinator(true);
-    let _sender = network.start_agent((0, "a"), &[(udp, 1)]);
-    let _receiver = network.start_agent((1, "b"), &[(sink, 1)]);
+    let _sender = network.start_agent("a", &[(udp, 1)]);
+    let _receiver = network.start_agent("b", &[(sink, 1)]);
     let _udp_receiver = network.bind_udp_receiver();
     // Throttling limits the constant source first; its limit ends before the bursty source starts.
     let mut source = network.run_test_process(udp, "throttle::run_constant_rate_sender");
@@ -401,7 +401,7 @@ fn agent_without_throttling_support_logs_it_once() {
     let start_agent = |log_file: &str| {
         let mut command = network.weir_command(
             "c",
-            "agent run --host 2 --rate 100Mbit --interface e0 --coordinator 10.8.1.1:7700 --socket local_socket-c --certificate c.pem \
+            "agent run --rate 100Mbit --interface e0 --coordinator 10.8.1.1:7700 --socket local_socket-c --certificate c.pem \
              --key c.key --authority authority.pem",
         );
         let file = File::create(network.dir.path(log_file)).unwrap();

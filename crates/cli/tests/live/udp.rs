@@ -106,7 +106,7 @@ fn udp_flows_send_at_ordered_rates_and_are_unlimited_after_the_lease() {
     let start_agent = |interface: &[&str]| {
         let mut agent = hosts.command_on_host(env!("CARGO_BIN_EXE_weir"));
         agent
-            .args(["agent", "run", "--host", "0", "--rate", "40Mbit"])
+            .args(["agent", "run", "--name", "a", "--rate", "40Mbit"])
             .args(interface)
             .arg("--socket")
             .arg(&local_socket);

@@ -79,7 +79,7 @@ impl UnknownName {
 }
 
 /// Names in alphabetical order, at most [`MAX_LISTED_NAMES`] of them.
-fn join_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+pub(crate) fn join_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut names: Vec<&str> = names.collect();
     names.sort_unstable();
     let more = names.len().saturating_sub(MAX_LISTED_NAMES);

@@ -78,9 +78,10 @@ impl ControlPlane {
                 None => format!("coflow in slot {slot}"),
             };
             let hosts = self.links.hosts.len();
+            let host_name = |host: usize| self.agent_names.name(host as u32);
             let link_name = |link: usize| match link {
-                _ if link < hosts => format!("host {link} (sending)"),
-                _ if link < 2 * hosts => format!("host {} (receiving)", link - hosts),
+                _ if link < hosts => format!("host {} (sending)", host_name(link)),
+                _ if link < 2 * hosts => format!("host {} (receiving)", host_name(link - hosts)),
                 _ => self.engine.trunk_name(link - 2 * hosts),
             };
             let message = error.message(&error.name_subjects(coflow_name, link_name));

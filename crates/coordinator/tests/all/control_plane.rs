@@ -1224,7 +1224,7 @@ fn tcp_divides_the_links_after_an_invalid_decision_of_a_policy() {
     let ordered = |plane: &ControlPlane, id| plane.coflow_status(id).unwrap().flows[0].ordered_rate;
     plane.tick(0.0);
     assert_eq!(ordered(&plane, "a"), Some(OrderedRate::Unlimited));
-    let expected = "policy `twice` at 0s: coflow a, host 0 (sending), host 1 (receiving): two rates for one flow; expected one \
+    let expected = "policy `twice` at 0s: coflow a, host h0 (sending), host h1 (receiving): two rates for one flow; expected one \
                     call of `Allocation::add_flow_rate`";
     assert_eq!(plane.take_policy_error(), Some(expected));
     assert_eq!(plane.take_policy_error(), None);

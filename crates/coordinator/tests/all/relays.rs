@@ -529,14 +529,17 @@ fn second_relay_of_a_name_is_refused_while_the_first_one_reports() {
 fn proven_relay_opens_only_its_own_stream() {
     let server = start_server();
     block_on(async {
-        for (proven, allowed) in
-            [(ProvenPeer::Relay(0), true), (ProvenPeer::Relay(1), false), (ProvenPeer::Host(0), false)]
-        {
+        for (proven, allowed) in [
+            (ProvenPeer::Relay(0), true),
+            (ProvenPeer::Relay(1), false),
+            (ProvenPeer::Agent("eu-1".to_owned()), false),
+        ] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
+            let peer = PeerInfo { address: ([127, 0, 0, 1], 1).into(), proven: Some(proven) };
+            let inserted = peer.clone();
             let add_identity = move |mut request: Request<()>| {
-                let address = ([127, 0, 0, 1], 1).into();
-                request.extensions_mut().insert(PeerInfo { address, proven: Some(proven) });
+                request.extensions_mut().insert(inserted.clone());
                 Ok(request)
             };
             let handle = server.registry().overlay().unwrap().clone();
@@ -545,7 +548,7 @@ fn proven_relay_opens_only_its_own_stream() {
             tokio::spawn(Server::builder().serve_with_incoming(service, incoming));
             let opened = RelayStream::open(address, (&RelayHello::new("eu-1")).into()).await;
             let code = opened.err().map(|status| status.code());
-            assert_eq!(code, (!allowed).then_some(Code::PermissionDenied), "{proven:?}");
+            assert_eq!(code, (!allowed).then_some(Code::PermissionDenied), "{peer:?}");
         }
     });
 }

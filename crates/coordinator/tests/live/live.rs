@@ -196,7 +196,7 @@ impl RunningAgent {
         let settings = AgentSettings {
             watchdog: None,
             coordinator: Endpoint::from_shared(format!("http://{coordinator}")).unwrap().into(),
-            host,
+            name: format!("h{host}"),
             links: vec![live::Link { rate: Rate::new(link_rate).unwrap(), interfaces: Vec::new() }],
             local_socket: Some(folder.path().join("local_socket")),
             has_socket_programs,
@@ -1059,7 +1059,7 @@ fn invalid_sockets_and_ids_are_refused() {
     let settings = AgentSettings {
         watchdog: None,
         coordinator: Endpoint::from_shared(format!("http://{address}")).unwrap().into(),
-        host: 1,
+        name: "h1".to_owned(),
         links: vec![live::Link { rate: Rate::new(LINK_RATE).unwrap(), interfaces: Vec::new() }],
         local_socket: Some(running.local_socket()),
         has_socket_programs: false,

@@ -167,20 +167,20 @@ fn weir_command(node: Option<&Node>) -> Result<Command, Failure> {
 pub fn agent_command(
     node: Option<&Node>,
     coordinator: &str,
-    host: u32,
+    name: &str,
     rate: Rate,
     socket: &Path,
 ) -> Result<Command, Failure> {
     let mut command = weir_command(node)?;
     command.args(["agent", "run", "--insecure", "--coordinator", coordinator]);
-    command.args(["--host", &host.to_string(), "--rate", &rate.to_string(), "--socket"]).arg(socket);
+    command.args(["--name", name, "--rate", &rate.to_string(), "--socket"]).arg(socket);
     Ok(command)
 }
 
 /// `weir agent run` for a switch. The caller adds its ports.
-pub fn switch_agent_command(node: &Node, coordinator: &str, number: u32) -> Result<Command, Failure> {
+pub fn switch_agent_command(node: &Node, coordinator: &str) -> Result<Command, Failure> {
     let mut command = weir_command(Some(node))?;
-    command.args(["agent", "run", "--insecure", "--coordinator", coordinator, "--host", &number.to_string()]);
+    command.args(["agent", "run", "--insecure", "--coordinator", coordinator, "--name", &node.name]);
     Ok(command)
 }
 

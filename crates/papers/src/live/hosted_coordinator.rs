@@ -78,21 +78,21 @@ impl HostedCoordinator {
     }
 
     /// `weir agent run` for a host with one cable. The caller may add arguments.
-    pub fn agent_command(&self, node: &Node, number: u32) -> Result<Command, Failure> {
+    pub fn agent_command(&self, node: &Node) -> Result<Command, Failure> {
         let [port, ..] = &node.ports[..] else {
             return Err(Failure::runtime(format_args!("{}: no cable", node.name)));
         };
         delete_queue(node, &port.interface)?;
-        let socket = self.directory.path().join(format!("agent{number}"));
+        let socket = self.directory.path().join(format!("agent-{}", node.name));
         let mut command =
-            cluster::agent_command(Some(node), &self.agents_address, number, port.rate, &socket)?;
+            cluster::agent_command(Some(node), &self.agents_address, &node.name, port.rate, &socket)?;
         command.args(["--interface", &port.interface]);
         Ok(command)
     }
 
     /// Starts the agent of a switch for its first ports.
-    pub fn start_switch_agent(&self, node: &Node, number: u32, ports: usize) -> Result<Process, Failure> {
-        let mut command = cluster::switch_agent_command(node, &self.agents_address, number)?;
+    pub fn start_switch_agent(&self, node: &Node, ports: usize) -> Result<Process, Failure> {
+        let mut command = cluster::switch_agent_command(node, &self.agents_address)?;
         for port in &node.ports[..ports] {
             delete_queue(node, &port.interface)?;
             command.args(["--port", &format!("{}={}", port.interface, port.rate)]);

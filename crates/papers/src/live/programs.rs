@@ -160,7 +160,7 @@ fn start_agent(
     tc(&["qdisc", "del", "dev", interface, "root"])?;
     let socket = directory.join("agent");
     let mut command =
-        cluster::agent_command(Some(node), &coordinator.agents_address, 0, link_rate(), &socket)?;
+        cluster::agent_command(Some(node), &coordinator.agents_address, &node.name, link_rate(), &socket)?;
     command.args(["--interface", interface]);
     for (name, cgroup) in APPLICATIONS.iter().zip(cgroups) {
         command.arg(format!("--application={name}={}", cgroup.path().display()));

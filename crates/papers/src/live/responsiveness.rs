@@ -186,18 +186,17 @@ fn start_agents(
     coordinator: &HostedCoordinator,
     mechanism: &Mechanism,
 ) -> Result<Vec<Process>, Failure> {
-    let start = |(node, number): (&Node, u32)| {
-        let mut command = coordinator.agent_command(node, number)?;
+    let start = |node: &Node| {
+        let mut command = coordinator.agent_command(node)?;
         for (service, port) in SERVICES.iter().zip(FIRST_PORT..) {
             command.arg("--application").arg(format!("{service}=port/{port}"));
         }
         Process::start(&format!("agent of {}", node.name), command)
     };
-    let hosts = nodes[..COORDINATOR].iter().zip(0..);
-    let mut agents = hosts.map(start).collect::<Result<Vec<_>, Failure>>()?;
+    let mut agents = nodes[..COORDINATOR].iter().map(start).collect::<Result<Vec<_>, Failure>>()?;
     if mechanism.has_switch_agent {
         // The port to the coordinator has no queues, so that orders are not delayed.
-        agents.push(coordinator.start_switch_agent(&nodes[HOSTS as usize], HOSTS, COORDINATOR)?);
+        agents.push(coordinator.start_switch_agent(&nodes[HOSTS as usize], COORDINATOR)?);
     }
     Ok(agents)
 }

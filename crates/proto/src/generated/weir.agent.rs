@@ -34,9 +34,10 @@ pub mod coordinator_message {
 /// The first message of an agent.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Hello {
-    /// The number of the host or switch in the coordinator's configuration, from 0.
-    #[prost(uint32, tag = "1")]
-    pub node: u32,
+    /// The name of the host or switch in the coordinator's configuration: 1 to 100 letters, digits, `-`, `_` and `.`. With certificates, the
+    /// name of the agent's certificate, `weir://agent/NAME`.
+    #[prost(string, tag = "3")]
+    pub name: ::prost::alloc::string::String,
     /// The rate of each of its links in its options, in bytes per second, in the order of links.
     #[prost(uint64, repeated, tag = "2")]
     pub link_rates: ::prost::alloc::vec::Vec<u64>,
@@ -60,6 +61,9 @@ pub struct Welcome {
     /// earlier store.
     #[prost(uint64, tag = "5")]
     pub first_generation: u64,
+    /// The number of the host or switch at the coordinator. Hosts with consecutive numbers report at different times of an interval.
+    #[prost(uint32, tag = "6")]
+    pub number: u32,
 }
 /// Rates of UDP over IPv4. Sorted by source, destination and mark, each once.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -786,7 +786,8 @@ fn largest_report_fits_max_report() {
 #[test]
 fn welcome_names_how_udp_is_limited() {
     for control in [None, Some(UdpControl::Throttling), Some(UdpControl::Allocation)] {
-        let message = wire::CoordinatorMessage::welcome(Duration::from_millis(8), 1, vec![], control, false);
+        let message =
+            wire::CoordinatorMessage::welcome(Duration::from_millis(8), 1, 7, vec![], control, false);
         let Some(wire::coordinator_message::Body::Welcome(welcome)) = message.body else {
             panic!("{message:?}")
         };

@@ -78,7 +78,7 @@ impl ControlPlane {
             let mut command = cluster::agent_command(
                 Some(node),
                 &address.to_string(),
-                host,
+                &node.name,
                 scale.link_rate(),
                 &socket(host),
             )?;

@@ -130,8 +130,9 @@ impl Host {
         socket: &Path,
         more_flows: u32,
     ) -> Result<Host, Failure> {
-        let command = cluster::agent_command(None, &coordinator.agents_address, host, link, socket)?;
-        let process = Process::start(&format!("agent of h{host}"), command)?;
+        let name = format!("h{host}");
+        let command = cluster::agent_command(None, &coordinator.agents_address, &name, link, socket)?;
+        let process = Process::start(&format!("agent of {name}"), command)?;
         let agent = cluster::connect_agent(socket)?;
         let listener = TcpListener::bind("127.0.0.1:0").map_err(Failure::runtime)?;
         let to = listener.local_addr().map_err(Failure::runtime)?;

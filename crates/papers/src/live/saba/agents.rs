@@ -351,13 +351,13 @@ fn start_agents(
     jobs: &Jobs<'_>,
 ) -> Result<Vec<Process>, Failure> {
     let mut agents = Vec::new();
-    for (node, number) in nodes.iter().zip(0u32..).filter(|(node, _)| node.name != "coordinator") {
+    for node in nodes.iter().filter(|node| node.name != "coordinator") {
         if node.is_switch {
             // The last port is that to the coordinator.
-            agents.push(coordinator.start_switch_agent(node, number, LEAVES)?);
+            agents.push(coordinator.start_switch_agent(node, LEAVES)?);
             continue;
         }
-        let mut command = coordinator.agent_command(node, number)?;
+        let mut command = coordinator.agent_command(node)?;
         for ((name, _), cgroup) in JOBS.iter().zip(&jobs.cgroups) {
             command.arg("--application").arg(format!("{name}={}", cgroup.path().display()));
         }
