@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
-// Two programs at an interface, for UDP over IPv4 with a class of Weir's. `arrive` counts arriving bytes, from which the agent of the
+// Two programs at an interface, for UDP with a class of Weir's. `arrive` counts arriving bytes, from which the agent of the
 // source computes its limit (NetShare, 3.2). Under the allocator, `limit` counts the bytes that sources send before their limits instead,
 // and the coordinator computes limits (3.3). `limit` drops packets of a source beyond its limit. README.md lists the maps.
 //
@@ -10,6 +10,7 @@
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <linux/types.h>
 #include <linux/udp.h>
@@ -30,17 +31,25 @@ char LICENSE[] SEC("license") = "GPL";
 // still added to the bucket.
 #define MAX_ATTEMPTS 8
 
+// Extension headers of an IPv6 packet that are skipped. UDP behind more of them is not recognized.
+#define MAX_EXTENSIONS 6
+
 // Set before loading: the priority of the first class, whose mark is 1, the number of classes, and whether bytes count that sources send.
 volatile const __u32 FIRST = 0;
 volatile const __u32 CLASSES = 0;
 volatile const __u32 COUNT_SENT = 0;
 
-// Addresses in network byte order.
+// Addresses in network byte order; IPv4 addresses are ::ffff:a.b.c.d.
 struct udp_flow {
-	__u32 src;
-	__u32 dst;
+	__u32 src[4];
+	__u32 dst[4];
 	__u8 mark;
 	__u8 padding[3];
+};
+
+struct udp_packet {
+	struct udp_flow flow;
+	__u32 headers; // bytes up to and including the header of UDP
 };
 
 struct limit {
@@ -79,31 +88,86 @@ struct {
 	__type(value, struct bucket);
 } buckets SEC(".maps");
 
-// Source, destination and mark of a packet of UDP over IPv4, also of a fragment.
-static bool read_flow(struct __sk_buff *skb, struct udp_flow *flow)
+static bool read_ipv4(struct __sk_buff *skb, struct udp_packet *packet)
 {
+	struct udp_flow *flow = &packet->flow;
 	struct iphdr ip;
 
-	if (skb->protocol != bpf_htons(ETH_P_IP) || bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) ||
-	    ip.protocol != IPPROTO_UDP)
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.protocol != IPPROTO_UDP)
 		return false;
-	flow->src = ip.saddr;
-	flow->dst = ip.daddr;
+	flow->src[2] = flow->dst[2] = bpf_htonl(0xffff);
+	flow->src[3] = ip.saddr;
+	flow->dst[3] = ip.daddr;
 	flow->mark = ip.tos >> 2;
+	packet->headers = ETH_HLEN + ip.ihl * 4 + sizeof(struct udphdr);
 	return true;
 }
 
-// Bytes of the packets on the wire: GSO and GRO merge several packets of the same headers.
-static __u64 wire_bytes(struct __sk_buff *skb)
+// The offset of the header of UDP behind extension headers; 0 if the packet is not UDP. A later fragment has no header of UDP, and the
+// header before its data belongs to the first one.
+static __u32 find_udp(struct __sk_buff *skb, __u8 protocol, __u32 offset)
 {
-	__u64 headers = ETH_HLEN + sizeof(struct iphdr) + sizeof(struct udphdr);
-	__u32 packets = skb->gso_segs;
+	struct {
+		__u8 next;
+		__u8 length;
+		__be16 fragment;
+	} extension;
 
-	return skb->len + (packets > 1 ? (packets - 1) * headers : 0);
+	for (int count = 0; count < MAX_EXTENSIONS; count++) {
+		bool is_fragment = protocol == IPPROTO_FRAGMENT;
+
+		if (protocol == IPPROTO_UDP)
+			return offset;
+		if (!is_fragment && protocol != IPPROTO_HOPOPTS && protocol != IPPROTO_ROUTING &&
+		    protocol != IPPROTO_DSTOPTS)
+			return 0;
+		if (bpf_skb_load_bytes(skb, offset, &extension, sizeof(extension)))
+			return 0;
+		protocol = extension.next;
+		if (is_fragment && extension.fragment & bpf_htons(0xfff8) && protocol != IPPROTO_UDP)
+			return 0;
+		offset += is_fragment ? 8 : (extension.length + 1) * 8;
+	}
+	return protocol == IPPROTO_UDP ? offset : 0;
 }
 
-static void count(struct __sk_buff *skb, struct udp_flow *flow)
+static bool read_ipv6(struct __sk_buff *skb, struct udp_packet *packet)
 {
+	struct udp_flow *flow = &packet->flow;
+	struct ipv6hdr ip;
+	__u32 offset;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)))
+		return false;
+	offset = find_udp(skb, ip.nexthdr, ETH_HLEN + sizeof(ip));
+	if (!offset)
+		return false;
+	__builtin_memcpy(flow->src, &ip.saddr, sizeof(flow->src));
+	__builtin_memcpy(flow->dst, &ip.daddr, sizeof(flow->dst));
+	flow->mark = (ip.priority << 4 | ip.flow_lbl[0] >> 4) >> 2;
+	packet->headers = offset + sizeof(struct udphdr);
+	return true;
+}
+
+// Source, destination and mark of a packet of UDP, also of a fragment.
+static bool read_packet(struct __sk_buff *skb, struct udp_packet *packet)
+{
+	if (skb->protocol == bpf_htons(ETH_P_IP))
+		return read_ipv4(skb, packet);
+	return skb->protocol == bpf_htons(ETH_P_IPV6) && read_ipv6(skb, packet);
+}
+
+// Bytes of the packets on the wire: GSO and GRO merge several packets of the same headers.
+static __u64 wire_bytes(struct __sk_buff *skb, const struct udp_packet *packet)
+{
+	__u32 packets = skb->gso_segs;
+
+	return skb->len + (packets > 1 ? (packets - 1) * (__u64)packet->headers : 0);
+}
+
+static void count(struct __sk_buff *skb, const struct udp_packet *packet)
+{
+	const struct udp_flow *flow = &packet->flow;
 	__u64 *counted = bpf_map_lookup_elem(&bytes, flow), zero = 0;
 
 	if (!counted) {
@@ -112,17 +176,17 @@ static void count(struct __sk_buff *skb, struct udp_flow *flow)
 		counted = bpf_map_lookup_elem(&bytes, flow);
 	}
 	if (counted)
-		__sync_fetch_and_add(counted, wire_bytes(skb));
+		__sync_fetch_and_add(counted, wire_bytes(skb, packet));
 }
 
 SEC("classifier")
 int arrive(struct __sk_buff *skb)
 {
-	struct udp_flow flow = {};
+	struct udp_packet packet = {};
 
-	if (COUNT_SENT || !read_flow(skb, &flow) || !flow.mark || flow.mark > CLASSES)
+	if (COUNT_SENT || !read_packet(skb, &packet) || !packet.flow.mark || packet.flow.mark > CLASSES)
 		return TC_ACT_UNSPEC;
-	count(skb, &flow);
+	count(skb, &packet);
 	return TC_ACT_UNSPEC;
 }
 
@@ -132,24 +196,24 @@ int limit(struct __sk_buff *skb)
 	__u32 class = skb->priority - FIRST;
 	struct bucket *bucket;
 	struct limit *limit;
-	struct udp_flow flow = {};
+	struct udp_packet packet = {};
 	__u64 now, duration;
 
 	// A priority below FIRST wraps to a large number.
-	if (class >= CLASSES || !read_flow(skb, &flow))
+	if (class >= CLASSES || !read_packet(skb, &packet))
 		return TC_ACT_UNSPEC;
-	flow.mark = class + 1;
+	packet.flow.mark = class + 1;
 	if (COUNT_SENT)
-		count(skb, &flow);
-	limit = bpf_map_lookup_elem(&limits, &flow);
+		count(skb, &packet);
+	limit = bpf_map_lookup_elem(&limits, &packet.flow);
 	now = bpf_ktime_get_ns();
 	// A limit holds for its lease, even if the agent has exited.
 	if (!limit || !limit->rate || now >= limit->lease_end)
 		return TC_ACT_UNSPEC;
-	bucket = bpf_map_lookup_elem(&buckets, &flow);
+	bucket = bpf_map_lookup_elem(&buckets, &packet.flow);
 	if (!bucket)
 		return TC_ACT_UNSPEC;
-	duration = wire_bytes(skb) * SECOND / limit->rate;
+	duration = wire_bytes(skb, &packet) * SECOND / limit->rate;
 	// A packet adds 1 s at most, so a low limit does not delay packets for long after the limit rises.
 	if (duration > SECOND)
 		duration = SECOND;

@@ -18,7 +18,7 @@ mod summary;
 mod switches;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use weir_core::model::{ServiceNames, Topology};
@@ -163,14 +163,6 @@ impl Config {
         let needs_queue = |name: &str| self.bandwidths.contains_key(name) || bandwidths.contains_key(name);
         ServiceQueues::assign(&self.names, needs_queue)
             .expect("bandwidths are checked when the configuration and the store are read")
-    }
-
-    /// Configured IPv4 addresses of hosts, with the host's number. Throttling of UDP applies to them.
-    pub fn ipv4_addresses(&self) -> impl Iterator<Item = (Ipv4Addr, u32)> {
-        self.addresses.iter().filter_map(|(address, &host)| match address {
-            IpAddr::V4(address) => Some((*address, host)),
-            IpAddr::V6(_) => None,
-        })
     }
 
     /// Checks that the coordinator can serve TLS with the files, and that its certificate is valid now.

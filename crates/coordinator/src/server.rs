@@ -81,7 +81,7 @@ impl Coordinator {
             control_plane = control_plane.with_connection_predictor(model.predictor.clone());
         }
         if config.has_throttling {
-            control_plane = control_plane.with_throttling(config.ipv4_addresses().collect());
+            control_plane = control_plane.with_throttling(config.addresses.clone());
         }
         // The thread ends when the last handle is dropped. Pending requests can hold handles, so nothing waits for the thread.
         let (handle, _) = control_thread::start(control_plane)

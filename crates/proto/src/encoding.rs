@@ -1,6 +1,6 @@
 //! Encodes orders and reports, and decodes and validates them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -268,7 +268,9 @@ fn check_application_class(
 fn encode_udp_rates(flow_rates: impl Iterator<Item = (UdpFlow, u64)>) -> Option<wire::UdpRates> {
     let mut encoded = wire::UdpRates::default();
     for (flow, rate) in flow_rates {
-        encoded.addresses.extend([flow.src.octets(), flow.dst.octets()].as_flattened());
+        encoded
+            .addresses
+            .extend([flow.src, flow.dst].map(|address| to_ipv6(address).octets()).as_flattened());
         encoded.marks.push(flow.mark.get());
         encoded.rates.push(rate);
     }
@@ -286,13 +288,15 @@ fn decode_udp_rates<T>(
 ) -> Result<Vec<T>, MessageError> {
     let wire::UdpRates { addresses, marks, rates } = rates.unwrap_or_default();
     check_max_length(list, rates.len(), MAX_UDP_FLOWS)?;
-    check_equal_lengths("bytes of addresses", addresses.len(), 8 * rates.len())?;
+    check_equal_lengths("bytes of addresses", addresses.len(), 32 * rates.len())?;
     check_equal_lengths("marks", marks.len(), rates.len())?;
-    let to_flow = |(&[a, b, c, d, e, f, g, h], mark): (&[u8; 8], u8)| {
+    let to_flow = |(&[src, dst], mark): (&[[u8; 16]; 2], u8)| {
         let mark = Mark::new(mark).ok_or(MessageError::Mark(mark))?;
-        Ok(UdpFlow { src: Ipv4Addr::new(a, b, c, d), dst: Ipv4Addr::new(e, f, g, h), mark })
+        let [src, dst] = [src, dst].map(|address| Ipv6Addr::from(address).to_canonical());
+        Ok(UdpFlow { src, dst, mark })
     };
-    let flows = addresses.as_chunks::<8>().0.iter().zip(marks).map(to_flow);
+    let pairs = addresses.as_chunks::<16>().0.as_chunks::<2>().0;
+    let flows = pairs.iter().zip(marks).map(to_flow);
     let flows: Vec<UdpFlow> = flows.collect::<Result<_, MessageError>>()?;
     if flows.windows(2).any(|pair| pair[0] >= pair[1]) {
         return Err(MessageError::Unsorted(list));

@@ -71,7 +71,7 @@ pub const MAX_CONFLICTS: usize = 64;
 
 /// The maximum length of an encoded report, in bytes: [`MAX_REPORTED_FLOWS`] flows and [`MAX_OBSERVED`] observed pairs, each with an id
 /// of [`MAX_ID_LENGTH`], and [`MAX_UDP_FLOWS`] measurements.
-pub const MAX_REPORT_BYTES: usize = 4 << 20;
+pub const MAX_REPORT_BYTES: usize = 5 << 20;
 
 /// The maximum length of an encoded order, in bytes.
 pub const MAX_ORDER_BYTES: usize = 32 << 20;

@@ -1,6 +1,6 @@
 //! Defines orders to agents, and reports of agents.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -247,10 +247,10 @@ impl Mark {
 /// The UDP packets of one class from one address to another, which throttling treats as one flow (NetShare, section 3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UdpFlow {
-    /// The source.
-    pub src: Ipv4Addr,
-    /// The destination.
-    pub dst: Ipv4Addr,
+    /// The source; not an IPv4-mapped IPv6 address.
+    pub src: IpAddr,
+    /// The destination; not an IPv4-mapped IPv6 address.
+    pub dst: IpAddr,
     /// The mark of the class.
     pub mark: Mark,
 }

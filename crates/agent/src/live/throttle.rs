@@ -7,7 +7,7 @@
 //!
 //! Where the paper is silent:
 //!
-//! - *Definition of a flow*: all UDP over IPv4 from one address to another, of one class ([`UdpFlow`]).
+//! - *Definition of a flow*: all UDP from one address to another, of one class ([`UdpFlow`]).
 //! - *Only whole periods are reported.* A source that starts or pauses within a period would seem slower than it is. A source
 //!   that pauses for longer sends no packets to limit.
 //! - *A lost measurement* changes nothing.
@@ -314,7 +314,7 @@ mod tests {
 
     fn udp_flow(number: u32) -> UdpFlow {
         let mark = Mark::new(1).unwrap();
-        UdpFlow { src: Ipv4Addr::from(0x0a00_0000 + number), dst: Ipv4Addr::new(10, 1, 0, 0), mark }
+        UdpFlow { src: Ipv4Addr::from(0x0a00_0000 + number).into(), dst: [10, 1, 0, 0].into(), mark }
     }
 
     fn millis(ms: u64) -> Duration {

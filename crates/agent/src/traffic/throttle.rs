@@ -3,7 +3,7 @@
 //! The programs stay attached when the agent is killed. Their maps have no files, so the next agent cannot open them: it attaches
 //! new programs with new maps.
 
-use std::net::Ipv4Addr;
+use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, MapData, MapError};
@@ -17,6 +17,7 @@ use super::cgroup::FIRST_PRIORITY;
 use super::folder::PinFolder;
 use super::maps::ignore_missing;
 use super::program::{self, attach_classifier};
+use super::record::to_ipv6_octets;
 use super::{TrafficError, monotonic_now};
 use crate::htb::MAX_SERVICES;
 use crate::queues::Interface;
@@ -24,7 +25,7 @@ use crate::queues::Interface;
 static THROTTLE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/throttle.o"));
 
 /// `struct udp_flow` of `bpf/throttle.c`.
-type FlowKeyBytes = [u8; 12];
+type FlowKeyBytes = [u8; 36];
 
 /// `struct limit` or `struct bucket` of `bpf/throttle.c`: two numbers each.
 type PairBytes = [u8; 16];
@@ -170,16 +171,18 @@ fn insert_pair(
 }
 
 fn encode_flow(flow: UdpFlow) -> FlowKeyBytes {
-    let mut key = [0; 12];
-    key[..4].copy_from_slice(&flow.src.octets());
-    key[4..8].copy_from_slice(&flow.dst.octets());
-    key[8] = flow.mark.get();
+    let mut key = [0; 36];
+    key[..16].copy_from_slice(&to_ipv6_octets(flow.src));
+    key[16..32].copy_from_slice(&to_ipv6_octets(flow.dst));
+    key[32] = flow.mark.get();
     key
 }
 
 /// None if the key is malformed, which the programs never write.
-fn decode_flow(&[a, b, c, d, e, f, g, h, mark, ..]: &FlowKeyBytes) -> Option<UdpFlow> {
-    Some(UdpFlow { src: Ipv4Addr::new(a, b, c, d), dst: Ipv4Addr::new(e, f, g, h), mark: Mark::new(mark)? })
+fn decode_flow(key: &FlowKeyBytes) -> Option<UdpFlow> {
+    let ([src, dst], &[mark, ..]) = key.as_chunks::<16>() else { return None };
+    let [src, dst] = [src, dst].map(|&address| Ipv6Addr::from(address).to_canonical());
+    Some(UdpFlow { src, dst, mark: Mark::new(mark)? })
 }
 
 #[cfg(test)]
@@ -189,10 +192,16 @@ mod tests {
     #[test]
     fn udp_flow_keys_survive_encoding() {
         let mark = Mark::new(63).unwrap();
-        let flow = UdpFlow { src: Ipv4Addr::new(10, 0, 0, 1), dst: Ipv4Addr::new(10, 0, 1, 2), mark };
-        assert_eq!(encode_flow(flow), [10, 0, 0, 1, 10, 0, 1, 2, 63, 0, 0, 0]);
-        assert_eq!(decode_flow(&encode_flow(flow)), Some(flow));
-        assert_eq!(decode_flow(&[0; 12]), None);
-        assert_eq!(decode_flow(&[64; 12]), None);
+        let flow =
+            |src: &str, dst: &str| UdpFlow { src: src.parse().unwrap(), dst: dst.parse().unwrap(), mark };
+        let (ipv4, ipv6) = (flow("10.0.0.1", "10.0.1.2"), flow("fd00::1", "fd00::2"));
+        let mapped = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+        let expected = [&mapped[..], &[10, 0, 0, 1], &mapped, &[10, 0, 1, 2], &[63, 0, 0, 0]].concat();
+        assert_eq!(encode_flow(ipv4)[..], expected);
+        for flow in [ipv4, ipv6] {
+            assert_eq!(decode_flow(&encode_flow(flow)), Some(flow));
+        }
+        assert_eq!(decode_flow(&[0; 36]), None);
+        assert_eq!(decode_flow(&[64; 36]), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Tests the counts and limits of UDP by the BPF programs, in a pair of namespaces. Without the privileges or the compiler, these tests
 //! print that and skip.
 
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,27 +17,68 @@ use weir_proto::{Mark, UdpControl, UdpFlow};
 /// The sending rate, in bytes per second.
 const SEND_RATE: f64 = 5e6;
 
-/// The bytes of a packet: a datagram of 1400 bytes, and headers.
+/// The bytes of an IPv4 packet: a datagram of 1400 bytes, and headers.
 const PACKET_BYTES: f64 = 1442.0;
 
 const LONG_LEASE: Duration = Duration::from_secs(60);
 
-/// The packets from this end to the other with a mark.
+/// The addresses of both ends, and the packets between them that a test sends.
+struct Family {
+    name: &'static str,
+    src: &'static str,
+    dst: &'static str,
+    /// The bytes of a packet with a datagram of 1400 bytes.
+    packet_bytes: u64,
+    /// The bytes of a datagram of 4000 bytes in three fragments.
+    fragment_bytes: u64,
+    /// The bytes of a packet with a datagram of 1400 bytes behind extension headers; none without such headers.
+    extended_bytes: Option<u64>,
+}
+
+const IPV4: Family = Family {
+    name: "4",
+    src: "10.9.0.1",
+    dst: "10.9.0.2",
+    packet_bytes: 1442,
+    fragment_bytes: 2 * 1514 + 1082,
+    extended_bytes: None,
+};
+
+/// The header is 20 bytes longer, fragments have one of 8 more, and each of the two extension headers has 8.
+const IPV6: Family = Family {
+    name: "6",
+    src: "fd09::1",
+    dst: "fd09::2",
+    packet_bytes: 1462,
+    fragment_bytes: 2 * 1510 + 1174,
+    extended_bytes: Some(1478),
+};
+
+impl Family {
+    /// The packets from this end to the other with a mark.
+    fn udp_flow(&self, mark: u8) -> UdpFlow {
+        let [src, dst] = [self.src, self.dst].map(|address| address.parse().unwrap());
+        UdpFlow { src, dst, mark: Mark::new(mark).unwrap() }
+    }
+}
+
+/// The IPv4 packets from this end to the other with a mark.
 fn udp_flow(mark: u8) -> UdpFlow {
-    UdpFlow { src: [10, 9, 0, 1].into(), dst: [10, 9, 0, 2].into(), mark: Mark::new(mark).unwrap() }
+    IPV4.udp_flow(mark)
 }
 
 fn rate(bytes: f64) -> Rate {
     Rate::new(bytes).unwrap()
 }
 
-/// Starts counting at the other end, and opens a port there.
-fn start_counting(pair: &NamespacePair) -> (Traffic, UdpSocket) {
-    let started = pair.run_at_peer(|| {
+/// Starts counting at the other end, and opens a port at an address there.
+fn start_counting(pair: &NamespacePair, address: &str) -> (Traffic, UdpSocket) {
+    let address: IpAddr = address.parse().unwrap();
+    let started = pair.run_at_peer(move || {
         let mut traffic = Traffic::start(&[], &[interface()]).unwrap();
         assert!(traffic.throttling().is_none());
         traffic.set_udp_control(Some(UdpControl::Throttling)).unwrap();
-        (traffic, UdpSocket::bind("10.9.0.2:0").unwrap())
+        (traffic, UdpSocket::bind((address, 0)).unwrap())
     });
     started.join().unwrap()
 }
@@ -87,19 +128,30 @@ fn wait_until_unlimited(condition: &str, counter: &mut Traffic) {
 
 #[test]
 fn packets_count_as_they_are_on_the_wire() {
-    let test = "arrivals";
+    check_counted_bytes(&IPV4);
+}
+
+#[test]
+fn ipv6_packets_count_as_they_are_on_the_wire() {
+    check_counted_bytes(&IPV6);
+}
+
+fn check_counted_bytes(family: &Family) {
+    let test = &format!("arrivals{}", family.name);
     let group = TestCgroup::new(test);
     if !has_program(test, "python3") {
         return;
     }
     let Some((pair, traffic)) = start_traffic(test, &[(&group, 1)]) else { return };
-    let (mut counter, sink) = start_counting(&pair);
-    // Single packets, batches of ten that the card splits, and datagrams in three fragments; then packets that do not count.
+    let (mut counter, sink) = start_counting(&pair, family.dst);
+    // Single packets, batches of ten that the card splits, datagrams in three fragments, and packets with extension headers (a
+    // hop-by-hop and a destination option each, of padding); then packets that do not count.
     let text = "
 import socket, sys
-port = int(sys.argv[1])
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.connect(('10.9.0.2', port))
+address = (sys.argv[2], int(sys.argv[1]))
+family = socket.AF_INET6 if ':' in sys.argv[2] else socket.AF_INET
+s = socket.socket(family, socket.SOCK_DGRAM)
+s.connect(address)
 for _ in range(50):
     s.send(bytes(1400))
 for _ in range(50):
@@ -107,35 +159,41 @@ for _ in range(50):
 s.setsockopt(socket.IPPROTO_UDP, 103, 1400)
 for _ in range(50):
     s.send(bytes(14000))
-s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-s.sendto(bytes(1400), ('fd09::2', port))
-s = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-s.connect_ex(('10.9.0.2', port))
+if family == socket.AF_INET6:
+    s.setsockopt(socket.IPPROTO_UDP, 103, 0)
+    padding = bytes([0, 0, 1, 4, 0, 0, 0, 0])
+    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_HOPOPTS, padding)
+    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_DSTOPTS, padding)
+    for _ in range(50):
+        s.send(bytes(1400))
+s = socket.socket(family, socket.SOCK_STREAM)
+s.connect_ex(address)
 ";
-    let port = [sink.local_addr().unwrap().port().to_string()];
-    PythonProgram::start(&group, text, &port).wait_for_exit();
-    let expected = 50 * (1442 + (2 * 1514 + 1082) + 14_420);
-    wait_for("all packets", || arrived_bytes(&mut counter, udp_flow(1)) >= expected);
+    let (port, flow) = (sink.local_addr().unwrap().port().to_string(), family.udp_flow(1));
+    let arguments = [port, family.dst.to_owned()];
+    PythonProgram::start(&group, text, &arguments).wait_for_exit();
+    let of_each = 11 * family.packet_bytes + family.fragment_bytes + family.extended_bytes.unwrap_or(0);
+    wait_for("all packets", || arrived_bytes(&mut counter, flow) >= 50 * of_each);
     let throttling = counter.throttling().unwrap();
     let counts = throttling.byte_counts().unwrap();
-    assert_eq!((counts.len(), counts[0].flow, counts[0].bytes), (1, udp_flow(1), expected));
+    assert_eq!((counts.len(), counts[0].flow, counts[0].bytes), (1, flow, 50 * of_each));
 
     // A removed count starts again at zero. Removing a count that does not exist is no error.
-    throttling.remove_byte_count(udp_flow(1)).unwrap();
-    throttling.remove_byte_count(udp_flow(2)).unwrap();
+    throttling.remove_byte_count(flow).unwrap();
+    throttling.remove_byte_count(family.udp_flow(2)).unwrap();
     assert_eq!(throttling.byte_counts().unwrap(), []);
     // Packets without a class are not counted.
-    let unmarked_socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+    let unmarked_socket = UdpSocket::bind((flow.src, 0)).unwrap();
     unmarked_socket.send_to(&[0; 1400], sink.local_addr().unwrap()).unwrap();
     let text = "
 import socket, sys
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.sendto(bytes(1400), ('10.9.0.2', int(sys.argv[1])))
+s = socket.socket(socket.AF_INET6 if ':' in sys.argv[2] else socket.AF_INET, socket.SOCK_DGRAM)
+s.sendto(bytes(1400), (sys.argv[2], int(sys.argv[1])))
 ";
-    PythonProgram::start(&group, text, &port).wait_for_exit();
-    wait_for("a packet", || arrived_bytes(&mut counter, udp_flow(1)) > 0);
+    PythonProgram::start(&group, text, &arguments).wait_for_exit();
+    wait_for("a packet", || arrived_bytes(&mut counter, flow) > 0);
     let counts = counter.throttling().unwrap().byte_counts().unwrap();
-    assert_eq!((counts.len(), counts[0].bytes), (1, 1442));
+    assert_eq!((counts.len(), counts[0].bytes), (1, family.packet_bytes));
     counter.stop().unwrap();
     traffic.stop().unwrap();
 }
@@ -148,7 +206,7 @@ fn udp_limit_holds_for_its_lease_and_path() {
         return;
     }
     let Some((pair, mut traffic)) = start_traffic(test, &[(&group, 1)]) else { return };
-    let (mut counter, sink) = start_counting(&pair);
+    let (mut counter, sink) = start_counting(&pair, IPV4.dst);
     let text = "
 import socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -215,34 +273,45 @@ while True:
 
 #[test]
 fn sent_bytes_count_before_the_limit() {
-    let test = "offers";
+    check_offered_bytes(&IPV4);
+}
+
+#[test]
+fn sent_ipv6_bytes_count_before_the_limit() {
+    check_offered_bytes(&IPV6);
+}
+
+fn check_offered_bytes(family: &Family) {
+    let test = &format!("offers{}", family.name);
     let group = TestCgroup::new(test);
     if !has_program(test, "python3") {
         return;
     }
     let Some((pair, mut traffic)) = start_traffic(test, &[(&group, 1)]) else { return };
-    let (mut counter, sink) = start_counting(&pair);
+    let (mut counter, sink) = start_counting(&pair, family.dst);
+    let (flow, packet_bytes) = (family.udp_flow(1), family.packet_bytes);
     traffic.set_udp_control(Some(UdpControl::Allocation)).unwrap();
     let send = |packets: u32| {
         let text = "
 import socket, sys
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.connect(('10.9.0.2', int(sys.argv[1])))
+s = socket.socket(socket.AF_INET6 if ':' in sys.argv[3] else socket.AF_INET, socket.SOCK_DGRAM)
+s.connect((sys.argv[3], int(sys.argv[1])))
 for _ in range(int(sys.argv[2])):
     s.send(bytes(1400))
 ";
         let port = sink.local_addr().unwrap().port().to_string();
-        PythonProgram::start(&group, text, &[port, packets.to_string()]).wait_for_exit();
+        PythonProgram::start(&group, text, &[port, packets.to_string(), family.dst.to_owned()])
+            .wait_for_exit();
     };
-    let sent_bytes = |traffic: &mut Traffic| arrived_bytes(traffic, udp_flow(1));
+    let sent_bytes = |traffic: &mut Traffic| arrived_bytes(traffic, flow);
     send(50);
-    assert_eq!(sent_bytes(&mut traffic), 50 * PACKET_BYTES as u64);
-    wait_for("all packets", || arrived_bytes(&mut counter, udp_flow(1)) == 50 * PACKET_BYTES as u64);
+    assert_eq!(sent_bytes(&mut traffic), 50 * packet_bytes);
+    wait_for("all packets", || arrived_bytes(&mut counter, flow) == 50 * packet_bytes);
     // At this limit, the burst of 100 ms passes one packet.
-    traffic.throttling().unwrap().set_limit(udp_flow(1), rate(1e3), LONG_LEASE).unwrap();
+    traffic.throttling().unwrap().set_limit(flow, rate(1e3), LONG_LEASE).unwrap();
     send(50);
-    assert_eq!(sent_bytes(&mut traffic), 100 * PACKET_BYTES as u64);
-    let arrived = arrived_bytes(&mut counter, udp_flow(1)) / PACKET_BYTES as u64;
+    assert_eq!(sent_bytes(&mut traffic), 100 * packet_bytes);
+    let arrived = arrived_bytes(&mut counter, flow) / packet_bytes;
     assert!((50..60).contains(&arrived), "{arrived} packets have arrived");
     // Arriving packets do not count here, and a change counts from zero.
     traffic.set_udp_control(Some(UdpControl::Throttling)).unwrap();

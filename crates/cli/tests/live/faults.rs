@@ -544,7 +544,7 @@ async fn send_false_reports(endpoint: Endpoint, stop: Arc<AtomicBool>) -> (u32, 
             sent_bytes: u64::MAX,
             demand: Demand::Unlimited,
         };
-        let flow = UdpFlow { src: address(0), dst: address(2), mark: Mark::new(1).unwrap() };
+        let flow = UdpFlow { src: address(0).into(), dst: address(2).into(), mark: Mark::new(1).unwrap() };
         Report {
             applied: (u64::MAX, round),
             flows: ["a", "b", "c", "d", "e"].map(flow_progress).to_vec(),

@@ -7,7 +7,7 @@
 
 use std::env;
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,6 +39,7 @@ const BURST_INTERVAL: Duration = Duration::from_millis(40);
 
 /// The addresses that receive UDP and TCP.
 const UDP_RECEIVER: &str = "10.8.2.2:9000";
+const UDP_IPV6_RECEIVER: &str = "[fd08:2::2]:9000";
 const TCP_RECEIVER: &str = "10.8.3.2:9000";
 
 /// The timeout of each step.
@@ -50,7 +51,7 @@ const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\n
                       [listen]\nagents = \"10.8.1.1:7700\"\napi = \"127.0.0.1:7701\"\n\
                       [tls]\ncertificate = \"server.pem\"\nkey = \"server.key\"\nclients = \"authority.pem\"\n\
                       [host]\na = \"100Mbit\"\nb = \"20Mbit\"\nc = \"100Mbit\"\n\
-                      [address]\na = [\"10.8.1.2\"]\nb = [\"10.8.2.2\"]\nc = [\"10.8.3.2\"]\n\
+                      [address]\na = [\"10.8.1.2\", \"fd08:1::2\"]\nb = [\"10.8.2.2\", \"fd08:2::2\"]\nc = [\"10.8.3.2\"]\n\
                       [service.udp]\n[service.tcp]\n";
 
 /// A switch `s` and three hosts, which are deleted when dropped.
@@ -73,8 +74,14 @@ impl ThrottleNetwork {
                 prefix: 24,
             };
             network.add_cable([end(host, "e0", 2), end("s", &port, 1)]).unwrap();
-            network.run_ip(host, &format!("route add default via 10.8.{number}.1\n")).unwrap();
+            network.run_ip("s", &format!("addr add fd08:{number}::1/64 dev {port} nodad\n")).unwrap();
+            let routes = format!(
+                "addr add fd08:{number}::2/64 dev e0 nodad\nroute add default via 10.8.{number}.1\n\
+                 route add default via fd08:{number}::1\n"
+            );
+            network.run_ip(host, &routes).unwrap();
         }
+        network.set("s", "ipv6/conf/all/forwarding", "1").unwrap();
         // The queues of the agent of `a` limit the first link.
         let second = SECOND_LINK_BYTES_PER_SEC * 8.0;
         let queue = format!("qdisc add dev to-b root tbf rate {second}bit burst 10000 limit 50000\n");
@@ -123,15 +130,15 @@ impl ThrottleNetwork {
         Process(command.spawn().unwrap())
     }
 
-    fn bind_udp_receiver(&self) -> UdpSocket {
-        self.network.run_inside("b", || UdpSocket::bind(UDP_RECEIVER).unwrap()).unwrap()
+    fn bind_udp_receiver(&self, address: &'static str) -> UdpSocket {
+        self.network.run_inside("b", move || UdpSocket::bind(address).unwrap()).unwrap()
     }
 
     /// The receivers of UDP and of TCP, and the number of bytes that arrive over TCP.
-    fn start_receivers(&self) -> (UdpSocket, Arc<AtomicU64>) {
+    fn start_receivers(&self, udp_receiver: &'static str) -> (UdpSocket, Arc<AtomicU64>) {
         let listen = || TcpListener::bind(TCP_RECEIVER).unwrap();
         let listener = self.network.run_inside("c", listen).unwrap();
-        (self.bind_udp_receiver(), count_received_bytes(move || listener.accept().unwrap().0))
+        (self.bind_udp_receiver(udp_receiver), count_received_bytes(move || listener.accept().unwrap().0))
     }
 
     /// Bytes that host `a` has sent, of UDP and of TCP.
@@ -169,8 +176,25 @@ impl Drop for ThrottleNetwork {
 #[test]
 #[ignore = "runs as a process of another test"]
 fn run_constant_rate_sender() {
-    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-    socket.connect(UDP_RECEIVER).unwrap();
+    send_at_constant_rate(UDP_RECEIVER);
+}
+
+/// The process that sends UDP over IPv6 at a constant rate.
+#[test]
+#[ignore = "runs as a process of another test"]
+fn run_constant_rate_ipv6_sender() {
+    send_at_constant_rate(UDP_IPV6_RECEIVER);
+}
+
+fn send_at_constant_rate(receiver: &str) {
+    let socket = UdpSocket::bind("[::]:0").unwrap();
+    let receiver: SocketAddr = receiver.parse().unwrap();
+    // A socket of IPv6 sends IPv4 to mapped addresses.
+    let mapped = match receiver.ip() {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    socket.connect((mapped, receiver.port())).unwrap();
     let (mut due, packet_interval) =
         (Instant::now(), Duration::from_secs_f64(PACKET_BYTES / UDP_BYTES_PER_SEC));
     loop {
@@ -290,7 +314,7 @@ fn hosts_send_at_most_slightly_more_than_arrives() {
     let mut sender = network.start_agent("a", &[(udp, 1), (tcp, 2)]);
     let mut receiver = network.start_agent("b", &[(sink, 1)]);
     wait_within(STEP_TIMEOUT, "queues", || network.has_queues());
-    let (_udp_receiver, received) = network.start_receivers();
+    let (_udp_receiver, received) = network.start_receivers(UDP_RECEIVER);
     let _source = network.run_test_process(udp, "throttle::run_constant_rate_sender");
     let _tcp_source = start_sender(&network.network, tcp, TCP_RECEIVER.parse().unwrap());
     wait_within(STEP_TIMEOUT, "TCP", || received.load(Ordering::Relaxed) > 0);
@@ -330,7 +354,7 @@ fn hosts_send_at_most_slightly_more_than_arrives() {
 }
 
 #[test]
-fn allocator_limits_udp_without_the_receivers_agent() {
+fn allocator_limits_ipv6_udp_without_the_receivers_agent() {
     let test = "udpalloc";
     let groups = ["udp", "tcp", "sink"].map(|name| TestCgroup::new(&format!("udpalloc-{name}")));
     let [udp, tcp, sink] = &groups;
@@ -339,8 +363,8 @@ fn allocator_limits_udp_without_the_receivers_agent() {
     let mut coordinator_process = network.start_coordinator_with(allocation);
     let mut sender = network.start_agent("a", &[(udp, 1), (tcp, 2)]);
     wait_within(STEP_TIMEOUT, "queues", || network.has_queues());
-    let (_udp_receiver, received) = network.start_receivers();
-    let _source = network.run_test_process(udp, "throttle::run_constant_rate_sender");
+    let (_udp_receiver, received) = network.start_receivers(UDP_IPV6_RECEIVER);
+    let _source = network.run_test_process(udp, "throttle::run_constant_rate_ipv6_sender");
     let _tcp_source = start_sender(&network.network, tcp, TCP_RECEIVER.parse().unwrap());
     wait_within(STEP_TIMEOUT, "TCP", || received.load(Ordering::Relaxed) > 0);
     wait_for_rates(&network, "with the allocator", is_allocated);
@@ -375,7 +399,7 @@ fn throttling_passes_udp_bursts_below_link_capacity() {
     let _coordinator_process = network.start_coordinator(true);
     let _sender = network.start_agent("a", &[(udp, 1)]);
     let _receiver = network.start_agent("b", &[(sink, 1)]);
-    let _udp_receiver = network.bind_udp_receiver();
+    let _udp_receiver = network.bind_udp_receiver(UDP_RECEIVER);
     // Throttling limits the constant source first; its limit ends before the bursty source starts.
     let mut source = network.run_test_process(udp, "throttle::run_constant_rate_sender");
     let received = || CounterReading::read(|| network.received_bytes());

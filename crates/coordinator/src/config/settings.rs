@@ -72,7 +72,7 @@ pub(super) fn read_time(
     if range.contains(&time) { Ok(time) } else { Err(fields.value_error(&value, expected)) }
 }
 
-/// Reads whether UDP is throttled. Throttling requires IPv4 addresses of senders, and orders at least as frequent as measurements.
+/// Reads whether UDP is throttled. Throttling requires addresses of senders, and orders at least as frequent as measurements.
 pub(super) fn read_throttling(
     fields: &TableFields<'_>,
     value: Option<Value<'_>>,
@@ -83,9 +83,8 @@ pub(super) fn read_throttling(
     if !fields.read_bool(&value)? {
         return Ok(false);
     }
-    if !addresses.keys().any(IpAddr::is_ipv4) {
-        let expected = "false, or IPv4 addresses of hosts in `[address]`";
-        return Err(fields.value_error(&value, expected));
+    if addresses.is_empty() {
+        return Err(fields.value_error(&value, "false, or addresses of hosts in `[address]`"));
     }
     if interval > MEASUREMENT_PERIOD.get() {
         return Err(fields.value_error(&value, "false, or an `interval` of at most 50ms"));

@@ -405,7 +405,7 @@ impl ControlPlane {
             add(*host, traffic, service as usize, dst, weight, demand);
         }
         for (host, flow, rate) in udp_demands.iter() {
-            let dst = addresses.get(&IpAddr::V4(flow.dst)).copied();
+            let dst = addresses.get(&flow.dst).copied();
             let Some(service) = services.service_of_class(flow.mark.get()) else { continue };
             if limits_all_udp || services.bandwidths[service as usize].has_max() {
                 add(host, LimitedTraffic::Udp(flow), service as usize, dst, THOUSANDTHS, Demand::Rate(rate));

@@ -4,7 +4,6 @@
 //! is the demand. UDP of one service between two addresses is one flow.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use weir_core::netshare::DemandPredictor;
 use weir_core::units::Rate;
@@ -84,7 +83,7 @@ impl ControlPlane {
     pub(super) fn store_udp_demands(&mut self, host: u32, measurements: &[UdpMeasurement]) {
         let Some(allocator) = &mut self.allocator else { return };
         for measurement in measurements {
-            let [src, dst] = [measurement.flow.src, measurement.flow.dst].map(IpAddr::V4);
+            let UdpFlow { src, dst, .. } = measurement.flow;
             if allocator.host_of(src) != Some(host) {
                 self.rejected_entries.foreign_flow += 1;
             } else if allocator.host_of(dst).is_some()

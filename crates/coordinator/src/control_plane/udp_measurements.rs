@@ -5,7 +5,7 @@
 //! rate of its link. A misreporting host therefore affects only the traffic sent to it.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use weir_core::netshare::MEASUREMENT_PERIOD;
 use weir_proto::{MAX_UDP_FLOWS, UdpControl, UdpFlow, UdpMeasurement};
@@ -15,13 +15,13 @@ use super::ControlPlane;
 /// Tolerated ratio of a measured rate to the rate of the link, for measurement errors.
 pub(super) const RATE_TOLERANCE: f64 = 1.05;
 
-/// Size of the largest IPv4 packet, rounded up, in bytes. A packet counts as sent or received at one time.
+/// Size of the largest IP packet, rounded up, in bytes. A packet counts as sent or received at one time.
 pub(super) const MAX_PACKET_BYTES: f64 = 65_536.0;
 
 /// Addresses of hosts, and the measurements for the next orders.
 #[derive(Debug)]
 pub(super) struct UdpMeasurements {
-    host_by_address: BTreeMap<Ipv4Addr, u32>,
+    host_by_address: BTreeMap<IpAddr, u32>,
     /// Measurements for the next order, by sending host.
     pending: BTreeMap<u32, BTreeMap<UdpFlow, u64>>,
     /// Number of measurements in orders so far.
@@ -40,7 +40,7 @@ impl UdpMeasurements {
 
 impl ControlPlane {
     /// Enables limits of UDP: by throttling, or by the allocator if there is one. `host_by_address` maps addresses to host numbers.
-    pub fn with_throttling(mut self, host_by_address: BTreeMap<Ipv4Addr, u32>) -> ControlPlane {
+    pub fn with_throttling(mut self, host_by_address: BTreeMap<IpAddr, u32>) -> ControlPlane {
         self.udp_measurements =
             Some(UdpMeasurements { host_by_address, pending: BTreeMap::new(), forwarded: 0 });
         self

@@ -1,6 +1,6 @@
 //! Tests of agents' streams over loopback.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
@@ -141,7 +141,7 @@ fn agent_stream_carries_reports_and_orders() {
 #[test]
 fn udp_measurements_reach_the_sending_host() {
     block_on(async {
-        let addresses = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
+        let addresses = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
         let settings = Settings { lease: LEASE.as_secs_f64(), ..Settings::default() };
         let plane = control_plane(settings).with_throttling(addresses.into_iter().zip(0..).collect());
         let handle = start(plane).unwrap().0;

@@ -187,7 +187,7 @@ fn udp_plane(weights: &[f64]) -> ControlPlane {
 }
 
 fn with_udp(plane: ControlPlane, hosts: u32) -> ControlPlane {
-    plane.with_throttling((0..hosts).map(|host| (address(host), host)).collect())
+    plane.with_throttling((0..hosts).map(|host| (address(host).into(), host)).collect())
 }
 
 /// The limits as fractions of what services divide of a link.
@@ -308,7 +308,8 @@ fn implausible_udp_measurements_have_no_effect() {
     assert_eq!(report_and_tick(1, vec![udp(0, 0, 2, 1000)], 0.0), (0, 1, 0));
     assert_eq!(report_and_tick(HOSTS, vec![udp(0, 1, 2, 1000)], 0.06), (0, 2, 0));
     let to = |dst| UdpMeasurement { flow: UdpFlow { dst, ..udp(0, 1, 2, 1000).flow }, rate: 1000 };
-    let others = vec![to([224, 0, 0, 1].into()), to(address(77)), to(address(1)), udp(2, 1, 2, 1000)];
+    let others =
+        vec![to([224, 0, 0, 1].into()), to(address(77).into()), to(address(1).into()), udp(2, 1, 2, 1000)];
     assert_eq!(report_and_tick(1, others, 0.12), (0, 2, 0));
     assert_eq!(report_and_tick(1, vec![udp(1, 1, 2, 1000)], 0.18), (1, 2, 0));
     // One host has more classes and destinations than its limits.

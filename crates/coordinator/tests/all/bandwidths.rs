@@ -242,7 +242,7 @@ fn udp_of_services_with_a_maximum_is_limited_without_throttling() {
 #[test]
 fn udp_in_a_class_of_several_services_has_no_limit_by_the_allocator() {
     let with_shared_class = services(&[1.0; 3], None, &[]).with_service_of_class(vec![Some(0), None]);
-    let addresses = (0..HOSTS).map(|host| (address(host), host)).collect();
+    let addresses = (0..HOSTS).map(|host| (address(host).into(), host)).collect();
     let mut plane = plane(Divided::Links, with_shared_class).with_throttling(addresses);
     let found = udp_limits(&mut plane, &[udp(1, 0, 2, 0.9), udp(2, 1, 2, 0.9)], 0.0);
     let places: Vec<_> = found.iter().map(|&(host, mark, _)| (host, mark)).collect();

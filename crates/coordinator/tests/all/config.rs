@@ -100,9 +100,10 @@ fn throttling_needs_addresses_and_a_short_interval() {
         let config = parse_with(key);
         assert_eq!(config.has_throttling, throttling);
         assert_eq!(config.to_string().contains("throttle  UDP, to slightly above"), throttling);
-        let addresses: Vec<_> = config.ipv4_addresses().map(|(ip, host)| (ip.to_string(), host)).collect();
-        assert_eq!(addresses, [("10.0.0.1".to_owned(), 0), ("10.0.0.2".to_owned(), 1)]);
     }
+    // IPv6 addresses alone suffice.
+    let ipv6 = SMALL.replace("policy =", "throttling = true\npolicy =") + "[address]\na = [\"fd00::1\"]\n";
+    assert!(parse(&ipv6).unwrap().has_throttling);
     assert!(!parse(&SMALL.replace("policy =", "throttling = false\npolicy =")).unwrap().has_throttling);
 }
 

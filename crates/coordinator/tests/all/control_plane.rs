@@ -1,13 +1,13 @@
 //! Tests of the control plane, one call at a time.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::config_with_cases;
 use crate::small_cluster::{
-    HOSTS, INTERVAL, LINK_RATE, address, control_plane, equal_links, flow_key, registration,
+    HOSTS, INTERVAL, LINK_RATE, address, control_plane, equal_links, flow_key, ipv6_address, registration,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -824,8 +824,11 @@ fn flows_without_reports_progress_at_their_ordered_rate() {
     assert_eq!(sent_bytes(&plane, "a"), before);
 }
 
-fn measurement(from: Ipv4Addr, to: Ipv4Addr, mark: u8, rate: u64) -> UdpMeasurement {
-    UdpMeasurement { flow: UdpFlow { src: from, dst: to, mark: Mark::new(mark).unwrap() }, rate }
+fn measurement(from: impl Into<IpAddr>, to: impl Into<IpAddr>, mark: u8, rate: u64) -> UdpMeasurement {
+    UdpMeasurement {
+        flow: UdpFlow { src: from.into(), dst: to.into(), mark: Mark::new(mark).unwrap() },
+        rate,
+    }
 }
 
 fn report_of(udp_measurements: Vec<UdpMeasurement>) -> Report {
@@ -847,6 +850,12 @@ fn forwarded_measurements(plane: &mut ControlPlane, now: f64) -> Vec<(u32, Vec<U
 
 #[test]
 fn udp_measurements_are_forwarded_to_senders() {
+    check_forwarding(|host| address(host).into());
+    check_forwarding(ipv6_address);
+}
+
+/// Measurements between the addresses of hosts reach the senders.
+fn check_forwarding(address: impl Fn(u32) -> IpAddr) {
     let mut plane = throttling_plane();
     assert_eq!(plane.udp_control(), Some(UdpControl::Throttling));
     report_all_hosts(&mut plane, 0.0);
@@ -938,7 +947,8 @@ fn udp_measurements_count_for_own_addresses_up_to_the_link_rate() {
 fn forwarded_measurements_fit_one_order() {
     let max = weir_proto::MAX_UDP_FLOWS as u32;
     // One host sends to all addresses of another host, which has more addresses than an order can contain.
-    let addresses = (0..2 * max).map(|number| (address(1000 + number), 1)).chain([(address(0), 0)]).collect();
+    let of_receiver = (0..2 * max).map(|number| (address(1000 + number).into(), 1));
+    let addresses = of_receiver.chain([(address(0).into(), 0)]).collect();
     let mut plane = control_plane("fair", 1).with_throttling(addresses);
     report_all_hosts(&mut plane, 0.0);
     plane.tick(0.0);

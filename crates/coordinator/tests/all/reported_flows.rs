@@ -38,7 +38,7 @@ pub fn report_flows(
 
 /// A measurement of UDP with this mark, from one host to another, in bytes per second.
 pub fn udp(mark: u8, from: u32, to: u32, rate: u64) -> UdpMeasurement {
-    let flow = UdpFlow { src: address(from), dst: address(to), mark: Mark::new(mark).unwrap() };
+    let flow = UdpFlow { src: address(from).into(), dst: address(to).into(), mark: Mark::new(mark).unwrap() };
     UdpMeasurement { flow, rate }
 }
 

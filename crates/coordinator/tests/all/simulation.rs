@@ -178,8 +178,11 @@ const MAX_LINK_RATE: f64 = LINK_RATE * 1.000_01 + 100.0;
 
 /// UDP measurements of a host for all other hosts; the rate identifies the measuring host.
 fn udp_measurements(receiver: u32) -> Vec<UdpMeasurement> {
-    let flow_from =
-        |from| UdpFlow { src: address(from), dst: address(receiver), mark: Mark::new(1).unwrap() };
+    let flow_from = |from| UdpFlow {
+        src: address(from).into(),
+        dst: address(receiver).into(),
+        mark: Mark::new(1).unwrap(),
+    };
     let others = (0..HOSTS).filter(|&from| from != receiver);
     others.map(|from| UdpMeasurement { flow: flow_from(from), rate: measured_rate(receiver) }).collect()
 }
@@ -373,7 +376,7 @@ fn run_simulation(
             if is_faulty && misreporting_host == Some(host) {
                 simulation.falsify(&mut flows);
                 // Measurements of another host's address.
-                let other = address((host + 1) % HOSTS);
+                let other = address((host + 1) % HOSTS).into();
                 measurements.iter_mut().for_each(|measurement| measurement.flow.dst = other);
             }
             if transport == Transport::Streams {
@@ -430,7 +433,7 @@ fn run_simulation(
                     .expect("the destination is the address of a host");
                 assert_eq!(
                     (flow.src, *rate),
-                    (address(host), measured_rate(measuring_host)),
+                    (address(host).into(), measured_rate(measuring_host)),
                     "a measurement that its receiver did not send"
                 );
             }

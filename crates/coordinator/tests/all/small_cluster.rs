@@ -1,6 +1,6 @@
 //! A control plane with four hosts, for tests.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_coordinator::control_plane::{
     ControlPlane, FlowKey, Link, NetworkLinks, Registration, Settings, Transfer,
@@ -40,15 +40,20 @@ fn plane_over(links: NetworkLinks, policy: &str, epoch: u64) -> ControlPlane {
         .unwrap()
 }
 
-/// A control plane with UDP throttling, and one address for each host.
+/// A control plane with UDP throttling, and an IPv4 and an IPv6 address for each host.
 pub fn throttling_plane(links: NetworkLinks, policy: &str, epoch: u64) -> ControlPlane {
-    let addresses = (0..HOSTS).map(|host| (address(host), host)).collect();
-    plane_over(links, policy, epoch).with_throttling(addresses)
+    let addresses = (0..HOSTS).flat_map(|host| [(address(host).into(), host), (ipv6_address(host), host)]);
+    plane_over(links, policy, epoch).with_throttling(addresses.collect())
 }
 
 /// Address of a host: 10.0.0.0 plus its number.
 pub fn address(host: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x0a00_0000 + host)
+}
+
+/// IPv6 address of a host: fd00:: plus its number.
+pub fn ipv6_address(host: u32) -> IpAddr {
+    Ipv6Addr::from(0xfd00 << 112 | u128::from(host)).into()
 }
 
 pub fn registration(flows: &[(u32, u32, f64)]) -> Registration {

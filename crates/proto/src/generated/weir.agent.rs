@@ -65,10 +65,10 @@ pub struct Welcome {
     #[prost(uint32, tag = "6")]
     pub number: u32,
 }
-/// Rates of UDP over IPv4. Sorted by source, destination and mark, each once.
+/// Rates of UDP. Sorted by source, destination and mark, each once.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UdpRates {
-    /// 8 bytes for each rate: the source address, then the destination address.
+    /// 32 bytes for each rate: the source address, then the destination address; IPv4 is mapped.
     #[prost(bytes = "vec", tag = "1")]
     pub addresses: ::prost::alloc::vec::Vec<u8>,
     /// One byte for each rate: the mark (DSCP) of its packets, 1 to 63.

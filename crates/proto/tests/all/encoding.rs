@@ -75,12 +75,10 @@ fn any_queues() -> impl Strategy<Value = Queues> {
 }
 
 fn any_udp_measurements() -> impl Strategy<Value = Vec<UdpMeasurement>> {
-    let to_flow = |(src, dst, mark): (u32, u32, u8)| UdpFlow {
-        src: src.into(),
-        dst: dst.into(),
-        mark: Mark::new(mark).unwrap(),
-    };
-    let flows = (prop_oneof![0..3u32, any::<u32>()], any::<u32>(), 1..=63u8).prop_map(to_flow);
+    let to_flow =
+        |(src, dst, mark): (IpAddr, IpAddr, u8)| UdpFlow { src, dst, mark: Mark::new(mark).unwrap() };
+    let few_sources = (0..3u32).prop_map(|bits| IpAddr::from(Ipv4Addr::from(bits)));
+    let flows = (prop_oneof![few_sources, any_peer()], any_peer(), 1..=63u8).prop_map(to_flow);
     btree_map(flows, any::<u64>(), 0..20).prop_map(|measurements| {
         measurements.into_iter().map(|(flow, rate)| UdpMeasurement { flow, rate }).collect()
     })
@@ -479,17 +477,17 @@ fn malformed_reports_are_refused() {
 #[test]
 fn malformed_udp_rates_are_refused() {
     let encoded_measurements = |addresses: &[u8], marks: &[u8], rates: &[u64]| wire::UdpRates {
-        addresses: addresses.iter().flat_map(|&byte| [byte; 8]).collect(),
+        addresses: addresses.iter().flat_map(|&byte| [byte; 32]).collect(),
         marks: marks.to_vec(),
         rates: rates.to_vec(),
     };
     let length_mismatch = |list, count, expected| MessageError::LengthMismatch { list, count, expected };
     let too_many = MAX_UDP_FLOWS + 1;
     let cases = [
-        (encoded_measurements(&[1], &[1], &[]), length_mismatch("bytes of addresses", 8, 0)),
+        (encoded_measurements(&[1], &[1], &[]), length_mismatch("bytes of addresses", 32, 0)),
         (
-            wire::UdpRates { addresses: vec![1; 7], ..encoded_measurements(&[], &[1], &[1]) },
-            length_mismatch("bytes of addresses", 7, 8),
+            wire::UdpRates { addresses: vec![1; 31], ..encoded_measurements(&[], &[1], &[1]) },
+            length_mismatch("bytes of addresses", 31, 32),
         ),
         (encoded_measurements(&[1], &[], &[1]), length_mismatch("marks", 0, 1)),
         (encoded_measurements(&[1], &[0], &[1]), MessageError::Mark(0)),
@@ -730,7 +728,11 @@ fn largest_report_fits_max_report() {
     let (flows, observed) =
         ((0..MAX_REPORTED_FLOWS).map(to_progress).collect(), (0..MAX_OBSERVED).map(observed_entry).collect());
     let measurement = |at: usize| UdpMeasurement {
-        flow: UdpFlow { src: (at as u32).into(), dst: u32::MAX.into(), mark: Mark::new(63).unwrap() },
+        flow: UdpFlow {
+            src: Ipv6Addr::from(at as u128).into(),
+            dst: Ipv6Addr::from(u128::MAX).into(),
+            mark: Mark::new(63).unwrap(),
+        },
         rate: u64::MAX,
     };
     let udp_measurements = (0..MAX_UDP_FLOWS).map(measurement).collect();
