@@ -4,7 +4,8 @@
 // source computes its limit (NetShare, 3.2). Under the allocator, `limit` counts the bytes that sources send before their limits instead,
 // and the coordinator computes limits (3.3). `limit` drops packets of a source beyond its limit. README.md lists the maps.
 //
-// Packets that GRO merged, or that GSO splits later, count as the packets on the wire.
+// Packets that GRO merged, or that GSO splits later, count as the packets on the wire. Packets of tunnels neither count nor have a limit:
+// it would hold back the TCP inside.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -49,7 +50,8 @@ struct udp_flow {
 
 struct udp_packet {
 	struct udp_flow flow;
-	__u32 headers; // bytes up to and including the header of UDP
+	__u32 headers;  // bytes up to and including the header of UDP
+	bool has_ports; // not a later fragment
 };
 
 struct limit {
@@ -79,6 +81,15 @@ struct {
 	__type(value, struct limit);
 } limits SEC(".maps");
 
+// Ports of tunnels, in network byte order.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, __u16);
+	__type(value, __u8);
+} tunnel_ports SEC(".maps");
+
 // Separate from `limits`, which the agent overwrites with each measurement.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -100,52 +111,53 @@ static bool read_ipv4(struct __sk_buff *skb, struct udp_packet *packet)
 	flow->dst[3] = ip.daddr;
 	flow->mark = ip.tos >> 2;
 	packet->headers = ETH_HLEN + ip.ihl * 4 + sizeof(struct udphdr);
+	packet->has_ports = !(ip.frag_off & bpf_htons(0x1fff));
 	return true;
 }
 
-// The offset of the header of UDP behind extension headers; 0 if the packet is not UDP. A later fragment has no header of UDP, and the
-// header before its data belongs to the first one.
-static __u32 find_udp(struct __sk_buff *skb, __u8 protocol, __u32 offset)
+// Skips extension headers up to that of UDP; false if the packet is not UDP. A later fragment has no header of UDP, and the extension
+// headers after its own belong to the first one.
+static bool find_udp(struct __sk_buff *skb, __u8 protocol, struct udp_packet *packet)
 {
 	struct {
 		__u8 next;
 		__u8 length;
 		__be16 fragment;
 	} extension;
+	__u32 offset = ETH_HLEN + sizeof(struct ipv6hdr);
 
+	packet->has_ports = true;
 	for (int count = 0; count < MAX_EXTENSIONS; count++) {
 		bool is_fragment = protocol == IPPROTO_FRAGMENT;
 
 		if (protocol == IPPROTO_UDP)
-			return offset;
+			break;
 		if (!is_fragment && protocol != IPPROTO_HOPOPTS && protocol != IPPROTO_ROUTING &&
 		    protocol != IPPROTO_DSTOPTS)
-			return 0;
+			return false;
 		if (bpf_skb_load_bytes(skb, offset, &extension, sizeof(extension)))
-			return 0;
+			return false;
 		protocol = extension.next;
-		if (is_fragment && extension.fragment & bpf_htons(0xfff8) && protocol != IPPROTO_UDP)
-			return 0;
+		if (is_fragment && extension.fragment & bpf_htons(0xfff8)) {
+			packet->has_ports = false;
+			break;
+		}
 		offset += is_fragment ? 8 : (extension.length + 1) * 8;
 	}
-	return protocol == IPPROTO_UDP ? offset : 0;
+	packet->headers = offset + sizeof(struct udphdr);
+	return protocol == IPPROTO_UDP;
 }
 
 static bool read_ipv6(struct __sk_buff *skb, struct udp_packet *packet)
 {
 	struct udp_flow *flow = &packet->flow;
 	struct ipv6hdr ip;
-	__u32 offset;
 
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)))
-		return false;
-	offset = find_udp(skb, ip.nexthdr, ETH_HLEN + sizeof(ip));
-	if (!offset)
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || !find_udp(skb, ip.nexthdr, packet))
 		return false;
 	__builtin_memcpy(flow->src, &ip.saddr, sizeof(flow->src));
 	__builtin_memcpy(flow->dst, &ip.daddr, sizeof(flow->dst));
 	flow->mark = (ip.priority << 4 | ip.flow_lbl[0] >> 4) >> 2;
-	packet->headers = offset + sizeof(struct udphdr);
 	return true;
 }
 
@@ -155,6 +167,16 @@ static bool read_packet(struct __sk_buff *skb, struct udp_packet *packet)
 	if (skb->protocol == bpf_htons(ETH_P_IP))
 		return read_ipv4(skb, packet);
 	return skb->protocol == bpf_htons(ETH_P_IPV6) && read_ipv6(skb, packet);
+}
+
+// Whether the packet has the port of a tunnel at either end.
+static bool is_tunnel(struct __sk_buff *skb, const struct udp_packet *packet)
+{
+	__u16 ports[2];
+
+	if (!packet->has_ports || bpf_skb_load_bytes(skb, packet->headers - sizeof(struct udphdr), ports, sizeof(ports)))
+		return false;
+	return bpf_map_lookup_elem(&tunnel_ports, &ports[0]) || bpf_map_lookup_elem(&tunnel_ports, &ports[1]);
 }
 
 // Bytes of the packets on the wire: GSO and GRO merge several packets of the same headers.
@@ -184,7 +206,8 @@ int arrive(struct __sk_buff *skb)
 {
 	struct udp_packet packet = {};
 
-	if (COUNT_SENT || !read_packet(skb, &packet) || !packet.flow.mark || packet.flow.mark > CLASSES)
+	if (COUNT_SENT || !read_packet(skb, &packet) || !packet.flow.mark || packet.flow.mark > CLASSES ||
+	    is_tunnel(skb, &packet))
 		return TC_ACT_UNSPEC;
 	count(skb, &packet);
 	return TC_ACT_UNSPEC;
@@ -200,7 +223,7 @@ int limit(struct __sk_buff *skb)
 	__u64 now, duration;
 
 	// A priority below FIRST wraps to a large number.
-	if (class >= CLASSES || !read_packet(skb, &packet))
+	if (class >= CLASSES || !read_packet(skb, &packet) || is_tunnel(skb, &packet))
 		return TC_ACT_UNSPEC;
 	packet.flow.mark = class + 1;
 	if (COUNT_SENT)

@@ -11,7 +11,9 @@
 //! - [`traffic`] observes, marks and paces the connections of unmodified programs.
 //! - [`ecn`] sets ECN marks at the testbed's ports, as a switch for DCTCP does.
 //! - [`namespace`] identifies the network namespace of a thread.
+//! - [`netlink`] reads netlink messages, and requests lists.
 //! - [`notifications`] receives rtnetlink notifications about changed interfaces and queues.
+//! - [`tunnels`] finds the UDP ports of tunnels, whose packets are not limited.
 //! - [`batch`] runs `ip` and `tc` with a batch of lines.
 //!
 //! This crate works on Linux only.
@@ -25,7 +27,9 @@ pub mod lease;
 pub mod live;
 pub mod matching;
 pub mod namespace;
+pub mod netlink;
 pub mod notifications;
 pub mod queues;
 pub mod report_delta;
 pub mod traffic;
+pub mod tunnels;

@@ -70,6 +70,7 @@ mod program_demand;
 mod report_timer;
 mod socket;
 mod throttle;
+mod tunnel_ports;
 pub mod watchdog;
 
 use coordinator_stream::StreamEvent;

@@ -11,17 +11,16 @@ use nix::sys::socket::{
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
+use crate::netlink::{Messages, read_u32};
+
 /// The group, as a bit, of changes of links.
 const RTMGRP_LINK: u32 = 1;
 
 /// The group, as a bit, of changes of queueing disciplines, classes and filters.
 const RTMGRP_TC: u32 = 8;
 
-/// The size of `struct nlmsghdr`.
-const HEADER_BYTES: usize = 16;
-
-/// The offset of the interface's number, which is after 4 bytes of both `struct ifinfomsg` and `struct tcmsg`.
-const INDEX_OFFSET: usize = HEADER_BYTES + 4;
+/// The offset of the interface's number in a message, which is after 4 bytes of both `struct ifinfomsg` and `struct tcmsg`.
+const INDEX_OFFSET: usize = 4;
 
 /// Interfaces that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,23 +85,8 @@ fn drain(socket: &UnixDatagram) -> io::Result<ChangedInterfaces> {
 }
 
 /// The interfaces' numbers in a sequence of netlink messages, up to the first malformed one.
-fn parse_indexes(mut bytes: &[u8]) -> Vec<u32> {
-    let mut indexes = Vec::new();
-    while let Some(length) = read_u32(bytes, 0) {
-        let length = length as usize;
-        if length < HEADER_BYTES || length > bytes.len() {
-            break;
-        }
-        indexes.extend(read_u32(&bytes[..length], INDEX_OFFSET));
-        // Messages are aligned to 4 bytes.
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
-    indexes
-}
-
-fn read_u32(bytes: &[u8], offset: usize) -> Option<u32> {
-    let bytes = bytes.get(offset..offset + 4)?;
-    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+fn parse_indexes(bytes: &[u8]) -> Vec<u32> {
+    Messages(bytes).filter_map(|message| read_u32(message.payload, INDEX_OFFSET)).collect()
 }
 
 #[cfg(test)]

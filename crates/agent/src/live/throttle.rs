@@ -11,6 +11,7 @@
 //! - *Only whole periods are reported.* A source that starts or pauses within a period would seem slower than it is. A source
 //!   that pauses for longer sends no packets to limit.
 //! - *A lost measurement* changes nothing.
+//! - *Tunnels* ([`crate::tunnels`]) neither count nor have a limit.
 //! - *The end of a flow*: its limit ends [`LIMIT_LEASE`] after the last measurement or order with a limit, even if the agents of both
 //!   hosts have exited. A later flow of the same addresses and class starts without a limit.
 
@@ -21,6 +22,7 @@ use weir_core::netshare::{MEASUREMENT_PERIOD, RateThrottle};
 use weir_core::units::Rate;
 use weir_proto::{MAX_UDP_FLOWS, Order, UdpControl, UdpFlow, UdpLimit, UdpMeasurement};
 
+use super::tunnel_ports::TunnelPorts;
 use crate::htb::FRAME_BYTES;
 use crate::traffic::{ThrottleMaps, Traffic, TrafficError, UdpByteCount};
 
@@ -45,12 +47,13 @@ pub struct UdpThrottling {
     measurements: Vec<UdpMeasurement>,
     limits: Limits,
     timer: MeasurementTimer,
+    tunnel_ports: TunnelPorts,
     /// How the coordinator limits UDP; none if it does not.
     control: Option<UdpControl>,
     /// When the kernel last refused the programs; none if it accepted them.
     last_refusal: Option<Instant>,
-    /// The last errors of measuring and of limiting.
-    last_errors: [LastError; 2],
+    /// The last errors of measuring, of limiting, and of reading the ports of tunnels.
+    last_errors: [LastError; 3],
 }
 
 /// The last error, if any.
@@ -59,7 +62,7 @@ struct LastError(Option<String>);
 
 impl LastError {
     /// Logs an error unless it equals the last one.
-    fn log_new(&mut self, result: Result<(), TrafficError>) {
+    fn log_new(&mut self, result: Result<(), impl std::fmt::Display>) {
         let error_text = result.err().map(|error| error.to_string());
         if let Some(error_text) = error_text.as_ref().filter(|_| self.0 != error_text) {
             tracing::warn!("{error_text}");
@@ -89,6 +92,7 @@ impl UdpThrottling {
             measurements: Vec::new(),
             limits,
             timer: MeasurementTimer::default(),
+            tunnel_ports: TunnelPorts::default(),
             control: None,
             last_refusal: None,
             last_errors: Default::default(),
@@ -152,8 +156,13 @@ impl UdpThrottling {
     fn measure(&mut self, throttling: &mut ThrottleMaps, now: Instant) -> Result<(), TrafficError> {
         // Measurements that were not reported are out of date.
         self.measurements.clear();
-        let result =
-            run_all(self.limits.remove_expired(now).into_iter().map(|flow| throttling.remove_limit(flow)));
+        if let Some(result) = self.tunnel_ports.update(now) {
+            self.last_errors[2].log_new(result.map_err(|error| format!("ports of tunnels: {error}")));
+        }
+        let result = throttling.set_tunnel_ports(self.tunnel_ports.ports());
+        let result = result.and(run_all(
+            self.limits.remove_expired(now).into_iter().map(|flow| throttling.remove_limit(flow)),
+        ));
         let (measurements, ended) = self.meter.measure(throttling.byte_counts()?);
         self.measurements = measurements;
         result.and(run_all(ended.into_iter().map(|flow| throttling.remove_byte_count(flow))))

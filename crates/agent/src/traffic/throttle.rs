@@ -3,6 +3,7 @@
 //! The programs stay attached when the agent is killed. Their maps have no files, so the next agent cannot open them: it attaches
 //! new programs with new maps.
 
+use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,10 @@ pub struct ThrottleMaps {
     byte_counts: HashMap<MapData, FlowKeyBytes, u64>,
     limits: HashMap<MapData, FlowKeyBytes, PairBytes>,
     buckets: HashMap<MapData, FlowKeyBytes, PairBytes>,
+    /// Keys in network byte order.
+    tunnel_ports: HashMap<MapData, u16, u8>,
+    /// The ports in this map.
+    present_ports: BTreeSet<u16>,
 }
 
 /// Whether the programs were built.
@@ -86,8 +91,15 @@ impl ThrottleMaps {
                 programs.insert(name, attached);
             }
         }
-        let (byte_counts, limits) = (take_map(&mut bpf, "bytes")?, take_map(&mut bpf, "limits")?);
-        Ok((ThrottleMaps { control, byte_counts, limits, buckets: take_map(&mut bpf, "buckets")? }, programs))
+        let maps = ThrottleMaps {
+            control,
+            byte_counts: take_map(&mut bpf, "bytes")?,
+            limits: take_map(&mut bpf, "limits")?,
+            buckets: take_map(&mut bpf, "buckets")?,
+            tunnel_ports: take_map(&mut bpf, "tunnel_ports")?,
+            present_ports: BTreeSet::new(),
+        };
+        Ok((maps, programs))
     }
 
     /// Which bytes count.
@@ -123,6 +135,23 @@ impl ThrottleMaps {
         ignore_missing(self.byte_counts.remove(&encode_flow(flow)), "bytes")
     }
 
+    /// Sets the ports of tunnels, whose packets neither count nor have a limit.
+    ///
+    /// # Errors
+    /// If the map is full: 1,024 ports.
+    pub fn set_tunnel_ports(&mut self, ports: &BTreeSet<u16>) -> Result<(), TrafficError> {
+        for port in &self.present_ports - ports {
+            ignore_missing(self.tunnel_ports.remove(&port.to_be()), "tunnel_ports")?;
+            self.present_ports.remove(&port);
+        }
+        for port in ports - &self.present_ports {
+            let inserted = self.tunnel_ports.insert(port.to_be(), 1, 0);
+            inserted.map_err(|error| TrafficError::kernel("tunnel_ports", &error))?;
+            self.present_ports.insert(port);
+        }
+        Ok(())
+    }
+
     /// Limits the rate of a flow for a lease.
     ///
     /// # Errors
@@ -150,10 +179,10 @@ impl ThrottleMaps {
     }
 }
 
-fn take_map<V: aya::Pod>(
+fn take_map<K: aya::Pod, V: aya::Pod>(
     bpf: &mut Ebpf,
     name: &str,
-) -> Result<HashMap<MapData, FlowKeyBytes, V>, TrafficError> {
+) -> Result<HashMap<MapData, K, V>, TrafficError> {
     let map = bpf.take_map(name).expect("the object that this crate embeds has a map of this name");
     map.try_into().map_err(|error: MapError| TrafficError::kernel(name, &error))
 }

@@ -1,7 +1,9 @@
 //! Tests the counts and limits of UDP by the BPF programs, in a pair of namespaces. Without the privileges or the compiler, these tests
 //! print that and skip.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, UdpSocket};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -318,6 +320,81 @@ for _ in range(int(sys.argv[2])):
     assert_eq!(traffic.throttling().unwrap().byte_counts().unwrap(), []);
     send(10);
     assert_eq!(traffic.throttling().unwrap().byte_counts().unwrap(), []);
+    counter.stop().unwrap();
+    traffic.stop().unwrap();
+}
+
+/// Creates a tunnel with an unusual port between both ends: 10.7.0.1 and 10.7.0.2.
+fn add_tunnel(pair: &NamespacePair) {
+    let lines = |local: u8, remote: u8| {
+        format!(
+            "link add x0 type vxlan id 5 local 10.9.0.{local} remote 10.9.0.{remote} dstport 4444 dev e0\n\
+             addr add 10.7.0.{local}/24 dev x0\nlink set x0 up\n"
+        )
+    };
+    let run =
+        |lines: String| weir_agent::batch::run_batch(Command::new("ip"), "ip", String::new, &lines).unwrap();
+    run(lines(1, 2));
+    pair.run_at_peer(move || run(lines(2, 1))).join().unwrap();
+}
+
+#[test]
+fn tunnels_neither_count_nor_have_a_limit() {
+    let test = "tunnels";
+    let group = TestCgroup::new(test);
+    if !has_program(test, "python3") {
+        return;
+    }
+    // The first agent is for the programs' check only.
+    let Some((pair, traffic)) = start_traffic(test, &[(&group, 1)]) else { return };
+    traffic.stop().unwrap();
+    add_tunnel(&pair);
+    // Packets have their class at the tunnel, and keep it in the packets around them.
+    let interfaces = [interface(), "x0".parse().unwrap()];
+    let mut traffic = Traffic::start(&application_rules(&[(&group, 1)]), &interfaces).unwrap();
+    let (mut counter, _) = start_counting(&pair, IPV4.dst);
+    let sink = pair.run_at_peer(|| UdpSocket::bind("10.7.0.2:0").unwrap()).join().unwrap();
+    traffic.set_udp_control(Some(UdpControl::Throttling)).unwrap();
+    let limits = traffic.throttling().unwrap();
+    // At this limit, the burst of 100 ms passes one packet.
+    limits.set_limit(udp_flow(1), rate(1e3), LONG_LEASE).unwrap();
+    let send = |packets: u32| {
+        let text = "
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect(('10.7.0.2', int(sys.argv[1])))
+for _ in range(int(sys.argv[2])):
+    s.send(bytes(1000))
+";
+        let port = sink.local_addr().unwrap().port().to_string();
+        PythonProgram::start(&group, text, &[port, packets.to_string()]).wait_for_exit();
+    };
+    let received = || {
+        sink.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        std::iter::from_fn(|| sink.recv(&mut [0; 1500]).ok()).count()
+    };
+    // Without its port, the tunnel is UDP like any other.
+    send(50);
+    let before = received();
+    assert!((1..10).contains(&before), "{before} packets have arrived");
+    let counted = arrived_bytes(&mut counter, udp_flow(1));
+    assert!(counted > 1000, "{counted}");
+
+    let (ports, result) = weir_agent::tunnels::read_ports();
+    result.unwrap();
+    assert!(ports.contains(&4444) && ports.contains(&4789), "{ports:?}");
+    limits.set_tunnel_ports(&ports).unwrap();
+    counter.throttling().unwrap().set_tunnel_ports(&ports).unwrap();
+    send(50);
+    assert_eq!((received(), arrived_bytes(&mut counter, udp_flow(1))), (50, counted));
+
+    // The device is removed: its port has a limit again.
+    let without = &ports - &BTreeSet::from([4444]);
+    limits.set_tunnel_ports(&without).unwrap();
+    counter.throttling().unwrap().set_tunnel_ports(&without).unwrap();
+    send(50);
+    assert!(received() < 10);
+    assert!(arrived_bytes(&mut counter, udp_flow(1)) > counted);
     counter.stop().unwrap();
     traffic.stop().unwrap();
 }
