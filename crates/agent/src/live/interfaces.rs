@@ -431,6 +431,12 @@ impl ManagedInterface {
         conflicts.extend(self.rate_conflict());
         let slow_speed = speed.filter(|&speed| speed < self.max_rate());
         conflicts.extend(slow_speed.map(|speed| (ConflictReason::Slow, speed.to_string())));
+        if result.replaced_fq {
+            tracing::warn!(
+                "{}: replaced fq; the kernel paces connections that have used fq in no other way, so they have no rates until they close",
+                self.name
+            );
+        }
         if result.has_new_root {
             self.drain_end = Some(Instant::now() + DRAIN_TIME);
         } else if !self.is_draining() {

@@ -88,6 +88,8 @@ pub struct FilterHandle {
 pub struct ActualQueues {
     /// The root queueing discipline.
     pub root: RootQdisc,
+    /// Whether a queueing discipline is `fq`, which paces sockets: it marks them, and the kernel then paces them in no other way.
+    pub has_fq: bool,
     /// Classes below the agent's root, by number; empty if the root is not the agent's.
     pub classes: BTreeMap<u16, ActualClass>,
     /// Queues of these classes, by the number of the class.
@@ -122,8 +124,10 @@ impl ActualQueues {
             serde_json::from_str(qdiscs).map_err(|_| parse_error(qdiscs, "a JSON array of queues"))?;
         // An interface without a root qdisc in the list has the kernel's default, like one whose root has the handle 0.
         let root = qdiscs.iter().find(|q| q.root).map_or(Ok(RootQdisc::KernelDefault), parse_root)?;
+        let has_fq = qdiscs.iter().any(|qdisc| qdisc.kind == "fq");
         let mut actual = ActualQueues {
             root,
+            has_fq,
             classes: BTreeMap::new(),
             leaves: BTreeMap::new(),
             filters: BTreeMap::new(),

@@ -36,6 +36,7 @@ pub enum Change {
 pub fn changes(desired: &DesiredQueues, actual: &ActualQueues) -> Vec<Change> {
     let empty = ActualQueues {
         root: RootQdisc::Agent,
+        has_fq: false,
         classes: Default::default(),
         leaves: Default::default(),
         filters: Default::default(),

@@ -17,6 +17,7 @@ use weir_proto::RateBounds;
 fn empty_queues() -> ActualQueues {
     ActualQueues {
         root: RootQdisc::KernelDefault,
+        has_fq: false,
         classes: BTreeMap::new(),
         leaves: BTreeMap::new(),
         filters: BTreeMap::new(),
@@ -404,6 +405,22 @@ fn tc_output_is_parsed() {
         RootQdisc::KernelDefault
     );
     assert_eq!(root("[]"), RootQdisc::KernelDefault);
+    // Of an administrator, which the agent could not restore.
+    for kind in ["fq", "mq", "fq_codel"] {
+        let text = format!(r#"[{{"kind":"{kind}","handle":"8001:","root":true,"refcnt":2,"options":{{}}}}]"#);
+        assert_eq!(root(&text), RootQdisc::Other(kind.to_owned()));
+    }
+    // The kernel's default where `net.core.default_qdisc` is `fq`: the root of a card with one queue, or a child of `mq`.
+    let has_fq = |text: &str| {
+        let actual = ActualQueues::parse(text, "", "").unwrap();
+        (actual.root, actual.has_fq)
+    };
+    let fq = r#"{"kind":"fq","handle":"0:","root":true,"refcnt":2,"options":{"limit":10000,"flow_limit":100,"buckets":1024}}"#;
+    assert_eq!(has_fq(&format!("[{fq}]")), (RootQdisc::KernelDefault, true));
+    let child = fq.replace(r#""root":true,"refcnt":2"#, r#""parent":":1""#);
+    let mq = format!(r#"[{{"kind":"mq","handle":"0:","root":true,"options":{{}}}},{child}]"#);
+    assert_eq!(has_fq(&mq), (RootQdisc::KernelDefault, true));
+    assert!(!has_fq(&mq.replace(r#""fq""#, r#""fq_codel""#)).1);
     let fifo = RootQdisc::Fifo { kind: "pfifo".to_owned(), handle: 5, limit: 77 };
     assert_eq!(root(r#"[{"kind":"pfifo","handle":"5:","root":true,"options":{"limit":77}}]"#), fifo);
     assert_eq!(

@@ -64,6 +64,8 @@ pub struct CheckResult {
     pub changes: Result<usize, QueueError>,
     /// Whether the root queueing discipline was set up.
     pub has_new_root: bool,
+    /// Whether it replaced `fq`.
+    pub replaced_fq: bool,
     /// The lock of the interface's queues, if this check has acquired it.
     pub lock: Option<InterfaceLock>,
 }
@@ -74,7 +76,7 @@ impl CheckResult {
         configuration: Option<Configuration>,
         changes: Result<usize, QueueError>,
     ) -> CheckResult {
-        CheckResult { device, configuration, changes, has_new_root: false, lock: None }
+        CheckResult { device, configuration, changes, has_new_root: false, replaced_fq: false, lock: None }
     }
 }
 
@@ -114,7 +116,9 @@ impl CheckJob {
             return CheckResult::unchanged(Some(device), None, Ok(0));
         }
         // Queues with the agent's numbers that this agent has not set up are those of an earlier agent.
-        let root = is_new.then(|| name.read_queues().ok()).flatten().map(|actual| actual.root);
+        let actual = is_new.then(|| name.read_queues().ok()).flatten();
+        let has_fq = actual.as_ref().is_some_and(|actual| actual.has_fq);
+        let root = actual.map(|actual| actual.root);
         let is_inherited = root == Some(RootQdisc::Agent);
         if is_new && has_no_queues && !is_inherited {
             return CheckResult::unchanged(Some(device), None, Ok(0));
@@ -136,13 +140,17 @@ impl CheckJob {
             name.reconcile(&desired, replace)
         });
         match changes {
-            Ok(list) => CheckResult {
-                device: Some(device),
-                configuration: Some(next_configuration),
-                has_new_root: list.iter().any(Change::sets_root),
-                changes: Ok(list.len()),
-                lock,
-            },
+            Ok(list) => {
+                let has_new_root = list.iter().any(Change::sets_root);
+                CheckResult {
+                    device: Some(device),
+                    configuration: Some(next_configuration),
+                    has_new_root,
+                    replaced_fq: has_new_root && has_fq,
+                    changes: Ok(list.len()),
+                    lock,
+                }
+            }
             Err(error) => {
                 CheckResult { lock, ..CheckResult::unchanged(Some(device), configuration, Err(error)) }
             }
