@@ -40,7 +40,8 @@ pub struct RelayRun {
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7711")]
     pub programs: SocketAddr,
 
-    /// The address for other relays. Default: port 7710 at all addresses, or the relay's address in the overlay file
+    /// The address for other relays; `[::]:7710` is for IPv6, too. Default: port 7710 at all IPv4 addresses, or the relay's address in the
+    /// overlay file
     #[arg(long, value_name = "IP:PORT")]
     pub relays: Option<SocketAddr>,
 
