@@ -44,7 +44,7 @@ class Agent:
         self._connection = _Connection(socket_path)
 
     def hand_over(self, coflow: str, flow: int, sock: socket.socket) -> None:
-        """Hands over the connected socket of a flow: TCP, or UDP over IPv4 if the agent has an interface.
+        """Hands over the connected socket of a flow: TCP, or UDP if the agent has an interface.
 
         ``flow`` is its index in the coflow's registration.
 

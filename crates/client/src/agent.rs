@@ -28,7 +28,7 @@ impl Agent {
         Ok(Agent { connection: AgentConnection::open(path.as_ref())? })
     }
 
-    /// Hands over the connected socket of a flow: TCP, or UDP over IPv4 if the agent has an interface. `flow` is the position of the
+    /// Hands over the connected socket of a flow: TCP, or UDP if the agent has an interface. `flow` is the position of the
     /// flow in the registration of its coflow.
     ///
     /// # Errors

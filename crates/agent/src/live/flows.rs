@@ -10,7 +10,7 @@
 //! at its ordered rate, and to send nothing without one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,8 +64,8 @@ pub enum SocketRefusal {
     /// The agent has no interface at which it could limit UDP.
     #[error("UDP sockets need an agent with an interface; help: start the agent with --interface")]
     NoInterface,
-    /// The socket is not connected, or neither TCP nor UDP over IPv4.
-    #[error("unsupported socket; expected a connected socket of TCP, or of UDP over IPv4")]
+    /// The socket is not connected, or neither TCP nor UDP.
+    #[error("unsupported socket; expected a connected socket of TCP or UDP")]
     UnsupportedSocket,
 }
 
@@ -294,7 +294,7 @@ impl Flows {
     }
 
     /// The class, ends and rate of each UDP flow.
-    fn udp_flows(&self) -> impl Iterator<Item = (u16, (SocketAddrV4, SocketAddrV4), Option<u64>)> {
+    fn udp_flows(&self) -> impl Iterator<Item = (u16, (SocketAddr, SocketAddr), Option<u64>)> {
         self.open_flows.values().filter_map(|flow| match flow.transport {
             Transport::Udp { ends, class, .. } => Some((class, ends, flow.rate)),
             Transport::Tcp { .. } => None,
@@ -304,11 +304,10 @@ impl Flows {
     /// The classes of UDP flows.
     pub fn limited_flows(&self) -> BTreeMap<u16, LimitedFlow> {
         let paced = self.udp_flows().filter_map(|(class, ends, rate)| Some((class, ends, rate?)));
-        let to_limited_flow =
-            |(class, (source, destination), rate): (u16, (SocketAddrV4, SocketAddrV4), u64)| {
-                let rate = Rate::new(rate.max(1) as f64).expect("a whole number is a rate");
-                (class, LimitedFlow { source, destination, rate })
-            };
+        let to_limited_flow = |(class, (source, destination), rate): (u16, (SocketAddr, SocketAddr), u64)| {
+            let rate = Rate::new(rate.max(1) as f64).expect("a whole number is a rate");
+            (class, LimitedFlow { source, destination, rate })
+        };
         paced.map(to_limited_flow).collect()
     }
 

@@ -1,7 +1,7 @@
 //! Sets pacing rates of TCP sockets, reads their state (`tcp_info`), and reads the addresses of connected UDP sockets.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 
 use nix::libc;
@@ -122,17 +122,15 @@ pub fn read_info(socket: &impl AsFd) -> io::Result<ConnectionInfo> {
     })
 }
 
-/// The two ends of a connected UDP socket over IPv4; none for other sockets.
-pub fn udp_ends(socket: &OwnedFd) -> Option<(SocketAddrV4, SocketAddrV4)> {
+/// The two ends of a connected UDP socket; none for other sockets.
+pub fn udp_ends(socket: &OwnedFd) -> Option<(SocketAddr, SocketAddr)> {
     if getsockopt(socket, SockType).ok()? != nix::sys::socket::SockType::Datagram {
         return None;
     }
     let socket = UdpSocket::from(socket.try_clone().ok()?);
-    let ipv4 = |address: SocketAddr| match address.ip().to_canonical() {
-        IpAddr::V4(ip) => Some(SocketAddrV4::new(ip, address.port())),
-        IpAddr::V6(_) => None,
-    };
-    Some((ipv4(socket.local_addr().ok()?)?, ipv4(socket.peer_addr().ok()?)?))
+    // A socket of IPv6 may send IPv4.
+    let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+    Some((canonical(socket.local_addr().ok()?), canonical(socket.peer_addr().ok()?)))
 }
 
 /// Whether the kernel keeps a TCP connection whose data waits unsent (no TCP_USER_TIMEOUT).
@@ -166,4 +164,29 @@ pub fn set_pacing_rate(socket: &impl AsFd, rate: Option<u64>, own_rate: u64) -> 
     let pacing_rate = u64::try_from(payload).unwrap_or(u64::MAX).clamp(1, own_rate.max(1));
     setsockopt(socket, MaxPacing, &pacing_rate)?;
     Ok(pacing_rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_udp_sockets_have_the_family_of_their_packets() {
+        let ends = |local: &str, peer: Option<&str>| {
+            let socket = UdpSocket::bind(local).unwrap();
+            let connected = peer.is_none_or(|peer| socket.connect(peer).is_ok());
+            let (source, destination) = udp_ends(&OwnedFd::from(socket)).filter(|_| connected)?;
+            Some((source.ip().to_string(), destination.to_string()))
+        };
+        let expected = |source: &str, destination: &str| Some((source.to_owned(), destination.to_owned()));
+        assert_eq!(ends("127.0.0.1:0", Some("127.0.0.1:9")), expected("127.0.0.1", "127.0.0.1:9"));
+        assert_eq!(ends("[::1]:0", Some("[::1]:9")), expected("::1", "[::1]:9"));
+        // A socket of IPv6 that sends IPv4.
+        let mapped = ends("[::]:0", Some("[::ffff:127.0.0.1]:9"));
+        assert_eq!(mapped, expected("127.0.0.1", "127.0.0.1:9"));
+        // Unconnected sockets, and those of TCP.
+        assert_eq!(ends("127.0.0.1:0", None), None);
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(udp_ends(&OwnedFd::from(tcp)), None);
+    }
 }

@@ -178,9 +178,9 @@ impl fmt::Display for Line<'_> {
 }
 
 /// The protocol of filters with a preference.
-fn filter_protocol(pref: u16) -> &'static str {
+pub(super) fn filter_protocol(pref: u16) -> &'static str {
     match pref {
-        ids::IPV6_MARK_FILTER_PREF | ids::IPV6_CONTROL_FILTER_PREF => "ipv6",
+        ids::IPV6_MARK_FILTER_PREF | ids::IPV6_CONTROL_FILTER_PREF | ids::IPV6_FLOW_FILTER_PREF => "ipv6",
         _ => "ip",
     }
 }

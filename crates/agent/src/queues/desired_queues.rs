@@ -1,7 +1,7 @@
 //! Computes the classes and filters that an interface should have.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 use weir_core::model::LinkBudget;
 use weir_core::netshare::shares_with_minima;
@@ -83,13 +83,13 @@ impl<'a> Shares<'a> {
     }
 }
 
-/// A UDP flow with a separate class, whose rate is the maximum, and guaranteed as far as services leave room. IPv4 only.
+/// A UDP flow with a separate class, whose rate is the maximum, and guaranteed as far as services leave room.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LimitedFlow {
     /// The source of its packets.
-    pub source: SocketAddrV4,
-    /// The destination of its packets.
-    pub destination: SocketAddrV4,
+    pub source: SocketAddr,
+    /// The destination of its packets, of the same family.
+    pub destination: SocketAddr,
     /// The rate, which includes headers (whole frames).
     pub rate: Rate,
 }
@@ -188,7 +188,11 @@ impl DesiredQueues {
             let rate = (flow.rate.get() * 8.0 * limited_fraction) as u64;
             let ceil = ceil.min(link_class.ceil);
             classes.insert(minor, child_class(HtbClass { rate: rate.min(ceil), ceil, ..link_class }));
-            filters.insert((ids::FLOW_FILTER_PREF, number + 1), flow_filter(flow, minor));
+            let preference = match flow.destination {
+                SocketAddr::V4(_) => ids::IPV4_FLOW_FILTER_PREF,
+                SocketAddr::V6(_) => ids::IPV6_FLOW_FILTER_PREF,
+            };
+            filters.insert((preference, number + 1), flow_filter(flow, minor));
         }
         let control_class = child_class(HtbClass::control(link, segments, &budget));
         if control_class.class.rate > 8 {
@@ -285,37 +289,57 @@ fn guaranteed_fraction(
     Ok((MAX_LIMITED_FRACTION * available.max(0.0) / sum).min(1.0))
 }
 
+/// The offsets of the fields of a packet without IP options and extension headers, from the start of its IP header, in bytes.
+struct PacketLayout {
+    /// The 32 bits with the protocol, and the position of the protocol's lowest bit in them.
+    protocol: (u16, u32),
+    source: u16,
+    destination: u16,
+    ports: u16,
+}
+
+impl PacketLayout {
+    const fn of(address: IpAddr) -> PacketLayout {
+        match address {
+            IpAddr::V4(_) => PacketLayout { protocol: (8, 16), source: 12, destination: 16, ports: 20 },
+            IpAddr::V6(_) => PacketLayout { protocol: (4, 8), source: 8, destination: 24, ports: 40 },
+        }
+    }
+
+    fn protocol_match(&self, protocol: u32) -> U32Match {
+        let (offset, shift) = self.protocol;
+        U32Match { offset, value: protocol << shift, mask: 0xff << shift }
+    }
+}
+
+/// Matches all bits of an address.
+fn address_matches(offset: u16, address: IpAddr) -> Vec<U32Match> {
+    let words = match address {
+        IpAddr::V4(ip) => vec![u32::from(ip)],
+        IpAddr::V6(ip) => [96, 64, 32, 0].map(|shift| (u128::from(ip) >> shift) as u32).to_vec(),
+    };
+    let to_match = |(offset, value)| U32Match { offset, value, mask: u32::MAX };
+    (offset..).step_by(4).zip(words).map(to_match).collect()
+}
+
 /// The filters of the streams between agents and a coordinator: to its address and port, and from there. Of a coordinator on this host,
 /// which is reached over the loopback interface, the port alone identifies the streams that leave an interface.
 fn control_filters(coordinator: SocketAddr) -> Vec<Filter> {
     const TCP: u32 = 6;
-    let u32_match = |offset, value, mask| U32Match { offset, value, mask };
-    // Offsets of the protocol, the addresses and the ports; an IP header without options.
-    let (protocol, source, destination, ports, address) = match coordinator.ip() {
-        IpAddr::V4(ip) => (u32_match(8, TCP << 16, 0xff << 16), 12, 16, 20, vec![u32::from(ip)]),
-        IpAddr::V6(ip) => {
-            let words = [96, 64, 32, 0].map(|shift| (u128::from(ip) >> shift) as u32);
-            (u32_match(4, TCP << 8, 0xff << 8), 8, 24, 40, words.to_vec())
-        }
-    };
+    let (address, layout) = (coordinator.ip(), PacketLayout::of(coordinator.ip()));
     let port = u32::from(coordinator.port());
-    let filter = |address_offset: u16, port_match: U32Match| {
-        let words = (address_offset..).step_by(4).zip(&address);
-        let address_matches = words.map(|(offset, &word)| u32_match(offset, word, u32::MAX));
-        let address_matches =
-            address_matches.take(if coordinator.ip().is_loopback() { 0 } else { address.len() });
-        Filter {
-            matches: [protocol].into_iter().chain(address_matches).chain([port_match]).collect(),
-            class: ids::CONTROL_CLASS,
-        }
+    let filter = |address_matches: Vec<U32Match>, value: u32, mask: u32| {
+        let port_match = U32Match { offset: layout.ports, value, mask };
+        let protocol = layout.protocol_match(TCP);
+        let matches = [protocol].into_iter().chain(address_matches).chain([port_match]).collect();
+        Filter { matches, class: ids::CONTROL_CLASS }
     };
-    let from_coordinator = filter(source, u32_match(ports, port << 16, 0xffff << 16));
-    let to_coordinator = filter(destination, u32_match(ports, port, 0xffff));
-    if coordinator.ip().is_loopback() {
-        vec![from_coordinator]
-    } else {
-        vec![to_coordinator, from_coordinator]
+    if address.is_loopback() {
+        return vec![filter(Vec::new(), port << 16, 0xffff << 16)];
     }
+    let to_coordinator = filter(address_matches(layout.destination, address), port, 0xffff);
+    let from_coordinator = filter(address_matches(layout.source, address), port << 16, 0xffff << 16);
+    vec![to_coordinator, from_coordinator]
 }
 
 /// The filters that map packets with the mark of a class to a queue. Class and queue count from 0.
@@ -331,16 +355,12 @@ fn mark_filters(class: usize, queue: u16) -> [((u16, u16), Filter); 2] {
 
 fn flow_filter(flow: &LimitedFlow, class: u16) -> Filter {
     const UDP: u32 = 17;
-    let u32_match = |at, value, mask| U32Match { offset: at, value, mask };
+    let layout = PacketLayout::of(flow.destination.ip());
     let ports = u32::from(flow.source.port()) << 16 | u32::from(flow.destination.port());
-    let all_bits = u32::MAX;
-    let matches = vec![
-        u32_match(8, UDP << 16, 0xff << 16),
-        u32_match(12, u32::from(*flow.source.ip()), all_bits),
-        u32_match(16, u32::from(*flow.destination.ip()), all_bits),
-        // The offset of the ports after an IP header without options.
-        u32_match(20, ports, all_bits),
-    ];
+    let mut matches = vec![layout.protocol_match(UDP)];
+    matches.extend(address_matches(layout.source, flow.source.ip()));
+    matches.extend(address_matches(layout.destination, flow.destination.ip()));
+    matches.push(U32Match { offset: layout.ports, value: ports, mask: u32::MAX });
     Filter { matches, class }
 }
 

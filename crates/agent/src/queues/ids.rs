@@ -31,8 +31,11 @@ pub const IPV4_CONTROL_FILTER_PREF: u16 = 30561;
 /// The preference of filters for the streams to the coordinator, IPv6.
 pub const IPV6_CONTROL_FILTER_PREF: u16 = 30562;
 
-/// The preference of filters for limited flows, which match before filters by mark.
-pub const FLOW_FILTER_PREF: u16 = 30563;
+/// The preference of filters for limited flows, IPv4. They match before filters by mark.
+pub const IPV4_FLOW_FILTER_PREF: u16 = 30563;
+
+/// The preference of filters for limited flows, IPv6.
+pub const IPV6_FLOW_FILTER_PREF: u16 = 30564;
 
 /// The preference of filters by mark, IPv4.
 pub const IPV4_MARK_FILTER_PREF: u16 = 30565;
@@ -57,7 +60,8 @@ pub const fn is_agent_filter_pref(pref: u16) -> bool {
         pref,
         IPV4_CONTROL_FILTER_PREF
             | IPV6_CONTROL_FILTER_PREF
-            | FLOW_FILTER_PREF
+            | IPV4_FLOW_FILTER_PREF
+            | IPV6_FLOW_FILTER_PREF
             | IPV4_MARK_FILTER_PREF
             | IPV6_MARK_FILTER_PREF
     )

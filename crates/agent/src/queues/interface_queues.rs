@@ -9,7 +9,7 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use super::actual_queues::{ActualQueues, ParseError, RootQdisc};
-use super::change::{Change, changes};
+use super::change::{Change, changes, filter_protocol};
 use super::counters::{ClassCounters, parse_counters};
 use super::desired_queues::DesiredQueues;
 use super::device::Device;
@@ -155,10 +155,14 @@ impl Interface {
     pub fn delete_flow_filters(&self) -> Result<(), QueueError> {
         let lock = lock_records()?;
         if self.read_queues()?.root == RootQdisc::Agent {
-            let (dev, parent, preference) = (&self.0, ids::ROOT_HANDLE, ids::FLOW_FILTER_PREF);
-            let line = format!("filter del dev {dev} parent {parent:x}: protocol ip prio {preference}\n");
-            // The command fails if no such filter exists.
-            let _ = run_tc_batch(&line, &lock);
+            for preference in [ids::IPV4_FLOW_FILTER_PREF, ids::IPV6_FLOW_FILTER_PREF] {
+                let (dev, parent, protocol) = (&self.0, ids::ROOT_HANDLE, filter_protocol(preference));
+                let line = format!(
+                    "filter del dev {dev} parent {parent:x}: protocol {protocol} prio {preference}\n"
+                );
+                // The command fails if no such filter exists.
+                let _ = run_tc_batch(&line, &lock);
+            }
         }
         Ok(())
     }

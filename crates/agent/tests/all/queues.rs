@@ -1,7 +1,7 @@
 //! Tests the changes from actual to desired queues, on a model of the kernel that refuses the same changes as the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::common::config_with_cases;
 use proptest::collection::{btree_map, vec};
@@ -159,13 +159,17 @@ fn foreign_objects(
 }
 
 fn limited_flows() -> impl Strategy<Value = BTreeMap<u16, LimitedFlow>> {
-    let flow = (any::<[u8; 4]>(), any::<u16>(), any::<u16>(), 1e3..1e5).prop_map(|(ip, from, to, rate)| {
-        LimitedFlow {
-            source: SocketAddrV4::new(Ipv4Addr::LOCALHOST, from),
-            destination: SocketAddrV4::new(ip.into(), to),
-            rate: Rate::new(rate).unwrap(),
-        }
-    });
+    let ipv4 = any::<[u8; 4]>().prop_map(|ip| (IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(ip)));
+    let ipv6 = any::<[u8; 16]>().prop_map(|ip| (Ipv6Addr::LOCALHOST.into(), ip.into()));
+    let hosts = prop_oneof![ipv4, ipv6];
+    let flow =
+        (hosts, any::<u16>(), any::<u16>(), 1e3..1e5).prop_map(|((source, destination), from, to, rate)| {
+            LimitedFlow {
+                source: SocketAddr::new(source, from),
+                destination: SocketAddr::new(destination, to),
+                rate: Rate::new(rate).unwrap(),
+            }
+        });
     btree_map(0..ids::MAX_LIMITED_FLOWS, flow, 0..4)
 }
 
@@ -485,6 +489,34 @@ filter add dev eth0 parent 7765: protocol ipv6 prio 30566 handle ::2 u32 match u
         )
     };
     assert_eq!(lines, [class("100", 54_832_000, 4542), class("101", 18_277_000, 1514)]);
+}
+
+#[test]
+fn filters_of_limited_flows_match_both_ends_over_ipv6() {
+    let flow = LimitedFlow {
+        source: "[fd09::1]:5000".parse().unwrap(),
+        destination: "[fd09::2]:6000".parse().unwrap(),
+        rate: "20Mbit".parse().unwrap(),
+    };
+    let lines = changes(&limited_queues(&[1.0], flow), &empty_queues());
+    let lines = lines.iter().map(|change| change.line("eth0").to_string());
+    let filters: Vec<String> = lines.filter(|line| line.contains("flowid 7765:1002")).collect();
+    let address = |last: u8, offset: u8| {
+        format!(
+            "match u32 0xfd090000 0xffffffff at {offset} match u32 0x00000000 0xffffffff at {} match u32 0x00000000 0xffffffff at {} \
+             match u32 0x{last:08x} 0xffffffff at {}",
+            offset + 4,
+            offset + 8,
+            offset + 12
+        )
+    };
+    let expected = format!(
+        "filter add dev eth0 parent 7765: protocol ipv6 prio 30564 handle ::3 u32 match u32 0x00001100 0x0000ff00 at 4 {} {} \
+         match u32 0x13881770 0xffffffff at 40 flowid 7765:1002",
+        address(1, 8),
+        address(2, 24)
+    );
+    assert_eq!(filters, [expected]);
 }
 
 /// A queue of a tiny weight gets a burst that the kernel can count, so that the agent finds no difference after it has set it.

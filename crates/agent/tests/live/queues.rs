@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -201,15 +201,21 @@ fn a_change_of_weights_loses_no_packet() {
 
 #[test]
 fn limited_flow_gets_its_rate_and_queues_share_the_rest() {
-    let Some(pair) = create_pair("udp") else { return };
-    let socket = pair.run_at_peer(|| UdpSocket::bind("10.9.0.2:0").unwrap()).join().unwrap();
-    let sender = UdpSocket::bind("10.9.0.1:0").unwrap();
-    let to_ipv4 = |address: SocketAddr| match address {
-        SocketAddr::V4(address) => address,
-        SocketAddr::V6(_) => unreachable!("the socket is bound to an IPv4 address"),
-    };
+    check_limited_flow("udp4", ["10.9.0.1:0", "10.9.0.2:0"], 42);
+}
+
+#[test]
+fn limited_ipv6_flow_gets_its_rate_and_queues_share_the_rest() {
+    check_limited_flow("udp6", ["[fd09::1]:0", "[fd09::2]:0"], 62);
+}
+
+/// A flow between two addresses, whose packets have a number of bytes of headers of UDP, IP and Ethernet.
+fn check_limited_flow(test: &str, ends: [&'static str; 2], header_bytes: usize) {
+    let Some(pair) = create_pair(test) else { return };
+    let socket = pair.run_at_peer(move || UdpSocket::bind(ends[1]).unwrap()).join().unwrap();
+    let sender = UdpSocket::bind(ends[0]).unwrap();
     setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).unwrap();
-    let (from, to) = (to_ipv4(sender.local_addr().unwrap()), to_ipv4(socket.local_addr().unwrap()));
+    let (from, to) = (sender.local_addr().unwrap(), socket.local_addr().unwrap());
     let limited =
         BTreeMap::from([(3, LimitedFlow { source: from, destination: to, rate: "10Mbit".parse().unwrap() })]);
     interface().reconcile(&desired_queues(&[1.0, 3.0], &limited), ReplaceableRoots::Restorable).unwrap();
@@ -227,15 +233,14 @@ fn limited_flow_gets_its_rate_and_queues_share_the_rest() {
     thread::spawn(move || {
         let mut buffer = [0; 2048];
         while let Some(length) = receive(&socket, &mut buffer) {
-            // With the headers of UDP, IP and Ethernet.
-            count.fetch_add(length as u64 + 42, Ordering::Relaxed);
+            count.fetch_add((length + header_bytes) as u64, Ordering::Relaxed);
         }
     });
     thread::spawn(move || {
         // About twice the limit.
         let mut next = Instant::now();
         while !stop.load(Ordering::Relaxed) {
-            let _ = sender.send_to(&[0; 1472], to);
+            let _ = sender.send_to(&vec![0; 1514 - header_bytes], to);
             next += Duration::from_micros(600);
             thread::sleep(next.saturating_duration_since(Instant::now()));
         }

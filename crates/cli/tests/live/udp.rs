@@ -17,9 +17,9 @@ use weir_client::Agent;
 /// The capacity of the link, in bytes per second.
 const LINK_BYTES_PER_SEC: f64 = 5e6;
 
-/// The bytes of a datagram, and of its packet.
+/// The bytes of a datagram, and of its packet over IPv6. A packet over IPv4 has 20 fewer.
 const DATAGRAM_BYTES: usize = 1400;
-const PACKET_BYTES: u64 = 1442;
+const PACKET_BYTES: u64 = 1462;
 
 /// The receive buffer in bytes. It has to hold the bytes that arrive while a reader thread is not scheduled.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
@@ -41,11 +41,15 @@ struct UdpFlow {
 }
 
 impl UdpFlow {
-    fn new(hosts: &HostPair) -> UdpFlow {
-        let sink = hosts.network.run_inside("b", || UdpSocket::bind("10.9.0.2:0").unwrap()).unwrap();
+    /// A flow from an address of the first host to one of the second.
+    fn new(hosts: &HostPair, source: &'static str, destination: &'static str) -> UdpFlow {
+        let bind = |node, address: &'static str| {
+            hosts.network.run_inside(node, move || UdpSocket::bind((address, 0)).unwrap()).unwrap()
+        };
+        let (socket, sink) = (bind("a", source), bind("b", destination));
         setsockopt(&sink, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).unwrap();
         let receiver = sink.local_addr().unwrap();
-        let socket = hosts.network.run_inside("a", || UdpSocket::bind("10.9.0.1:0").unwrap()).unwrap();
+        let packet_bytes = PACKET_BYTES - if receiver.is_ipv6() { 0 } else { 20 };
         socket.connect(receiver).unwrap();
         let flow = UdpFlow { socket, received: Arc::default(), stop: Arc::default() };
         let (received, stop) = (Arc::clone(&flow.received), Arc::clone(&flow.stop));
@@ -54,7 +58,7 @@ impl UdpFlow {
             let mut buffer = [0; DATAGRAM_BYTES];
             while !stop.load(Ordering::Relaxed) {
                 if sink.recv(&mut buffer).is_ok() {
-                    received.fetch_add(PACKET_BYTES, Ordering::Relaxed);
+                    received.fetch_add(packet_bytes, Ordering::Relaxed);
                 }
             }
         });
@@ -118,7 +122,11 @@ fn udp_flows_send_at_ordered_rates_and_are_unlimited_after_the_lease() {
         let flows = "{\"flows\": [{\"from\": \"a\", \"to\": \"b\", \"bytes\": 1000000000000}]}";
         hosts.put(&format!("/v1/coflows/{id}"), flows);
     }
-    let (first, second) = (UdpFlow::new(&hosts), UdpFlow::new(&hosts));
+    for (node, number) in [("a", 1), ("b", 2)] {
+        hosts.network.run_ip(node, &format!("addr add fd09::{number}/64 dev e0 nodad\n")).unwrap();
+    }
+    let first = UdpFlow::new(&hosts, "10.9.0.1", "10.9.0.2");
+    let second = UdpFlow::new(&hosts, "fd09::1", "fd09::2");
 
     // An agent without an interface refuses UDP sockets.
     let mut agent_without_interface = start_agent(&[]);
@@ -162,7 +170,7 @@ fn udp_flows_send_at_ordered_rates_and_are_unlimited_after_the_lease() {
             .args(["filter", "show", "dev", "e0", "parent", "7765:"])
             .output()
             .unwrap();
-        String::from_utf8(output.stdout).unwrap().contains("pref 30563")
+        String::from_utf8(output.stdout).unwrap().contains("pref 30564")
     };
     assert!(has_filters());
     agent_process.kill();

@@ -1,6 +1,6 @@
 //! A flow with a socket: applies its limit, and decides by measurements whether it has data, and when it has ended.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ pub enum Transport {
     /// acknowledged, else 0. `pacing_rate` is the last pacing rate set, if any; `own_rate` is that of the program, `u64::MAX` without one.
     Tcp { initial_acked_bytes: u64, syn_bytes: u64, pacing_rate: Option<u64>, own_rate: u64 },
     /// The ends, the number of the class, and the estimated bytes sent over this socket up to the time `estimated_at`.
-    Udp { ends: (SocketAddrV4, SocketAddrV4), class: u16, estimated_bytes: f64, estimated_at: Instant },
+    Udp { ends: (SocketAddr, SocketAddr), class: u16, estimated_bytes: f64, estimated_at: Instant },
 }
 
 #[derive(Debug)]
