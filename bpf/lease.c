@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+#include "extensions.h"
 
 // Of the two licences, the kernel accepts only this one.
 char LICENSE[] SEC("license") = "GPL";
@@ -107,6 +108,7 @@ static bool has_ended(__u64 lease)
 // The TCP header and the bytes of payload of a packet, whose data begins with the IP header.
 static bool read_tcp(struct __sk_buff *skb, struct tcphdr *tcp, __u32 *payload)
 {
+	struct packet_header header = { .offset = sizeof(struct ipv6hdr) };
 	__u32 offset;
 	struct ipv6hdr ip6;
 	struct iphdr ip;
@@ -116,9 +118,13 @@ static bool read_tcp(struct __sk_buff *skb, struct tcphdr *tcp, __u32 *payload)
 			return false;
 		offset = ip.ihl * 4;
 	} else {
-		if (bpf_skb_load_bytes(skb, 0, &ip6, sizeof(ip6)) || ip6.nexthdr != IPPROTO_TCP)
+		if (bpf_skb_load_bytes(skb, 0, &ip6, sizeof(ip6)))
 			return false;
-		offset = sizeof(ip6);
+		header.protocol = ip6.nexthdr;
+		// Packets of more than 64 KiB (BIG TCP) have an extension header, too.
+		if (!skip_extensions(skb, &header) || header.protocol != IPPROTO_TCP || header.is_in_first_fragment)
+			return false;
+		offset = header.offset;
 	}
 	if (bpf_skb_load_bytes(skb, offset, tcp, sizeof(*tcp)))
 		return false;

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+#include "extensions.h"
 
 // Of the two licences, the kernel accepts only this one.
 char LICENSE[] SEC("license") = "GPL";
@@ -31,9 +32,6 @@ char LICENSE[] SEC("license") = "GPL";
 // Attempts to update a bucket that several processors use concurrently. After the last attempt the packet passes, and its bytes are
 // still added to the bucket.
 #define MAX_ATTEMPTS 8
-
-// Extension headers of an IPv6 packet that are skipped. UDP behind more of them is not recognized.
-#define MAX_EXTENSIONS 6
 
 // Set before loading: the priority of the first class, whose mark is 1, the number of classes, and whether bytes count that sources send.
 volatile const __u32 FIRST = 0;
@@ -115,49 +113,22 @@ static bool read_ipv4(struct __sk_buff *skb, struct udp_packet *packet)
 	return true;
 }
 
-// Skips extension headers up to that of UDP; false if the packet is not UDP. A later fragment has no header of UDP, and the extension
-// headers after its own belong to the first one.
-static bool find_udp(struct __sk_buff *skb, __u8 protocol, struct udp_packet *packet)
-{
-	struct {
-		__u8 next;
-		__u8 length;
-		__be16 fragment;
-	} extension;
-	__u32 offset = ETH_HLEN + sizeof(struct ipv6hdr);
-
-	packet->has_ports = true;
-	for (int count = 0; count < MAX_EXTENSIONS; count++) {
-		bool is_fragment = protocol == IPPROTO_FRAGMENT;
-
-		if (protocol == IPPROTO_UDP)
-			break;
-		if (!is_fragment && protocol != IPPROTO_HOPOPTS && protocol != IPPROTO_ROUTING &&
-		    protocol != IPPROTO_DSTOPTS)
-			return false;
-		if (bpf_skb_load_bytes(skb, offset, &extension, sizeof(extension)))
-			return false;
-		protocol = extension.next;
-		if (is_fragment && extension.fragment & bpf_htons(0xfff8)) {
-			packet->has_ports = false;
-			break;
-		}
-		offset += is_fragment ? 8 : (extension.length + 1) * 8;
-	}
-	packet->headers = offset + sizeof(struct udphdr);
-	return protocol == IPPROTO_UDP;
-}
-
 static bool read_ipv6(struct __sk_buff *skb, struct udp_packet *packet)
 {
 	struct udp_flow *flow = &packet->flow;
+	struct packet_header header = { .offset = ETH_HLEN + sizeof(struct ipv6hdr) };
 	struct ipv6hdr ip;
 
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || !find_udp(skb, ip.nexthdr, packet))
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)))
+		return false;
+	header.protocol = ip.nexthdr;
+	if (!skip_extensions(skb, &header) || header.protocol != IPPROTO_UDP)
 		return false;
 	__builtin_memcpy(flow->src, &ip.saddr, sizeof(flow->src));
 	__builtin_memcpy(flow->dst, &ip.daddr, sizeof(flow->dst));
 	flow->mark = (ip.priority << 4 | ip.flow_lbl[0] >> 4) >> 2;
+	packet->headers = header.offset + sizeof(struct udphdr);
+	packet->has_ports = !header.is_in_first_fragment;
 	return true;
 }
 

@@ -26,6 +26,21 @@ struct MaxPacing;
 nix::getsockopt_impl!(MaxPacing, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, u64, GetStruct<u64>);
 nix::setsockopt_impl!(MaxPacing, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, u64, SetStruct<u64>);
 
+/// A destination option for each packet.
+#[derive(Clone, Copy)]
+struct DestinationOptions;
+
+nix::setsockopt_impl!(
+    DestinationOptions,
+    libc::IPPROTO_IPV6,
+    libc::IPV6_DSTOPTS,
+    [u8; 8],
+    SetStruct<[u8; 8]>
+);
+
+/// Padding (RFC 8200, section 4.2).
+const PADDING: [u8; 8] = [0, 0, 1, 4, 0, 0, 0, 0];
+
 /// The rates of the program and of the order, in bytes per second.
 const OWN_RATE: u64 = 5_000_000;
 const ORDERED_RATE: u64 = 50_000;
@@ -126,9 +141,12 @@ fn next_agent_and_cleanup_end_rates_of_idle_sockets() {
 #[test]
 fn paused_sockets_hold_their_data_until_they_resume_or_the_lease_ends() {
     let Some((pair, mut leases)) = start_leases("leasepause") else { return };
-    for host in ["10.9.0.2", "fd09::2"] {
+    for (host, has_extension) in [("10.9.0.2", false), ("fd09::2", false), ("fd09::2", true)] {
         let [paused, free] =
             [(); 2].map(|()| TcpStream::connect((host, start_receiver(&pair, 0).0.port())).unwrap());
+        if has_extension {
+            [&paused, &free].map(|stream| setsockopt(stream, DestinationOptions, &PADDING).unwrap());
+        }
         leases.renew(monotonic_now() + Duration::from_secs(60)).unwrap();
         leases.pause(&paused.as_fd().try_clone_to_owned().unwrap()).unwrap();
         [&paused, &free].into_iter().for_each(keep_sending);
