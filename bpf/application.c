@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
-// Two programs at an application's cgroup. `steer` sets the priority of its packets to the class at their interface. `follow` reports
-// when its TCP connections open and close, counts their bytes, and sets their pacing rate. `release` looks at all sockets once, and ends
-// the rates of idle connections. README.md lists the maps.
+// `follow`, at an application's cgroup, reports when its TCP connections open and close, counts their bytes, and sets their pacing rate.
+// `release` looks at all sockets once, and ends the rates of idle connections. README.md lists the maps.
 //
-// Each cgroup has its own programs, which differ in APPLICATION; they share the maps. All port rules share one `follow`, at the root
+// Each cgroup has its own program, which differs in APPLICATION; they share the maps. All port rules share one `follow`, at the root
 // cgroup: the kernel allows 64 programs of a kind there.
 
 #include <linux/bpf.h>
@@ -13,7 +12,6 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
-#include "classes.h"
 
 // Of the two licences, the kernel accepts only this one.
 char LICENSE[] SEC("license") = "GPL";
@@ -111,7 +109,8 @@ struct event {
 
 enum { LOST_EVENTS = 0, TRACKING_FAILURES = 1, COUNTS = 2 };
 
-// The applications whose new connections are followed.
+// The applications whose new connections are followed, with the depth of their cgroups. A cgroup has a greater depth than those that
+// contain it; ports have 0.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -169,17 +168,6 @@ static void count(__u32 kind)
 
 	if (value)
 		__sync_fetch_and_add(value, 1);
-}
-
-SEC("cgroup_skb/egress")
-int steer(struct __sk_buff *skb)
-{
-	struct class_key key = { .application = APPLICATION, .interface = skb->ifindex };
-	__u32 *class = bpf_map_lookup_elem(&classes, &key);
-
-	if (class)
-		skb->priority = *class;
-	return 1; // let the packet pass
 }
 
 static int read_ends(struct bpf_sock_ops *ops, struct ends *ends)
@@ -266,6 +254,15 @@ static bool is_followed(__u64 application)
 	return bpf_map_lookup_elem(&applications, &application);
 }
 
+// Whether a connection of `other` belongs to `application`: its cgroup is inside that of `other`, or `other` is followed no longer.
+static bool has_precedence(__u64 application, __u64 other)
+{
+	__u8 *depth = bpf_map_lookup_elem(&applications, &application);
+	__u8 *other_depth = bpf_map_lookup_elem(&applications, &other);
+
+	return depth && (!other_depth || *depth > *other_depth);
+}
+
 // The application of the local port, or else of the remote port; 0 without a rule.
 static __u64 application_of_ports(const struct ends *ends)
 {
@@ -303,7 +300,7 @@ static void close(const struct ends *ends, const struct connection *connection)
 	bpf_map_delete_elem(&paces, ends);
 }
 
-// Gives a connection of a port rule to the application of its cgroup, whose program was attached later.
+// Gives a connection to the application of its innermost cgroup, whose program was attached later than that of its port or outer cgroup.
 static struct connection *move_to_cgroup(struct bpf_sock_ops *ops, const struct ends *ends,
 					 struct connection *connection, __u64 application)
 {
@@ -397,11 +394,11 @@ int follow(struct bpf_sock_ops *ops)
 		bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_RTT_CB_FLAG |
 						       BPF_SOCK_OPS_STATE_CB_FLAG);
 	if (is_known && connection->application != application) {
-		// The application of a cgroup has precedence over a port rule: programs of inner cgroups run first.
-		if (PORTS || !is_followed(application))
+		// Of several cgroups that contain each other, the innermost counts; its program runs first. A cgroup has precedence over a port.
+		if (PORTS || !has_precedence(application, connection->application))
 			return 1;
-		// The connection belonged to a port rule before a program followed the cgroup.
-		if (!is_closed && IS_PORT(connection->application))
+		// The connection opened before a program followed this cgroup.
+		if (!is_closed)
 			connection = move_to_cgroup(ops, &ends, connection, application);
 	}
 	if (connection && connection->cookie != bpf_get_socket_cookie(ops)) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
-// At the egress of an interface: sets the mark (DSCP) of packets that have a class of Weir's. Either application.c has set the class as
-// the packet's priority, or a port rule gives the class.
+// At the egress of an interface: sets the mark (DSCP) and the priority of packets that have a class of Weir's. The class is that of the
+// socket's innermost cgroup with a class. The socket is still known behind bridges and tunnels. Otherwise the packet's priority is its
+// class, as of sockets that programs handed over, or a port rule gives the class.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -10,6 +11,7 @@
 #include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <linux/types.h>
+#include <stdbool.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include "classes.h"
@@ -23,13 +25,41 @@ volatile const __u32 CLASSES = 0;
 // Whether there are port rules.
 volatile const __u32 PORTS = 0;
 
-// The priority that the rule of a port (network byte order) gives; 0 without a rule.
-static __u32 lookup_priority(struct __sk_buff *skb, __u16 port)
-{
-	struct class_key key = { .application = (__u64)bpf_ntohs(port) << 48 | 1, .interface = skb->ifindex };
-	__u32 *class = bpf_map_lookup_elem(&classes, &key);
+// The number of cgroups, from the root, that can have a class. Deeper ones have the class of the cgroup that contains them.
+#define MAX_DEPTH 32
 
-	return class ? *class : 0;
+static bool is_class(__u32 priority)
+{
+	// A priority below FIRST wraps to a large number.
+	return priority - FIRST < CLASSES;
+}
+
+// The priority of the innermost application whose cgroup contains the packet's socket; 0 without one. Also for sockets of other network
+// namespaces.
+static __u32 priority_by_cgroup(struct __sk_buff *skb)
+{
+	__u32 priority = 0;
+
+	for (int depth = 0; depth < MAX_DEPTH; depth++) {
+		__u64 cgroup = bpf_skb_ancestor_cgroup_id(skb, depth);
+		__u32 *found;
+
+		if (!cgroup)
+			break;
+		found = bpf_map_lookup_elem(&priorities, &cgroup);
+		if (found)
+			priority = *found;
+	}
+	return priority;
+}
+
+// The priority that the rule of a port (network byte order) gives; 0 without a rule.
+static __u32 priority_of_port(__u16 port)
+{
+	__u64 application = (__u64)bpf_ntohs(port) << 48 | 1;
+	__u32 *found = bpf_map_lookup_elem(&priorities, &application);
+
+	return found ? *found : 0;
 }
 
 // The priority by the source port, or else the destination port, of a packet that this host sends; 0 without a rule. Fragments get no
@@ -60,44 +90,48 @@ static __u32 priority_by_ports(struct __sk_buff *skb)
 		return 0;
 	if (bpf_skb_load_bytes(skb, offset, ports, sizeof(ports)))
 		return 0;
-	priority = lookup_priority(skb, ports[0]);
-	return priority ? priority : lookup_priority(skb, ports[1]);
+	priority = priority_of_port(ports[0]);
+	return priority ? priority : priority_of_port(ports[1]);
 }
 
-SEC("classifier")
-int mark(struct __sk_buff *skb)
+// Writes a mark into the header of a packet with an Ethernet header; ECN bits stay.
+static void write_mark(struct __sk_buff *skb, __u32 mark)
 {
-	__u32 class = skb->priority - FIRST;
 	__u16 old, new;
 
-	// A priority below FIRST wraps to a large number. The class of a cgroup has precedence over that of a port.
-	if (PORTS && class >= CLASSES) {
-		__u32 priority = priority_by_ports(skb);
-
-		if (priority) {
-			skb->priority = priority;
-			class = priority - FIRST;
-		}
-	}
-	if (class >= CLASSES)
-		return TC_ACT_UNSPEC;
 	if (bpf_skb_load_bytes(skb, ETH_HLEN, &old, sizeof(old)))
-		return TC_ACT_UNSPEC;
+		return;
 	old = bpf_ntohs(old);
 	if (skb->protocol == bpf_htons(ETH_P_IP))
 		// Version and length, DSCP, ECN.
-		new = (old & 0xff03) | (class + 1) << 2;
+		new = (old & 0xff03) | mark << 2;
 	else if (skb->protocol == bpf_htons(ETH_P_IPV6))
 		// Version, DSCP, ECN, and the flow label's first bits.
-		new = (old & 0xf03f) | (class + 1) << 6;
+		new = (old & 0xf03f) | mark << 6;
 	else
-		return TC_ACT_UNSPEC;
+		return;
 	if (new == old)
-		return TC_ACT_UNSPEC;
+		return;
 	old = bpf_htons(old);
 	new = bpf_htons(new);
 	if (skb->protocol == bpf_htons(ETH_P_IP))
 		bpf_l3_csum_replace(skb, ETH_HLEN + 10, old, new, sizeof(new));
 	bpf_skb_store_bytes(skb, ETH_HLEN, &new, sizeof(new), 0);
+}
+
+SEC("classifier")
+int mark(struct __sk_buff *skb)
+{
+	__u32 priority = priority_by_cgroup(skb);
+
+	// The class of a cgroup has precedence over that of a port.
+	if (!priority && is_class(skb->priority))
+		priority = skb->priority;
+	if (!priority && PORTS)
+		priority = priority_by_ports(skb);
+	if (!priority)
+		return TC_ACT_UNSPEC;
+	skb->priority = priority;
+	write_mark(skb, priority - FIRST + 1);
 	return TC_ACT_UNSPEC;
 }

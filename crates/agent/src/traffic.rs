@@ -34,7 +34,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
@@ -149,12 +149,10 @@ impl Traffic {
         let mut loader = ApplicationLoader::new(folder.path(), &context);
         loader.create_maps()?;
         let mut maps = Maps::open(&folder)?;
-        for cgroup in &cgroups {
-            maps.enable_application(cgroup.id)?;
-        }
-        for (rule, cgroup) in rules.iter().zip(&cgroups).filter(|(rule, _)| rule.class.is_some()) {
-            for &interface in &indexes {
-                maps.set_class(cgroup.id, interface, rule.class)?;
+        for (rule, cgroup) in rules.iter().zip(&cgroups) {
+            maps.enable_application(cgroup.id, cgroup_depth(rule.port, &cgroup.path))?;
+            if rule.class.is_some() {
+                maps.set_class(cgroup.id, rule.class)?;
             }
         }
         let mut programs = Programs::new();
@@ -170,10 +168,8 @@ impl Traffic {
             programs.extend(loader.attach(cgroup)?);
         }
         // An application without a class keeps that of an earlier agent, until an order gives it another one.
-        let inherited_class =
-            |cgroup: &Cgroup| indexes.first().map_or(Ok(None), |&interface| maps.class(cgroup.id, interface));
         let application = |(rule, cgroup): (&Rule, &Cgroup)| {
-            let class = rule.class.map_or_else(|| inherited_class(cgroup), |class| Ok(Some(class)))?;
+            let class = rule.class.map_or_else(|| maps.class(cgroup.id), |class| Ok(Some(class)))?;
             let (rule, path) = (Rule { class, ..rule.clone() }, cgroup.path.clone());
             Ok(Application { rule, id: cgroup.id, path, is_ordered: false })
         };
@@ -215,10 +211,8 @@ impl Traffic {
             if cgroup.id == application.id {
                 continue;
             }
-            self.maps.enable_application(cgroup.id)?;
-            for &(_, interface) in &self.interfaces {
-                self.maps.set_class(cgroup.id, interface, application.rule.class)?;
-            }
+            self.maps.enable_application(cgroup.id, cgroup_depth(None, &cgroup.path))?;
+            self.maps.set_class(cgroup.id, application.rule.class)?;
             let context = LoadContext::read()?;
             self.programs.extend(ApplicationLoader::new(self.folder.path(), &context).attach(&cgroup)?);
             (application.id, application.path) = (cgroup.id, cgroup.path);
@@ -281,8 +275,9 @@ impl Traffic {
         self.applications.iter().find(|known| known.id == id.0).map(|known| known.rule.name.as_str())
     }
 
-    /// The application whose class the packets of a connection have. Packets of an application without a class have that of the
-    /// application of the local port, or else of the remote port, as the programs mark them.
+    /// The application whose class the packets of a connection have. Packets of an application without a class have that of the innermost
+    /// cgroup around its own that has one, or of the application of the local port, or else of the remote port, as the programs mark
+    /// them.
     pub fn marking_application(&self, id: ApplicationId, ends: &ConnectionEnds) -> ApplicationId {
         marking_application(&self.applications, id, ends)
     }
@@ -300,9 +295,7 @@ impl Traffic {
     pub fn set_class(&mut self, name: &str, class: Option<TrafficClass>) -> Result<bool, TrafficError> {
         let mut exists = false;
         for application in self.applications.iter_mut().filter(|known| known.rule.name == name) {
-            for &(_, interface) in &self.interfaces {
-                self.maps.set_class(application.id, interface, class)?;
-            }
+            self.maps.set_class(application.id, class)?;
             application.rule.class = class;
             exists = true;
         }
@@ -468,18 +461,18 @@ fn has_ports<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> bool {
     rules.into_iter().any(|rule| rule.port.is_some())
 }
 
-/// Checks that no two applications overlap: their traffic would count twice.
+/// The depth of an application's cgroup in `bpf/application.c`: more than that of the cgroups around it.
+fn cgroup_depth(port: Option<u16>, cgroup: &Path) -> u8 {
+    let components = cgroup.components().count();
+    if port.is_some() { 0 } else { u8::try_from(components).unwrap_or(u8::MAX) }
+}
+
+/// Checks that no two applications are the same traffic. Of cgroups that contain each other, the innermost counts, and a port counts for
+/// packets that no cgroup has a class for.
 fn check_overlap(rules: &[Rule], cgroups: &[Cgroup]) -> Result<(), TrafficError> {
     for (index, (rule, cgroup)) in rules.iter().zip(cgroups).enumerate() {
         for (other, other_cgroup) in rules.iter().zip(cgroups).take(index) {
-            // A port applies to packets that no cgroup has a class for, so it cannot overlap with a cgroup.
-            let overlaps = match (rule.port, other.port) {
-                (None, None) => {
-                    cgroup.path.starts_with(&other_cgroup.path) || other_cgroup.path.starts_with(&cgroup.path)
-                }
-                (port, other_port) => port == other_port,
-            };
-            if overlaps || rule.name == other.name {
+            if cgroup.id == other_cgroup.id || rule.name == other.name {
                 return Err(TrafficError::Overlap(other.to_string(), rule.to_string()));
             }
         }
@@ -510,9 +503,15 @@ fn marking_application(
     id: ApplicationId,
     ends: &ConnectionEnds,
 ) -> ApplicationId {
-    let application = applications.iter().find(|known| known.id == id.0);
-    if application.is_none_or(|known| known.rule.port.is_none() && known.rule.class.is_some()) {
-        return id;
+    let Some(application) = applications.iter().find(|known| known.id == id.0) else { return id };
+    let marks_cgroup = |known: &&Application| {
+        known.rule.port.is_none() && known.rule.class.is_some() && application.path.starts_with(&known.path)
+    };
+    // The path of a port is that of the root cgroup, which can be an application, too.
+    if let Some(marking) =
+        applications.iter().filter(marks_cgroup).max_by_key(|known| known.path.as_os_str().len())
+    {
+        return ApplicationId(marking.id);
     }
     let application_of_port = |port: u16| {
         let has_port_and_class =
@@ -534,11 +533,19 @@ mod tests {
 
     #[test]
     fn connection_belongs_to_the_application_of_its_class() {
-        let rules = ["web=a:1", "free=b", "one=port/8080:2", "two=port/8081:3", "none=port/9000"];
+        let rules = [
+            "web=a:1",
+            "free=b",
+            "one=port/8080:2",
+            "two=port/8081:3",
+            "none=port/9000",
+            "inner=a/c:4",
+            "innermost=a/c/d",
+        ];
         let application = |(id, rule): (u64, &str)| Application {
             rule: rule.parse().unwrap(),
             id,
-            path: PathBuf::new(),
+            path: rule.parse::<Rule>().unwrap().cgroup,
             is_ordered: false,
         };
         let applications: Vec<Application> = (0..).zip(rules).map(application).collect();
@@ -564,6 +571,8 @@ mod tests {
             ],
             [2, 3, 3, 4]
         );
+        // Cgroups in each other: the innermost one with a class applies, before ports.
+        assert_eq!([marking_id(0, 5, 6), marking_id(5, 8080, 5), marking_id(6, 8080, 5)], [0, 5, 5]);
         // An application that is no longer observed.
         assert_eq!([marking_id(9, 8080, 5), marking_id(9, 5, 6)], [9, 9]);
     }

@@ -26,10 +26,8 @@ pub enum TrafficError {
     /// Another agent runs in this network namespace.
     #[error("another agent runs in this network namespace; help: stop it first")]
     Busy,
-    /// Two applications have the same name or port, or the cgroup of one contains that of the other.
-    #[error(
-        "applications {0} and {1} overlap; expected different names, different ports, and cgroups that do not contain each other"
-    )]
+    /// Two applications have the same name, port or cgroup.
+    #[error("applications {0} and {1} overlap; expected different names, ports and cgroups")]
     Overlap(String, String),
     /// The interface has no Ethernet headers.
     #[error(

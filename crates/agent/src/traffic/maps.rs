@@ -16,19 +16,16 @@ use super::record::{
 };
 use super::{ApplicationId, LossCounts, SocketRates, TrafficError};
 
-/// A key of the map of classes: the cgroup's number, the interface's number, and four bytes of padding.
-type ClassKey = [u8; 16];
-
 /// A rate, and the time at which its lease ends.
 type PacingEntry = [u8; 16];
 
 /// A key of the map of starts: the application, and the address of the other host.
 type StartKey = [u8; 24];
 
-/// The maps of `bpf/application.c`.
+/// The maps of `bpf/application.c` and `bpf/interface.c`.
 pub(super) struct Maps {
     applications: HashMap<MapData, u64, u8>,
-    classes: HashMap<MapData, ClassKey, u32>,
+    priorities: HashMap<MapData, u64, u32>,
     connections: HashMap<MapData, [u8; ENDS_BYTES], [u8; CONNECTION_BYTES]>,
     pacing_rates: HashMap<MapData, [u8; ENDS_BYTES], PacingEntry>,
     start_rates: HashMap<MapData, StartKey, PacingEntry>,
@@ -38,8 +35,8 @@ pub(super) struct Maps {
     map_data: Vec<(&'static str, MapData)>,
 }
 
-/// The names of the maps' files. The folder of an earlier version may lack `starts`: load the programs before, which creates it.
-const NAMES: [&str; 7] = ["applications", "classes", "connections", "paces", "starts", "events", "counts"];
+/// The names of the maps' files. The folder of an earlier version may lack some: load the programs before, which creates them.
+const NAMES: [&str; 7] = ["applications", "priorities", "connections", "paces", "starts", "events", "counts"];
 
 impl Maps {
     pub fn open(folder: &PinFolder) -> Result<Maps, TrafficError> {
@@ -54,7 +51,7 @@ impl Maps {
         };
         Ok(Maps {
             applications: open("applications")?.try_into().map_err(to_error)?,
-            classes: open("classes")?.try_into().map_err(to_error)?,
+            priorities: open("priorities")?.try_into().map_err(to_error)?,
             connections: open("connections")?.try_into().map_err(to_error)?,
             pacing_rates: open("paces")?.try_into().map_err(to_error)?,
             start_rates: open("starts")?.try_into().map_err(to_error)?,
@@ -87,15 +84,16 @@ impl Maps {
         NAMES.contains(&name)
     }
 
-    /// Lets the programs of an application follow new connections. Returns whether they did not before.
-    pub fn enable_application(&mut self, application: u64) -> Result<bool, TrafficError> {
+    /// Lets the programs of an application follow new connections. `depth` is that of its cgroup, or 0 for a port. Returns whether this
+    /// changes the map.
+    pub fn enable_application(&mut self, application: u64, depth: u8) -> Result<bool, TrafficError> {
         let to_error = |error: MapError| TrafficError::kernel("applications", &error);
         match self.applications.get(&application, 0) {
-            Ok(_) => return Ok(false),
-            Err(MapError::KeyNotFound) => {}
+            Ok(found) if found == depth => return Ok(false),
+            Ok(_) | Err(MapError::KeyNotFound) => {}
             Err(error) => return Err(to_error(error)),
         }
-        self.applications.insert(application, 1, 0).map_err(to_error)?;
+        self.applications.insert(application, depth, 0).map_err(to_error)?;
         Ok(true)
     }
 
@@ -110,56 +108,48 @@ impl Maps {
         Ok(())
     }
 
-    pub fn set_class(
-        &mut self,
-        application: u64,
-        interface: u32,
-        class: Option<TrafficClass>,
-    ) -> Result<(), TrafficError> {
-        let key = class_key(application, interface);
-        let Some(class) = class else { return ignore_missing(self.classes.remove(&key), "classes") };
-        let to_error = |error: MapError| TrafficError::kernel("classes", &error);
-        self.classes.insert(key, class.priority(), 0).map_err(to_error)
+    pub fn set_class(&mut self, application: u64, class: Option<TrafficClass>) -> Result<(), TrafficError> {
+        let Some(class) = class else {
+            return ignore_missing(self.priorities.remove(&application), "priorities");
+        };
+        let to_error = |error: MapError| TrafficError::kernel("priorities", &error);
+        self.priorities.insert(application, class.priority(), 0).map_err(to_error)
     }
 
-    /// Sets the class of an application at an interface if it is another one, and returns whether it was.
+    /// Sets the class of an application if it is another one, and returns whether it was.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn restore_class(
         &mut self,
         application: u64,
-        interface: u32,
         class: Option<TrafficClass>,
     ) -> Result<bool, TrafficError> {
-        if self.class(application, interface)? == class {
+        if self.class(application)? == class {
             return Ok(false);
         }
-        self.set_class(application, interface, class)?;
+        self.set_class(application, class)?;
         Ok(true)
     }
 
-    /// The class of an application at an interface.
+    /// The class of an application.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn class(&self, application: u64, interface: u32) -> Result<Option<TrafficClass>, TrafficError> {
-        match self.classes.get(&class_key(application, interface), 0) {
+    pub fn class(&self, application: u64) -> Result<Option<TrafficClass>, TrafficError> {
+        match self.priorities.get(&application, 0) {
             Ok(priority) => Ok(TrafficClass::from_priority(priority)),
             Err(MapError::KeyNotFound) => Ok(None),
-            Err(error) => Err(TrafficError::kernel("classes", &error)),
+            Err(error) => Err(TrafficError::kernel("priorities", &error)),
         }
     }
 
-    /// Removes the classes of all other applications and interfaces.
-    pub fn retain_classes(&mut self, applications: &[u64], interfaces: &[u32]) -> Result<(), TrafficError> {
-        let to_error = |error: MapError| TrafficError::kernel("classes", &error);
-        let is_kept = |key: &ClassKey| {
-            applications.iter().any(|&a| interfaces.iter().any(|&i| class_key(a, i) == *key))
-        };
-        let keys: Vec<ClassKey> = self.classes.keys().collect::<Result<_, _>>().map_err(to_error)?;
-        for key in keys.iter().filter(|key| !is_kept(key)) {
-            self.classes.remove(key).map_err(to_error)?;
+    /// Removes the classes of all other applications.
+    pub fn retain_classes(&mut self, applications: &[u64]) -> Result<(), TrafficError> {
+        let to_error = |error: MapError| TrafficError::kernel("priorities", &error);
+        let known: Vec<u64> = self.priorities.keys().collect::<Result<_, _>>().map_err(to_error)?;
+        for application in known.iter().filter(|known| !applications.contains(known)) {
+            ignore_missing(self.priorities.remove(application), "priorities")?;
         }
         Ok(())
     }
@@ -284,13 +274,6 @@ impl AsFd for Maps {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
-}
-
-fn class_key(application: u64, interface: u32) -> ClassKey {
-    let mut key = [0; 16];
-    key[..8].copy_from_slice(&application.to_ne_bytes());
-    key[8..12].copy_from_slice(&interface.to_ne_bytes());
-    key
 }
 
 fn pacing_entry(rate: u64, lease_end: Duration) -> PacingEntry {

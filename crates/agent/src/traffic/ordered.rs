@@ -1,12 +1,11 @@
 //! Finds the cgroups and ports of the traffic that a coordinator orders for applications.
 //!
-//! Orders name cgroups by patterns, so cgroups that are created later belong to an application from the next search on. Options count
-//! more than orders: their applications, cgroups and ports are never touched.
+//! Orders name cgroups by patterns, so cgroups that are created later belong to an application from the next search on. Of cgroups that
+//! contain each other, the innermost counts. Options count more than orders: their applications, cgroups and ports are never touched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
-use std::ops::Bound;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,6 +89,7 @@ impl CgroupTree {
 /// The targets that a search has found so far.
 struct TargetList<'a> {
     tree: &'a CgroupTree,
+    options: &'a [OptionTarget],
     /// The applications of cgroups: by options, and found ones.
     cgroups: BTreeMap<PathBuf, &'a str>,
     /// The applications of ports: by options, and found ones.
@@ -113,7 +113,8 @@ impl<'a> TargetList<'a> {
         }
         let (targets, conflicts) = (Vec::new(), Vec::new());
         let remaining_folders = MAX_VISITED_FOLDERS;
-        TargetList { tree, cgroups, ports, targets, conflicts, remaining_folders, has_more_folders: false }
+        let has_more_folders = false;
+        TargetList { tree, options, cgroups, ports, targets, conflicts, remaining_folders, has_more_folders }
     }
 
     /// Whether the search has found more targets than the agent applies.
@@ -169,8 +170,7 @@ impl<'a> TargetList<'a> {
         let (names, rest) = components.split_at(wildcard.unwrap_or(components.len()));
         let mut folder = folder.to_owned();
         folder.extend(names);
-        let is_covered = |(contains, name): (bool, &str)| contains && *name == **application;
-        if self.is_full() || self.owner(&folder).is_some_and(is_covered) {
+        if self.is_full() || self.owner(&folder).is_some_and(|(_, name)| *name == **application) {
             return;
         }
         let Some(remaining) = self.remaining_folders.checked_sub(1) else {
@@ -195,8 +195,10 @@ impl<'a> TargetList<'a> {
             _ if self.tree.own.as_ref().is_some_and(|own| own.starts_with(&path)) => {
                 "contains the agent".to_owned()
             }
-            Some((_, name)) => format!("overlaps with application {name}"),
-            None => {
+            Some((owned, name)) if owned == path || self.is_inside_option(&path) => {
+                format!("overlaps with application {name}")
+            }
+            _ => {
                 self.cgroups.insert(path.clone(), application);
                 let application = Arc::clone(application);
                 self.targets.push(Target { application, id: meta.ino(), path, port: None });
@@ -207,17 +209,15 @@ impl<'a> TargetList<'a> {
         self.add_conflict(application, &format!("cgroup {} {reason}", name.display()));
     }
 
-    /// The application of a cgroup that contains this one, or is contained in it, and whether it contains this one. The traffic of both
-    /// would count twice.
-    fn owner(&self, path: &Path) -> Option<(bool, &'a str)> {
-        let containing = path.ancestors().find_map(|outer| self.cgroups.get(outer));
-        if let Some(name) = containing {
-            return Some((true, name));
-        }
-        // Paths below another one follow it directly.
-        let after = (Bound::Excluded(path), Bound::Unbounded);
-        let (inner, name) = self.cgroups.range::<Path, _>(after).next()?;
-        inner.starts_with(path).then_some((false, name))
+    /// The innermost known cgroup that is or contains this one, and its application.
+    fn owner(&self, path: &Path) -> Option<(&Path, &'a str)> {
+        let known = path.ancestors().find_map(|outer| self.cgroups.get_key_value(outer));
+        known.map(|(owned, &name)| (owned.as_path(), name))
+    }
+
+    /// Whether a cgroup of an option contains this one.
+    fn is_inside_option(&self, path: &Path) -> bool {
+        self.options.iter().any(|option| option.port.is_none() && path.starts_with(&option.path))
     }
 
     fn add_port(&mut self, application: &'a Arc<str>, port: u16) {
@@ -333,7 +333,7 @@ mod tests {
             traffic("sort", &["batch/*"], &[]),
         ];
         let (targets, conflicts) = tree.find_targets(&ordered, &options);
-        assert_eq!(describe(&tree, &targets), ["bad=free", "part=80", "same=batch"]);
+        assert_eq!(describe(&tree, &targets), ["bad=free", "part=80", "same=batch", "sort=batch/sort"]);
         assert_eq!(
             conflicts,
             [
@@ -344,7 +344,6 @@ mod tests {
                 "application part: cgroup system.slice/web/part overlaps with application web",
                 "application part: port 53 belongs to application dns",
                 "application same: port 80 belongs to application part",
-                "application sort: cgroup batch/sort overlaps with application same",
             ]
         );
     }
@@ -362,17 +361,25 @@ mod tests {
             let (targets, conflicts) = tree.find_targets(&[traffic("job", &cgroups, &[])], &[]);
             assert_eq!((describe(&tree, &targets), conflicts), (vec!["job=batch".to_owned()], vec![]));
         }
-        // An application that is earlier in the alphabet keeps its part.
-        let ordered = [traffic("a", &["batch/sort"], &[]), traffic("b", &["batch", "*/sort"], &[])];
+    }
+
+    #[test]
+    fn cgroups_of_applications_nest_and_one_cgroup_belongs_to_the_first() {
+        let (_folder, tree) = tree(&["batch/sort/part", "batch/web", "other/sort"]);
+        let ordered =
+            [traffic("a", &["batch/sort"], &[]), traffic("b", &["batch", "*/sort", "*/sort/part"], &[])];
         let (targets, conflicts) = tree.find_targets(&ordered, &[]);
-        assert_eq!(describe(&tree, &targets), ["a=batch/sort", "b=other/sort"]);
         assert_eq!(
-            conflicts,
-            [
-                "application b: cgroup batch overlaps with application a",
-                "application b: cgroup batch/sort overlaps with application a",
-            ]
+            describe(&tree, &targets),
+            ["a=batch/sort", "b=batch", "b=other/sort", "b=batch/sort/part"]
         );
+        assert_eq!(conflicts, ["application b: cgroup batch/sort overlaps with application a"]);
+        // A cgroup of an option can be inside that of an order, and not around it.
+        let option = OptionTarget { name: "o".to_owned(), path: tree.root.join("batch/sort"), port: None };
+        let ordered = [traffic("a", &["batch", "batch/sort/part"], &[])];
+        let (targets, conflicts) = tree.find_targets(&ordered, &[option]);
+        assert_eq!(describe(&tree, &targets), ["a=batch"]);
+        assert_eq!(conflicts, ["application a: cgroup batch/sort/part overlaps with application o"]);
     }
 
     /// The names of this many cgroups, in their order.
@@ -406,10 +413,10 @@ mod tests {
         found.add_cgroups(&entry);
         assert_eq!(MAX_VISITED_FOLDERS - found.remaining_folders, MAX_ORDERED_TARGETS + 2);
 
-        // All of them overlap with another application.
-        let ordered = [traffic("all", &["jobs"], &[]), traffic("job", &["jobs/*"], &[9])];
-        let (targets, conflicts) = tree.find_targets(&ordered, &[]);
-        assert_eq!(describe(&tree, &targets), ["all=jobs", "job=9"]);
+        // All of them are inside the cgroup of an option.
+        let option = OptionTarget { name: "all".to_owned(), path: tree.root.join("jobs"), port: None };
+        let (targets, conflicts) = tree.find_targets(&[traffic("job", &["jobs/*"], &[9])], &[option]);
+        assert_eq!(describe(&tree, &targets), ["job=9"]);
         assert_eq!(conflicts.len(), MAX_CONFLICTS);
         assert_eq!(
             conflicts[..2],

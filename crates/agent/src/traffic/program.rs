@@ -4,10 +4,7 @@ use std::path::Path;
 
 use aya::programs::links::LinkOrder;
 use aya::programs::tc::{SchedClassifierLinkId, TcAttachOptions};
-use aya::programs::{
-    CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, Program, ProgramError, SchedClassifier, SockOps,
-    TcAttachType,
-};
+use aya::programs::{CgroupAttachMode, Program, ProgramError, SchedClassifier, SockOps, TcAttachType};
 use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
 use rustix::thread::{CapabilitySet, capabilities};
 
@@ -70,7 +67,8 @@ impl<'a> ApplicationLoader<'a> {
     /// # Errors
     /// If the kernel refuses.
     pub fn create_maps(&mut self) -> Result<(), TrafficError> {
-        self.load(&0, false).map(drop)
+        self.load(&0, false)?;
+        load_interface_programs(self.folder, false).map(drop)
     }
 
     /// Loads the programs of a cgroup by its number, or of all ports.
@@ -80,7 +78,7 @@ impl<'a> ApplicationLoader<'a> {
         self.loader.load(APPLICATION).map_err(|error| TrafficError::kernel("the programs at cgroups", &error))
     }
 
-    /// Attaches the programs of an application to its cgroup, in place of earlier ones. Those of a port are the programs of all ports.
+    /// Attaches the program of an application to its cgroup, in place of an earlier one. That of a port is the program of all ports.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -91,24 +89,12 @@ impl<'a> ApplicationLoader<'a> {
         // The kernel accepts no flags for links, and always allows several at a cgroup.
         let attach_mode = CgroupAttachMode::Single;
 
-        let mut programs = Programs::new();
-        if !is_port {
-            let steer: &mut CgroupSkb = find_program(&mut bpf, "steer");
-            steer.load().map_err(to_error)?;
-            let egress = CgroupSkbAttachType::Egress;
-            let link = steer.attach(&cgroup.folder, egress, attach_mode).map_err(to_error)?;
-            let name = steer_pin_name(cgroup.id);
-            let attached = Attachment::pin(self.folder, &name, steer.take_link(link).map_err(to_error)?)?;
-            programs.insert(name, attached);
-        }
-
         let follow: &mut SockOps = find_program(&mut bpf, "follow");
         follow.load().map_err(to_error)?;
         let link = follow.attach(&cgroup.folder, attach_mode).map_err(to_error)?;
-        let name = follow_pin_name(cgroup.id, is_port);
+        let name = application_pin_name(cgroup.id, is_port);
         let attached = Attachment::pin(self.folder, &name, follow.take_link(link).map_err(to_error)?)?;
-        programs.insert(name, attached);
-        Ok(programs)
+        Ok(Programs::from([(name, attached)]))
     }
 }
 
@@ -126,18 +112,8 @@ where
     program.expect("the object that this crate embeds has a program of this name and type")
 }
 
-/// The file names of an application's programs in the folder. Packets of a port get their class at the interface.
-pub(super) fn application_pin_names(id: u64, is_port: bool) -> impl Iterator<Item = String> {
-    let steer_name = (!is_port).then(|| steer_pin_name(id));
-    steer_name.into_iter().chain([follow_pin_name(id, is_port)])
-}
-
-fn steer_pin_name(id: u64) -> String {
-    format!("{id:x}-steer")
-}
-
-/// All ports share one program.
-fn follow_pin_name(id: u64, is_port: bool) -> String {
+/// The file name of an application's program in the folder. All ports share one program.
+pub(super) fn application_pin_name(id: u64, is_port: bool) -> String {
     if is_port { "ports-follow".to_owned() } else { format!("{id:x}-follow") }
 }
 
@@ -154,17 +130,23 @@ pub(super) fn attach_interface_program(
     index: u32,
     has_ports: bool,
 ) -> Result<Attachment, TrafficError> {
-    let interface_name = interface.to_string();
+    let mut bpf = load_interface_programs(folder.path(), has_ports)?;
+    load_classifier(&mut bpf, "mark")?;
+    // Before programs that use the priority, as `limit` and those of container networks.
+    let (mark, link) =
+        attach_in_order(&mut bpf, "mark", interface, TcAttachType::Egress, LinkOrder::first())?;
+    let link = mark.take_link(link).map_err(|error| TrafficError::kernel(&interface.to_string(), &error))?;
+    Attachment::pin(folder.path(), &interface_pin_name(index), link)
+}
+
+/// Loads the programs of interfaces with the maps of a folder, without attaching them.
+fn load_interface_programs(folder: &Path, has_ports: bool) -> Result<Ebpf, TrafficError> {
     let (classes, ports) = (MAX_SERVICES as u32, u32::from(has_ports));
     let mut loader = EbpfLoader::new();
-    loader.btf(None).default_map_pin_directory(folder.path());
+    loader.btf(None).default_map_pin_directory(folder);
     loader.override_global("FIRST", &FIRST_PRIORITY, true).override_global("CLASSES", &classes, true);
     loader.override_global("PORTS", &ports, true);
-    let mut bpf = loader.load(INTERFACE).map_err(|error| TrafficError::kernel(&interface_name, &error))?;
-
-    let (mark, link) = attach_egress(&mut bpf, "mark", interface)?;
-    let link = mark.take_link(link).map_err(|error| TrafficError::kernel(&interface_name, &error))?;
-    Attachment::pin(folder.path(), &interface_pin_name(index), link)
+    loader.load(INTERFACE).map_err(|error| TrafficError::kernel("the programs at interfaces", &error))
 }
 
 /// Loads a program for interfaces, without attaching it.
@@ -183,18 +165,28 @@ pub(crate) fn attach_egress<'a>(
     attach_classifier(bpf, name, interface, TcAttachType::Egress)
 }
 
-/// Attaches a loaded program to the egress or ingress of an interface.
+/// Attaches a loaded program to the egress or ingress of an interface, after other programs there.
 pub(super) fn attach_classifier<'a>(
     bpf: &'a mut Ebpf,
     name: &str,
     interface: &Interface,
     attach_type: TcAttachType,
 ) -> Result<(&'a mut SchedClassifier, SchedClassifierLinkId), TrafficError> {
+    attach_in_order(bpf, name, interface, attach_type, LinkOrder::last())
+}
+
+/// Attaches a loaded program to the egress or ingress of an interface, before or after other programs there.
+fn attach_in_order<'a>(
+    bpf: &'a mut Ebpf,
+    name: &str,
+    interface: &Interface,
+    attach_type: TcAttachType,
+    order: LinkOrder,
+) -> Result<(&'a mut SchedClassifier, SchedClassifierLinkId), TrafficError> {
     let interface_name = interface.to_string();
     let program: &mut SchedClassifier = find_program(bpf, name);
     // TCX instead of a `tc` filter, which would outlive its link.
-    let options = TcAttachOptions::TcxOrder(LinkOrder::default());
-    let link = program.attach_with_options(&interface_name, attach_type, options);
+    let link = program.attach_with_options(&interface_name, attach_type, TcAttachOptions::TcxOrder(order));
     let link = link.map_err(|error| TrafficError::kernel(&interface_name, &error))?;
     Ok((program, link))
 }

@@ -106,8 +106,7 @@ impl Traffic {
                 return Ok(Some(RemovalWait::RunningPrograms));
             }
             RemovalState::Disabled => {
-                let interfaces: Vec<u32> = self.interfaces.iter().map(|&(_, index)| index).collect();
-                self.maps.retain_classes(&ids, &interfaces)?;
+                self.maps.retain_classes(&ids)?;
                 self.removal = RemovalState::Releasing(RateRemoval::start());
             }
             RemovalState::Releasing(_) => {}
@@ -128,7 +127,7 @@ impl Traffic {
     fn retain_programs(&mut self) -> Result<(), TrafficError> {
         let applications = self.applications.iter();
         let mut kept_names: Vec<String> = applications
-            .flat_map(|known| program::application_pin_names(known.id, known.rule.port.is_some()))
+            .map(|known| program::application_pin_name(known.id, known.rule.port.is_some()))
             .collect();
         kept_names.extend(self.interfaces.iter().map(|&(_, index)| program::interface_pin_name(index)));
         if self.throttling.is_some() {
@@ -151,7 +150,7 @@ impl Maps {
     /// # Errors
     /// If the kernel refuses.
     pub fn remove_classes_and_rates(&mut self, folder: &Path) -> Result<usize, TrafficError> {
-        self.retain_classes(&[], &[])?;
+        self.retain_classes(&[])?;
         let mut removal = RateRemoval::start();
         loop {
             let still_paced = self.retain_rates(&[])?;

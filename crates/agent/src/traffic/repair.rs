@@ -10,7 +10,7 @@ use super::cgroup::{Cgroup, Rule};
 use super::maps::Maps;
 use super::program::{self, ApplicationLoader, LoadContext};
 use super::removal::RemovalState;
-use super::{Traffic, TrafficError, has_ports, read_index, throttle};
+use super::{Traffic, TrafficError, cgroup_depth, has_ports, read_index, throttle};
 use crate::queues::Interface;
 
 /// The programs, files and interfaces that have to exist, to be inspected without the [`Traffic`].
@@ -63,11 +63,10 @@ impl Traffic {
     pub fn restore_entries(&mut self) -> Result<u64, TrafficError> {
         let mut count = 0;
         for application in &self.applications {
-            count += u64::from(self.maps.enable_application(application.id)?);
-            let class = application.rule.class;
-            for &(_, interface) in &self.interfaces {
-                count += u64::from(self.maps.restore_class(application.id, interface, class)?);
-            }
+            let Rule { port, class, .. } = application.rule;
+            let depth = cgroup_depth(port, &application.path);
+            count += u64::from(self.maps.enable_application(application.id, depth)?);
+            count += u64::from(self.maps.restore_class(application.id, class)?);
         }
         Ok(count)
     }
@@ -146,8 +145,7 @@ impl Traffic {
         let mut incomplete = Vec::new();
         for application in &self.applications {
             let Rule { port, .. } = application.rule;
-            let mut names = program::application_pin_names(application.id, port.is_some());
-            if names.all(|name| self.is_attached(&name)) {
+            if self.is_attached(&program::application_pin_name(application.id, port.is_some())) {
                 continue;
             }
             match Cgroup::open_for(&application.rule) {

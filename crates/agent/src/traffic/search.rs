@@ -16,7 +16,7 @@ use super::cgroup::{Cgroup, Rule, TrafficClass, find_cgroup_root, find_own_cgrou
 use super::ordered::{CgroupTree, OptionTarget, Target};
 use super::program::{self, ApplicationLoader, LoadContext};
 use super::removal::RemovalState;
-use super::{Application, Traffic, TrafficError, has_ports};
+use super::{Application, Traffic, TrafficError, cgroup_depth, has_ports};
 
 /// The maximum number of cgroups and ports that a search adds: loading programs takes some milliseconds each.
 const MAX_ADDED_TARGETS: usize = 4;
@@ -195,12 +195,9 @@ impl Traffic {
         class: Option<TrafficClass>,
     ) -> Result<(), TrafficError> {
         self.programs.extend(programs);
-        let inherited = self.interfaces.first().map(|&(_, interface)| self.maps.class(target.id, interface));
-        let class = class.or(inherited.transpose()?.flatten());
-        self.maps.enable_application(target.id)?;
-        for &(_, interface) in &self.interfaces {
-            self.maps.set_class(target.id, interface, class)?;
-        }
+        let class = class.map_or_else(|| self.maps.class(target.id), |class| Ok(Some(class)))?;
+        self.maps.enable_application(target.id, cgroup_depth(target.port, &target.path))?;
+        self.maps.set_class(target.id, class)?;
         if target.port.is_some() && !has_ports(self.rules()) {
             for (interface, index) in self.present_interfaces() {
                 let attached = program::attach_interface_program(&self.folder, &interface, index, true)?;

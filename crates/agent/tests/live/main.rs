@@ -8,6 +8,7 @@ mod capture;
 mod group;
 mod kernel;
 mod namespace_pair;
+mod pods;
 mod ports;
 mod programs;
 mod queues;

@@ -11,12 +11,7 @@ pub struct NamespacePair(Network);
 
 /// Creates a pair. Its ends have the addresses 10.9.0.1 and 10.9.0.2, and fd09::1 and fd09::2.
 pub fn create_pair(test: &str) -> Option<NamespacePair> {
-    let network = testing::pair(test)?;
-    for (node, number) in [("a", 1), ("b", 2)] {
-        network.run_ip(node, &format!("addr add fd09::{number}/64 dev e0 nodad\n")).unwrap();
-    }
-    namespace::enter(&network.namespace("a")).unwrap();
-    Some(NamespacePair(network))
+    testing::pair(test).map(NamespacePair::enter)
 }
 
 impl Drop for NamespacePair {
@@ -28,6 +23,19 @@ impl Drop for NamespacePair {
 }
 
 impl NamespacePair {
+    /// Adds the addresses of version 6 to a network whose nodes `a` and `b` are connected, and enters the first.
+    pub fn enter(network: Network) -> NamespacePair {
+        for (node, number) in [("a", 1), ("b", 2)] {
+            network.run_ip(node, &format!("addr add fd09::{number}/64 dev e0 nodad\n")).unwrap();
+        }
+        namespace::enter(&network.namespace("a")).unwrap();
+        NamespacePair(network)
+    }
+
+    pub fn network(&self) -> &Network {
+        &self.0
+    }
+
     /// Runs `work` at the other end, in a thread.
     pub fn run_at_peer<T: Send + 'static>(
         &self,

@@ -323,7 +323,7 @@ fn agent_reattaches_detached_bpf_programs() {
             setup.metric(restored) == count && setup.packets_are_marked()
         });
     }
-    assert_eq!(count, 3);
+    assert_eq!(count, 2);
     setup.wait_for_log("restored 1 BPF programs");
     setup.stop("e0");
 }
@@ -349,11 +349,11 @@ fn agent_restores_deleted_bpf_files_and_map_entries() {
     assert!(setup.packets_are_marked());
     // Deletes all entries of the map of classes: gets the first key, deletes it, and repeats.
     let script = "
-key = ctypes.create_string_buffer(16)
+key = ctypes.create_string_buffer(8)
 bpf(4, u32(fd, 0), u64(0, ctypes.addressof(key)))
 bpf(3, u32(fd, 0), u64(ctypes.addressof(key)))
 ";
-    if run_bpf_script(script, setup.hosts.bpf_folder().join("classes").to_str().unwrap()) {
+    if run_bpf_script(script, setup.hosts.bpf_folder().join("priorities").to_str().unwrap()) {
         setup.assert_restored("marks after the application's class was deleted", || {
             setup.packets_are_marked()
         });
