@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
-// The class of each application, as the priority of its packets.
+// The class of each application, as the priority of its packets, and the marks of these classes.
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -10,3 +10,12 @@ struct {
 	__type(value, __u32);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } priorities SEC(".maps");
+
+// The marks of the classes that applications have.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, __u8);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} used_marks SEC(".maps");

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
-// At the egress of an interface: sets the mark (DSCP) and the priority of packets that have a class of Weir's. The class is that of the
-// socket's innermost cgroup with a class. The socket is still known behind bridges and tunnels. Otherwise the packet's priority is its
-// class, as of sockets that programs handed over, or a port rule gives the class.
+// `mark`, at the egress of an interface: sets the mark (DSCP) and the priority of packets that have a class of Weir's. The class is that of
+// the innermost cgroup of the packet's socket that has one, or that of the ports. The socket is still known behind most tunnels.
+//
+// Routing and the rules of bridges forget the socket, and the kernel clears the priority of packets that leave a pod's network namespace.
+// So `from_pod` writes the mark where packets of a pod enter that of the host, and `into_tunnel` makes the mark of such a packet the
+// priority of the packet around it.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -53,6 +56,33 @@ static __u32 priority_by_cgroup(struct __sk_buff *skb)
 	return priority;
 }
 
+// The mark of a packet; 0 if it is no IP packet.
+static __u32 read_mark(struct __sk_buff *skb)
+{
+	__u16 head;
+
+	// Tunnels may have no Ethernet header.
+	if (bpf_skb_load_bytes_relative(skb, 0, &head, sizeof(head), BPF_HDR_START_NET))
+		return 0;
+	head = bpf_ntohs(head);
+	if (skb->protocol == bpf_htons(ETH_P_IP))
+		return head >> 2 & 63;
+	if (skb->protocol == bpf_htons(ETH_P_IPV6))
+		return head >> 6 & 63;
+	return 0;
+}
+
+// The priority by the mark of a packet that this host forwards, and whose socket is unknown; 0 without a mark of a class.
+static __u32 priority_by_mark(struct __sk_buff *skb)
+{
+	__u32 mark;
+
+	if (!skb->ingress_ifindex || skb->sk)
+		return 0;
+	mark = read_mark(skb);
+	return mark && mark <= CLASSES ? FIRST + mark - 1 : 0;
+}
+
 // The priority that the rule of a port (network byte order) gives; 0 without a rule.
 static __u32 priority_of_port(__u16 port)
 {
@@ -66,7 +96,7 @@ static __u32 priority_of_port(__u16 port)
 // priority, since only the first one contains the ports.
 static __u32 priority_by_ports(struct __sk_buff *skb)
 {
-	__u32 offset = ETH_HLEN, priority;
+	__u32 offset, priority;
 	__u16 ports[2];
 	__u8 protocol;
 
@@ -75,20 +105,21 @@ static __u32 priority_by_ports(struct __sk_buff *skb)
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		struct iphdr ip;
 
-		if (bpf_skb_load_bytes(skb, offset, &ip, sizeof(ip)) || ip.frag_off & bpf_htons(0x3fff))
+		if (bpf_skb_load_bytes_relative(skb, 0, &ip, sizeof(ip), BPF_HDR_START_NET) ||
+		    ip.frag_off & bpf_htons(0x3fff))
 			return 0;
 		protocol = ip.protocol;
-		offset += ip.ihl * 4;
+		offset = ip.ihl * 4;
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		if (bpf_skb_load_bytes(skb, offset + 6, &protocol, sizeof(protocol)))
+		if (bpf_skb_load_bytes_relative(skb, 6, &protocol, sizeof(protocol), BPF_HDR_START_NET))
 			return 0;
-		offset += sizeof(struct ipv6hdr);
+		offset = sizeof(struct ipv6hdr);
 	} else {
 		return 0;
 	}
 	if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP)
 		return 0;
-	if (bpf_skb_load_bytes(skb, offset, ports, sizeof(ports)))
+	if (bpf_skb_load_bytes_relative(skb, offset, ports, sizeof(ports), BPF_HDR_START_NET))
 		return 0;
 	priority = priority_of_port(ports[0]);
 	return priority ? priority : priority_of_port(ports[1]);
@@ -119,18 +150,61 @@ static void write_mark(struct __sk_buff *skb, __u32 mark)
 	bpf_skb_store_bytes(skb, ETH_HLEN, &new, sizeof(new), 0);
 }
 
+// Removes the mark of a pod's packet that has no class, if it is the mark of an application: pods do not choose their class. Other marks
+// stay.
+static void remove_forged_mark(struct __sk_buff *skb)
+{
+	__u32 mark;
+
+	if (!skb->ingress_ifindex || !skb->sk)
+		return;
+	mark = read_mark(skb);
+	if (mark && bpf_map_lookup_elem(&used_marks, &mark))
+		write_mark(skb, 0);
+}
+
+SEC("classifier")
+int from_pod(struct __sk_buff *skb)
+{
+	__u32 priority = priority_by_cgroup(skb);
+
+	if (priority)
+		write_mark(skb, priority - FIRST + 1);
+	else
+		remove_forged_mark(skb);
+	return TC_ACT_UNSPEC;
+}
+
+SEC("classifier")
+int into_tunnel(struct __sk_buff *skb)
+{
+	__u32 priority = priority_by_cgroup(skb);
+
+	if (!priority && PORTS)
+		priority = priority_by_ports(skb);
+	if (!priority)
+		priority = priority_by_mark(skb);
+	if (priority)
+		skb->priority = priority;
+	return TC_ACT_UNSPEC;
+}
+
 SEC("classifier")
 int mark(struct __sk_buff *skb)
 {
 	__u32 priority = priority_by_cgroup(skb);
 
-	// The class of a cgroup has precedence over that of a port.
+	// `into_tunnel` has set it.
 	if (!priority && is_class(skb->priority))
 		priority = skb->priority;
 	if (!priority && PORTS)
 		priority = priority_by_ports(skb);
 	if (!priority)
+		priority = priority_by_mark(skb);
+	if (!priority) {
+		remove_forged_mark(skb);
 		return TC_ACT_UNSPEC;
+	}
 	skb->priority = priority;
 	write_mark(skb, priority - FIRST + 1);
 	return TC_ACT_UNSPEC;

@@ -496,6 +496,7 @@ impl AgentState {
         restored.queues += self.interfaces.restored;
         let mut conflicts = self.interfaces.conflicts.clone();
         conflicts.extend(self.ordered_traffic.reported_conflicts().iter().cloned());
+        conflicts.extend(self.applications.iter().flat_map(|known| known.conflicts()).cloned());
         conflicts.truncate(MAX_CONFLICTS);
         let flows = self.flows.take_changes(&self.lease, elapsed);
         let mut report = Report {

@@ -21,6 +21,7 @@ mod error;
 mod folder;
 mod maps;
 mod ordered;
+mod paths;
 mod program;
 mod record;
 mod removal;
@@ -30,7 +31,7 @@ mod socket_leases;
 mod sweep;
 mod throttle;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -53,6 +54,7 @@ pub use error::TrafficError;
 use folder::{FolderKind, PinFolder};
 use maps::Maps;
 pub use ordered::MAX_ORDERED_TARGETS;
+use paths::Paths;
 pub(crate) use program::attach_egress;
 use program::{ApplicationLoader, LoadContext};
 pub use record::{ApplicationId, Connection, ConnectionEnds, ConnectionEvent, EventKind};
@@ -104,6 +106,8 @@ pub struct Traffic {
     interfaces: Vec<(Interface, u32)>,
     /// The programs attached to cgroups and interfaces.
     programs: Programs,
+    /// The interfaces of pods and tunnels.
+    paths: Paths,
     throttling: Option<ThrottleMaps>,
     /// The cgroups and ports of orders that the kernel has refused, by number.
     refused_targets: BTreeMap<u64, RefusedTarget>,
@@ -176,16 +180,19 @@ impl Traffic {
         let applications = rules.iter().zip(&cgroups).map(application);
         let applications = applications.collect::<Result<Vec<_>, TrafficError>>()?;
         let interfaces = interfaces.iter().cloned().zip(indexes).collect();
-        let traffic = Traffic {
+        let mut traffic = Traffic {
             folder,
             maps,
             applications,
             interfaces,
             programs,
+            paths: Paths::default(),
             throttling: None,
             refused_targets: BTreeMap::new(),
             removal: RemovalState::Found,
         };
+        traffic.restore_used_marks()?;
+        traffic.refresh_paths()?;
         // Folders of other versions of Weir: the layout of their maps differs, so this version does not take them over.
         for other_version in PinFolder::open_existing(FolderKind::Applications, Some(&traffic.folder))? {
             other_version.remove()?;
@@ -193,13 +200,14 @@ impl Traffic {
         Ok(traffic)
     }
 
-    /// Follows applications whose cgroups were deleted and created again, as by a service restart. Returns their number. Call it
-    /// periodically, with [`Traffic::removal_step`]: until then, their packets have no class. A missing cgroup is no error: a later call
-    /// finds it.
+    /// Follows applications whose cgroups were deleted and created again, as by a service restart, and interfaces of pods and tunnels that
+    /// have appeared. Returns the number of these applications. Call it periodically, with [`Traffic::removal_step`]: until then, their
+    /// packets have no class. A missing cgroup is no error: a later call finds it.
     ///
     /// # Errors
     /// As [`Traffic::start`].
     pub fn refresh(&mut self) -> Result<usize, TrafficError> {
+        self.refresh_paths()?;
         let mut count = 0;
         // An application that is a port is attached to the root cgroup, which is never deleted. Searches follow those of orders.
         let is_followed = |known: &&mut Application| known.rule.port.is_none() && !known.is_ordered;
@@ -221,6 +229,14 @@ impl Traffic {
             count += 1;
         }
         Ok(count)
+    }
+
+    /// Sets the marks of classes that applications have, and returns how many entries this changes.
+    fn restore_used_marks(&mut self) -> Result<u64, TrafficError> {
+        let marks =
+            self.rules().into_iter().filter_map(|rule| rule.class).map(|class| u32::from(class.mark()));
+        let marks: BTreeSet<u32> = marks.collect();
+        self.maps.set_used_marks(&marks)
     }
 
     fn rules(&self) -> impl IntoIterator<Item = &Rule> {
@@ -299,6 +315,7 @@ impl Traffic {
             application.rule.class = class;
             exists = true;
         }
+        self.restore_used_marks()?;
         Ok(exists)
     }
 

@@ -249,8 +249,14 @@ fn stop_traffic(traffic: Traffic) -> Result<(), Failure> {
 
 /// Prints a line for each connection that opens or closes, until a signal arrives.
 fn print_events(traffic: &mut Traffic) -> Result<(), Failure> {
+    let mut conflicts = Vec::new();
     while !interrupt::is_requested() {
         traffic.refresh()?;
+        for new in traffic.path_conflicts().iter().filter(|conflict| !conflicts.contains(*conflict)) {
+            // If the standard error is closed, the warning is lost.
+            let _ = writeln!(std::io::stderr(), "weir: conflict: {new}");
+        }
+        conflicts = traffic.path_conflicts().to_vec();
         traffic.remove_stale_state()?;
         if !traffic.inspection().is_intact() {
             traffic.repair().1?;

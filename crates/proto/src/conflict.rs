@@ -30,11 +30,13 @@ pub enum ConflictReason {
     Rate,
     /// The agent does not apply the ordered traffic of an application. Such a conflict belongs to all interfaces ([`ALL_INTERFACES`]).
     Traffic,
+    /// Packets of applications have no mark, or do not leave in the queue of their mark.
+    Unmarked,
 }
 
 impl ConflictReason {
     /// All reasons.
-    pub const ALL: [ConflictReason; 7] = [
+    pub const ALL: [ConflictReason; 8] = [
         ConflictReason::ForeignQdisc,
         ConflictReason::Missing,
         ConflictReason::Down,
@@ -42,6 +44,7 @@ impl ConflictReason {
         ConflictReason::Refused,
         ConflictReason::Rate,
         ConflictReason::Traffic,
+        ConflictReason::Unmarked,
     ];
 
     /// The name in the API and in metrics.
@@ -54,6 +57,7 @@ impl ConflictReason {
             ConflictReason::Refused => "refused",
             ConflictReason::Rate => "rate",
             ConflictReason::Traffic => "traffic",
+            ConflictReason::Unmarked => "unmarked",
         }
     }
 }
@@ -134,7 +138,7 @@ mod tests {
         let good = wire::Conflict::from(&Conflict::new("eth0", ConflictReason::Down, ""));
         for bad in [
             wire::Conflict { reason: 0, ..good.clone() },
-            wire::Conflict { reason: 8, ..good.clone() },
+            wire::Conflict { reason: 9, ..good.clone() },
             wire::Conflict { interface: String::new(), ..good.clone() },
             wire::Conflict { interface: "x".repeat(16), ..good.clone() },
             wire::Conflict { detail: "x".repeat(201), ..good.clone() },

@@ -530,6 +530,7 @@ pub fn agent_action(reason: ConflictReason) -> &'static str {
         ConflictReason::Refused => "the agent tries again after 1 s to 60 s",
         ConflictReason::Rate => "the lower one counts",
         ConflictReason::Traffic => "the agent applies the rest of the order",
+        ConflictReason::Unmarked => "these packets share the link as other traffic",
     }
 }
 

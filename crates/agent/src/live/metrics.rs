@@ -106,7 +106,9 @@ impl AgentMetrics {
             is_connected: agent.is_connected,
             lease_seconds: lease_end.map(|end| end.as_secs_f64() - now.as_secs_f64()),
             open_sockets: agent.flows.open_sockets(),
-            conflicts: agent.interfaces.conflicts.len() + agent.ordered_traffic.conflict_count(),
+            conflicts: agent.interfaces.conflicts.len()
+                + agent.ordered_traffic.conflict_count()
+                + agent.applications.as_ref().map_or(0, |known| known.conflicts().len()),
             applied: agent.lease.applied(),
             refused: agent.lease.refusals(),
             restored,

@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 
 use weir_core::units::Rate;
 use weir_proto::{
-    ApplicationTraffic, CounterTotals, Demand, MAX_OBSERVED, ObservedConnections, Queues, RestoredObjects,
+    ApplicationTraffic, Conflict, CounterTotals, Demand, MAX_OBSERVED, ObservedConnections, Queues,
+    RestoredObjects,
 };
 
 use super::demands::{Demands, LIMIT_LEASE, LimitChanges, OpenConnection};
+use super::ordered_traffic::replace_conflicts;
 use super::peer_demand::LINGER;
 use super::throttle::UdpThrottling;
 use crate::lease::ApplicationPeer;
@@ -83,6 +85,8 @@ pub struct Applications {
     has_events: bool,
     /// The last error, which is logged once.
     last_error: Option<String>,
+    /// Why packets have no mark.
+    conflicts: Vec<Conflict>,
 }
 
 impl Applications {
@@ -107,7 +111,13 @@ impl Applications {
             // Connections that an earlier agent recorded are counted at once.
             has_events: true,
             last_error: None,
+            conflicts: Vec::new(),
         }
+    }
+
+    /// Why packets of applications have no mark, or do not leave in the queue of their mark.
+    pub fn conflicts(&self) -> &[Conflict] {
+        &self.conflicts
     }
 
     /// Starts or stops the measurement of demands, as the coordinator requests. Without it, connections are not paced.
@@ -181,6 +191,7 @@ impl Applications {
         if now.duration_since(self.last_refresh) >= REFRESH_INTERVAL {
             self.last_refresh = now;
             self.traffic.refresh()?;
+            replace_conflicts(&mut self.conflicts, self.traffic.path_conflicts().to_vec());
             let maps = self.traffic.restore_entries()?;
             self.count_restored(RestoredObjects { maps, ..RestoredObjects::default() });
         }

@@ -104,18 +104,19 @@ impl OrderedTraffic {
     /// Replaces the conflicts, and logs those that are new or resolved.
     fn set_conflicts(&mut self, details: &[String]) {
         let to_conflict = |detail: &String| Conflict::new(ALL_INTERFACES, ConflictReason::Traffic, detail);
-        let conflicts: Vec<Conflict> = details.iter().map(to_conflict).collect();
-        if conflicts == self.conflicts {
-            return;
-        }
-        for new in conflicts.iter().filter(|conflict| !self.conflicts.contains(conflict)) {
-            tracing::warn!("conflict: {new}; {}", agent_action(new.reason()));
-        }
-        for old in self.conflicts.iter().filter(|conflict| !conflicts.contains(conflict)) {
-            tracing::info!("conflict resolved: {old}");
-        }
-        self.conflicts = conflicts;
+        replace_conflicts(&mut self.conflicts, details.iter().map(to_conflict).collect());
     }
+}
+
+/// Replaces conflicts, and logs those that are new or resolved.
+pub fn replace_conflicts(conflicts: &mut Vec<Conflict>, present: Vec<Conflict>) {
+    for new in present.iter().filter(|conflict| !conflicts.contains(conflict)) {
+        tracing::warn!("conflict: {new}; {}", agent_action(new.reason()));
+    }
+    for old in conflicts.iter().filter(|conflict| !present.contains(conflict)) {
+        tracing::info!("conflict resolved: {old}");
+    }
+    *conflicts = present;
 }
 
 /// What to do next, in another thread.

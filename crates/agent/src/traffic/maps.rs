@@ -1,6 +1,6 @@
 //! Reads and writes the maps that the BPF programs and the agent share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,6 +26,7 @@ type StartKey = [u8; 24];
 pub(super) struct Maps {
     applications: HashMap<MapData, u64, u8>,
     priorities: HashMap<MapData, u64, u32>,
+    used_marks: HashMap<MapData, u32, u8>,
     connections: HashMap<MapData, [u8; ENDS_BYTES], [u8; CONNECTION_BYTES]>,
     pacing_rates: HashMap<MapData, [u8; ENDS_BYTES], PacingEntry>,
     start_rates: HashMap<MapData, StartKey, PacingEntry>,
@@ -36,7 +37,8 @@ pub(super) struct Maps {
 }
 
 /// The names of the maps' files. The folder of an earlier version may lack some: load the programs before, which creates them.
-const NAMES: [&str; 7] = ["applications", "priorities", "connections", "paces", "starts", "events", "counts"];
+const NAMES: [&str; 8] =
+    ["applications", "priorities", "used_marks", "connections", "paces", "starts", "events", "counts"];
 
 impl Maps {
     pub fn open(folder: &PinFolder) -> Result<Maps, TrafficError> {
@@ -52,6 +54,7 @@ impl Maps {
         Ok(Maps {
             applications: open("applications")?.try_into().map_err(to_error)?,
             priorities: open("priorities")?.try_into().map_err(to_error)?,
+            used_marks: open("used_marks")?.try_into().map_err(to_error)?,
             connections: open("connections")?.try_into().map_err(to_error)?,
             pacing_rates: open("paces")?.try_into().map_err(to_error)?,
             start_rates: open("starts")?.try_into().map_err(to_error)?,
@@ -152,6 +155,22 @@ impl Maps {
             ignore_missing(self.priorities.remove(application), "priorities")?;
         }
         Ok(())
+    }
+
+    /// Sets the marks that programs of pods cannot set themselves, and returns how many entries changed.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn set_used_marks(&mut self, marks: &BTreeSet<u32>) -> Result<u64, TrafficError> {
+        let to_error = |error: MapError| TrafficError::kernel("used_marks", &error);
+        let known: BTreeSet<u32> = self.used_marks.keys().collect::<Result<_, _>>().map_err(to_error)?;
+        for mark in known.difference(marks) {
+            ignore_missing(self.used_marks.remove(mark), "used_marks")?;
+        }
+        for &mark in marks.difference(&known) {
+            self.used_marks.insert(mark, 1, 0).map_err(to_error)?;
+        }
+        Ok(known.symmetric_difference(marks).count() as u64)
     }
 
     /// Removes the connections of all other applications.

@@ -140,7 +140,7 @@ pub(super) fn attach_interface_program(
 }
 
 /// Loads the programs of interfaces with the maps of a folder, without attaching them.
-fn load_interface_programs(folder: &Path, has_ports: bool) -> Result<Ebpf, TrafficError> {
+pub(super) fn load_interface_programs(folder: &Path, has_ports: bool) -> Result<Ebpf, TrafficError> {
     let (classes, ports) = (MAX_SERVICES as u32, u32::from(has_ports));
     let mut loader = EbpfLoader::new();
     loader.btf(None).default_map_pin_directory(folder);
@@ -176,7 +176,7 @@ pub(super) fn attach_classifier<'a>(
 }
 
 /// Attaches a loaded program to the egress or ingress of an interface, before or after other programs there.
-fn attach_in_order<'a>(
+pub(super) fn attach_in_order<'a>(
     bpf: &'a mut Ebpf,
     name: &str,
     interface: &Interface,

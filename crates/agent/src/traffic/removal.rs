@@ -2,6 +2,7 @@
 //!
 //! The kernel needs time between the steps, in which the caller need not hold the [`Traffic`] ([`RemovalWait`]).
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -107,6 +108,7 @@ impl Traffic {
             }
             RemovalState::Disabled => {
                 self.maps.retain_classes(&ids)?;
+                self.restore_used_marks()?;
                 self.removal = RemovalState::Releasing(RateRemoval::start());
             }
             RemovalState::Releasing(_) => {}
@@ -130,6 +132,7 @@ impl Traffic {
             .map(|known| program::application_pin_name(known.id, known.rule.port.is_some()))
             .collect();
         kept_names.extend(self.interfaces.iter().map(|&(_, index)| program::interface_pin_name(index)));
+        kept_names.extend(self.paths.pin_names());
         if self.throttling.is_some() {
             kept_names.extend(
                 self.interfaces.iter().flat_map(|&(_, index)| throttle::throttle_program_names(index)),
@@ -151,6 +154,7 @@ impl Maps {
     /// If the kernel refuses.
     pub fn remove_classes_and_rates(&mut self, folder: &Path) -> Result<usize, TrafficError> {
         self.retain_classes(&[])?;
+        self.set_used_marks(&BTreeSet::new())?;
         let mut removal = RateRemoval::start();
         loop {
             let still_paced = self.retain_rates(&[])?;

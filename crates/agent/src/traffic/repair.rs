@@ -52,7 +52,8 @@ impl Traffic {
         let pins = self.repin_programs().map(|count| restored.programs += count);
         let interface_programs = self.restore_interface_programs().map(|count| restored.programs += count);
         let cgroup_programs = self.restore_cgroup_programs().map(|count| restored.programs += count);
-        (restored, folder.and(maps).and(pins).and(interface_programs).and(cgroup_programs))
+        let path_programs = self.restore_path_programs().map(|count| restored.programs += count);
+        (restored, folder.and(maps).and(pins).and(interface_programs).and(cgroup_programs).and(path_programs))
     }
 
     /// Restores entries of the maps of applications and classes that other processes removed or changed, and returns how many. A system
@@ -68,7 +69,7 @@ impl Traffic {
             count += u64::from(self.maps.enable_application(application.id, depth)?);
             count += u64::from(self.maps.restore_class(application.id, class)?);
         }
-        Ok(count)
+        Ok(count + self.restore_used_marks()?)
     }
 
     /// Pins programs again whose files were deleted, and returns how many.

@@ -198,7 +198,8 @@ impl Traffic {
         let class = class.map_or_else(|| self.maps.class(target.id), |class| Ok(Some(class)))?;
         self.maps.enable_application(target.id, cgroup_depth(target.port, &target.path))?;
         self.maps.set_class(target.id, class)?;
-        if target.port.is_some() && !has_ports(self.rules()) {
+        let is_first_port = target.port.is_some() && !has_ports(self.rules());
+        if is_first_port {
             for (interface, index) in self.present_interfaces() {
                 let attached = program::attach_interface_program(&self.folder, &interface, index, true)?;
                 self.programs.insert(program::interface_pin_name(index), attached);
@@ -210,6 +211,7 @@ impl Traffic {
             path: target.path.clone(),
             is_ordered: true,
         });
-        Ok(())
+        self.restore_used_marks()?;
+        if is_first_port { self.reload_path_programs() } else { Ok(()) }
     }
 }

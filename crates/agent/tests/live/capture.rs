@@ -13,6 +13,9 @@ use nix::sys::time::TimeVal;
 
 use crate::namespace_pair::NamespacePair;
 
+/// The addresses of this end, and of a pod behind it.
+const SOURCES: [&str; 3] = ["10.9.0.1", "fd09::1", "10.9.1.2"];
+
 /// A TCP or UDP packet from this end.
 #[derive(Debug)]
 pub struct CapturedPacket {
@@ -55,7 +58,7 @@ impl CapturedPacket {
             }
             _ => return None,
         };
-        if !["10.9.0.1", "fd09::1"].contains(&source.to_string().as_str()) {
+        if !SOURCES.contains(&source.to_string().as_str()) {
             return None;
         }
         let transport = ip.get(header..)?;

@@ -231,7 +231,7 @@ pub struct Conflict {
     pub interface: ::prost::alloc::string::String,
     /// 1: another process owns the root queueing discipline. 2: the interface does not exist. 3: the interface is down. 4: the
     /// interface is slower than the link. 5: the kernel refused a command. 6: the rates of the link differ. 7: the agent does not apply
-    /// Order.traffic of an application, at all interfaces (`-`).
+    /// Order.traffic of an application, at all interfaces (`-`). 8: packets of applications have no mark, or leave in another queue.
     #[prost(uint32, tag = "2")]
     pub reason: u32,
     /// The queueing discipline, the speed, or the kernel's message; at most 200 bytes.
