@@ -31,6 +31,21 @@ volatile const __u32 PORTS = 0;
 // The number of cgroups, from the root, that can have a class. Deeper ones have the class of the cgroup that contains them.
 #define MAX_DEPTH 32
 
+struct marked_key {
+	__u32 interface;
+	__u32 mark;
+};
+
+// The bytes of each mark that left this interface, as its queues count them.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct marked_key);
+	__type(value, __u64);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} marked_bytes SEC(".maps");
+
 static bool is_class(__u32 priority)
 {
 	// A priority below FIRST wraps to a large number.
@@ -189,8 +204,24 @@ int into_tunnel(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
-SEC("classifier")
-int mark(struct __sk_buff *skb)
+// Counts a packet by its mark, also one that its program has set.
+static void count_marked(struct __sk_buff *skb)
+{
+	struct marked_key key = { .interface = skb->ifindex, .mark = read_mark(skb) };
+	__u64 *bytes, zero = 0;
+
+	if (!key.mark)
+		return;
+	bytes = bpf_map_lookup_elem(&marked_bytes, &key);
+	if (!bytes) {
+		bpf_map_update_elem(&marked_bytes, &key, &zero, BPF_NOEXIST);
+		bytes = bpf_map_lookup_elem(&marked_bytes, &key);
+	}
+	if (bytes)
+		__sync_fetch_and_add(bytes, skb->wire_len);
+}
+
+static void set_class(struct __sk_buff *skb)
 {
 	__u32 priority = priority_by_cgroup(skb);
 
@@ -203,9 +234,16 @@ int mark(struct __sk_buff *skb)
 		priority = priority_by_mark(skb);
 	if (!priority) {
 		remove_forged_mark(skb);
-		return TC_ACT_UNSPEC;
+		return;
 	}
 	skb->priority = priority;
 	write_mark(skb, priority - FIRST + 1);
+}
+
+SEC("classifier")
+int mark(struct __sk_buff *skb)
+{
+	set_class(skb);
+	count_marked(skb);
 	return TC_ACT_UNSPEC;
 }

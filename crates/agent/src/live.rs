@@ -50,7 +50,9 @@ use crate::lease::{LeaseState, RefusalReason};
 use crate::matching::Matching;
 use crate::queues::{Interface, InterfaceLock, LimitedFlow};
 use crate::report_delta::{ReportHistory, max_report_interval};
-use crate::traffic::{SocketLeases, SocketRates, Traffic, monotonic_now};
+use crate::traffic::{
+    BYTE_CHECK_INTERVAL, ByteCheck, SocketLeases, SocketRates, Traffic, monotonic_now, read_sent_bytes,
+};
 
 mod coordinator_stream;
 mod demands;
@@ -578,6 +580,7 @@ pub async fn run(
         () = run_main_loop(&shared, &mut events) => Ok(()),
         () = manage_interfaces(&shared, &settings, desired_updates) => Ok(()),
         () = restore_programs(&shared) => Ok(()),
+        () = check_bytes(&shared) => Ok(()),
         () = ordered_traffic::manage(&shared) => Ok(()),
         () = sweep_sockets(&shared) => Ok(()),
         () = serve_metrics(metrics, &shared, &settings.coordinator) => Ok(()),
@@ -610,6 +613,22 @@ async fn restore_programs(shared: &SharedState) {
             && let Some(applications) = &mut shared.lock().applications
         {
             applications.repair();
+        }
+    }
+}
+
+/// Compares the bytes of marks with those of their queues.
+async fn check_bytes(shared: &SharedState) {
+    let (mut ticker, mut check) = (ticker(BYTE_CHECK_INTERVAL), ByteCheck::default());
+    loop {
+        ticker.tick().await;
+        let marked = shared.lock().applications.as_ref().map(|known| known.traffic.marked_bytes());
+        let Some(Ok(marked)) = marked else { continue };
+        // An interface that cannot be read has another conflict, and is not compared.
+        let Ok(readings) = spawn_blocking(move || read_sent_bytes(marked)).await else { return };
+        let conflicts = check.compare(readings.unwrap_or_default());
+        if let Some(applications) = &mut shared.lock().applications {
+            applications.set_byte_conflicts(conflicts);
         }
     }
 }

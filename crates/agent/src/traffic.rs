@@ -16,6 +16,7 @@
 //! takes over.
 
 mod attachment;
+mod byte_check;
 mod cgroup;
 mod error;
 mod folder;
@@ -48,6 +49,7 @@ use crate::batch::run_tool;
 use crate::lease;
 use crate::queues::Interface;
 use attachment::Programs;
+pub use byte_check::{BYTE_CHECK_INTERVAL, ByteCheck, SentBytes, read_sent_bytes};
 use cgroup::Cgroup;
 pub use cgroup::{Rule, TrafficClass, find_cgroup_root};
 pub use error::TrafficError;

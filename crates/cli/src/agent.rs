@@ -5,6 +5,7 @@ use std::env;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::geteuid;
@@ -16,7 +17,10 @@ use weir_agent::live::{self, KernelState, Link, Settings};
 use weir_agent::queues::{
     DesiredQueues, Device, Interface, InterfaceLock, QueueError, ReplaceableRoots, Shares,
 };
-use weir_agent::traffic::{ConnectionEvent, EventKind, Traffic, remove_unused_applications};
+use weir_agent::traffic::{
+    BYTE_CHECK_INTERVAL, ByteCheck, ConnectionEvent, EventKind, Traffic, read_sent_bytes,
+    remove_unused_applications,
+};
 use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
 use weir_core::units::Time;
@@ -247,16 +251,42 @@ fn stop_traffic(traffic: Traffic) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints a line for each connection that opens or closes, until a signal arrives.
-fn print_events(traffic: &mut Traffic) -> Result<(), Failure> {
-    let mut conflicts = Vec::new();
-    while !interrupt::is_requested() {
-        traffic.refresh()?;
-        for new in traffic.path_conflicts().iter().filter(|conflict| !conflicts.contains(*conflict)) {
+/// The conflicts of packets without a mark.
+#[derive(Default)]
+struct Conflicts {
+    printed: Vec<String>,
+    check: ByteCheck,
+    /// The result of the last comparison of bytes, and its time.
+    of_bytes: Vec<String>,
+    compared_at: Option<Instant>,
+}
+
+impl Conflicts {
+    /// Prints those that are new.
+    fn print_new(&mut self, traffic: &Traffic) {
+        if self.compared_at.is_none_or(|last| last.elapsed() >= BYTE_CHECK_INTERVAL) {
+            self.compared_at = Some(Instant::now());
+            // An interface that cannot be read is not compared.
+            let readings = traffic.marked_bytes().ok().and_then(|marked| read_sent_bytes(marked).ok());
+            let found = self.check.compare(readings.unwrap_or_default());
+            self.of_bytes = found.iter().map(ToString::to_string).collect();
+        }
+        let of_paths = traffic.path_conflicts().iter().map(ToString::to_string);
+        let present: Vec<String> = of_paths.chain(self.of_bytes.iter().cloned()).collect();
+        for new in present.iter().filter(|conflict| !self.printed.contains(conflict)) {
             // If the standard error is closed, the warning is lost.
             let _ = writeln!(std::io::stderr(), "weir: conflict: {new}");
         }
-        conflicts = traffic.path_conflicts().to_vec();
+        self.printed = present;
+    }
+}
+
+/// Prints a line for each connection that opens or closes, until a signal arrives.
+fn print_events(traffic: &mut Traffic) -> Result<(), Failure> {
+    let mut conflicts = Conflicts::default();
+    while !interrupt::is_requested() {
+        traffic.refresh()?;
+        conflicts.print_new(traffic);
         traffic.remove_stale_state()?;
         if !traffic.inspection().is_intact() {
             traffic.repair().1?;

@@ -85,7 +85,9 @@ pub struct Applications {
     has_events: bool,
     /// The last error, which is logged once.
     last_error: Option<String>,
-    /// Why packets have no mark.
+    /// Queues whose bytes differ from those of their marks.
+    byte_conflicts: Vec<Conflict>,
+    /// These, and why packets have no mark.
     conflicts: Vec<Conflict>,
 }
 
@@ -111,8 +113,14 @@ impl Applications {
             // Connections that an earlier agent recorded are counted at once.
             has_events: true,
             last_error: None,
+            byte_conflicts: Vec::new(),
             conflicts: Vec::new(),
         }
+    }
+
+    /// Sets the queues whose bytes differ from those of their marks, which the next update reports.
+    pub fn set_byte_conflicts(&mut self, conflicts: Vec<Conflict>) {
+        self.byte_conflicts = conflicts;
     }
 
     /// Why packets of applications have no mark, or do not leave in the queue of their mark.
@@ -191,7 +199,8 @@ impl Applications {
         if now.duration_since(self.last_refresh) >= REFRESH_INTERVAL {
             self.last_refresh = now;
             self.traffic.refresh()?;
-            replace_conflicts(&mut self.conflicts, self.traffic.path_conflicts().to_vec());
+            let conflicts = [self.traffic.path_conflicts(), &self.byte_conflicts].concat();
+            replace_conflicts(&mut self.conflicts, conflicts);
             let maps = self.traffic.restore_entries()?;
             self.count_restored(RestoredObjects { maps, ..RestoredObjects::default() });
         }

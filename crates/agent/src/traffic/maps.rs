@@ -27,6 +27,7 @@ pub(super) struct Maps {
     applications: HashMap<MapData, u64, u8>,
     priorities: HashMap<MapData, u64, u32>,
     used_marks: HashMap<MapData, u32, u8>,
+    marked_bytes: HashMap<MapData, [u32; 2], u64>,
     connections: HashMap<MapData, [u8; ENDS_BYTES], [u8; CONNECTION_BYTES]>,
     pacing_rates: HashMap<MapData, [u8; ENDS_BYTES], PacingEntry>,
     start_rates: HashMap<MapData, StartKey, PacingEntry>,
@@ -37,8 +38,17 @@ pub(super) struct Maps {
 }
 
 /// The names of the maps' files. The folder of an earlier version may lack some: load the programs before, which creates them.
-const NAMES: [&str; 8] =
-    ["applications", "priorities", "used_marks", "connections", "paces", "starts", "events", "counts"];
+const NAMES: [&str; 9] = [
+    "applications",
+    "priorities",
+    "used_marks",
+    "marked_bytes",
+    "connections",
+    "paces",
+    "starts",
+    "events",
+    "counts",
+];
 
 impl Maps {
     pub fn open(folder: &PinFolder) -> Result<Maps, TrafficError> {
@@ -55,6 +65,7 @@ impl Maps {
             applications: open("applications")?.try_into().map_err(to_error)?,
             priorities: open("priorities")?.try_into().map_err(to_error)?,
             used_marks: open("used_marks")?.try_into().map_err(to_error)?,
+            marked_bytes: open("marked_bytes")?.try_into().map_err(to_error)?,
             connections: open("connections")?.try_into().map_err(to_error)?,
             pacing_rates: open("paces")?.try_into().map_err(to_error)?,
             start_rates: open("starts")?.try_into().map_err(to_error)?,
@@ -171,6 +182,35 @@ impl Maps {
             self.used_marks.insert(mark, 1, 0).map_err(to_error)?;
         }
         Ok(known.symmetric_difference(marks).count() as u64)
+    }
+
+    /// The bytes that have passed the program at interfaces, by number and mark.
+    ///
+    /// # Errors
+    /// If the map cannot be read.
+    pub fn marked_bytes(&self) -> Result<BTreeMap<u32, BTreeMap<u8, u64>>, TrafficError> {
+        let mut by_interface: BTreeMap<u32, BTreeMap<u8, u64>> = BTreeMap::new();
+        for entry in self.marked_bytes.iter() {
+            let ([interface, mark], bytes) =
+                entry.map_err(|error| TrafficError::kernel("marked_bytes", &error))?;
+            if let Ok(mark) = u8::try_from(mark) {
+                by_interface.entry(interface).or_default().insert(mark, bytes);
+            }
+        }
+        Ok(by_interface)
+    }
+
+    /// Removes the counts of all other interfaces.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn retain_marked_bytes(&mut self, interfaces: &[u32]) -> Result<(), TrafficError> {
+        let to_error = |error: MapError| TrafficError::kernel("marked_bytes", &error);
+        let keys: Vec<[u32; 2]> = self.marked_bytes.keys().collect::<Result<_, _>>().map_err(to_error)?;
+        for key in keys.iter().filter(|[interface, _]| !interfaces.contains(interface)) {
+            ignore_missing(self.marked_bytes.remove(key), "marked_bytes")?;
+        }
+        Ok(())
     }
 
     /// Removes the connections of all other applications.

@@ -38,7 +38,7 @@ const TUNNEL_KINDS: [&str; 11] = [
     "ip6erspan",
 ];
 
-/// What an interface is to packets on their way to the agent's interfaces.
+/// How packets pass an interface on their way to those of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PathKind {
     /// Packets of a pod enter here: a veth whose other end is in another network namespace.
@@ -103,7 +103,7 @@ struct LinkInfo {
 }
 
 impl Link {
-    /// What it is to packets; none if it does not change their class. An error tells why packets lose it.
+    /// The kind of this interface; none if it does not change the class of packets. An error tells why packets lose it.
     fn path_kind(&self) -> Result<Option<PathKind>, Conflict> {
         let kind = self.linkinfo.as_ref().and_then(|info| info.info_kind.as_deref());
         match kind {
@@ -249,7 +249,7 @@ impl Traffic {
         self.folder.retain(|name| !names.iter().any(|removed| removed == name))
     }
 
-    /// Replaces all programs, after a change of what they look up.
+    /// Replaces all programs, after a change of their constants.
     pub(super) fn reload_path_programs(&mut self) -> Result<(), TrafficError> {
         // The present ones stay attached until the new ones replace them.
         self.paths.programs.clear();

@@ -109,6 +109,8 @@ impl Traffic {
             RemovalState::Disabled => {
                 self.maps.retain_classes(&ids)?;
                 self.restore_used_marks()?;
+                let interfaces: Vec<u32> = self.interfaces.iter().map(|&(_, index)| index).collect();
+                self.maps.retain_marked_bytes(&interfaces)?;
                 self.removal = RemovalState::Releasing(RateRemoval::start());
             }
             RemovalState::Releasing(_) => {}

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use weir_agent::queues::{DesiredQueues, Device, Interface, ReplaceableRoots, Shares};
-use weir_agent::traffic::{EventKind, Traffic, TrafficError};
+use weir_agent::traffic::{ByteCheck, EventKind, Traffic, TrafficError, read_sent_bytes};
 use weir_testbed::network::CableEnd;
 use weir_testbed::testing;
 
@@ -317,6 +317,34 @@ fn programs_follow_pods_that_appear_and_disappear() {
         run_at(&pair, "d", "addr del 10.9.2.2/24 dev e0\n");
     }
     assert_eq!(traffic.stop().unwrap(), 0);
+}
+
+/// As if a program of a container network sent an application's packets elsewhere.
+#[test]
+fn packets_that_leave_in_another_queue_are_a_conflict() {
+    let test = "bypass";
+    let Some(pair) = create_host(test) else { return };
+    let group = TestCgroup::new(test);
+    let Some(traffic) = start_traffic(test, &[(&group, 1)]) else { return };
+    set_up_queues();
+    let _sender = Sender::start(&pair, &group, "a", PEER);
+    let mut check = ByteCheck::default();
+    // At 50 Mbit/s, packets of this time exceed the tolerance more than twice.
+    let mut compare = || {
+        thread::sleep(Duration::from_millis(500));
+        let conflicts = check.compare(read_sent_bytes(traffic.marked_bytes().unwrap()).unwrap());
+        conflicts.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for _ in 0..4 {
+        assert_eq!(compare(), Vec::<String>::new());
+    }
+    // A foreign filter selects the queue of other packets.
+    let filter = "filter add dev e0 parent 7765: protocol ip pref 5 u32 match u32 0 0 flowid 7765:1ff\n";
+    pair.network().run_tc("a", filter).unwrap();
+    let detail = "packets with mark 1 leave in another queue";
+    wait_for("a conflict", || compare() == [format!("e0: unmarked ({detail})")]);
+    pair.network().run_tc("a", "filter del dev e0 parent 7765: pref 5\n").unwrap();
+    wait_for("no conflict", || compare().is_empty());
 }
 
 /// The pacing rate of a pod's connection applies, and ends at the next acknowledgement.
