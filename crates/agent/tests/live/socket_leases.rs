@@ -145,7 +145,9 @@ fn paused_sockets_hold_their_data_until_they_resume_or_the_lease_ends() {
         let [paused, free] =
             [(); 2].map(|()| TcpStream::connect((host, start_receiver(&pair, 0).0.port())).unwrap());
         if has_extension {
-            let _ = [&paused, &free].map(|stream| setsockopt(stream, DestinationOptions, &PADDING).unwrap());
+            for stream in [&paused, &free] {
+                setsockopt(stream, DestinationOptions, &PADDING).unwrap();
+            }
         }
         leases.renew(monotonic_now() + Duration::from_secs(60)).unwrap();
         leases.pause(&paused.as_fd().try_clone_to_owned().unwrap()).unwrap();

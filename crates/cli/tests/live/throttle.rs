@@ -346,6 +346,13 @@ fn hosts_send_at_most_slightly_more_than_arrives() {
     sender = network.start_agent("a", &[(udp, 1), (tcp, 2)]);
     wait_for_rates(&network, "with the sender's next agent", is_throttled);
 
+    // A tunnel of the sender's host has the source's destination port, and ends.
+    let tunnel = "link add x0 type vxlan id 5 local 10.8.1.2 remote 10.8.2.2 dstport 9000 dev e0\n";
+    network.network.run_ip("a", tunnel).unwrap();
+    wait_for_rates(&network, "with the port of a tunnel", is_unthrottled);
+    network.network.run_ip("a", "link del x0\n").unwrap();
+    wait_for_rates(&network, "after the tunnel", is_throttled);
+
     // The limit ends when throttling is disabled in the configuration.
     coordinator_process.kill();
     let coordinator_process = network.start_coordinator(false);
