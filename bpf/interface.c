@@ -87,7 +87,7 @@ static __u32 read_mark(struct __sk_buff *skb)
 	return 0;
 }
 
-// The priority by the mark of a packet that this host forwards, and whose socket is unknown; 0 without a mark of a class.
+// The priority by the mark of a packet that this host forwards, and whose socket is unknown; 0 without a mark of an application.
 static __u32 priority_by_mark(struct __sk_buff *skb)
 {
 	__u32 mark;
@@ -95,7 +95,7 @@ static __u32 priority_by_mark(struct __sk_buff *skb)
 	if (!skb->ingress_ifindex || skb->sk)
 		return 0;
 	mark = read_mark(skb);
-	return mark && mark <= CLASSES ? FIRST + mark - 1 : 0;
+	return mark && bpf_map_lookup_elem(&used_marks, &mark) ? FIRST + mark - 1 : 0;
 }
 
 // The priority that the rule of a port (network byte order) gives; 0 without a rule.

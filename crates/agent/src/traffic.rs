@@ -194,7 +194,7 @@ impl Traffic {
             removal: RemovalState::Found,
         };
         traffic.restore_used_marks()?;
-        traffic.refresh_paths()?;
+        traffic.refresh_paths();
         // Folders of other versions of Weir: the layout of their maps differs, so this version does not take them over.
         for other_version in PinFolder::open_existing(FolderKind::Applications, Some(&traffic.folder))? {
             other_version.remove()?;
@@ -209,7 +209,7 @@ impl Traffic {
     /// # Errors
     /// As [`Traffic::start`].
     pub fn refresh(&mut self) -> Result<usize, TrafficError> {
-        self.refresh_paths()?;
+        self.refresh_paths();
         let mut count = 0;
         // An application that is a port is attached to the root cgroup, which is never deleted. Searches follow those of orders.
         let is_followed = |known: &&mut Application| known.rule.port.is_none() && !known.is_ordered;

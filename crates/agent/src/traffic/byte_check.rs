@@ -45,8 +45,8 @@ enum Difference {
 }
 
 impl SentBytes {
-    /// Reads the counters of an interface, of which these bytes have passed the program; none if it has none of the agent's queues. Starts
-    /// `tc` four times.
+    /// Reads the counters of an interface, whose program these bytes have passed; none without queues of the agent. Starts `tc` four
+    /// times.
     ///
     /// # Errors
     /// If `tc` fails, or prints something unexpected.

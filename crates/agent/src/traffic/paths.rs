@@ -145,21 +145,25 @@ impl Traffic {
     }
 
     /// Attaches programs to interfaces of pods and tunnels that have appeared, and removes those of deleted ones. Reads the numbers of all
-    /// interfaces; starts `ip` if one has appeared.
-    ///
-    /// # Errors
-    /// If the interfaces cannot be read, or the kernel refuses all programs. A refusal at one interface is a conflict.
-    pub(super) fn refresh_paths(&mut self) -> Result<(), TrafficError> {
-        let present = read_indexes()?;
+    /// interfaces; starts `ip` if one has appeared. An error is a conflict, and the agent tries again.
+    pub(super) fn refresh_paths(&mut self) {
+        let result = read_indexes().and_then(|present| self.follow_interfaces(present));
+        if let Err(error) = result {
+            self.paths.conflicts = vec![unmarked(ALL_INTERFACES, &error.to_string())];
+            self.paths.retry_at = Some(Instant::now() + REFUSAL_PAUSE);
+        }
+    }
+
+    /// Attaches and removes programs if the numbers of interfaces have changed, or a new attempt is due.
+    fn follow_interfaces(&mut self, present: BTreeSet<u32>) -> Result<(), TrafficError> {
         self.remove_paths(|index| !present.contains(&index))?;
         let is_due = self.paths.retry_at.is_some_and(|retry_at| Instant::now() >= retry_at);
-        let has_new = present.iter().any(|index| !self.paths.seen.contains(index));
-        // The end of a pod's veth in another network namespace is none of these, so its move changes the numbers.
-        if has_new || is_due || present.len() != self.paths.seen.len() {
-            self.find_paths()?;
-            self.paths.seen = present;
+        // If the other end of a veth moves to another network namespace, its number disappears here.
+        if self.paths.seen == present && !is_due {
+            return Ok(());
         }
-        Ok(())
+        self.paths.seen = present;
+        self.find_paths()
     }
 
     /// Attaches programs to all interfaces of pods and tunnels without one.
@@ -250,10 +254,11 @@ impl Traffic {
     }
 
     /// Replaces all programs, after a change of their constants.
-    pub(super) fn reload_path_programs(&mut self) -> Result<(), TrafficError> {
+    pub(super) fn reload_path_programs(&mut self) {
         // The present ones stay attached until the new ones replace them.
         self.paths.programs.clear();
-        self.find_paths()
+        self.paths.seen.clear();
+        self.refresh_paths();
     }
 
     /// Attaches programs again that another process has detached, and returns how many.
@@ -271,7 +276,7 @@ impl Traffic {
         if !detached.is_empty() {
             self.paths.seen.clear();
         }
-        self.refresh_paths()?;
+        self.refresh_paths();
         // Those of deleted interfaces do not count.
         Ok(detached.iter().filter(|index| self.paths.programs.contains_key(index)).count() as u64)
     }

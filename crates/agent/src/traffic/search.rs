@@ -212,6 +212,9 @@ impl Traffic {
             is_ordered: true,
         });
         self.restore_used_marks()?;
-        if is_first_port { self.reload_path_programs() } else { Ok(()) }
+        if is_first_port {
+            self.reload_path_programs();
+        }
+        Ok(())
     }
 }
