@@ -130,6 +130,8 @@ struct ManagedInterface {
     last_repair: Option<(Instant, Duration)>,
     /// The first speed that was read.
     first_speed: Option<Rate>,
+    /// The other interface of the agent whose packets were found to pass this one, too.
+    stacked_with: Option<Interface>,
 }
 
 /// Keeps the interfaces of all links as ordered, until the last sender of orders is dropped. `kind` tells whose links they are.
@@ -292,6 +294,7 @@ async fn check_due(shared: &SharedState, interfaces: &mut [ManagedInterface], st
         shared.lock().queue_locks.extend(result.lock.take());
         status.restored += interfaces[index].record_check(result, shared);
     }
+    warn_of_stacked(interfaces);
     let now = Instant::now();
     let check_duration = (now - began) / due.len() as u32;
     let check_interval = CHECK_INTERVAL.max(check_duration * interfaces.len() as u32 * CHECK_TIME_DIVISOR);
@@ -311,6 +314,23 @@ async fn check_due(shared: &SharedState, interfaces: &mut [ManagedInterface], st
         .collect();
     status.bandwidth_limit = common_limit(interfaces);
     shared.lock().interfaces.clone_from(status);
+}
+
+/// Logs interfaces of the agent whose packets pass another one of them. Each limits them, so both together are slower than one.
+fn warn_of_stacked(interfaces: &mut [ManagedInterface]) {
+    let names: BTreeSet<Interface> =
+        interfaces.iter().filter_map(|managed| Some(managed.device.as_ref()?.name.clone())).collect();
+    for managed in interfaces {
+        let other = managed.device.as_ref().and_then(|device| device.stacked_with.clone());
+        let other = other.filter(|other| names.contains(other));
+        if let Some(other) = other.as_ref().filter(|other| managed.stacked_with.as_ref() != Some(other)) {
+            tracing::warn!(
+                "{}: its packets pass {other}, too, so they are queued and counted twice; help: name one of the two as --interface",
+                managed.name
+            );
+        }
+        managed.stacked_with = other;
+    }
 }
 
 /// The limit that all interfaces have.
@@ -340,6 +360,7 @@ impl ManagedInterface {
             drain_end: None,
             last_repair: None,
             first_speed: None,
+            stacked_with: None,
         })
     }
 
@@ -574,6 +595,7 @@ mod tests {
             mtu: 1500,
             segments: 46,
             gso_max_segs: 65535,
+            stacked_with: None,
             speed: Rate::new(1.25e9),
             is_physical: true,
         }
@@ -637,6 +659,28 @@ mod tests {
         assert_eq!(managed.next_wait(now, CHECK_INTERVAL), CHECK_INTERVAL);
         managed.set_conflicts(vec![(ConflictReason::Refused, String::new())]);
         assert_eq!(managed.next_wait(now, CHECK_INTERVAL), FIRST_WAIT);
+    }
+
+    #[test]
+    fn interfaces_that_share_their_packets_are_found() {
+        let link =
+            |name: &str| Link { rate: Rate::new(1.25e8).unwrap(), interfaces: vec![name.parse().unwrap()] };
+        let managed = |number, name: &str, stacked_with: Option<&str>| {
+            let mut managed = ManagedInterface::for_link(number, &link(name), Machine::Host).next().unwrap();
+            let stacked_with = stacked_with.map(|other| other.parse().unwrap());
+            managed.device = Some(Device { stacked_with, ..device(number, name) });
+            managed
+        };
+        let mut interfaces =
+            [managed(1, "eth0", None), managed(2, "eth0.5", Some("eth0")), managed(3, "eth2", Some("bond0"))];
+        warn_of_stacked(&mut interfaces);
+        let found =
+            interfaces.each_ref().map(|managed| managed.stacked_with.as_ref().map(ToString::to_string));
+        assert_eq!(found, [None, Some("eth0".to_owned()), None]);
+        // The card is gone.
+        interfaces[0].device = None;
+        warn_of_stacked(&mut interfaces);
+        assert_eq!(interfaces[1].stacked_with, None);
     }
 
     #[test]

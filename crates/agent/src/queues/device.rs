@@ -32,6 +32,8 @@ pub struct Device {
     pub gso_max_segs: u32,
     /// The speed; none if the driver does not report one, or `/sys` belongs to another network namespace.
     pub speed: Option<Rate>,
+    /// Another interface that its packets pass, too: the card of a VLAN or macvlan, or the bond or team of a port.
+    pub stacked_with: Option<Interface>,
     /// Whether it is a card, whose speed is measured; the drivers of virtual devices report a nominal one.
     pub is_physical: bool,
 }
@@ -46,6 +48,28 @@ struct Link {
     mtu: u32,
     gso_max_size: u32,
     gso_max_segs: u32,
+    link: Option<String>,
+    master: Option<String>,
+    #[serde(default)]
+    linkinfo: LinkInfo,
+}
+
+#[derive(Deserialize, Default)]
+struct LinkInfo {
+    info_kind: Option<String>,
+    info_slave_kind: Option<String>,
+}
+
+impl Link {
+    fn stacked_with(&self) -> Option<Interface> {
+        let name = match (self.linkinfo.info_kind.as_deref(), self.linkinfo.info_slave_kind.as_deref()) {
+            (_, Some("bond" | "team")) => self.master.as_ref(),
+            (Some("vlan" | "macvlan" | "macvtap"), _) => self.link.as_ref(),
+            // The link of a veth is its peer.
+            _ => None,
+        };
+        name?.parse().ok()
+    }
 }
 
 impl Device {
@@ -81,6 +105,7 @@ impl Device {
             mtu: link.mtu,
             segments: by_offload.max(mtu_segments(link.mtu)),
             gso_max_segs: link.gso_max_segs,
+            stacked_with: link.stacked_with(),
             speed: None,
             is_physical: false,
         })
@@ -132,6 +157,29 @@ mod tests {
         assert!(is_up(r#""BROADCAST","UP","LOWER_UP""#));
         assert!(!is_up(r#""NO-CARRIER","BROADCAST","UP""#));
         assert!(!is_up(r#""BROADCAST""#));
+    }
+
+    /// Attributes as `ip -d -j link show` prints them, for kinds of interfaces that the kernel of the tests may lack.
+    #[test]
+    fn interfaces_name_the_one_that_their_packets_also_pass() {
+        let stacked_with = |attributes: &str| {
+            let text = ip_link_output("", 1500, 65536, 65535).replace("}]", &format!(",{attributes}}}]"));
+            Device::parse(&text).unwrap().stacked_with.map(|name| name.to_string())
+        };
+        let vlan = r#""link":"eth1","linkinfo":{"info_kind":"vlan","info_data":{"protocol":"802.1Q","id":101,"flags":["REORDER_HDR"]}}"#;
+        assert_eq!(stacked_with(vlan).as_deref(), Some("eth1"));
+        let port = r#""master":"bond0","linkinfo":{"info_slave_kind":"bond","info_slave_data":{"state":"ACTIVE","mii_status":"UP"}}"#;
+        assert_eq!(stacked_with(port).as_deref(), Some("bond0"));
+        for other in [
+            r#""linkinfo":{"info_kind":"bond","info_data":{"mode":"802.3ad","miimon":100}}"#,
+            r#""link":"eth1","linkinfo":{"info_kind":"veth"}"#,
+            r#""master":"br0","linkinfo":{"info_kind":"veth","info_slave_kind":"bridge"}"#,
+            r#""link":null,"linkinfo":{"info_kind":"wireguard"}"#,
+            r#""link_index":7,"link_netnsid":0,"linkinfo":{"info_kind":"vlan"}"#,
+            r#""link":"eth1","linkinfo":{"info_kind":"vxlan","info_data":{"id":5,"port":4789}}"#,
+        ] {
+            assert_eq!(stacked_with(other), None, "{other}");
+        }
     }
 
     #[test]
