@@ -186,6 +186,9 @@ schemas! {
     /// The name of a slice ([`weir_proto::CgroupPattern::from_slice`]).
     SliceName: text().max_length(Some(255)).pattern(Some(SLICE_NAME_PATTERN));
 
+    /// The UID of a pod ([`weir_proto::pod_rule`]).
+    PodUid: text().max_length(Some(64)).pattern(Some(r"^[a-z0-9-]+$"));
+
     /// A TCP or UDP port.
     PortNumber: integer(1, u64::from(u16::MAX));
 

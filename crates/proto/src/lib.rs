@@ -27,7 +27,9 @@ pub use order::{
     UnclassifiedShare, UnscheduledReason, estimate_sent_bytes, is_id,
 };
 pub use totals::CounterTotals;
-pub use traffic::{ApplicationTraffic, CgroupPattern, matches_component};
+pub use traffic::{
+    ApplicationTraffic, CgroupPattern, EXPECTED_POD, cgroup_patterns, matches_component, pod_rule,
+};
 pub use weir_core::model::link_budget::{FRAME_BYTES, PAYLOAD_BYTES};
 pub use wire::{RefusedOrders, RestoredObjects};
 

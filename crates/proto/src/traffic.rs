@@ -12,13 +12,22 @@ const MAX_WILDCARD_COMPONENTS: usize = 2;
 /// The maximum length of a component, in bytes: that of a file name.
 const MAX_COMPONENT_BYTES: usize = 255;
 
+/// The maximum length of the UID of a pod.
+const MAX_POD_UID_BYTES: usize = 64;
+
+/// The start of the text of a pod in the place of a cgroup's path ([`pod_rule`]).
+const POD_PREFIX: &str = "pod:";
+
+/// What [`pod_rule`] accepts.
+pub const EXPECTED_POD: &str = "the UID of a pod, such as 2f0e7a50-4f2c-4d6b-9c8e-0a1b2c3d4e5f: 1 to 64 lower-case letters, digits and `-`";
+
 /// The traffic of an application at a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApplicationTraffic {
     /// The name of the application, which is an id ([`is_id`](crate::is_id)).
     pub application: Arc<str>,
-    /// The cgroups whose packets belong to the application, with the cgroups below them: texts of [`CgroupPattern`], without spaces. An
-    /// agent reports those that it does not understand as conflicts.
+    /// The cgroups whose packets belong to the application, with the cgroups below them: texts that [`cgroup_patterns`] accepts, without
+    /// spaces. An agent reports those that it does not understand as conflicts.
     pub cgroups: Vec<String>,
     /// The TCP and UDP ports, at either end, of packets that no cgroup has a class for; above 0.
     pub ports: Vec<u16>,
@@ -68,6 +77,31 @@ impl CgroupPattern {
     pub fn components(&self) -> &[String] {
         &self.0
     }
+}
+
+/// The text of a pod with a UID, for an order; none if the UID is invalid.
+pub fn pod_rule(uid: &str) -> Option<String> {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_uid = (1..=MAX_POD_UID_BYTES).contains(&uid.len()) && uid.bytes().all(is_allowed);
+    is_uid.then(|| format!("{POD_PREFIX}{uid}"))
+}
+
+/// The cgroups that the text of a cgroup or pod names; none if the text is invalid. The kubelet places a pod in one of six, by its driver
+/// (systemd or cgroupfs) and the pod's class of service (guaranteed, burstable or best-effort).
+pub fn cgroup_patterns(text: &str) -> Option<Vec<CgroupPattern>> {
+    let Some(uid) = text.strip_prefix(POD_PREFIX) else { return Some(vec![CgroupPattern::parse(text)?]) };
+    pod_rule(uid)?;
+    // The systemd driver replaces `-`, which would separate slices.
+    let slice = uid.replace('-', "_");
+    let paths = [
+        format!("kubepods.slice/kubepods-pod{slice}.slice"),
+        format!("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{slice}.slice"),
+        format!("kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{slice}.slice"),
+        format!("kubepods/pod{uid}"),
+        format!("kubepods/burstable/pod{uid}"),
+        format!("kubepods/besteffort/pod{uid}"),
+    ];
+    paths.iter().map(|path| CgroupPattern::parse(path)).collect()
 }
 
 impl fmt::Display for CgroupPattern {
@@ -138,6 +172,29 @@ mod tests {
         ] {
             assert_eq!(path(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn pods_have_a_cgroup_for_each_driver_and_class_of_service() {
+        let rule = pod_rule("2f0e-7a50").unwrap();
+        let paths = cgroup_patterns(&rule).unwrap();
+        let texts: Vec<String> = paths.iter().map(CgroupPattern::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "kubepods.slice/kubepods-pod2f0e_7a50.slice",
+                "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod2f0e_7a50.slice",
+                "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod2f0e_7a50.slice",
+                "kubepods/pod2f0e-7a50",
+                "kubepods/burstable/pod2f0e-7a50",
+                "kubepods/besteffort/pod2f0e-7a50",
+            ]
+        );
+        for bad in ["", "2F", "a/b", "a*", "a b", "..", &"a".repeat(65)] {
+            assert_eq!((pod_rule(bad), cgroup_patterns(&format!("pod:{bad}"))), (None, None), "{bad}");
+        }
+        assert_eq!(cgroup_patterns("a/b").unwrap(), [CgroupPattern::parse("a/b").unwrap()]);
+        assert_eq!(cgroup_patterns("a//b"), None);
     }
 
     #[test]

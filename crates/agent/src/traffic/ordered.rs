@@ -10,11 +10,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use weir_proto::{ApplicationTraffic, CgroupPattern, MAX_CONFLICTS, matches_component};
+use weir_proto::{ApplicationTraffic, MAX_CONFLICTS, cgroup_patterns, matches_component};
 
 use super::cgroup::{Rule, port_application_id};
 
-/// The maximum number of cgroups and ports by orders. Each cgroup has two BPF programs.
+/// The maximum number of cgroups and ports by orders. Each cgroup has a BPF program.
 pub const MAX_ORDERED_TARGETS: usize = 128;
 
 /// The maximum number of folders that a search looks at, for all patterns together.
@@ -149,8 +149,8 @@ impl<'a> TargetList<'a> {
     fn add_cgroups(&mut self, entry: &'a ApplicationTraffic) {
         let mut patterns = Vec::new();
         for text in &entry.cgroups {
-            match CgroupPattern::parse(text) {
-                Some(pattern) => patterns.push(pattern),
+            match cgroup_patterns(text) {
+                Some(named) => patterns.extend(named),
                 None => {
                     self.add_conflict(&entry.application, &format!("cgroup {text} is not a valid path"));
                 }
@@ -361,6 +361,21 @@ mod tests {
             let (targets, conflicts) = tree.find_targets(&[traffic("job", &cgroups, &[])], &[]);
             assert_eq!((describe(&tree, &targets), conflicts), (vec!["job=batch".to_owned()], vec![]));
         }
+    }
+
+    #[test]
+    fn pods_are_found_under_both_drivers() {
+        let slice = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_a.slice";
+        let (_folder, tree) =
+            tree(&[&format!("{slice}/cri-1.scope"), "kubepods/besteffort/pod2-b/c", "kubepods/pod3"]);
+        let ordered = [traffic("web", &["pod:1-a", "pod:2-b", "pod:3", "pod:4"], &[])];
+        let (targets, conflicts) = tree.find_targets(&ordered, &[]);
+        let expected = [
+            "web=kubepods/pod3".to_owned(),
+            format!("web={slice}"),
+            "web=kubepods/besteffort/pod2-b".to_owned(),
+        ];
+        assert_eq!((describe(&tree, &targets), conflicts), (expected.to_vec(), vec![]));
     }
 
     #[test]

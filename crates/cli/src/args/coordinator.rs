@@ -209,7 +209,7 @@ pub enum CoflowCommand {
 pub enum ApplicationCommand {
     /// Register an application; agents give the class of its service to the application of this name
     #[command(
-        after_help = "With --cgroup, --slice and --port, agents mark and observe this traffic as if their option --application named it, without a \
+        after_help = "With --cgroup, --slice, --pod and --port, agents mark and observe this traffic as if their option --application named it, without a \
 restart. If the application is registered, its traffic is replaced; repeat --service and --model as before. Without them, its traffic stays."
     )]
     Register(RegisterApplication),
@@ -242,6 +242,10 @@ pub struct RegisterApplication {
     #[arg(long = "slice", value_name = "NAME")]
     pub slices: Vec<String>,
 
+    /// A pod of Kubernetes of its programs, by its UID; may be repeated
+    #[arg(long = "pod", value_name = "UID")]
+    pub pods: Vec<String>,
+
     /// A TCP or UDP port, at either end, of packets that no cgroup has a class for; may be repeated
     #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub ports: Vec<u16>,
@@ -251,7 +255,7 @@ pub struct RegisterApplication {
     pub hosts: Vec<String>,
 
     /// Remove the traffic of a registered application
-    #[arg(long, conflicts_with_all = ["cgroups", "slices", "ports", "hosts"])]
+    #[arg(long, conflicts_with_all = ["cgroups", "slices", "pods", "ports", "hosts"])]
     pub no_traffic: bool,
 }
 

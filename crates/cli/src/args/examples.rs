@@ -526,6 +526,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "weir ctl application register web --service web",
             "weir ctl application register sort-17 --service ads --model sort",
             "weir ctl application register batch --service batch --cgroup 'system.slice/job-*.service' --hosts node-1,node-2",
+            "weir ctl application register web --service web --pod 2f0e7a50-4f2c-4d6b-9c8e-0a1b2c3d4e5f --hosts node-1",
             "weir ctl application register dns --service web --port 53",
             "weir ctl application register web --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem",
         ],

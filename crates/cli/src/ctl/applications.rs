@@ -10,7 +10,7 @@ use crate::args;
 /// Columns of `weir ctl applications`.
 const APPLICATIONS: &[&str] = &["id", "service", "model", "level", "traffic", "hosts"];
 
-/// Lists the applications. The column `traffic` has their cgroups, slices and ports.
+/// Lists the applications. The column `traffic` has their cgroups, slices, pods and ports.
 pub(super) fn list(args: &args::Ctl, coordinator: &Coordinator) -> Result<(), Failure> {
     let mut list = coordinator.get("/v1/applications")?;
     for application in list.as_array_mut().into_iter().flatten() {
@@ -27,6 +27,8 @@ fn describe_traffic(application: &mut Value) {
     }
     let parts = |key: &str| traffic[key].as_array().cloned().unwrap_or_default();
     let mut names: Vec<Value> = [parts("cgroups"), parts("slices")].concat();
+    let of_pods = parts("pods");
+    names.extend(of_pods.iter().filter_map(Value::as_str).map(|uid| Value::from(format!("pod/{uid}"))));
     names.extend(parts("ports").iter().map(|port| Value::from(format!("port/{port}"))));
     application["traffic"] = names.into();
     application["hosts"] = traffic["hosts"].clone();
@@ -52,19 +54,19 @@ pub(super) fn register(
 
 /// The traffic of a registration; none if the options name none.
 fn traffic(application: &args::RegisterApplication) -> Result<Option<Value>, Failure> {
-    let args::RegisterApplication { cgroups, slices, ports, hosts, no_traffic, .. } = application;
+    let args::RegisterApplication { cgroups, slices, pods, ports, hosts, no_traffic, .. } = application;
     if *no_traffic {
         return Ok(Some(json!({})));
     }
-    if cgroups.is_empty() && slices.is_empty() && ports.is_empty() {
+    if cgroups.is_empty() && slices.is_empty() && pods.is_empty() && ports.is_empty() {
         return match hosts[..] {
             [] => Ok(None),
-            _ => {
-                Err(Failure::input("--hosts: no traffic is given; expected --cgroup, --slice or --port, too"))
-            }
+            _ => Err(Failure::input(
+                "--hosts: no traffic is given; expected --cgroup, --slice, --pod or --port, too",
+            )),
         };
     }
-    let mut traffic = json!({ "cgroups": cgroups, "slices": slices, "ports": ports });
+    let mut traffic = json!({ "cgroups": cgroups, "slices": slices, "pods": pods, "ports": ports });
     if !hosts.is_empty() {
         traffic["hosts"] = json!(hosts);
     }

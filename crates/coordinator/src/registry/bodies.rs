@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_core::model::ServiceNames;
-use weir_proto::{ApplicationTraffic, CgroupPattern, MAX_ID_LENGTH};
+use weir_proto::{ApplicationTraffic, CgroupPattern, EXPECTED_POD, MAX_ID_LENGTH, pod_rule};
 
 use super::programs::ProgramKey;
 use crate::problem::{Location, Problem};
@@ -56,6 +56,10 @@ pub struct TrafficBody {
     #[schema(inline, value_type = Option<Vec<values::SliceName>>)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<String>,
+    /// UIDs of pods, whose cgroups agents find under the systemd and cgroupfs drivers of the kubelet. Default: none.
+    #[schema(inline, value_type = Option<Vec<values::PodUid>>)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<String>,
     /// TCP and UDP ports, at either end, of packets that no cgroup has a class for. Default: none.
     #[schema(inline, value_type = Option<Vec<values::PortNumber>>)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -67,9 +71,9 @@ pub struct TrafficBody {
 }
 
 impl TrafficBody {
-    /// The number of cgroups and ports.
+    /// The number of cgroups, pods and ports.
     pub(super) fn rule_count(&self) -> usize {
-        self.cgroups.len() + self.slices.len() + self.ports.len()
+        self.cgroups.len() + self.slices.len() + self.pods.len() + self.ports.len()
     }
 
     /// Whether it names no packets.
@@ -90,6 +94,11 @@ impl TrafficBody {
                 return Err(Problem::invalid(location("slices", at), name, CgroupPattern::EXPECTED_SLICE));
             }
         }
+        for (at, uid) in self.pods.iter().enumerate() {
+            if pod_rule(uid).is_none() {
+                return Err(Problem::invalid(location("pods", at), uid, EXPECTED_POD));
+            }
+        }
         match self.ports.iter().position(|&port| port == 0) {
             Some(at) => Err(Problem::invalid(location("ports", at), "0", "a whole number from 1 to 65535")),
             None => Ok(()),
@@ -102,9 +111,10 @@ impl TrafficBody {
         // A record of the store can be invalid.
         let paths = self.cgroups.iter().filter_map(|path| CgroupPattern::parse(path));
         let slices = self.slices.iter().filter_map(|name| CgroupPattern::from_slice(name));
+        let pods = self.pods.iter().filter_map(|uid| pod_rule(uid));
         is_included.then(|| ApplicationTraffic {
             application: Arc::clone(application),
-            cgroups: paths.chain(slices).map(|pattern| pattern.to_string()).collect(),
+            cgroups: paths.chain(slices).map(|pattern| pattern.to_string()).chain(pods).collect(),
             ports: self.ports.iter().copied().filter(|&port| port > 0).collect(),
         })
     }

@@ -33,7 +33,7 @@ impl SharingState {
             return Ok(());
         }
         let detail = format!(
-            "too many cgroups, slices and ports of applications; expected at most {MAX_TRAFFIC_RULES} of all applications"
+            "too many cgroups, slices, pods and ports of applications; expected at most {MAX_TRAFFIC_RULES} of all applications"
         );
         Err(Problem::limit_reached(&detail))
     }

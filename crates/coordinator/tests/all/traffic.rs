@@ -73,10 +73,11 @@ fn hosts_receive_traffic_of_applications_until_they_are_deregistered() {
     let [mut a, mut b] = [0, 1].map(|number| Host::connect(&server, number));
     assert_eq!([&mut a, &mut b].map(|host| host.next_traffic(&server)), [(true, vec![]), (true, vec![])]);
 
-    let batch = json!({ "cgroups": ["system.slice/job-*.service"], "slices": ["batch-sort.slice"] });
+    let batch = json!({ "cgroups": ["system.slice/job-*.service"], "slices": ["batch-sort.slice"], "pods": ["2f0e-7a50"] });
     let (status, answer) = put_traffic(&server, "batch", batch.clone());
     assert_eq!((status, &answer["traffic"]), (200, &batch));
-    let batch_entry = || entry("batch", &["system.slice/job-*.service", "batch.slice/batch-sort.slice"], &[]);
+    let cgroups = ["system.slice/job-*.service", "batch.slice/batch-sort.slice", "pod:2f0e-7a50"];
+    let batch_entry = || entry("batch", &cgroups, &[]);
     assert_eq!(
         [&mut a, &mut b].map(|host| host.next_traffic(&server)),
         [(); 2].map(|()| (false, vec![batch_entry()]))
@@ -132,6 +133,7 @@ fn invalid_traffic_is_refused_with_the_position_of_its_error() {
         (json!({ "cgroups": ["/"] }), 422, Some("/traffic/cgroups/0")),
         (json!({ "slices": ["-.slice"] }), 422, Some("/traffic/slices/0")),
         (json!({ "slices": ["web.service"] }), 422, Some("/traffic/slices/0")),
+        (json!({ "pods": ["ok", "Web"] }), 422, Some("/traffic/pods/1")),
         (json!({ "ports": [0] }), 422, Some("/traffic/ports/0")),
         (json!({ "ports": [70_000] }), 422, Some("/traffic/ports/0")),
         (json!({ "ports": [80], "hosts": [] }), 422, Some("/traffic/hosts")),

@@ -434,7 +434,7 @@ pub struct TrafficRules {
     #[prost(uint32, repeated, tag = "2")]
     pub cgroup_counts: ::prost::alloc::vec::Vec<u32>,
     /// The paths of cgroups from their root, with a space between two; in a component, `*` stands for any characters. An agent reports a path
-    /// that it does not understand as a conflict.
+    /// that it does not understand as a conflict. `pod:` and the UID of a pod stand for the pod's cgroup.
     #[prost(string, tag = "3")]
     pub cgroups: ::prost::alloc::string::String,
     /// The number of entries of `ports` for each application.
