@@ -388,6 +388,8 @@ fn bridged_pod_shares_with_the_host_by_weight() {
     run_at(&pair, "a", &format!("addr del {HOST}/24 dev e0\naddr add {HOST}/24 dev br0\n"));
     check_shares(test, &pair, ["c", PEER], ["a", PEER]);
     check_shares(test, &pair, ["a", PEER], ["d", PEER]);
+    run_at(&pair, "c", "addr add fd09::3/64 dev e0 nodad\n");
+    check_shares(test, &pair, ["c", "fd09::2"], ["a", PEER]);
 }
 
 #[test]
