@@ -109,6 +109,8 @@ pub struct LeaseState {
     queues: BTreeMap<u32, Queues>,
     traffic: Vec<ApplicationTraffic>,
     bandwidth_limit: Option<BandwidthLimit>,
+    /// See [`Order::without_queues`].
+    without_queues: bool,
     refusals: RefusedOrders,
 }
 
@@ -145,6 +147,7 @@ impl LeaseState {
             queues,
             traffic: Vec::new(),
             bandwidth_limit: None,
+            without_queues: false,
             refusals: RefusedOrders::default(),
         }
     }
@@ -174,6 +177,10 @@ impl LeaseState {
                 OrderedRate::Rate(rate) => self.limits.insert((application, peer), rate),
                 _ => self.limits.remove(&(application, peer)),
             };
+        }
+        self.without_queues = order.without_queues;
+        if self.without_queues {
+            self.queues.clear();
         }
         self.queues.extend(order.queues);
         // A full order without traffic is also that of a coordinator that does not know of it.
@@ -355,6 +362,11 @@ impl LeaseState {
         Cow::Owned(
             self.queues.iter().map(|(&interface, queues)| (interface, without_weights(queues))).collect(),
         )
+    }
+
+    /// Whether the last order ends the queues of all links and the classes of applications.
+    pub fn without_queues(&self) -> bool {
+        self.without_queues
     }
 
     /// The ordered traffic of applications. It stays after the end of the lease, as the classes of applications do.

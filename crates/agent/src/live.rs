@@ -183,6 +183,8 @@ struct DesiredLinks {
     bandwidth_limit: Option<BandwidthLimit>,
     /// Whether queues of an earlier agent end if no order names queues.
     ends_inherited_queues: bool,
+    /// Whether the last order ends all queues.
+    without_queues: bool,
 }
 
 /// The state of the agent, shared between tasks.
@@ -274,13 +276,15 @@ impl AgentState {
         let bandwidth_limit = self.lease.bandwidth_limit(self.now());
         let ends_inherited_queues =
             self.first_order.is_some_and(|first| first.elapsed() >= INHERITED_QUEUES_TIME);
+        let without_queues = self.lease.without_queues();
         self.desired_links.send_if_modified(|last| {
             let is_changed = last.queues != *queues
                 || last.limited_flows != limited_flows
                 || last.coordinator != self.coordinator
                 || last.link_rates != self.link_rates
                 || last.bandwidth_limit != bandwidth_limit
-                || last.ends_inherited_queues != ends_inherited_queues;
+                || last.ends_inherited_queues != ends_inherited_queues
+                || last.without_queues != without_queues;
             if is_changed {
                 *last = DesiredLinks {
                     queues: queues.into_owned(),
@@ -289,6 +293,7 @@ impl AgentState {
                     link_rates: self.link_rates.clone(),
                     bandwidth_limit,
                     ends_inherited_queues,
+                    without_queues,
                 };
             }
             is_changed
@@ -421,6 +426,7 @@ impl AgentState {
         let (matching, is_full, lease) = (order.matching.take(), order.is_full, order.lease);
         let (epoch, seq) = (order.epoch, order.seq);
         let (last_epoch, last_seq) = self.lease.applied();
+        let was_without_queues = self.lease.without_queues();
         let refusal = self.lease.accept(order, now).err();
         match refusal {
             None => {
@@ -440,6 +446,9 @@ impl AgentState {
                     self.log_missing_udp_control(false);
                 }
                 if let Some(applications) = &mut self.applications {
+                    if self.lease.without_queues() != was_without_queues {
+                        applications.set_without_classes(!was_without_queues);
+                    }
                     if has_limits {
                         applications.mark_limits_changed();
                     }

@@ -623,6 +623,7 @@ impl From<&Order> for wire::Order {
             traffic: order.traffic.as_deref().map(encode_traffic),
             bandwidth_limit: encode_bandwidth_limit(order.bandwidth_limit),
             matching: order.matching.as_ref().map(Into::into),
+            without_queues: order.without_queues,
         }
     }
 }
@@ -851,6 +852,7 @@ impl TryFrom<wire::Order> for Order {
             traffic: order.traffic.map(decode_traffic).transpose()?,
             bandwidth_limit: decode_bandwidth_limit(order.bandwidth_limit)?,
             matching: order.matching.map(MatchingOrder::try_from).transpose()?,
+            without_queues: order.without_queues,
         })
     }
 }

@@ -78,7 +78,7 @@ pub struct Order {
     pub queues: Vec<(u32, Queues)>,
     /// The rates at which UDP of this host arrives at others, measured since the last order. Sorted by [`UdpFlow`], each once.
     pub udp_measurements: Vec<UdpMeasurement>,
-    /// The limits of UDP that this host sends, which hold for a second. Sorted by [`UdpFlow`], each once.
+    /// The limits of UDP that this host sends, which hold for a second, and [`UdpLimit::ENDED`] limits. Sorted by [`UdpFlow`], each once.
     pub udp_limits: Vec<UdpLimit>,
     /// The changed limits of observed connections. Sorted by application and peer, each once.
     pub limits: Vec<Limit>,
@@ -91,6 +91,8 @@ pub struct Order {
     pub bandwidth_limit: Option<BandwidthLimit>,
     /// The state that the host needs to match senders and receivers. None: unchanged; in a full order, the host takes no part.
     pub matching: Option<MatchingOrder>,
+    /// Whether the agent removes its queues and the classes of applications, and restores the interfaces. Each order has it.
+    pub without_queues: bool,
 }
 
 /// The fraction of its link's rate at which a host may send, for a profile of its programs.
@@ -278,8 +280,13 @@ pub struct UdpMeasurement {
 pub struct UdpLimit {
     /// The limited packets.
     pub flow: UdpFlow,
-    /// Bytes of packets with headers per second; above zero.
+    /// Bytes of packets with headers per second; above zero. Or [`UdpLimit::ENDED`].
     pub rate: u64,
+}
+
+impl UdpLimit {
+    /// The rate that ends the limit of a flow. An agent of an earlier version applies it, which limits nothing.
+    pub const ENDED: u64 = u64::MAX;
 }
 
 /// The observed connections of an application with a peer.

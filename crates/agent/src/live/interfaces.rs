@@ -69,12 +69,19 @@ struct DesiredLink {
     configured_rate: Option<Rate>,
     /// The limit of what the host sends.
     bandwidth_limit: Option<BandwidthLimit>,
+    /// Whether the last order ends the queues.
+    without_queues: bool,
 }
 
 impl DesiredLink {
     /// Whether an interface of the link has no queues of the agent.
     fn has_no_queues(&self) -> bool {
         self.queues.is_none() && self.limited_flows.is_empty() && self.bandwidth_limit.is_none()
+    }
+
+    /// Whether the former root queueing discipline of an interface of the link is restored.
+    fn restores_former_root(&self) -> bool {
+        self.without_queues && self.has_no_queues()
     }
 }
 
@@ -190,6 +197,11 @@ pub async fn print_commands(
             .iter_mut()
             .filter(|managed| managed.configuration.is_some() || !managed.desired.has_no_queues())
         {
+            if managed.desired.restores_former_root() {
+                // Nothing was configured.
+                managed.configuration = None;
+                continue;
+            }
             let CheckJob { name, max_rate, kind, desired, configuration, .. } =
                 managed.check_job(BTreeSet::new(), BTreeSet::new());
             if configuration.is_some_and(|configuration| configuration.desired == desired) {
@@ -242,8 +254,15 @@ fn set_desired(interfaces: &mut [ManagedInterface], mut desired_links: DesiredLi
         let configured_rate = desired_links.link_rates.get(managed.link as usize).copied();
         let configured_rate =
             configured_rate.filter(|&rate| rate > 0).and_then(|rate| Rate::new(rate as f64));
-        let bandwidth_limit = desired_links.bandwidth_limit;
-        let desired = DesiredLink { queues, limited_flows, coordinator, configured_rate, bandwidth_limit };
+        let (bandwidth_limit, without_queues) = (desired_links.bandwidth_limit, desired_links.without_queues);
+        let desired = DesiredLink {
+            queues,
+            limited_flows,
+            coordinator,
+            configured_rate,
+            bandwidth_limit,
+            without_queues,
+        };
         if desired_links.ends_inherited_queues && !managed.ends_inherited_queues {
             (managed.ends_inherited_queues, managed.next_check) = (true, now);
         }
@@ -697,6 +716,24 @@ mod tests {
         };
         // It is due once.
         assert_eq!([set(false), set(true), set(true)], [(false, false), (true, true), (true, false)]);
+    }
+
+    #[test]
+    fn former_root_is_restored_only_if_an_order_ends_the_queues_and_no_flow_needs_one() {
+        let link = Link { rate: Rate::new(1.25e8).unwrap(), interfaces: vec!["eth0".parse().unwrap()] };
+        let mut interfaces: Vec<ManagedInterface> =
+            ManagedInterface::for_link(0, &link, Machine::Host).collect();
+        let mut restores = |links: DesiredLinks| {
+            set_desired(&mut interfaces, links);
+            interfaces[0].desired.restores_former_root()
+        };
+        let without_queues = DesiredLinks { without_queues: true, ..DesiredLinks::default() };
+        let end = "127.0.0.1:1".parse().unwrap();
+        let flow = LimitedFlow { source: end, destination: end, rate: Rate::new(1e6).unwrap() };
+        let limited_flows = BTreeMap::from([(0, flow)]);
+        assert!(!restores(DesiredLinks::default()));
+        assert!(restores(without_queues.clone()));
+        assert!(!restores(DesiredLinks { limited_flows, ..without_queues }));
     }
 
     #[test]

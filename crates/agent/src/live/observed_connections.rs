@@ -347,6 +347,20 @@ impl Applications {
         Ok(())
     }
 
+    /// Removes the classes of all applications, also those of the agent's options, or sets those of the options again.
+    pub fn set_without_classes(&mut self, without_classes: bool) {
+        self.ordered_classes.clear();
+        let mut result = Ok(());
+        for (name, class) in &self.options {
+            let class = class.filter(|_| !without_classes);
+            result = result.and(self.traffic.set_class(name, class).map(drop));
+        }
+        for ApplicationTraffic { application, .. } in self.ordered.iter().filter(|_| without_classes) {
+            result = result.and(self.traffic.set_class(application, None).map(drop));
+        }
+        self.log_new_error(result);
+    }
+
     /// Replaces the traffic that orders name, which the next search finds. `queues` has the classes of applications, if an order has named
     /// some.
     pub fn set_ordered(&mut self, ordered: &[ApplicationTraffic], queues: Option<&Queues>) {

@@ -130,17 +130,21 @@ impl UdpThrottling {
         self.last_errors[0].log_new(result);
     }
 
-    /// Updates the limits of this host's flows by an order: by measurements of other hosts, or by limits of the allocator.
+    /// Updates the limits of this host's flows by an order: by measurements of other hosts, or by limits of the allocator. Ends the
+    /// limits that the order ends.
     pub fn apply_order(&mut self, traffic: &mut Traffic, order: &UdpOrder, now: Instant) {
         let limits = match self.control {
             None => return,
             Some(UdpControl::Throttling) => self.limits.apply_measurements(&order.measurements, now),
             Some(UdpControl::Allocation) => self.limits.apply_limits(&order.limits, now),
         };
-        let Some(throttling) = traffic.throttling().filter(|_| !limits.is_empty()) else { return };
-        let result =
+        let ended = self.limits.remove_ended(&order.limits);
+        let is_empty = limits.is_empty() && ended.is_empty();
+        let Some(throttling) = traffic.throttling().filter(|_| !is_empty) else { return };
+        let removed = run_all(ended.into_iter().map(|flow| throttling.remove_limit(flow)));
+        let set =
             run_all(limits.into_iter().map(|(flow, rate)| throttling.set_limit(flow, rate, LIMIT_LEASE)));
-        self.last_errors[1].log_new(result);
+        self.last_errors[1].log_new(removed.and(set));
     }
 
     /// Measures rates once a period, and removes limits whose lease has ended.
@@ -285,12 +289,23 @@ impl Limits {
 
     /// The limits of the allocator. Beyond [`MAX_UDP_FLOWS`] flows, further flows get no limit.
     fn apply_limits(&mut self, limits: &[UdpLimit], now: Instant) -> Vec<(UdpFlow, Rate)> {
-        let accepted = limits.iter().filter(|limit| self.renew_lease(limit.flow, now));
+        let accepted =
+            limits.iter().filter(|limit| limit.rate != UdpLimit::ENDED && self.renew_lease(limit.flow, now));
         let to_rate = |limit: &UdpLimit| {
             let rate = Rate::new(limit.rate as f64);
             (limit.flow, rate.expect("a whole number is a finite rate, not negative"))
         };
         accepted.map(to_rate).collect()
+    }
+
+    /// Removes the limits that an order ends, and returns their flows.
+    fn remove_ended(&mut self, limits: &[UdpLimit]) -> Vec<UdpFlow> {
+        let ended = limits.iter().filter(|limit| limit.rate == UdpLimit::ENDED).map(|limit| limit.flow);
+        let ended: Vec<UdpFlow> = ended.filter(|flow| self.lease_ends.remove(flow).is_some()).collect();
+        for flow in &ended {
+            self.throttles.remove(flow);
+        }
+        ended
     }
 
     /// Starts or renews the lease of a flow's limit. Returns `false` if the maximum number of limits is reached.
@@ -469,6 +484,18 @@ mod tests {
         assert_eq!(applied, [9e5]);
         assert_eq!(limits.remove_expired(now + LIMIT_LEASE), [udp_flow(1)]);
         assert_eq!(limits.remove_expired(now + millis(500) + LIMIT_LEASE), [udp_flow(2)]);
+    }
+
+    #[test]
+    fn orders_end_limits_of_measurements_and_of_the_allocator() {
+        let (now, mut limits) = (Instant::now(), UdpThrottling::new(Rate::new(12.5e6).unwrap()).limits);
+        let ended = |number| UdpLimit { flow: udp_flow(number), rate: UdpLimit::ENDED };
+        limits.apply_measurements(&[UdpMeasurement { flow: udp_flow(1), rate: 1_000_000 }], now);
+        limits.apply_limits(&[UdpLimit { flow: udp_flow(2), rate: 1 }], now);
+        assert_eq!(limits.apply_limits(&[ended(1), ended(2), ended(3)], now), []);
+        assert_eq!(limits.remove_ended(&[ended(1), ended(2), ended(3)]), [udp_flow(1), udp_flow(2)]);
+        assert!(limits.throttles.is_empty() && limits.lease_ends.is_empty());
+        assert_eq!(limits.remove_ended(&[ended(1)]), []);
     }
 
     #[test]

@@ -223,6 +223,27 @@ fn limit_of_bandwidth_ends_ten_seconds_after_the_last_order() {
 }
 
 #[test]
+fn queues_end_with_an_order_without_queues_and_return_with_one_that_names_them() {
+    let named = |seq, without_queues, queues: Vec<(u32, Queues)>| Order {
+        queues,
+        without_queues,
+        ..order(1, seq, true, &[(1, OrderedRate::Unlimited)])
+    };
+    let both = vec![(0, queues(&[1.0], 1)), (1, queues(&[2.0], 1))];
+    let mut lease = new_lease_state();
+    lease.accept(named(1, false, both.clone()), ms(0)).unwrap();
+    assert_eq!((lease.queues(ms(1)).len(), lease.without_queues()), (2, false));
+    lease.accept(named(2, true, Vec::new()), ms(1)).unwrap();
+    assert_eq!((lease.queues(ms(2)).len(), lease.without_queues()), (0, true));
+    // The coordinator still knows the flows.
+    assert!(lease.names_flow(&key(1)));
+    // Without orders, nothing returns.
+    assert_eq!((lease.queues(ms(100_000)).len(), lease.without_queues()), (0, true));
+    lease.accept(named(3, false, both), ms(3)).unwrap();
+    assert_eq!((lease.queues(ms(3)).len(), lease.without_queues()), (2, false));
+}
+
+#[test]
 fn traffic_of_applications_stays_until_an_order_replaces_it() {
     let traffic =
         |port| vec![ApplicationTraffic { application: "web".into(), cgroups: vec![], ports: vec![port] }];

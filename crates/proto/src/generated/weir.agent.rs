@@ -358,7 +358,7 @@ pub struct Order {
     /// Why it does not schedule each of these flows; never unspecified.
     #[prost(enumeration = "UnscheduledReason", repeated, tag = "26")]
     pub unscheduled_reasons: ::prost::alloc::vec::Vec<i32>,
-    /// The limits of UDP that this host sends. They hold for a second.
+    /// The limits of UDP that this host sends. They hold for a second. 2^64 - 1 ends the limit of a flow, whatever Welcome.udp_control is.
     #[prost(message, optional, tag = "27")]
     pub udp_limits: ::core::option::Option<UdpRates>,
     /// The minimum rate of each queue of `weights`, in bytes per second. 0: none. Empty if no queue has one.
@@ -379,6 +379,10 @@ pub struct Order {
     /// unchanged.
     #[prost(message, optional, tag = "32")]
     pub matching: ::core::option::Option<MatchingOrder>,
+    /// Whether the host or switch has no queues and no classes of applications: the agent removes its own, and restores the interfaces. Each
+    /// order has it. The next order without it names all queues.
+    #[prost(bool, tag = "33")]
+    pub without_queues: bool,
 }
 /// The state that a host needs to match senders and receivers (policy `django`). A coflow is the generation of its registration.
 #[derive(Clone, PartialEq, ::prost::Message)]

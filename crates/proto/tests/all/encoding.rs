@@ -249,12 +249,19 @@ fn any_order() -> impl Strategy<Value = Order> {
         btree_map(any_flow_key(), any_flow_rate(), 0..20),
         queues,
         any_udp_measurements(),
-        (any_limits(), any_udp_limits(), any_unscheduled(), any_traffic(), any_bandwidth_limit()),
+        (
+            any_limits(),
+            any_udp_limits(),
+            any_unscheduled(),
+            any_traffic(),
+            any_bandwidth_limit(),
+            any::<bool>(),
+        ),
         proptest::option::of(any_matching_order()),
     )
         .prop_map(
             |((epoch, seq, lease, is_full, is_early), flows, queues, udp_measurements, changes, matching)| {
-                let (limits, udp_limits, unscheduled, traffic, bandwidth_limit) = changes;
+                let (limits, udp_limits, unscheduled, traffic, bandwidth_limit, without_queues) = changes;
                 Order {
                     epoch,
                     seq,
@@ -270,6 +277,7 @@ fn any_order() -> impl Strategy<Value = Order> {
                     traffic,
                     bandwidth_limit,
                     matching,
+                    without_queues,
                 }
             },
         )

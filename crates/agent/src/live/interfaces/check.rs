@@ -111,6 +111,9 @@ impl CheckJob {
         };
         let is_same = self.previous.as_ref().is_some_and(|before| before.index == device.index);
         let configuration = self.configuration.filter(|_| is_same);
+        if self.desired.restores_former_root() {
+            return restore_former_root(&name, device, configuration, &self.locked_indexes);
+        }
         let (is_new, has_no_queues) = (configuration.is_none(), self.desired.has_no_queues());
         if is_new && has_no_queues && !self.ends_inherited_queues {
             return CheckResult::unchanged(Some(device), None, Ok(0));
@@ -155,6 +158,29 @@ impl CheckJob {
                 CheckResult { lock, ..CheckResult::unchanged(Some(device), configuration, Err(error)) }
             }
         }
+    }
+}
+
+/// Restores the root queueing discipline from before the agent's, also if an earlier agent has replaced it.
+fn restore_former_root(
+    name: &Interface,
+    device: Device,
+    configuration: Option<Configuration>,
+    locked_indexes: &BTreeSet<u32>,
+) -> CheckResult {
+    let is_agent_root = name.read_queues().map(|actual| actual.root == RootQdisc::Agent);
+    let mut lock = None;
+    let restored = is_agent_root.and_then(|is_agent_root| {
+        if is_agent_root && !locked_indexes.contains(&device.index) {
+            lock = Some(InterfaceLock::acquire(name)?);
+        }
+        if is_agent_root { name.restore() } else { Ok(false) }
+    });
+    match restored {
+        Ok(is_restored) => {
+            CheckResult { lock, ..CheckResult::unchanged(Some(device), None, Ok(usize::from(is_restored))) }
+        }
+        Err(error) => CheckResult { lock, ..CheckResult::unchanged(Some(device), configuration, Err(error)) },
     }
 }
 
