@@ -144,7 +144,8 @@ impl Actor {
     }
 }
 
-fn identity_name(identity: &Identity) -> String {
+/// The name of an identity in the log.
+pub(crate) fn identity_name(identity: &Identity) -> String {
     match identity {
         Identity::Local => "plain text".to_owned(),
         proven => proven.to_string(),

@@ -3,6 +3,8 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::control_plane::PauseMode;
+
 /// Whether a coflow is active, or how it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -45,6 +47,9 @@ pub struct CoflowSummary {
     pub sent_bytes: f64,
     /// Its class in the last schedule, from 0; `null` after completion, and for a coflow between regions.
     pub class: Option<usize>,
+    /// `paused` if one of its flows is paused, else `shadow` if one is in shadow mode; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause: Option<PauseMode>,
     /// What only a coflow between regions has.
     #[serde(flatten)]
     pub wide_area: WideAreaFields,

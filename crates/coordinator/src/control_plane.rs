@@ -27,6 +27,7 @@
 //! - *No limit without competition.* A TCP flow that competes with no other coflow and no service is unlimited, whatever the policy
 //!   decides: a limit would delay it, and no flow waits for the unused bandwidth. UDP flows keep their rates, from which their progress is
 //!   estimated.
+//! - *Pauses.* Operators turn hosts and services to plain TCP, or let schedules run in shadow mode (`pause.rs`).
 //! - *Leases.* Each order carries the epoch of its coordinator, a sequence number and a lease. A host gets an order when one of
 //!   its flows, queues or limits changes, and at least once every quarter of the lease and every second. A host that confirms
 //!   none of the recent orders gets a full order. The flows of a host without a report for one lease count as flows without data
@@ -61,6 +62,7 @@ mod link_rates;
 mod matching;
 mod observed_connections;
 mod outline;
+mod pause;
 mod recorded_workload;
 mod rejected_entries;
 mod reports;
@@ -83,6 +85,7 @@ pub use division_size::DivisionSize;
 pub use history::Decision;
 pub use matching::{LivePolicy, MatchingMessages};
 pub use outline::CoflowOutline;
+pub use pause::{HostPause, PauseMode, Pauses};
 pub use recorded_workload::{RecordedCoflow, RecordedFlow, RecordedPage};
 pub use rejected_entries::RejectedEntries;
 pub(crate) use request::join_names;
@@ -258,6 +261,8 @@ struct Host {
     restored_objects: RestoredObjects,
     /// The conflicts in its last report.
     conflicts: Vec<Conflict>,
+    /// The pause that applies to it.
+    pause: Option<HostPause>,
 }
 
 impl Host {
@@ -308,6 +313,10 @@ struct Flow {
     stuck_until: f64,
     /// Whether its receiver has opened a connection for it; always true without matching.
     is_open: bool,
+    /// The pause that applies to it.
+    pause: Option<PauseMode>,
+    /// The rate that the schedule would order, in shadow mode.
+    shadow_rate: Option<OrderedRate>,
 }
 
 /// A flow whose agent reports no more bytes for this time, in seconds, counts as a flow without data. Agents report open flows once a
@@ -342,6 +351,8 @@ impl Flow {
             unconfirmed_bytes: 0.0,
             stuck_until: 0.0,
             is_open: true,
+            pause: None,
+            shadow_rate: None,
         }
     }
 
@@ -358,9 +369,9 @@ impl Flow {
         }
     }
 
-    /// Whether the flow has data, and may send it.
+    /// Whether the flow has data, and schedules count it as a flow that may send it.
     fn sends(&self, now: f64) -> bool {
-        self.is_open && self.has_data(now)
+        self.is_open && !self.is_left_out() && self.has_data(now)
     }
 
     /// Whether the flow has a connection, or a program may still hand one over in the grace period.
@@ -506,6 +517,8 @@ pub struct ControlPlane {
     /// Decisions of the last minutes that are no longer in force.
     history: history::History,
     ended_coflows: recorded_workload::EndedCoflows,
+    /// What operators have paused.
+    pauses: Pauses,
     now: f64,
 }
 
@@ -554,6 +567,7 @@ impl ControlPlane {
             allocator: None,
             history: history::History::default(),
             ended_coflows: recorded_workload::EndedCoflows::default(),
+            pauses: Pauses::default(),
             now: 0.0,
         };
         control_plane.start_matching(matching);
@@ -626,7 +640,8 @@ impl ControlPlane {
         let spec = self.build_spec(&registration)?;
         self.advance_to(now);
         let grace_end = self.new_grace_end();
-        let flows = registration.flows.iter().map(|&flow| self.new_flow(flow, grace_end)).collect();
+        let new_flow = |&flow| self.new_flow(flow, spec.service, grace_end);
+        let flows = registration.flows.iter().map(new_flow).collect();
         let id: Arc<str> = id.into();
         let coflow = Coflow {
             registration,
@@ -691,7 +706,7 @@ impl ControlPlane {
                 Some(old) if (old.transfer.src, old.transfer.dst) == (transfer.src, transfer.dst) => {
                     Flow { transfer, ..old.clone() }
                 }
-                _ => self.new_flow(transfer, grace_end),
+                _ => self.new_flow(transfer, spec.service, grace_end),
             })
             .collect();
         self.count_coflow(&coflow, true);
@@ -976,9 +991,10 @@ impl ControlPlane {
         }
     }
 
-    /// A flow without progress, which counts as having data until `grace_end`.
-    fn new_flow(&self, transfer: Transfer, grace_end: f64) -> Flow {
-        Flow { is_open: self.matching.is_none(), ..Flow::new(transfer, grace_end) }
+    /// A flow of a service without progress, which counts as having data until `grace_end`.
+    fn new_flow(&self, transfer: Transfer, service: u32, grace_end: f64) -> Flow {
+        let pause = self.pauses.of_traffic(transfer.src, Some(service));
+        Flow { is_open: self.matching.is_none(), pause, ..Flow::new(transfer, grace_end) }
     }
 
     /// End of the grace period of a new flow. Programs hand over connections shortly after the registration.

@@ -22,6 +22,8 @@ pub enum EventKind {
     WeightChanged,
     /// The minimum or maximum bandwidth of a service was set.
     BandwidthChanged,
+    /// A host, a service or all (`all`) were paused, set to shadow mode, or resumed.
+    PauseChanged,
     /// The sensitivity table was replaced.
     TableChanged,
     /// An application was registered.

@@ -47,6 +47,7 @@ mod division;
 mod flow_weights;
 mod observed_connections;
 mod overlay;
+mod pauses;
 mod programs;
 mod quota;
 mod records;
@@ -64,6 +65,7 @@ use routing::PortMap;
 pub use bodies::{ApplicationBody, ConnectionBody, TrafficBody};
 pub use connections::{Connection, ProgramStream};
 pub use observed_connections::ObservedState;
+pub use pauses::{PauseChange, PauseState, PauseTarget};
 pub use quota::ObjectUsage;
 pub use records::check_record;
 pub use services::{ServiceChange, ServiceState};
@@ -244,6 +246,8 @@ pub struct Registry {
     port_map: Arc<PortMap>,
     host_numbers: BTreeMap<String, u32>,
     policy_state: Mutex<PolicyState>,
+    /// Locked before `sharing`, if both are.
+    pauses: Mutex<pauses::StoredPauses>,
     sharing: Mutex<sharing::SharingState>,
     /// Locked after `sharing`, if both are, and never across an await.
     programs: std::sync::Mutex<programs::Programs>,
@@ -289,7 +293,9 @@ impl Registry {
             .map_err(|error| format!("policy: {error}"))?;
         let port_map = Arc::new(PortMap::new(config.hosts.len(), &config.switches));
         let services = (weights, bandwidths);
-        let sharing = sharing::SharingState::new(config, &port_map, sensitivity_table, services, &store)?;
+        let mut sharing = sharing::SharingState::new(config, &port_map, sensitivity_table, services, &store)?;
+        let pauses = pauses::StoredPauses::load(&store)?;
+        sharing.shadow_services = pauses.shadow_services();
         let host_numbers =
             (0u32..).zip(&config.hosts).map(|(number, host)| (host.name.clone(), number)).collect();
         let registry = Registry {
@@ -302,6 +308,7 @@ impl Registry {
             port_map,
             host_numbers,
             policy_state: Mutex::new(policy_state),
+            pauses: Mutex::new(pauses),
             sharing: Mutex::new(sharing),
             programs: std::sync::Mutex::default(),
             id_locks: std::iter::repeat_with(Mutex::default).take(ID_LOCK_COUNT).collect(),
@@ -320,8 +327,9 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Applies the store's coflows and the queues to the control plane and the overlay, and notes the start in the audit log.
+    /// Applies the store's pauses, coflows and the queues to the control plane and the overlay, and notes the start in the audit log.
     async fn start(&self) -> Result<(), String> {
+        self.apply_pauses(&*self.pauses.lock().await).await.map_err(|stopped| stopped.to_string())?;
         self.restore().await?;
         self.restore_overlay().await.map_err(|error| error.to_string())?;
         self.restore_measurements().map_err(|error| error.to_string())?;

@@ -46,6 +46,7 @@ mod events;
 mod health;
 mod overlay;
 mod overlay_metrics;
+mod pause;
 mod policy;
 mod quota_metrics;
 mod service_metrics;
@@ -124,6 +125,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(policy::set_service))
         .routes(routes!(state::hosts))
         .routes(routes!(bandwidth::limit, bandwidth::end))
+        .routes(routes!(pause::list, pause::set))
         .routes(routes!(state::switches))
         .routes(routes!(state::allocation))
         .routes(routes!(trace::trace))

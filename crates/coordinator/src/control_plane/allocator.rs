@@ -24,6 +24,7 @@
 //! - *Minima and maxima* ("easy to generalize to minimum and excess weights"). A minimum is a guaranteed rate on each link. A maximum is
 //!   one more link that only the flows of the service cross ([`super::service_division`]). Without the allocator, the same computation
 //!   holds maxima only: links of the network do not count then, and services without a maximum have no limits.
+//! - *Paused* connections and UDP have no part in the division. Those in shadow mode have one, and their limits are shown, not ordered.
 //! - *Traffic that no agent reports* is not known. A service that it holds back does not lose its share to others
 //!   ([`weir_core::netshare::BottleneckDetector`]).
 //!
@@ -39,11 +40,12 @@ use weir_core::solve::hierarchy::ClassId;
 use weir_core::units::Rate;
 use weir_proto::{Demand, Limit, ObservedConnections, OrderedRate, UdpLimit};
 
+use super::pause::pause_of_udp;
 use super::service_division::{MaximumLinks, NetworkUse, ServiceDivision};
 use super::service_flow::{LimitedTraffic, MAX_FLOWS, Peer, ServiceFlow};
 use super::service_weights::ServiceWeights;
 use super::udp_demands::UdpDemands;
-use super::{ControlPlane, NetworkLinks};
+use super::{ControlPlane, NetworkLinks, PauseMode};
 
 /// Maximum number of flows of one host; flows beyond it have no limit.
 const MAX_FLOWS_PER_HOST: usize = 1 << 10;
@@ -141,6 +143,11 @@ impl Allocator {
         &self.used_links[..links]
     }
 
+    /// The service of packets of a class, from 1, if it is known.
+    pub fn service_of_class(&self, class: u8) -> Option<u32> {
+        self.services.as_ref()?.service_of_class(class)
+    }
+
     /// Sets the weight of a flow in thousandths; none for the weight 1.
     fn set_flow_weight(&mut self, flow: WeightedFlow, thousandths: Option<u64>) {
         match thousandths {
@@ -162,6 +169,8 @@ impl Allocator {
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     computed: BTreeMap<Peer, u64>,
+    /// Computed limits of connections in shadow mode, which orders leave out.
+    shadow: BTreeMap<Peer, u64>,
     ordered: BTreeMap<Peer, u64>,
     /// Whether limits were computed since the last order.
     is_recomputed: bool,
@@ -278,13 +287,32 @@ impl ControlPlane {
     /// Limits by host, application and address of the other host, in bytes per second. Connections without an entry
     /// have no limit.
     pub fn limits(&self) -> BTreeMap<(u32, Arc<str>, IpAddr), u64> {
+        self.limits_of(|limits| &limits.computed)
+    }
+
+    /// The same for connections in shadow mode: the limits that they would have.
+    pub fn shadow_limits(&self) -> BTreeMap<(u32, Arc<str>, IpAddr), u64> {
+        self.limits_of(|limits| &limits.shadow)
+    }
+
+    fn limits_of(
+        &self,
+        select: impl Fn(&Limits) -> &BTreeMap<Peer, u64>,
+    ) -> BTreeMap<(u32, Arc<str>, IpAddr), u64> {
         let limits_of_host = |(number, host): (u32, &super::Host)| {
             let limit = move |((application, peer), &limit): (&Peer, &u64)| {
                 ((number, Arc::clone(application), *peer), limit)
             };
-            host.limits.computed.iter().map(limit).collect::<Vec<_>>()
+            select(&host.limits).iter().map(limit).collect::<Vec<_>>()
         };
         (0..).zip(&self.hosts).flat_map(limits_of_host).collect()
+    }
+
+    /// Computes all limits at the next schedule, instead of at the end of the period.
+    pub(super) fn restart_allocation(&mut self) {
+        if let Some(allocator) = &mut self.allocator {
+            allocator.next_run_at = self.now;
+        }
     }
 
     /// Stores the demands of a report; returns the number of demands beyond the maximum.
@@ -325,8 +353,10 @@ impl ControlPlane {
         for host in &mut self.hosts {
             host.limits.is_recomputed = !host.limits.computed.is_empty();
             host.limits.computed.clear();
+            host.limits.shadow.clear();
             host.limits.udp.clear();
         }
+        self.end_udp_limits_of_pauses();
         let link_rates = self.links.capacities();
         let coflow_rates = match self.divides_links() {
             true => self.coflow_rates(link_rates.len()),
@@ -344,13 +374,29 @@ impl ControlPlane {
         };
         let limits = compute_limits(&links, services, &flows);
         for (flow, limit) in flows.into_iter().zip(limits) {
+            let is_shadowed = self.pauses.of_traffic(flow.host, Some(flow.service as u32)).is_some();
             let host_limits = &mut self.hosts[flow.host as usize].limits;
             match flow.traffic {
+                LimitedTraffic::Connections(peer) if is_shadowed => {
+                    host_limits.shadow.insert(peer, limit);
+                }
                 LimitedTraffic::Connections(peer) => {
                     host_limits.computed.insert(peer, limit);
                     host_limits.is_recomputed = true;
                 }
+                LimitedTraffic::Udp(_) if is_shadowed => {}
                 LimitedTraffic::Udp(flow) => host_limits.udp.push(UdpLimit { flow, rate: limit }),
+            }
+        }
+        self.hosts.iter_mut().for_each(|host| host.limits.udp.sort_unstable_by_key(|limit| limit.flow));
+    }
+
+    /// Ends the limits of UDP that is paused or in shadow mode.
+    fn end_udp_limits_of_pauses(&mut self) {
+        let Some(allocator) = &self.allocator else { return };
+        for (host, flow, _) in allocator.udp_demands.iter() {
+            if pause_of_udp(&self.pauses, Some(allocator), host, flow).is_some() {
+                self.hosts[host as usize].limits.udp.push(UdpLimit { flow, rate: UdpLimit::ENDED });
             }
         }
     }
@@ -358,7 +404,7 @@ impl ControlPlane {
     /// The flows of services, of present hosts, in the order of demands: first connections, then UDP.
     fn service_flows(&mut self) -> Vec<ServiceFlow> {
         let mut flows = Vec::new();
-        let limits_all_udp = self.udp_measurements.is_some();
+        let (limits_all_udp, pauses) = (self.udp_measurements.is_some(), &self.pauses);
         let Some(Allocator {
             scope,
             addresses,
@@ -377,6 +423,10 @@ impl ControlPlane {
         let mut add = |host: u32, traffic, service: usize, dst: Option<u32>, weight: u32, demand| {
             // Traffic inside a host uses no link.
             if !self.hosts[host as usize].present || dst == Some(host) {
+                return;
+            }
+            // Others get what paused traffic would get.
+            if pauses.of_traffic(host, Some(service as u32)) == Some(PauseMode::Paused) {
                 return;
             }
             let mut links = match scope {

@@ -72,6 +72,15 @@ impl ControlPlane {
         self.replace_limit(host, owner, None, now)
     }
 
+    /// Ends the limit of a host that is paused.
+    pub(super) fn drop_bandwidth_limit(&mut self, host: u32) {
+        if (host as usize) < self.links.hosts.len()
+            && self.hosts[host as usize].bandwidth.limit.take().is_some()
+        {
+            self.apply_link_rate(host, self.now);
+        }
+    }
+
     fn replace_limit(
         &mut self,
         host: u32,

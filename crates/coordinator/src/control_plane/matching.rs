@@ -13,7 +13,7 @@
 //! | SEND_PAUSE | a change with an even version, and then a pause in an order to the sender |
 //!
 //! The engine divides links evenly among the flows with a connection, as an estimate; senders get no rates. Flows over UDP take no part.
-//! Flows to a host without an agent need no connection, since agents open them.
+//! Flows to a host without an agent need no connection, since agents open them; neither do flows that are paused, or to a paused host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -287,6 +287,14 @@ impl ControlPlane {
         self
     }
 
+    /// Begins the part of a host again, after the start or end of its pause: with a full order.
+    pub(super) fn restart_matching_of(&mut self, host: u32) {
+        let matched = self.matching.as_mut().and_then(|matching| matching.hosts.get_mut(host as usize));
+        if let Some(matched) = matched {
+            *matched = MatchedHost { reported_at: self.now, ..MatchedHost::default() };
+        }
+    }
+
     /// The number of connections that each host may have, by host number, if the numbers follow the loss.
     pub fn connection_counts(&self) -> Option<Vec<u32>> {
         Some(self.matching.as_ref()?.counts.as_ref()?.all())
@@ -318,8 +326,9 @@ impl ControlPlane {
             let mut coflow_hosts = BTreeSet::new();
             for (index, flow) in (0u32..).zip(&mut coflow.flows).filter(|(_, flow)| !flow.is_completed) {
                 let (src, dst) = (flow.transfer.src, flow.transfer.dst);
-                let is_matched =
-                    !flow.is_udp && now - matching.hosts[dst as usize].reported_at <= 2.0 * lease;
+                let is_paused = flow.pause.is_some() || self.hosts[dst as usize].pause.is_some();
+                let is_recent = now - matching.hosts[dst as usize].reported_at <= 2.0 * lease;
+                let is_matched = !flow.is_udp && !is_paused && is_recent;
                 let key = flow_key(generation, dst, index);
                 let has_data = flow.has_data(now);
                 let remaining_bytes = flow.remaining_bytes();
@@ -337,7 +346,10 @@ impl ControlPlane {
                 }
                 // Registered sizes can be as high as a count of bytes.
                 coflow_bytes = coflow_bytes.saturating_add(remaining_bytes);
-                coflow_hosts.extend([src, dst]);
+                // Senders divide their uplinks between the coflows that orders name.
+                if flow.pause.is_none() {
+                    coflow_hosts.extend([src, dst]);
+                }
                 let is_open = !is_matched || matching.tracker.is_open(key);
                 if let Some(counts) = matching.counts.as_mut().filter(|_| !flow.is_udp) {
                     counts.add_flow((generation, index), src, dst, is_open && has_data);

@@ -203,18 +203,19 @@ impl ControlPlane {
             coflow.sent_bytes -= flow.sent_bytes;
             let sent_before_restart = flow.sent_before_restart + flow.sent_bytes as u64;
             let (engine_index, ordered_rate) = (flow.engine_index, flow.ordered_rate);
-            let (estimated_at, is_open) = (self.now, flow.is_open);
+            let (estimated_at, is_open, pause) = (self.now, flow.is_open, flow.pause);
             *flow = Flow {
                 engine_index,
                 ordered_rate,
                 estimated_at,
                 sent_before_restart,
                 is_open,
+                pause,
                 ..Flow::new(flow.transfer, grace_end)
             };
             self.engine.correct_overdue_flows_of(slot, overdue_bytes, self.now);
             self.engine.restart_flow(slot, engine_index, self.now);
-            if flow.is_open && self.hosts[flow.transfer.src as usize].present {
+            if flow.sends(self.now) && self.hosts[flow.transfer.src as usize].present {
                 self.engine.set_flow_live(slot, engine_index, UNKNOWN_SIZE_BYTES, self.now);
             }
         }

@@ -127,8 +127,11 @@ impl ControlPlane {
             } else {
                 removed_keys.into_iter().map(|key| (key, OrderedRate::Removed)).collect()
             };
-            let receives_orders = host.receives_orders;
-            let unsent_queues = host.queues.iter_mut().filter(|(_, (_, is_sent))| is_full || !is_sent);
+            let (receives_orders, without_queues) = (host.receives_orders, host.is_without_queues());
+            // The order that ends the pause is a full one, and names them all.
+            let queues = if without_queues { None } else { Some(&mut host.queues) };
+            let queues = queues.into_iter().flatten();
+            let unsent_queues = queues.filter(|(_, (_, is_sent))| is_full || !is_sent);
             let queues = unsent_queues.map(|(&link, (queues, is_sent))| {
                 *is_sent = receives_orders;
                 (link, queues.clone())
@@ -138,13 +141,15 @@ impl ControlPlane {
             // A full order without traffic stands for none.
             let has_traffic = if is_full { !traffic.is_empty() } else { !*is_traffic_sent };
             *is_traffic_sent |= receives_orders;
-            let traffic = has_traffic.then(|| traffic.clone());
-            let udp_measurements = self
+            let traffic = (has_traffic && !without_queues).then(|| traffic.clone());
+            let (udp_measurements, ended_udp_limits) = self
                 .udp_measurements
                 .as_mut()
                 .map(|measurements| measurements.take(number, receives_orders))
                 .unwrap_or_default();
-            let udp_limits = host.limits.take_udp_limits(receives_orders);
+            // Hosts have limits of the allocator, or by measurements.
+            let mut udp_limits = host.limits.take_udp_limits(receives_orders);
+            udp_limits.extend(ended_udp_limits);
             let downlink = self.links.hosts.get(number as usize).map_or(0.0, |link| link.recv.get());
             let matching = self.matching.as_mut();
             self.ordered_udp_limits += udp_limits.len() as u64;
@@ -162,9 +167,11 @@ impl ControlPlane {
                 limits: host.limits.take_changes(is_full),
                 unscheduled: std::mem::take(&mut host.unscheduled).into_iter().collect(),
                 traffic,
-                bandwidth_limit: host.bandwidth.limit(),
+                bandwidth_limit: host.bandwidth.limit().filter(|_| host.pause.is_none()),
                 matching: matching
+                    .filter(|_| host.pause.is_none())
                     .and_then(|matching| matching.take_order(number, downlink, is_full, receives_orders)),
+                without_queues,
             });
         }
         orders
@@ -178,6 +185,7 @@ impl ControlPlane {
             for (index, flow) in coflow.flows.iter_mut().enumerate() {
                 let order = &mut orders[flow.transfer.src as usize];
                 let rate = if is_active && !flow.is_completed { rates.next() } else { None };
+                let rate = flow.apply_pause(rate);
                 if order.is_full {
                     flow.ordered_rate = None;
                 }
@@ -228,7 +236,7 @@ impl ControlPlane {
         orders
     }
 
-    /// The ordered rate of each active flow, in the order of coflow ids and flow indices.
+    /// The rate of each active flow by the schedule, in the order of coflow ids and flow indices. Orders apply pauses in addition.
     fn ordered_rates(&self) -> Vec<OrderedRate> {
         let has_matching = self.matching.is_some();
         let queues = self.engine.allocation().queue_discipline();
@@ -252,7 +260,8 @@ impl ControlPlane {
         let mut slow_flow_counts = vec![0u32; capacities.len()];
         let has_connection = |flow: &Flow| has_matching && flow.is_open;
         let shares_reserve = |&((slot, flow), &rate): &((Slot, &Flow), &f64)| {
-            !flow.is_gated && !has_connection(flow) && flow.may_send(self.now) && is_slow((slot, flow), rate)
+            let may_send = flow.may_send(self.now) && !flow.is_left_out();
+            !flow.is_gated && !has_connection(flow) && may_send && is_slow((slot, flow), rate)
         };
         for ((slot, flow), _) in self.active_flows().zip(&scheduled_rates).filter(shares_reserve) {
             self.flow_links(slot, flow).for_each(|link| slow_flow_counts[link] += 1);

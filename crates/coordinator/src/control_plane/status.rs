@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_core::allocation::Allocation;
 use weir_proto::{BandwidthLimit, Conflict, FlowKey, OrderedRate, RefusedOrders, RestoredObjects};
 
-use super::{Coflow, CoflowOutline, ControlPlane, Registration, RejectedEntries, Transfer};
+use super::{Coflow, CoflowOutline, ControlPlane, PauseMode, Registration, RejectedEntries, Transfer};
 use crate::coflow_status::{CoflowSummary, Phase, WideAreaFields};
 use crate::quota::{CoflowQuota, UsageByService};
 
@@ -32,6 +32,10 @@ pub struct FlowStatus {
     pub is_completed: bool,
     /// The last ordered rate; `None` after completion, or if the host receives no orders.
     pub ordered_rate: Option<OrderedRate>,
+    /// The pause that applies to it.
+    pub pause: Option<PauseMode>,
+    /// The rate that it would have, in shadow mode.
+    pub shadow_rate: Option<OrderedRate>,
 }
 
 /// The ordered rate of a flow.
@@ -43,6 +47,8 @@ pub struct FlowAllocation {
     pub transfer: Transfer,
     /// The last ordered rate.
     pub ordered_rate: OrderedRate,
+    /// The rate that it would have, in shadow mode.
+    pub shadow_rate: Option<OrderedRate>,
 }
 
 /// Current state of a host or switch.
@@ -64,6 +70,8 @@ pub struct HostStatus {
     pub applied_bandwidth_fraction: Option<f64>,
     /// The number of connections that a host may have, if it follows the loss.
     pub max_connections: Option<u32>,
+    /// The pause that applies to it.
+    pub pause: Option<PauseMode>,
 }
 
 impl ControlPlane {
@@ -138,6 +146,7 @@ impl ControlPlane {
             completed_flow_count: coflow.flows.iter().filter(|flow| flow.is_completed).count(),
             sent_bytes: coflow.sent_bytes,
             class: coflow.slot.map(|slot| self.engine.allocation().class(slot)),
+            pause: coflow.flows.iter().filter(|flow| !flow.is_completed).filter_map(|flow| flow.pause).max(),
             wide_area: WideAreaFields::default(),
         }
     }
@@ -149,6 +158,8 @@ impl ControlPlane {
             sent_bytes: flow.sent_bytes,
             is_completed: flow.is_completed,
             ordered_rate: flow.applied_rate(&self.hosts),
+            pause: flow.pause,
+            shadow_rate: flow.shadow_rate.filter(|_| flow.applied_rate(&self.hosts).is_some()),
         };
         Some(CoflowStatus {
             registration: coflow.registration.clone(),
@@ -168,6 +179,7 @@ impl ControlPlane {
                     key: coflow.flow_key(id, index),
                     transfer: flow.transfer,
                     ordered_rate: flow.applied_rate(&self.hosts)?,
+                    shadow_rate: flow.shadow_rate,
                 })
             })
         });
@@ -189,6 +201,7 @@ impl ControlPlane {
             bandwidth_fraction: host.bandwidth.limit().map(BandwidthLimit::fraction),
             applied_bandwidth_fraction: host.bandwidth.reported.map(BandwidthLimit::fraction),
             max_connections: max_connections(number),
+            pause: host.pause_mode(),
         };
         self.hosts.iter().enumerate().map(to_status).collect()
     }

@@ -4,13 +4,14 @@
 //! Measurements are kept until the next order only. A host's measurements are accepted for its own addresses, up to the
 //! rate of its link. A misreporting host therefore affects only the traffic sent to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use weir_core::netshare::MEASUREMENT_PERIOD;
-use weir_proto::{MAX_UDP_FLOWS, UdpControl, UdpFlow, UdpMeasurement};
+use weir_proto::{MAX_UDP_FLOWS, UdpControl, UdpFlow, UdpLimit, UdpMeasurement};
 
 use super::ControlPlane;
+use super::pause::pause_of_udp;
 
 /// Tolerated ratio of a measured rate to the rate of the link, for measurement errors.
 pub(super) const RATE_TOLERANCE: f64 = 1.05;
@@ -24,25 +25,34 @@ pub(super) struct UdpMeasurements {
     host_by_address: BTreeMap<IpAddr, u32>,
     /// Measurements for the next order, by sending host.
     pending: BTreeMap<u32, BTreeMap<UdpFlow, u64>>,
+    /// Measured flows that are paused, whose limits the next order ends, by sending host.
+    ended: BTreeMap<u32, BTreeSet<UdpFlow>>,
     /// Number of measurements in orders so far.
     forwarded: u64,
 }
 
 impl UdpMeasurements {
-    /// Returns the measurements for the next order of a host. Drops them if the host gets no order, since they would be
-    /// outdated later.
-    pub fn take(&mut self, host: u32, receives_orders: bool) -> Vec<UdpMeasurement> {
+    /// Returns the measurements for the next order of a host, and the limits that it ends. Drops them if the host gets no order, since
+    /// they would be outdated later.
+    pub fn take(&mut self, host: u32, receives_orders: bool) -> (Vec<UdpMeasurement>, Vec<UdpLimit>) {
         let pending = self.pending.remove(&host).filter(|_| receives_orders).unwrap_or_default();
+        let ended = self.ended.remove(&host).filter(|_| receives_orders).unwrap_or_default();
         self.forwarded += pending.len() as u64;
-        pending.into_iter().map(|(flow, rate)| UdpMeasurement { flow, rate }).collect()
+        let measurements = pending.into_iter().map(|(flow, rate)| UdpMeasurement { flow, rate });
+        let ended = ended.into_iter().map(|flow| UdpLimit { flow, rate: UdpLimit::ENDED });
+        (measurements.collect(), ended.collect())
     }
 }
 
 impl ControlPlane {
     /// Enables limits of UDP: by throttling, or by the allocator if there is one. `host_by_address` maps addresses to host numbers.
     pub fn with_throttling(mut self, host_by_address: BTreeMap<IpAddr, u32>) -> ControlPlane {
-        self.udp_measurements =
-            Some(UdpMeasurements { host_by_address, pending: BTreeMap::new(), forwarded: 0 });
+        self.udp_measurements = Some(UdpMeasurements {
+            host_by_address,
+            pending: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            forwarded: 0,
+        });
         self
     }
 
@@ -96,6 +106,13 @@ impl ControlPlane {
             accepted_rate += rate as f64;
             // Senders outside the configuration are not throttled.
             let Some(&sender) = state.host_by_address.get(&flow.src) else { continue };
+            if pause_of_udp(&self.pauses, self.allocator.as_ref(), sender, flow).is_some() {
+                let ended = state.ended.entry(sender).or_default();
+                if ended.len() < MAX_UDP_FLOWS {
+                    ended.insert(flow);
+                }
+                continue;
+            }
             let pending = state.pending.entry(sender).or_default();
             if pending.len() == MAX_UDP_FLOWS && !pending.contains_key(&flow) {
                 self.rejected_entries.too_many += 1;

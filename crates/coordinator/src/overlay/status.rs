@@ -319,6 +319,7 @@ impl Coflow {
             completed_flow_count: if completed_at.is_some() { self.flow_count } else { ended_flows },
             sent_bytes: self.pairs.values().map(|pair| pair.acked as f64).sum(),
             class: None,
+            pause: None,
             wide_area: WideAreaFields {
                 predicted_seconds: self.predicted_seconds,
                 measured_seconds: completed_at.map(|at| at - self.registered_at),

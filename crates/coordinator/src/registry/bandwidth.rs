@@ -16,7 +16,7 @@ impl Registry {
     /// Limits what a host sends, or renews the limit. Returns whether a limit of the same owner was in force.
     ///
     /// # Errors
-    /// [`Problem`]: 404 if the host is unknown, 409 if another owner limits it, 422 for an invalid value.
+    /// [`Problem`]: 404 if the host is unknown, 409 if another owner limits it or it is paused, 422 for an invalid value.
     pub async fn limit_bandwidth(
         &self,
         actor: &Actor,
@@ -36,9 +36,17 @@ impl Registry {
         let seconds = seconds
             .ok_or_else(|| Problem::invalid(Location::field("lease"), lease, "a time from 1s to 60s"))?;
         let owner = owner.to_owned();
-        let limited =
-            self.handle.call(move |plane, now| plane.limit_bandwidth(number, &owner, limit, seconds, now));
-        let previous = limited.await?.map_err(|taken| taken_problem(host, &taken))?;
+        let limited = self.handle.call(move |plane, now| match plane.host_pause(number) {
+            Some(_) => None,
+            None => Some(plane.limit_bandwidth(number, &owner, limit, seconds, now)),
+        });
+        let Some(limited) = limited.await? else {
+            let detail = format!(
+                "host `{host}` is paused; expected a host whose orders are enforced; help: resume it"
+            );
+            return Err(Problem::conflict(&detail));
+        };
+        let previous = limited.map_err(|taken| taken_problem(host, &taken))?;
         // Renewals come every few seconds.
         if previous != Some(limit) {
             let value = |limit: Option<BandwidthLimit>| json!(limit.map(BandwidthLimit::fraction));

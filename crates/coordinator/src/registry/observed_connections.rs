@@ -31,6 +31,9 @@ pub struct ObservedState {
     pub registered: bool,
     /// Limit of all of them together, in bytes per second; `null` without a limit.
     pub limit_bytes_per_second: Option<u64>,
+    /// The limit that they would have, in shadow mode; otherwise absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shadow_limit_bytes_per_second: Option<u64>,
 }
 
 impl SharingState {
@@ -82,19 +85,22 @@ impl Registry {
     /// # Errors
     /// [`Stopped`]: the coordinator has stopped.
     pub async fn observed(&self) -> Result<Vec<ObservedState>, Stopped> {
-        let limits = self.handle.call(|plane, _| plane.limits()).await?;
+        let (limits, shadow_limits) =
+            self.handle.call(|plane, _| (plane.limits(), plane.shadow_limits())).await?;
         let sharing = self.sharing.lock().await;
         let states_of_host = |(&host, observed): (&u32, &Vec<weir_proto::ObservedConnections>)| {
-            let to_state = |entry: &weir_proto::ObservedConnections| ObservedState {
-                host: self.hosts[host as usize].name.clone(),
-                application: entry.application.to_string(),
-                registered: sharing.applications.contains_key(&*entry.application),
-                peer: entry.peer.to_string(),
-                connections: entry.open_connections,
-                sent_bytes: entry.sent_bytes,
-                limit_bytes_per_second: limits
-                    .get(&(host, Arc::clone(&entry.application), entry.peer))
-                    .copied(),
+            let to_state = |entry: &weir_proto::ObservedConnections| {
+                let key = (host, Arc::clone(&entry.application), entry.peer);
+                ObservedState {
+                    host: self.hosts[host as usize].name.clone(),
+                    application: entry.application.to_string(),
+                    registered: sharing.applications.contains_key(&*entry.application),
+                    peer: entry.peer.to_string(),
+                    connections: entry.open_connections,
+                    sent_bytes: entry.sent_bytes,
+                    limit_bytes_per_second: limits.get(&key).copied(),
+                    shadow_limit_bytes_per_second: shadow_limits.get(&key).copied(),
+                }
             };
             observed.iter().map(to_state).collect::<Vec<_>>()
         };

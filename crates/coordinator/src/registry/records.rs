@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use weir_trace::sensitivity;
 
 use super::overlay;
+use super::pauses::{PAUSES_KEY, StoredPauses};
 use super::stored_bandwidths::BANDWIDTHS_KEY;
 use super::stored_coflow::StoredCoflow;
 use super::{
@@ -60,6 +61,7 @@ pub fn check_record(
         (Table::Settings, BANDWIDTHS_KEY) => {
             decode::<BTreeMap<String, Override<BandwidthBody>>>(value).map(drop)
         }
+        (Table::Settings, PAUSES_KEY) => decode::<StoredPauses>(value).map(drop),
         (Table::Settings, _) => Err("unknown setting".to_owned()),
     }
 }

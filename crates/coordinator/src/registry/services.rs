@@ -12,7 +12,7 @@ use super::stored_bandwidths::BANDWIDTHS_KEY;
 use super::{Override, PolicyState, Registry};
 use crate::audit::Actor;
 use crate::config::network_links;
-use crate::control_plane::UnknownName;
+use crate::control_plane::{PauseMode, UnknownName};
 use crate::events::EventKind;
 use crate::network_bounds::NetworkBounds;
 use crate::policy::ValidatedPolicy;
@@ -37,6 +37,9 @@ pub struct ServiceState {
     /// Its minimum and maximum bandwidth; `null` without one.
     #[serde(flatten)]
     pub bandwidth: BandwidthBody,
+    /// The pause of all its traffic; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause: Option<PauseMode>,
 }
 
 /// New parameters of a service. Others are unchanged.
@@ -51,6 +54,7 @@ pub struct ServiceChange {
 impl Registry {
     /// All services, in the order of the configuration.
     pub async fn services(&self) -> Vec<ServiceState> {
+        let pauses = self.pauses.lock().await.clone();
         let policy_state = self.policy_state.lock().await;
         let to_state = |number: u32| {
             let name = self.names.service(number);
@@ -61,6 +65,7 @@ impl Registry {
                 excess: self.excess_weights.get(name).copied(),
                 weights_used: self.queues_per_service || policy_state.policy.uses_service_weights(),
                 bandwidth: (&policy_state.bandwidth(name)).into(),
+                pause: pauses.service_mode(name),
             }
         };
         (0..self.names.services() as u32).map(to_state).collect()

@@ -5,7 +5,7 @@
 //! and ports between switches ([`PortMap`]). The ports into hosts and between switches are ports of switches: if the
 //! configuration lists the switch, the registry sends it the queues of these ports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -98,6 +98,8 @@ pub(super) struct SharingState {
     pub(super) observed_numbers: BTreeMap<ObservedKey, u64>,
     /// The next number for an application or connection.
     pub(super) next_number: u64,
+    /// Services in shadow mode, whose applications have no class in orders.
+    pub(super) shadow_services: BTreeSet<String>,
 }
 
 impl SharingState {
@@ -174,6 +176,7 @@ impl SharingState {
             observed: BTreeMap::new(),
             observed_numbers: BTreeMap::new(),
             next_number: 0,
+            shadow_services: BTreeSet::new(),
         }
     }
 
@@ -203,6 +206,7 @@ impl SharingState {
             let (body, ends) = &connection.body;
             updated.open(id, body.clone(), *ends)?;
         }
+        updated.shadow_services = self.shadow_services.clone();
         updated.observed = self.observed.clone();
         updated.sync_observed_connections()?;
         updated.division.update();
@@ -324,12 +328,15 @@ impl SharingState {
         selected.map(|(id, known)| (id.to_string(), service_of(&known.body))).collect()
     }
 
-    /// The class of each application, in the order of ids.
+    /// The class of each application, in the order of ids. None for those in shadow mode.
     fn class_of_application(&self) -> Vec<(Arc<str>, u32)> {
         let to_class = |(id, known): (&Arc<str>, &Numbered<ApplicationBody>)| {
             Some((Arc::clone(id), u32::from(self.division.level(AppId(known.number))?) + 1))
         };
-        self.applications.iter().filter_map(to_class).collect()
+        let is_marked = |(_, known): &(&Arc<str>, &Numbered<_>)| {
+            !self.shadow_services.contains(service_name(&known.body))
+        };
+        self.applications.iter().filter(is_marked).filter_map(to_class).collect()
     }
 
     /// Queues of a port for an order; `None` if no connection is known at the port. Orders for ports out of hosts

@@ -17,7 +17,7 @@ use super::{
 use crate::audit::Actor;
 use crate::coflow_status::{CoflowSummary, Phase, WideAreaFields};
 use crate::config::Host;
-use crate::control_plane::{CoflowStatus, ControlPlane};
+use crate::control_plane::{CoflowStatus, ControlPlane, PauseMode};
 use crate::overlay;
 use crate::problem::{Location, Problem};
 use crate::registry::{CoflowBody, FlowList};
@@ -91,6 +91,9 @@ pub struct CoflowState {
     completed: bool,
     /// Its class in the last schedule, from 0; `null` after completion, and for a coflow between regions.
     class: Option<usize>,
+    /// `paused` if one of its flows is paused, else `shadow` if one is in shadow mode; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pause: Option<PauseMode>,
     #[serde(flatten)]
     wide_area: WideAreaFields,
     /// Its flows, by index.
@@ -116,6 +119,12 @@ pub struct FlowState {
     done: bool,
     /// The last ordered rate; `null` if no rate is ordered.
     rate: Option<FlowRate>,
+    /// The pause that applies to it; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pause: Option<PauseMode>,
+    /// The rate that it would have, in shadow mode; otherwise absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shadow_rate: Option<FlowRate>,
 }
 
 impl CoflowState {
@@ -125,10 +134,22 @@ impl CoflowState {
         deadline: Option<Time>,
         flows: Vec<FlowState>,
     ) -> CoflowState {
-        let CoflowSummary { id, service, application, state, class, wide_area, .. } = summary;
+        let CoflowSummary { id, service, application, state, class, pause, wide_area, .. } = summary;
         let (deadline, completed) =
             (deadline.map(|deadline| deadline.to_string()), state.is_completed_or_abandoned());
-        CoflowState { id, service, application, weight, deadline, state, completed, class, wide_area, flows }
+        CoflowState {
+            id,
+            service,
+            application,
+            weight,
+            deadline,
+            state,
+            completed,
+            class,
+            pause,
+            wide_area,
+            flows,
+        }
     }
 
     fn between_hosts(status: CoflowStatus, hosts: &[Host]) -> CoflowState {
@@ -142,6 +163,8 @@ impl CoflowState {
             sent_bytes: progress.sent_bytes,
             done: progress.is_completed,
             rate: progress.ordered_rate.filter(|rate| *rate != OrderedRate::Removed).map(FlowRate::from),
+            pause: progress.pause,
+            shadow_rate: progress.shadow_rate.map(FlowRate::from),
         });
         CoflowState::new(summary, registration.weight, registration.deadline, flows.collect())
     }
@@ -156,6 +179,8 @@ impl CoflowState {
             sent_bytes: flow.bytes as f64 * progress,
             done: progress >= 1.0,
             rate: None,
+            pause: None,
+            shadow_rate: None,
         });
         CoflowState::new(summary, 1.0, None, flows.collect())
     }

@@ -23,7 +23,7 @@ use super::service_metrics::ServiceMetrics;
 use super::{Api, Client, check_may_see};
 use weir_proto::{ConflictReason, CounterTotals};
 
-use crate::control_plane::HostStatus;
+use crate::control_plane::{HostStatus, PauseMode};
 use crate::control_thread::Overview;
 use crate::problem::Problem;
 use crate::store::{StoreError, StoreStatus};
@@ -76,6 +76,9 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
     let count_present = |states: &[HostStatus]| states.iter().filter(|state| state.present).count();
     let names = api.registry.hosts().iter().map(|host| host.name.clone());
     let connections = names.zip(hosts).filter_map(|(name, state)| Some((name, state.max_connections?)));
+    let host_pauses = hosts.iter().filter_map(|state| state.pause);
+    let services = api.registry.services().await;
+    let service_pauses = services.iter().filter_map(|service| service.pause);
     let values = MetricValues {
         hosts: (hosts.len(), count_present(hosts)),
         switches: (switches.len(), count_present(switches)),
@@ -84,6 +87,14 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
         audit_entries: [api.registry.audit().written(), api.registry.audit().lost()],
         connections_over_limit: api.ports.admission.over_limit(),
         connections: connections.collect(),
+        pauses: [
+            ("weir_paused_hosts", "Hosts that are paused or in shadow mode", count_pauses(host_pauses)),
+            (
+                "weir_paused_services",
+                "Services that are paused or in shadow mode",
+                count_pauses(service_pauses),
+            ),
+        ],
         conflicts: ConflictReason::ALL.map(|reason| (reason.name(), count_conflicts(&states, reason))),
         overview,
     };
@@ -102,6 +113,13 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
     Ok(([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response())
 }
 
+/// The number of pauses of each mode.
+fn count_pauses(pauses: impl Iterator<Item = PauseMode>) -> [(&'static str, u64); 2] {
+    let (paused, shadow): (Vec<PauseMode>, Vec<PauseMode>) =
+        pauses.partition(|mode| *mode == PauseMode::Paused);
+    [("paused", paused.len() as u64), ("shadow", shadow.len() as u64)]
+}
+
 /// Values of the metrics.
 #[derive(Debug)]
 struct MetricValues {
@@ -117,6 +135,8 @@ struct MetricValues {
     audit_entries: [u64; 2],
     /// The number of connections of each host, by its name, if it follows the loss.
     connections: Vec<(String, u32)>,
+    /// Number of hosts and of services by mode of their pause, each with its metric and help.
+    pauses: [(&'static str, &'static str, [(&'static str, u64); 2]); 2],
     /// Number of interfaces with a conflict, by reason.
     conflicts: [(&'static str, usize); ConflictReason::ALL.len()],
 }
@@ -240,6 +260,12 @@ impl MetricValues {
                 encoder.encode_descriptor("weir_matching_connections", help, None, MetricType::Gauge)?;
             for (host, count) in &self.connections {
                 ConstGauge::new(i64::from(*count)).encode(all.encode_family(&[("host", host.as_str())])?)?;
+            }
+        }
+        for (name, help, counts) in self.pauses {
+            let mut all = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (mode, count) in counts {
+                ConstGauge::new(count as i64).encode(all.encode_family(&[("mode", mode)])?)?;
             }
         }
         let help = "Interfaces of hosts and switches that differ from their orders";

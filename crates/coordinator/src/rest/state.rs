@@ -9,7 +9,7 @@ use weir_proto::{Conflict, OrderedRate};
 use super::body::{QueryParams, page_size};
 use super::{Api, Client, check_may_see, check_may_see_all_flows};
 use crate::config::CableEnd;
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{ControlPlane, PauseMode};
 use crate::problem::Problem;
 use crate::values::{ALLOCATION_PAGE, AllocationPageLimit, FlowIndex};
 
@@ -61,6 +61,9 @@ pub struct HostState {
     /// The number of connections that it may have, if it follows the loss under the policy `django`; otherwise absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_connections: Option<u32>,
+    /// The pause that applies to it; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pause: Option<PauseMode>,
 }
 
 /// State of a switch.
@@ -80,6 +83,9 @@ pub struct SwitchState {
     applied: u64,
     /// The interfaces that differ from the switch's orders, each as `INTERFACE: REASON (DETAIL)`, by the agent's last report.
     conflicts: Vec<String>,
+    /// The pause that applies to it; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pause: Option<PauseMode>,
 }
 
 /// Part of the allocation.
@@ -111,6 +117,9 @@ pub struct FlowAllocation {
     to: String,
     /// The last ordered rate.
     rate: FlowRate,
+    /// The rate that it would have, in shadow mode; otherwise absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shadow_rate: Option<FlowRate>,
 }
 
 /// A page of ordered rates, by coflow and flow index.
@@ -139,6 +148,7 @@ pub async fn hosts(State(api): State<Api>, client: Client) -> Result<Json<Vec<Ho
         bandwidth_fraction: state.bandwidth_fraction,
         applied_bandwidth_fraction: state.applied_bandwidth_fraction,
         max_connections: state.max_connections,
+        pause: state.pause,
     });
     Ok(Json(hosts.collect()))
 }
@@ -163,6 +173,7 @@ pub async fn switches(State(api): State<Api>, client: Client) -> Result<Json<Vec
         ordered: state.ordered_seq,
         applied: state.applied_seq,
         conflicts: state.conflicts.iter().map(Conflict::to_string).collect(),
+        pause: state.pause,
     });
     Ok(Json(switches.collect()))
 }
@@ -190,6 +201,7 @@ pub async fn allocation(
         from: name(flow.transfer.src),
         to: name(flow.transfer.dst),
         rate: flow.ordered_rate.into(),
+        shadow_rate: flow.shadow_rate.map(FlowRate::from),
     });
     Ok(Json(AllocationList { flows: flows.collect(), more }))
 }

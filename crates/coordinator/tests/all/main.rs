@@ -26,6 +26,7 @@ mod flow_states;
 mod full_disk;
 mod matching;
 mod overlay;
+mod pauses;
 mod policies;
 mod problems;
 mod quotas;

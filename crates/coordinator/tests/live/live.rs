@@ -22,7 +22,8 @@ use tokio::sync::oneshot;
 use tonic::transport::Endpoint;
 use weir_agent::batch::{run_batch, run_tool};
 use weir_agent::live::{self, Settings as AgentSettings};
-use weir_agent::traffic::SocketLeases;
+use weir_agent::queues::Interface;
+use weir_agent::traffic::{SocketLeases, Traffic};
 use weir_client::{Agent, AgentError};
 use weir_coordinator::agents;
 use weir_coordinator::control_plane::{
@@ -36,7 +37,7 @@ use weir_proto::PAYLOAD_BYTES;
 use weir_testbed::namespace;
 
 /// Configured capacity of the hosts' links in bytes per second, far below that of loopback.
-const LINK_RATE: f64 = 4e6;
+pub const LINK_RATE: f64 = 4e6;
 
 /// Expected payload rate: without the reserve. Packets on loopback are large, so headers are negligible.
 const EXPECTED_PAYLOAD_RATE: f64 = LINK_RATE * 0.99;
@@ -138,7 +139,7 @@ impl Coordinator {
         self.runtime.block_on(removed).unwrap().unwrap()
     }
 
-    fn flows(&self, id: &str) -> Vec<FlowStatus> {
+    pub fn flows(&self, id: &str) -> Vec<FlowStatus> {
         let id = id.to_owned();
         let status = self.handle.call(move |plane, _| plane.coflow_status(&id));
         self.runtime.block_on(status).unwrap().unwrap().flows
@@ -158,6 +159,14 @@ impl Coordinator {
     pub fn connections(&self, host: u32) -> Option<u32> {
         let statuses = self.handle.call(|plane, _| plane.host_statuses());
         self.runtime.block_on(statuses).unwrap()[host as usize].max_connections
+    }
+
+    /// Calls the control plane.
+    pub fn call<T: Send + 'static>(
+        &self,
+        request: impl FnOnce(&mut ControlPlane, f64) -> T + Send + 'static,
+    ) -> T {
+        self.runtime.block_on(self.handle.call(request)).unwrap()
     }
 
     /// Number of flows in reports whose coflow is not registered.
@@ -192,12 +201,24 @@ impl RunningAgent {
         link_rate: f64,
         has_socket_programs: bool,
     ) -> RunningAgent {
+        RunningAgent::start_at_interfaces(coordinator, host, link_rate, has_socket_programs, &[], None)
+    }
+
+    /// The agent also keeps interfaces, and marks and observes `traffic`.
+    pub fn start_at_interfaces(
+        coordinator: SocketAddr,
+        host: u32,
+        link_rate: f64,
+        has_socket_programs: bool,
+        interfaces: &[Interface],
+        traffic: Option<Traffic>,
+    ) -> RunningAgent {
         let folder = tempfile::tempdir().unwrap();
         let settings = AgentSettings {
             watchdog: None,
             coordinator: Endpoint::from_shared(format!("http://{coordinator}")).unwrap().into(),
             name: format!("h{host}"),
-            links: vec![live::Link { rate: Rate::new(link_rate).unwrap(), interfaces: Vec::new() }],
+            links: vec![live::Link { rate: Rate::new(link_rate).unwrap(), interfaces: interfaces.to_vec() }],
             local_socket: Some(folder.path().join("local_socket")),
             has_socket_programs,
             dry_run: false,
@@ -206,7 +227,7 @@ impl RunningAgent {
         let thread = thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
             let stopped = async { stopped.await.unwrap_or_default() };
-            runtime.block_on(live::run(settings, Vec::new(), None, None, stopped)).1.unwrap();
+            runtime.block_on(live::run(settings, Vec::new(), traffic, None, stopped)).1.unwrap();
         });
         let running = RunningAgent { folder, stop: Some(stop), thread: Some(thread) };
         wait_for("the agent's local socket", || Agent::connect(running.local_socket()).is_ok());
@@ -251,8 +272,8 @@ fn has_link(stream: &TcpStream) -> bool {
 }
 
 /// A connection over loopback, and the number of bytes received from it.
-struct MeasuredConnection {
-    stream: TcpStream,
+pub struct MeasuredConnection {
+    pub stream: TcpStream,
     received_bytes: Arc<AtomicU64>,
     is_closed: Arc<AtomicBool>,
     /// Its end is the end of the sending thread.
@@ -279,7 +300,7 @@ fn send_continuously(stream: &TcpStream, connection: &Arc<()>) {
 }
 
 impl MeasuredConnection {
-    fn new() -> MeasuredConnection {
+    pub fn new() -> MeasuredConnection {
         MeasuredConnection::of(connect())
     }
 
@@ -309,11 +330,11 @@ impl MeasuredConnection {
         wire
     }
 
-    fn received_bytes(&self) -> u64 {
+    pub fn received_bytes(&self) -> u64 {
         self.received_bytes.load(Ordering::Relaxed)
     }
 
-    fn send_continuously(&self) {
+    pub fn send_continuously(&self) {
         send_continuously(&self.stream, &self.connection);
     }
 

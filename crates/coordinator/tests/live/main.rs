@@ -6,5 +6,6 @@
 mod kernel;
 mod live;
 mod matching;
+mod pauses;
 #[path = "../../../agent/tests/live/wait.rs"]
 mod wait;
