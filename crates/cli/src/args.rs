@@ -44,8 +44,8 @@ pub use agent::{
 };
 #[cfg(feature = "live")]
 pub use coordinator::{
-    ApplicationCommand, CoflowCommand, ConnectionCommand, Credentials, Ctl, CtlCommand, LogFormat,
-    PolicyCommand, RegisterApplication, SensitivityCommand, Serve, ServiceWeight,
+    ApplicationCommand, CoflowCommand, ConnectionCommand, Credentials, Ctl, CtlCommand, LogFormat, Pause,
+    PauseTargets, PolicyCommand, RegisterApplication, SensitivityCommand, Serve, ServiceWeight,
 };
 pub use fabric::{Fabric, FabricCheck, FabricDescribe, FabricGenerate};
 pub use predict::{Predict, PredictConnections, PredictTrain};

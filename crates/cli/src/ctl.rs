@@ -23,6 +23,7 @@ use crate::render;
 
 mod applications;
 mod events;
+mod pause;
 mod sensitivity;
 
 /// Runs `weir ctl`.
@@ -73,6 +74,9 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
         CtlCommand::Events { count } => events::follow(&coordinator, args.output.format, *count),
         CtlCommand::Observed => print_list(args, OBSERVED, coordinator.get("/v1/observed")?),
         CtlCommand::Weight(weight) => set_weight(&coordinator, weight),
+        CtlCommand::Pause(pause) => pause::pause(&coordinator, pause),
+        CtlCommand::Resume(targets) => pause::resume(&coordinator, targets),
+        CtlCommand::Paused => print_list(args, pause::PAUSES, coordinator.get("/v1/pause")?),
         CtlCommand::Backup { file, replace } => backup(args, &coordinator, file, *replace),
         CtlCommand::Policy(PolicyCommand::Get) => print_policy(args, &coordinator),
         CtlCommand::Policy(PolicyCommand::Set { policy }) => {
@@ -165,10 +169,11 @@ const HOSTS: &[&str] = &[
     "bandwidth_fraction",
     "applied_bandwidth_fraction",
     "max_connections",
+    "pause",
     "conflicts",
 ];
 const SWITCHES: &[&str] =
-    &["name", "present", "seconds_since_report", "ordered", "applied", "ports", "conflicts"];
+    &["name", "present", "seconds_since_report", "ordered", "applied", "ports", "pause", "conflicts"];
 const QUEUES: &[&str] = &["host", "direction", "weights", "queue_of"];
 const COFLOWS: &[&str] = &[
     "id",
@@ -179,13 +184,15 @@ const COFLOWS: &[&str] = &[
     "done",
     "sent_bytes",
     "class",
+    "pause",
     "predicted_seconds",
     "measured_seconds",
     "detoured_bytes",
     "reason",
 ];
-const COFLOW_FLOWS: &[&str] = &["flow", "from", "to", "bytes", "sent_bytes", "done", "rate"];
-const FLOWS: &[&str] = &["coflow", "flow", "from", "to", "rate"];
+const COFLOW_FLOWS: &[&str] =
+    &["flow", "from", "to", "bytes", "sent_bytes", "done", "rate", "pause", "shadow_rate"];
+const FLOWS: &[&str] = &["coflow", "flow", "from", "to", "rate", "shadow_rate"];
 const RELAYS: &[&str] = &[
     "name",
     "region",
@@ -224,12 +231,21 @@ const SERVICES: &[&str] = &[
     "min_bandwidth_per_host",
     "max_bandwidth_per_host",
     "weights_used",
+    "pause",
     "applications",
 ];
 const CONNECTIONS: &[&str] =
     &["id", "application", "from", "to", "level", "weight", "program", "ends_in_seconds"];
-const OBSERVED: &[&str] =
-    &["host", "application", "registered", "peer", "connections", "sent_bytes", "limit_bytes_per_second"];
+const OBSERVED: &[&str] = &[
+    "host",
+    "application",
+    "registered",
+    "peer",
+    "connections",
+    "sent_bytes",
+    "limit_bytes_per_second",
+    "shadow_limit_bytes_per_second",
+];
 
 /// Columns of `weir ctl backup`: the contents of the written store.
 const BACKUP: &[&str] = &[

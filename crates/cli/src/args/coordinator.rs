@@ -148,6 +148,16 @@ pub enum CtlCommand {
     Observed,
     /// Set the weight of a service, and its minimum and maximum bandwidth
     Weight(ServiceWeight),
+    /// Turn hosts, services or all to plain TCP within one lease, or let them run in shadow mode
+    #[command(
+        after_help = "A paused host or service has no rates and no limits; others get its capacity. In shadow mode, the coordinator computes and shows \
+rates, limits and queues, and hosts apply none of them. Pauses last until `weir ctl resume`, also over restarts of the coordinator."
+    )]
+    Pause(Pause),
+    /// End pauses and shadow mode
+    Resume(PauseTargets),
+    /// List the pauses and shadow modes, with their beginning and the identity of the client
+    Paused,
     /// Write a verified backup of the coordinator's store to a new file
     Backup {
         /// The file, which `weir serve` can use as its store
@@ -187,6 +197,38 @@ pub struct ServiceWeight {
     /// The bandwidth that no host of the service exceeds in each direction, or `none`
     #[arg(long, value_name = "RATE", group = "parameter")]
     pub max_bandwidth_per_host: Option<String>,
+}
+
+/// What `weir ctl pause` and `weir ctl resume` are about.
+#[derive(Debug, clap::Args)]
+#[command(group(ArgGroup::new("target").required(true).multiple(true)))]
+pub struct PauseTargets {
+    /// Names of sending hosts, separated by commas
+    #[arg(long = "host", value_name = "NAMES", value_delimiter = ',', group = "target")]
+    pub hosts: Vec<String>,
+
+    /// Names of services, separated by commas
+    #[arg(long = "service", value_name = "NAMES", value_delimiter = ',', group = "target")]
+    pub services: Vec<String>,
+
+    /// All hosts and switches; pauses of single hosts and services are separate, and stay
+    #[arg(long, group = "target", conflicts_with_all = ["hosts", "services"])]
+    pub all: bool,
+}
+
+/// Arguments of `weir ctl pause`.
+#[derive(Debug, clap::Args)]
+pub struct Pause {
+    #[command(flatten)]
+    pub targets: PauseTargets,
+
+    /// Remove the queues and marks of the hosts, too; without it, they stay
+    #[arg(long, conflicts_with_all = ["services", "shadow"])]
+    pub queues: bool,
+
+    /// Shadow mode: compute and show orders, which hosts do not apply; their rates, limits, queues and marks end
+    #[arg(long)]
+    pub shadow: bool,
 }
 
 /// The subcommands of `weir ctl coflow`.

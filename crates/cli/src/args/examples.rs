@@ -453,6 +453,27 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "weir ctl pause",
+        &[
+            "weir ctl pause --all",
+            "weir ctl pause --host node-1,node-2 --queues",
+            "weir ctl pause --service ads --shadow",
+            "weir ctl pause --all --shadow --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem",
+        ],
+    ),
+    (
+        "weir ctl resume",
+        &[
+            "weir ctl resume --all",
+            "weir ctl resume --host node-1",
+            "weir ctl resume --service ads,batch --coordinator 127.0.0.1:7701",
+        ],
+    ),
+    (
+        "weir ctl paused",
+        &["weir ctl paused", "weir ctl paused --format json", "weir ctl paused --out paused.txt"],
+    ),
+    (
         "weir ctl workload",
         &[
             "weir ctl workload --out recorded.weir",

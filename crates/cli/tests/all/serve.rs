@@ -30,7 +30,7 @@ fn coordinator_answers_ctl_stops_on_sigterm_and_keeps_its_state() {
     let (_, text) = coordinator_process.ctl(&["services", "--format", "csv"]);
     let columns =
         "name,weight,excess,min_bandwidth,max_bandwidth,min_bandwidth_per_host,max_bandwidth_per_host";
-    assert_eq!(text, format!("{columns},weights_used,applications\nads,3.0,,,,,,true,default sort\n"));
+    assert_eq!(text, format!("{columns},weights_used,pause,applications\nads,3.0,,,,,,true,,default sort\n"));
     assert_eq!(coordinator_process.ctl(&["policy", "set", "saath:d=4"]), (Some(0), String::new()));
     assert_eq!(coordinator_process.ctl(&["policy", "get"]).1, "saath:d=4\n");
     let (code, text) = coordinator_process.ctl(&["policy", "set", "none"]);
@@ -126,7 +126,10 @@ fn ctl_registers_applications_deregisters_coflows_and_follows_events() {
     let body = r#"{"service": "ads", "flows": [{"from": "a", "to": "b", "bytes": 1000}]}"#;
     assert!(put_coflow(&address, "c1", body));
     let (_, text) = ctl("coflow show c1 --format csv");
-    assert_eq!(text, "flow,from,to,bytes,sent_bytes,done,rate\n0,a,b,1000.0,0.0,false,\n");
+    assert_eq!(
+        text,
+        "flow,from,to,bytes,sent_bytes,done,rate,pause,shadow_rate\n0,a,b,1000.0,0.0,false,,,\n"
+    );
     assert_eq!(ctl("coflow deregister c1"), done);
     let (code, text) = ctl("coflow show c1");
     assert!(code == Some(1) && text.contains("404"), "{text}");
@@ -332,6 +335,41 @@ fn hosts_show_their_number_of_connections_under_django_with_a_model() {
     assert_eq!(shown(), (None, None));
     assert_eq!(coordinator_process.ctl(&["policy", "set", "django"]).0, Some(0));
     assert_eq!(shown(), (Some(11), metric(11)));
+}
+
+#[test]
+fn ctl_pauses_resumes_and_lists_pauses() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("serve.toml");
+    fs::write(&config, CONFIG).unwrap();
+    let coordinator_process = CoordinatorProcess::start(&config);
+    let ctl = |args: &[&str]| coordinator_process.ctl(args);
+    let paused = || -> Vec<String> {
+        let (_, text) = ctl(&["paused", "--format", "csv"]);
+        text.lines().map(|row| row.split(',').take(4).collect::<Vec<_>>().join(",")).collect()
+    };
+    let head = "target,name,mode,queues".to_owned();
+    assert!(paused().is_empty());
+    assert_eq!(ctl(&["pause", "--host", "a,b", "--queues"]).0, Some(0));
+    assert_eq!(ctl(&["pause", "--all", "--shadow"]).0, Some(0));
+    let hosts = ["host,a,paused,true", "host,b,paused,true"].map(str::to_owned);
+    assert_eq!(paused()[1..], [&["all,,shadow,true".to_owned()], &hosts[..]].concat());
+    let (_, shown) = ctl(&["hosts", "--format", "json"]);
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown[0]["pause"], "paused");
+    assert_eq!(ctl(&["resume", "--all"]).0, Some(0));
+    assert_eq!(ctl(&["resume", "--host", "b"]).0, Some(0));
+    assert_eq!(paused(), [head, hosts[0].clone()]);
+    for wrong in [
+        &["pause"][..],
+        &["pause", "--host", "z"],
+        &["pause", "--all", "--host", "a"],
+        &["pause", "--service", "default", "--queues"],
+        &["resume"],
+    ] {
+        assert_ne!(ctl(wrong).0, Some(0), "{wrong:?}");
+    }
+    assert_eq!(paused().len(), 2);
 }
 
 #[test]
