@@ -244,10 +244,8 @@ fn orders_during_a_pause_without_queues_name_none_and_the_next_order_names_all()
 fn allocating_plane() -> ControlPlane {
     let policy = build("fair").unwrap();
     let plane = ControlPlane::new(equal_links(), policy, names(), Settings::default(), 1).unwrap();
-    let addresses = |host| (address(host), host);
-    let mut plane = plane
-        .with_allocation((0..HOSTS).map(|host| (address(host).into(), host)).collect())
-        .with_throttling((0..HOSTS).map(addresses).collect());
+    let addresses = || (0..HOSTS).map(|host| (address(host).into(), host)).collect();
+    let mut plane = plane.with_allocation(addresses()).with_throttling(addresses());
     let services = BTreeMap::from([("s0".into(), 0), ("s1".into(), 1)]);
     plane.set_services(ServiceWeights::new(vec![1.0, 1.0], None, services).unwrap());
     plane
