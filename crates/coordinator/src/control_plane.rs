@@ -993,7 +993,7 @@ impl ControlPlane {
 
     /// A flow of a service without progress, which counts as having data until `grace_end`.
     fn new_flow(&self, transfer: Transfer, service: u32, grace_end: f64) -> Flow {
-        let pause = self.pauses.of_traffic(transfer.src, Some(service));
+        let pause = self.pauses.traffic_mode(transfer.src, Some(service));
         Flow { is_open: self.matching.is_none(), pause, ..Flow::new(transfer, grace_end) }
     }
 

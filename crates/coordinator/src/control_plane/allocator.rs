@@ -374,7 +374,7 @@ impl ControlPlane {
         };
         let limits = compute_limits(&links, services, &flows);
         for (flow, limit) in flows.into_iter().zip(limits) {
-            let is_shadowed = self.pauses.of_traffic(flow.host, Some(flow.service as u32)).is_some();
+            let is_shadowed = self.pauses.traffic_mode(flow.host, Some(flow.service as u32)).is_some();
             let host_limits = &mut self.hosts[flow.host as usize].limits;
             match flow.traffic {
                 LimitedTraffic::Connections(peer) if is_shadowed => {
@@ -426,7 +426,7 @@ impl ControlPlane {
                 return;
             }
             // Others get what paused traffic would get.
-            if pauses.of_traffic(host, Some(service as u32)) == Some(PauseMode::Paused) {
+            if pauses.traffic_mode(host, Some(service as u32)) == Some(PauseMode::Paused) {
                 return;
             }
             let mut links = match scope {

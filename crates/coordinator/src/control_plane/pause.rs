@@ -16,7 +16,7 @@ use weir_proto::{OrderedRate, UdpFlow};
 use super::allocator::Allocator;
 use super::{ControlPlane, Flow, Host, UnknownName};
 
-/// What a pause leaves of the orders.
+/// The effect of a pause on orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PauseMode {
@@ -60,7 +60,7 @@ pub struct Pauses {
 
 impl Pauses {
     /// The pause that applies to a host or switch.
-    fn of_host(&self, number: u32) -> Option<HostPause> {
+    fn merged_pause(&self, number: u32) -> Option<HostPause> {
         match (self.all, self.hosts.get(&number).copied()) {
             (Some(all), Some(host)) => Some(all.merge(host)),
             (all, host) => all.or(host),
@@ -68,9 +68,9 @@ impl Pauses {
     }
 
     /// The mode that applies to traffic of a host and a service. `service` is none if the service is unknown.
-    pub(super) fn of_traffic(&self, host: u32, service: Option<u32>) -> Option<PauseMode> {
-        let of_host = self.of_host(host).map(|pause| pause.mode);
-        of_host.max(service.and_then(|service| self.services.get(&service).copied()))
+    pub(super) fn traffic_mode(&self, host: u32, service: Option<u32>) -> Option<PauseMode> {
+        let host_mode = self.merged_pause(host).map(|pause| pause.mode);
+        host_mode.max(service.and_then(|service| self.services.get(&service).copied()))
     }
 }
 
@@ -82,7 +82,7 @@ pub(super) fn pause_of_udp(
     flow: UdpFlow,
 ) -> Option<PauseMode> {
     let service = allocator.and_then(|allocator| allocator.service_of_class(flow.mark.get()));
-    pauses.of_traffic(host, service)
+    pauses.traffic_mode(host, service)
 }
 
 impl Host {
@@ -122,7 +122,7 @@ impl ControlPlane {
         self.advance_to(now);
         self.pauses = pauses;
         for number in 0..self.hosts.len() as u32 {
-            let (pause, host) = (self.pauses.of_host(number), &mut self.hosts[number as usize]);
+            let (pause, host) = (self.pauses.merged_pause(number), &mut self.hosts[number as usize]);
             if std::mem::replace(&mut host.pause, pause) == pause {
                 continue;
             }
@@ -144,7 +144,7 @@ impl ControlPlane {
             let service = UnknownName::check_service(&self.names, &coflow.registration.service).ok();
             for flow in &mut coflow.flows {
                 let src = flow.transfer.src;
-                flow.pause = self.pauses.of_traffic(src, service);
+                flow.pause = self.pauses.traffic_mode(src, service);
                 if let Some(slot) = coflow.slot.filter(|_| !flow.is_completed) {
                     let sends = flow.sends(self.now) && self.hosts[src as usize].present;
                     changed.push((slot, flow.engine_index, sends));

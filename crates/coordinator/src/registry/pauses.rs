@@ -35,7 +35,7 @@ pub(super) struct StoredPause {
 }
 
 impl StoredPause {
-    fn of_host(&self) -> HostPause {
+    fn host_pause(&self) -> HostPause {
         HostPause { mode: self.mode, with_queues: self.queues }
     }
 
@@ -54,7 +54,7 @@ pub(super) struct StoredPauses {
     services: BTreeMap<String, StoredPause>,
 }
 
-/// What to pause or to resume.
+/// A request to pause or resume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PauseChange {
     /// None resumes.
@@ -69,7 +69,7 @@ pub struct PauseChange {
     pub queues: bool,
 }
 
-/// What a pause is about.
+/// The object of a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PauseTarget {
@@ -84,7 +84,7 @@ pub enum PauseTarget {
 /// A pause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PauseState {
-    /// What is paused.
+    /// The kind of object that is paused.
     pub target: PauseTarget,
     /// The name of the host or service; `null` for all.
     pub name: Option<String>,
@@ -169,7 +169,7 @@ impl StoredPauses {
         all.chain(hosts).chain(services).collect()
     }
 
-    /// What differs from earlier pauses: the subject of an event, and the service.
+    /// The differences to earlier pauses: the subject of an event, and the service.
     fn changes_since(&self, before: &StoredPauses) -> Vec<(String, Option<String>)> {
         let changed = |now: &BTreeMap<String, StoredPause>, before: &BTreeMap<String, StoredPause>| {
             let names: BTreeSet<&String> = now.keys().chain(before.keys()).collect();
@@ -260,7 +260,7 @@ impl Registry {
             if number.is_none() {
                 tracing::warn!(host = name, "pause ignored: the host is not in the configuration");
             }
-            Some((number?, pause.of_host()))
+            Some((number?, pause.host_pause()))
         };
         let service = |(name, pause): (&String, &StoredPause)| {
             let number = UnknownName::check_service(&self.names, name).ok();
@@ -270,7 +270,7 @@ impl Registry {
             Some((number?, pause.mode))
         };
         let pauses = Pauses {
-            all: stored.all.as_ref().map(StoredPause::of_host),
+            all: stored.all.as_ref().map(StoredPause::host_pause),
             hosts: stored.hosts.iter().filter_map(host).collect(),
             services: stored.services.iter().filter_map(service).collect(),
         };

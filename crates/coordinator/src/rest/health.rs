@@ -87,14 +87,8 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
         audit_entries: [api.registry.audit().written(), api.registry.audit().lost()],
         connections_over_limit: api.ports.admission.over_limit(),
         connections: connections.collect(),
-        pauses: [
-            ("weir_paused_hosts", "Hosts that are paused or in shadow mode", count_pauses(host_pauses)),
-            (
-                "weir_paused_services",
-                "Services that are paused or in shadow mode",
-                count_pauses(service_pauses),
-            ),
-        ],
+        paused_hosts: count_pauses(host_pauses),
+        paused_services: count_pauses(service_pauses),
         conflicts: ConflictReason::ALL.map(|reason| (reason.name(), count_conflicts(&states, reason))),
         overview,
     };
@@ -113,8 +107,11 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
     Ok(([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response())
 }
 
+/// Numbers of pauses, each with the name of its mode.
+type CountsByMode = [(&'static str, u64); 2];
+
 /// The number of pauses of each mode.
-fn count_pauses(pauses: impl Iterator<Item = PauseMode>) -> [(&'static str, u64); 2] {
+fn count_pauses(pauses: impl Iterator<Item = PauseMode>) -> CountsByMode {
     let (paused, shadow): (Vec<PauseMode>, Vec<PauseMode>) =
         pauses.partition(|mode| *mode == PauseMode::Paused);
     [("paused", paused.len() as u64), ("shadow", shadow.len() as u64)]
@@ -135,8 +132,10 @@ struct MetricValues {
     audit_entries: [u64; 2],
     /// The number of connections of each host, by its name, if it follows the loss.
     connections: Vec<(String, u32)>,
-    /// Number of hosts and of services by mode of their pause, each with its metric and help.
-    pauses: [(&'static str, &'static str, [(&'static str, u64); 2]); 2],
+    /// Number of hosts by the mode of their pause.
+    paused_hosts: CountsByMode,
+    /// Number of services by the mode of their pause.
+    paused_services: CountsByMode,
     /// Number of interfaces with a conflict, by reason.
     conflicts: [(&'static str, usize); ConflictReason::ALL.len()],
 }
@@ -262,7 +261,10 @@ impl MetricValues {
                 ConstGauge::new(i64::from(*count)).encode(all.encode_family(&[("host", host.as_str())])?)?;
             }
         }
-        for (name, help, counts) in self.pauses {
+        for (name, help, counts) in [
+            ("weir_paused_hosts", "Hosts that are paused or in shadow mode", self.paused_hosts),
+            ("weir_paused_services", "Services that are paused or in shadow mode", self.paused_services),
+        ] {
             let mut all = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (mode, count) in counts {
                 ConstGauge::new(count as i64).encode(all.encode_family(&[("mode", mode)])?)?;

@@ -13,7 +13,7 @@ use crate::control_plane::PauseMode;
 use crate::problem::Problem;
 use crate::registry::{PauseChange, PauseState};
 
-/// What orders do from now on.
+/// The effect of orders from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RequestedMode {
@@ -35,11 +35,11 @@ impl RequestedMode {
     }
 }
 
-/// What to pause or resume: all, hosts or services, at least one.
+/// A request to pause or resume all, hosts or services; at least one.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PauseBody {
-    /// What orders do from now on.
+    /// The effect of orders from now on.
     mode: RequestedMode,
     /// All hosts and switches. Pauses of single hosts and services are separate, and stay. Default: `false`.
     #[serde(default)]
@@ -55,7 +55,7 @@ pub struct PauseBody {
     queues: bool,
 }
 
-/// What is paused or in shadow mode, since when and by whom. A framework sees no pauses of other services.
+/// All pauses, with their beginning and the identity of the client. A framework sees no pauses of other services.
 #[utoipa::path(get, path = "/v1/pause", operation_id = "list_pauses",
     responses((status = 200, description = "The pauses", body = Vec<PauseState>), Problem))]
 pub async fn list(State(api): State<Api>, client: Client) -> Result<Json<Vec<PauseState>>, Problem> {

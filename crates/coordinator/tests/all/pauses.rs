@@ -39,7 +39,7 @@ fn pause_service(service: u32, mode: PauseMode) -> Pauses {
     Pauses { services: BTreeMap::from([(service, mode)]), ..Pauses::default() }
 }
 
-/// All hosts report, each with these flows of its own, and get their next orders.
+/// All hosts report, each with its flows among these, and get their next orders.
 fn step(plane: &mut ControlPlane, flows: &[(u32, FlowProgress)], now: f64) -> BTreeMap<u32, Order> {
     for (host, status) in (0..).zip(plane.host_statuses()) {
         let of_host = flows.iter().filter(|(sender, _)| *sender == host);
@@ -470,7 +470,7 @@ fn pauses_are_idempotent_and_shown_everywhere() {
     let limit = json!({ "fraction": 0.5, "lease": "10s", "owner": "p" });
     assert_eq!(put(&server, "/v1/hosts/a/bandwidth", &limit).0, 409);
     assert_eq!(put(&server, "/v1/pause", &pause("enforced", json!({ "hosts": ["a", "b"] }))).0, 204);
-    assert_eq!(pauses(&server), [service.clone()]);
+    assert_eq!(pauses(&server), std::slice::from_ref(&service));
     assert_eq!(put(&server, "/v1/pause", &pause("shadow", json!({ "all": true }))).0, 204);
     assert_eq!(pauses(&server)[0], row("all", Value::Null, "shadow", true));
     let (status, problem) = put(&server, "/v1/pause", &pause("enforced", json!({ "hosts": ["a"] })));
@@ -568,7 +568,7 @@ fn operators_pause_and_frameworks_see_their_own_service() {
     };
     let host = (json!("a"), json!("weir://operator/ann"));
     let service = (json!("default"), json!("weir://operator/ann"));
-    assert_eq!(seen("weir://framework/ads"), [host.clone()]);
+    assert_eq!(seen("weir://framework/ads"), std::slice::from_ref(&host));
     assert_eq!(seen("weir://reader/bob"), [host, service]);
 }
 
