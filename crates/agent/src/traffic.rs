@@ -194,7 +194,7 @@ impl Traffic {
             removal: RemovalState::Found,
         };
         traffic.restore_used_marks()?;
-        traffic.refresh_paths();
+        traffic.add_all_paths();
         // Folders of other versions of Weir: the layout of their maps differs, so this version does not take them over.
         for other_version in PinFolder::open_existing(FolderKind::Applications, Some(&traffic.folder))? {
             other_version.remove()?;

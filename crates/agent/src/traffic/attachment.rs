@@ -1,6 +1,7 @@
 //! Pins the links of attached BPF programs and holds them open, so that the agent notices when another process detaches a
 //! program.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +40,7 @@ impl AttachmentCheck {
 pub(super) type Programs = BTreeMap<String, Attachment>;
 
 impl Attachment {
-    /// Pins a link in the folder, in place of one of the same name. Looks at all open files of this process once.
+    /// Pins a link in the folder, in place of one of the same name. Looks at the open files of this process, the newest first.
     ///
     /// # Errors
     /// If the kernel refuses, or does not describe the link.
@@ -90,10 +91,15 @@ fn pin_link(folder: &Path, name: &str, link: FdLink) -> Result<FdLink, TrafficEr
     Ok(pinned_link.expect("`replace_pin` returns an error unless it has called the closure"))
 }
 
-/// The file that describes the link with this id.
+/// The file that describes the link with this id, which was just opened.
 fn find_fdinfo(id: u32) -> std::io::Result<PathBuf> {
-    for entry in fs::read_dir(FDINFO_FOLDER)? {
-        let path = entry?.path();
+    let entries = fs::read_dir(FDINFO_FOLDER)?;
+    let mut files: Vec<u32> =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    // An agent with many links opens a new one at the end.
+    files.sort_unstable_by_key(|&file| Reverse(file));
+    for file in files {
+        let path = Path::new(FDINFO_FOLDER).join(file.to_string());
         // Other threads open and close files meanwhile.
         let describes_link = |text: String| parse_field(&text, "link_id:") == Some(u64::from(id));
         if fs::read_to_string(&path).is_ok_and(describes_link) {

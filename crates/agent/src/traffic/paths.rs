@@ -20,6 +20,9 @@ use crate::queues::Interface;
 /// The maximum number of interfaces of pods and tunnels with programs.
 const MAX_PATHS: usize = 1024;
 
+/// The maximum number of programs that a periodic search attaches: the kernel waits for all processors at each one.
+const MAX_ADDED_PATHS: usize = 2;
+
 /// How long the agent waits before it tries again at an interface that the kernel has refused.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(10);
 
@@ -75,6 +78,8 @@ pub(super) struct Paths {
     seen: BTreeSet<u32>,
     /// Those with a program, whose attachments are among those of [`Traffic`].
     programs: BTreeMap<u32, PathKind>,
+    /// Those that get a program next. A program of an earlier agent stays until then.
+    pending: FoundPaths,
     /// When to look again, although no interface has appeared.
     retry_at: Option<Instant>,
     /// Why packets lose their class.
@@ -84,7 +89,8 @@ pub(super) struct Paths {
 impl Paths {
     /// The file names of the programs.
     pub fn pin_names(&self) -> impl Iterator<Item = String> {
-        self.programs.iter().map(|(&index, kind)| kind.pin_name(index))
+        let pending = self.pending.iter().map(|(&index, (kind, _))| kind.pin_name(index));
+        self.programs.iter().map(|(&index, kind)| kind.pin_name(index)).chain(pending)
     }
 }
 
@@ -144,17 +150,29 @@ impl Traffic {
         &self.paths.conflicts
     }
 
-    /// Attaches programs to interfaces of pods and tunnels that have appeared, and removes those of deleted ones. Reads the numbers of all
-    /// interfaces; starts `ip` if one has appeared. An error is a conflict, and the agent tries again.
+    /// Attaches programs to some interfaces of pods and tunnels that have appeared, and removes those of deleted ones.
     pub(super) fn refresh_paths(&mut self) {
-        let result = read_indexes().and_then(|present| self.follow_interfaces(present));
+        self.update_paths(MAX_ADDED_PATHS);
+    }
+
+    /// As [`Traffic::refresh_paths`], for all interfaces that have appeared.
+    pub(super) fn add_all_paths(&mut self) {
+        self.update_paths(MAX_PATHS);
+    }
+
+    /// Reads the numbers of all interfaces; starts `ip` if one has appeared. An error is a conflict, and the agent tries again.
+    fn update_paths(&mut self, max_added: usize) {
+        let result = read_indexes()
+            .and_then(|present| self.follow_interfaces(present))
+            .and_then(|()| self.attach_pending(max_added));
         if let Err(error) = result {
+            self.paths.pending.clear();
             self.paths.conflicts = vec![unmarked(ALL_INTERFACES, &error.to_string())];
             self.paths.retry_at = Some(Instant::now() + REFUSAL_PAUSE);
         }
     }
 
-    /// Attaches and removes programs if the numbers of interfaces have changed, or a new attempt is due.
+    /// Removes the programs of deleted interfaces, and finds new interfaces if the numbers have changed or a new attempt is due.
     fn follow_interfaces(&mut self, present: BTreeSet<u32>) -> Result<(), TrafficError> {
         self.remove_paths(|index| !present.contains(&index))?;
         let is_due = self.paths.retry_at.is_some_and(|retry_at| Instant::now() >= retry_at);
@@ -166,7 +184,7 @@ impl Traffic {
         self.find_paths()
     }
 
-    /// Attaches programs to all interfaces of pods and tunnels without one.
+    /// Finds all interfaces of pods and tunnels without a program.
     fn find_paths(&mut self) -> Result<(), TrafficError> {
         self.paths.retry_at = None;
         let text = run_tool("ip", &["-d", "-j", "link", "show"])?;
@@ -181,23 +199,31 @@ impl Traffic {
         paths.retain(|&index, (_, name)| !is_own(index, name));
         self.remove_paths(|index| !paths.contains_key(&index))?;
         let free = MAX_PATHS.saturating_sub(self.paths.programs.len());
-        let new: Vec<(u32, (PathKind, String))> =
-            paths.into_iter().filter(|(index, _)| !self.paths.programs.contains_key(index)).collect();
-        if new.len() > free {
+        paths.retain(|index, _| !self.paths.programs.contains_key(index));
+        if paths.len() > free {
             let detail =
                 format!("more than {MAX_PATHS} interfaces of pods and tunnels; only the first are used");
             conflicts.push(unmarked(ALL_INTERFACES, &detail));
         }
-        if !new.is_empty() {
-            let mut bpf = load_interface_programs(self.folder.path(), has_ports(self.rules()))?;
-            load_classifier(&mut bpf, PathKind::Pod.program())?;
-            load_classifier(&mut bpf, PathKind::Tunnel.program())?;
-            for (index, (kind, name)) in new.into_iter().take(free) {
-                conflicts.extend(self.attach_path(&mut bpf, index, kind, &name).err());
-            }
-        }
         conflicts.truncate(MAX_CONFLICTS);
         self.paths.conflicts = conflicts;
+        self.paths.pending = paths.into_iter().take(free).collect();
+        Ok(())
+    }
+
+    /// Attaches programs to some of the interfaces that were found.
+    fn attach_pending(&mut self, max_count: usize) -> Result<(), TrafficError> {
+        if self.paths.pending.is_empty() {
+            return Ok(());
+        }
+        let mut bpf = load_interface_programs(self.folder.path(), has_ports(self.rules()))?;
+        load_classifier(&mut bpf, PathKind::Pod.program())?;
+        load_classifier(&mut bpf, PathKind::Tunnel.program())?;
+        for _ in 0..max_count {
+            let Some((index, (kind, name))) = self.paths.pending.pop_first() else { break };
+            let conflict = self.attach_path(&mut bpf, index, kind, &name).err();
+            self.paths.conflicts.extend(conflict.filter(|_| self.paths.conflicts.len() < MAX_CONFLICTS));
+        }
         Ok(())
     }
 
@@ -258,7 +284,7 @@ impl Traffic {
         // The present ones stay attached until the new ones replace them.
         self.paths.programs.clear();
         self.paths.seen.clear();
-        self.refresh_paths();
+        self.add_all_paths();
     }
 
     /// Attaches programs again that another process has detached, and returns how many.
@@ -276,7 +302,7 @@ impl Traffic {
         if !detached.is_empty() {
             self.paths.seen.clear();
         }
-        self.refresh_paths();
+        self.add_all_paths();
         // Those of deleted interfaces do not count.
         Ok(detached.iter().filter(|index| self.paths.programs.contains_key(index)).count() as u64)
     }
