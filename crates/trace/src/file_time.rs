@@ -57,13 +57,13 @@ impl FileTime {
     }
 
     /// The time whose shortest text is that of `time`.
-    fn of_seconds(time: Time) -> FileTime {
+    fn exact(time: Time) -> FileTime {
         FileTime::new(time, &number::format_exact(time.get()), "s")
     }
 
     /// A time that was made earlier by `shift`, before that. The shortest text is that of the file if a binary64 represents it.
     fn before_shift(time: Time, shift: TimeShift) -> FileTime {
-        let femtoseconds = FileTime::of_seconds(time).femtoseconds + shift.femtoseconds;
+        let femtoseconds = FileTime::exact(time).femtoseconds + shift.femtoseconds;
         let time = Time::new(time.get() + shift.duration().get()).unwrap_or(time);
         FileTime { femtoseconds, time }
     }
@@ -149,7 +149,7 @@ impl TimeShift {
 /// # Errors
 /// If a time is beyond the bound of traces; the text states the expectation.
 pub fn shift_again(workload: &mut Workload, shift: Time, step: Time) -> Result<Time, String> {
-    let old = TimeShift { femtoseconds: FileTime::of_seconds(shift).femtoseconds };
+    let old = TimeShift { femtoseconds: FileTime::exact(shift).femtoseconds };
     // Coflows without parents arrive at the origin or later. Other times that are 0 were not stated, or are before the origin.
     let before_shift =
         |time| if time == Time::ZERO { FileTime::ZERO } else { FileTime::before_shift(time, old) };

@@ -18,7 +18,7 @@ use super::{OUTPUT_HEADING, parse_port_rate};
 #[derive(Debug, Subcommand)]
 pub enum Agent {
     /// Connect to a coordinator, and apply its orders: pacing rates of flows, queues, and classes of applications
-    Run(AgentRun),
+    Run(Box<AgentRun>),
     /// Configure one queue per weight on an interface
     Queues(AgentQueues),
     /// Mark the traffic of applications, and print each connection that opens or closes
