@@ -60,6 +60,7 @@ mod end_events;
 pub mod endpoint;
 mod flows;
 mod gates;
+mod interface_addresses;
 mod interfaces;
 mod link_counters;
 pub mod load_generator;
@@ -75,7 +76,7 @@ mod throttle;
 mod tunnel_ports;
 pub mod watchdog;
 
-use coordinator_stream::StreamEvent;
+use coordinator_stream::{AgentIdentity, StreamEvent};
 use endpoint::CoordinatorEndpoint;
 use flows::{Flows, HandedOver};
 use interfaces::Machine;
@@ -582,10 +583,14 @@ pub async fn run(
     let host = AgentState::new(&settings, queue_locks, traffic, desired_sender);
     let shared = SharedState(Arc::new(Mutex::new(host)));
     let (event_sender, mut events) = mpsc::channel(16);
-    let link_rates: Vec<u64> = settings.links.iter().map(|link| link.rate.get() as u64).collect();
+    let identity = AgentIdentity {
+        name: settings.name.clone(),
+        link_rates: settings.links.iter().map(|link| link.rate.get() as u64).collect(),
+        interfaces: settings.links.iter().flat_map(|link| link.interfaces.clone()).collect(),
+    };
     let result = tokio::select! {
         ended = serve_programs(local_socket, shared.clone()) => ended,
-        () = coordinator_stream::keep_open(&settings.coordinator, &settings.name, &link_rates, event_sender) => Ok(()),
+        () = coordinator_stream::keep_open(&settings.coordinator, &identity, event_sender) => Ok(()),
         () = run_main_loop(&shared, &mut events) => Ok(()),
         () = manage_interfaces(&shared, &settings, desired_updates) => Ok(()),
         () = restore_programs(&shared) => Ok(()),

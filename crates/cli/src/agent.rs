@@ -23,7 +23,7 @@ use weir_agent::traffic::{
 };
 use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
-use weir_core::units::Time;
+use weir_core::units::{Rate, Time};
 
 use crate::args::{self, KeepQueues, LogFormat, SwitchPort};
 use crate::cleanup::{self, start_cleaner};
@@ -61,10 +61,12 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
         Some(address) => metrics_endpoint::read_tls(address, &args.credentials, args.insecure)?,
         None => None,
     };
-    // Switches run no programs with flows, so their agents have no local socket.
-    let local_socket = args.rate.filter(|_| !args.dry_run).map(|_| args.socket.clone());
     let mut links: Vec<Link> = args.ports.iter().map(SwitchPort::to_link).collect();
-    links.extend(args.rate.map(|rate| Link { rate, interfaces: args.traffic.interfaces.clone() }));
+    // Switches run no programs with flows, so their agents have no local socket.
+    let local_socket = (links.is_empty() && !args.dry_run).then(|| args.socket.clone());
+    if links.is_empty() {
+        links.push(host_link(args)?);
+    }
     let interfaces: Vec<Interface> = links.iter().flat_map(|link| link.interfaces.clone()).collect();
     refuse_repeated_interfaces(if args.ports.is_empty() { "--interface" } else { "--port" }, &interfaces)?;
     // A missing interface is an error at the start, not at the first order.
@@ -110,6 +112,37 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let result = result.map_err(Failure::runtime);
     // All interfaces and programs are restored, also after a failure; the first error is reported.
     result.and(restore(remaining, owns_programs, args.dry_run))
+}
+
+/// The link of a host. Its rate is that of `--rate`, or the speed of the cards.
+fn host_link(args: &args::AgentRun) -> Result<Link, Failure> {
+    let interfaces = args.traffic.interfaces.clone();
+    if let Some(rate) = args.rate {
+        return Ok(Link { rate, interfaces });
+    }
+    let expected = "expected --rate RATE";
+    if interfaces.is_empty() {
+        return Err(Failure::input(format_args!("--rate: no rate and no --interface; {expected}")));
+    }
+    let mut rate = None;
+    for interface in &interfaces {
+        let device = Device::read(interface).map_err(queue_failure)?;
+        let speed = device.speed.filter(|_| device.is_physical).ok_or_else(|| {
+            Failure::input(format_args!(
+                "--interface {interface}: the driver reports no speed of a card; {expected}"
+            ))
+        })?;
+        if rate.is_some_and(|rate| rate != speed) {
+            return Err(Failure::input(format_args!(
+                "--interface {interface}: the cards have several speeds; {expected}"
+            )));
+        }
+        rate = Some(speed);
+    }
+    let rate = rate.ok_or_else(|| Failure::input(format_args!("--rate: no rate; {expected}")))?;
+    // The interfaces of a link share its rate.
+    let total = Rate::new(rate.get() * interfaces.len() as f64).unwrap_or(rate);
+    Ok(Link { rate: total, interfaces })
 }
 
 /// The name of this host or switch: that of its certificate, or of `--name` without one.

@@ -17,7 +17,8 @@ use weir_coordinator::registry::check_record;
 use weir_coordinator::store::{self, StoreSummary};
 
 use crate::args::{
-    self, ApplicationCommand, CoflowCommand, ConnectionCommand, CtlCommand, Format, PolicyCommand,
+    self, ApplicationCommand, CoflowCommand, ConnectionCommand, CtlCommand, Format, HostsCommand,
+    PolicyCommand,
 };
 use crate::render;
 
@@ -30,7 +31,10 @@ mod sensitivity;
 pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
     let coordinator = connect(&args.coordinator, &args.credentials)?;
     match &args.command {
-        CtlCommand::Hosts => print_list(args, HOSTS, coordinator.get("/v1/hosts")?),
+        CtlCommand::Hosts { command: None } => print_list(args, HOSTS, coordinator.get("/v1/hosts")?),
+        CtlCommand::Hosts { command: Some(HostsCommand::Remove { name, force }) } => {
+            Ok(coordinator.delete(&format!("{}?force={force}", object_path("hosts", name)))?)
+        }
         CtlCommand::Switches => print_list(args, SWITCHES, coordinator.get("/v1/switches")?),
         CtlCommand::Queues => print_list(args, QUEUES, coordinator.get("/v1/queues")?),
         CtlCommand::Coflows => print_list(args, COFLOWS, coordinator.coflows()?),
@@ -170,6 +174,8 @@ const HOSTS: &[&str] = &[
     "applied_bandwidth_fraction",
     "max_connections",
     "pause",
+    "joined",
+    "addresses",
     "conflicts",
 ];
 const SWITCHES: &[&str] =

@@ -8,6 +8,7 @@
 //! length of each message before it reads the message.
 
 use std::io;
+use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -23,9 +24,12 @@ use weir_proto::wire::control_server::{Control, ControlServer};
 use weir_proto::wire::{AgentMessage, CoordinatorMessage};
 use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, NEW_MEASUREMENTS, Report};
 
+use crate::audit::Actor;
 use crate::control_plane::{ControlPlane, join_names};
 use crate::control_thread::{Handle, Measured, Stopped};
+use crate::identity::Identity;
 use crate::overlay;
+use crate::registry::{HostClaim, JoinRefusal, Registry};
 use crate::relays::relay_service;
 use crate::streams::{IDLE_TIMEOUT, apply_reports, next_message, run_stream, send_orders};
 pub use crate::streams::{PeerInfo, ProvenPeer};
@@ -33,11 +37,13 @@ pub use crate::streams::{PeerInfo, ProvenPeer};
 /// The gRPC service for agents.
 pub struct AgentService {
     handle: Handle,
+    /// Lets hosts join that are not configured; none if the control plane's hosts are fixed.
+    registry: Option<Arc<Registry>>,
 }
 
 /// The service, with limits on the lengths of messages.
-pub fn agent_service(handle: Handle) -> ControlServer<AgentService> {
-    ControlServer::new(AgentService { handle })
+pub fn agent_service(handle: Handle, registry: Option<Arc<Registry>>) -> ControlServer<AgentService> {
+    ControlServer::new(AgentService { handle, registry })
         .max_decoding_message_size(MAX_REPORT_BYTES)
         .max_encoding_message_size(MAX_ORDER_BYTES)
 }
@@ -48,17 +54,17 @@ pub fn agent_service(handle: Handle) -> ControlServer<AgentService> {
 /// The server cannot accept connections any more.
 pub async fn serve(listener: TcpListener, handle: Handle) -> Result<(), tonic::transport::Error> {
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    serve_connections(incoming, handle, None, std::future::pending()).await
+    serve_connections(incoming, (handle, None), None, std::future::pending()).await
 }
 
 /// Serves agents, and relays if there is an overlay, on connections. [`Connected::connect_info`] is a [`PeerInfo`]. Ends with
-/// an error, or when `stop` completes.
+/// an error, or when `stop` completes. With a registry, hosts can join.
 ///
 /// # Errors
 /// The server cannot accept connections any more.
 pub async fn serve_connections<C>(
     incoming: impl Stream<Item = io::Result<C>>,
-    handle: Handle,
+    (handle, registry): (Handle, Option<Arc<Registry>>),
     overlay: Option<overlay::Handle>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error>
@@ -69,7 +75,8 @@ where
         .max_concurrent_streams(4)
         .http2_keepalive_interval(Some(IDLE_TIMEOUT))
         .http2_keepalive_timeout(Some(IDLE_TIMEOUT));
-    let services = server.add_service(agent_service(handle)).add_optional_service(overlay.map(relay_service));
+    let services =
+        server.add_service(agent_service(handle, registry)).add_optional_service(overlay.map(relay_service));
     services.serve_with_incoming_shutdown(incoming, stop).await
 }
 
@@ -81,14 +88,24 @@ impl Control for AgentService {
         &self,
         request: Request<Streaming<AgentMessage>>,
     ) -> Result<Response<Self::StreamOrdersStream>, Status> {
-        let proven_peer = request.extensions().get::<PeerInfo>().and_then(|peer| peer.proven.clone());
+        let peer = request.extensions().get::<PeerInfo>().cloned();
         let mut reports = request.into_inner();
         let Some(Body::Hello(hello)) = next_message(&mut reports).await?.and_then(|message| message.body)
         else {
             return Err(Status::invalid_argument("the first message is not a hello; expected a hello"));
         };
-        let name = check_name(hello.name, proven_peer)?;
-        let host = self.find_agent(name.clone()).await?;
+        let addresses = hello
+            .interface_addresses()
+            .map_err(|error| Status::invalid_argument(format!("hello: {error}")))?;
+        let name = check_name(hello.name, peer.as_ref().and_then(|peer| peer.proven.as_ref()))?;
+        let host = match (&self.registry, peer) {
+            (Some(registry), Some(peer)) => {
+                // A switch has a rate for each port.
+                let rate = hello.link_rates.first().copied().filter(|_| hello.link_rates.len() == 1);
+                join(registry, &peer, HostClaim { name: name.clone(), rate, addresses }).await?
+            }
+            _ => self.find_agent(name.clone()).await?,
+        };
         let orders = self.handle.subscribe_to_orders(host).await?;
         let orders = orders.ok_or_else(|| Status::internal(format!("`{name}` has no number")))?;
         let link_rates =
@@ -146,8 +163,33 @@ impl AgentService {
     }
 }
 
+/// The number of the host or switch of an agent, which joins if it is not configured.
+async fn join(registry: &Arc<Registry>, peer: &PeerInfo, claim: HostClaim) -> Result<u32, Status> {
+    let identity = match &peer.proven {
+        Some(_) => Identity::Agent(claim.name.clone()),
+        None => Identity::Local,
+    };
+    let object = format!("/v1/hosts/{}", claim.name);
+    let actor = Actor::new(Arc::new(identity), peer.address, "join_host".to_owned(), &object);
+    let registry = Arc::clone(registry);
+    // The change completes even if the agent closes its connection.
+    let admitted = tokio::spawn(async move { registry.admit(&actor, claim).await }).await;
+    admitted.map_err(|error| Status::internal(error.to_string()))?.map_err(|refusal| {
+        let text = refusal.to_string();
+        match refusal {
+            JoinRefusal::UnknownName { .. } => Status::not_found(text),
+            JoinRefusal::AddressTaken { .. } => Status::already_exists(text),
+            JoinRefusal::Full { .. } => Status::resource_exhausted(text),
+            JoinRefusal::Rate { .. } | JoinRefusal::Network { .. } | JoinRefusal::Bandwidth { .. } => {
+                Status::failed_precondition(text)
+            }
+            JoinRefusal::Store(_) | JoinRefusal::Stopped(_) => Status::unavailable(text),
+        }
+    })
+}
+
 /// The name in a hello, which is that of the certificate if there is one.
-fn check_name(name: String, proven: Option<ProvenPeer>) -> Result<String, Status> {
+fn check_name(name: String, proven: Option<&ProvenPeer>) -> Result<String, Status> {
     if !ServiceNames::is_name(&name) {
         return Err(Status::invalid_argument(format!(
             "hello: the name of the host is invalid; expected {}; help: install the same version of weir",
@@ -156,7 +198,7 @@ fn check_name(name: String, proven: Option<ProvenPeer>) -> Result<String, Status
     }
     match proven {
         None => Ok(name),
-        Some(ProvenPeer::Agent(proven)) if proven == name => Ok(name),
+        Some(ProvenPeer::Agent(proven)) if *proven == name => Ok(name),
         Some(_) => Err(Status::permission_denied(format!(
             "`{name}`: the certificate of this connection is for another host, switch or relay"
         ))),

@@ -7,6 +7,7 @@ mod addresses;
 mod bandwidths;
 mod django;
 mod hosts;
+mod join;
 mod limits;
 mod network;
 mod overlay;
@@ -35,6 +36,7 @@ use crate::tls::ServerTls;
 use network::{NetworkTables, NetworkValues};
 
 pub use django::ConnectionModel;
+pub use join::JoinRule;
 pub use limits::Limits;
 pub use overlay::{MAX_LINK_SAMPLES, Overlay, Relay, RelayAddress};
 pub use queues::{QueueAssignment, Saba};
@@ -70,9 +72,11 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// Hosts in order of their numbers.
     pub hosts: Vec<Host>,
+    /// The rules by which further hosts join; the first one that matches a name counts. Their numbers follow those of `hosts`.
+    pub joins: Vec<JoinRule>,
     /// The network of the hosts; `None` if the configuration lists only the hosts.
     pub topology: Option<Topology>,
-    /// Switches in order of their numbers, which follow those of the hosts.
+    /// Switches in order of their numbers, which follow those of all hosts that can join.
     pub switches: Vec<Switch>,
     /// Configured addresses of hosts, with the host's number.
     pub addresses: BTreeMap<IpAddr, u32>,
@@ -141,15 +145,16 @@ impl Config {
         self.switches.iter().map(|switch| switch.ports.iter().map(host).collect()).collect()
     }
 
-    /// The names of all hosts and switches, in order of their numbers.
+    /// The names of all hosts and switches, in order of their numbers. A free slot has an empty name.
     pub fn agent_names(&self) -> impl Iterator<Item = &str> {
         let hosts = self.hosts.iter().map(|host| &*host.name);
-        hosts.chain(self.switches.iter().map(|switch| &*switch.name))
+        let slots = std::iter::repeat_n("", self.slots());
+        hosts.chain(slots).chain(self.switches.iter().map(|switch| &*switch.name))
     }
 
     /// The links that the policy decides over.
     pub fn network_links(&self) -> NetworkLinks {
-        network_links(&self.hosts, self.topology.as_ref())
+        network_links(&self.hosts, self.topology.as_ref(), &self.joins)
     }
 
     /// Whether services can have maximum bandwidths: queues are theirs, and orders are at least as frequent as measurements.
@@ -183,13 +188,15 @@ impl Config {
     }
 }
 
-/// The links of these hosts, and of the topology if there is one.
-pub(crate) fn network_links(hosts: &[Host], topology: Option<&Topology>) -> NetworkLinks {
+/// The links of these hosts, of the topology if there is one, and of slots for hosts that join.
+fn network_links(hosts: &[Host], topology: Option<&Topology>, joins: &[JoinRule]) -> NetworkLinks {
     let hosts: Vec<Link> = hosts.iter().map(|host| host.link).collect();
-    match topology {
+    let links = match topology {
         Some(topology) => NetworkLinks::with_topology(&hosts, topology.clone()),
         None => NetworkLinks::one_switch(&hosts),
-    }
+    };
+    let max_rate = joins.iter().map(|rule| rule.max_rate.get()).fold(0.0, f64::max);
+    links.with_slots(join::slot_count(joins), max_rate)
 }
 
 /// Reads the configuration at `path`.
@@ -229,12 +236,12 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, FileError>
     let services::ServiceTables { names, weights, excess, bandwidths } =
         services::read_services(&fields, service, has_allocator)?;
     let queues = queues::read_queue_assignment(&fields, queues, saba)?;
-    let NetworkTables { hosts, topology, switches, addresses } =
+    let NetworkTables { hosts, joins, topology, switches, addresses } =
         network.read(&fields, overlay.as_ref(), &queues, folder)?;
     queues::check_link_rates(&fields, queues, &hosts)?;
+    let has_hosts = !hosts.is_empty() || !joins.is_empty();
     let throttling = settings::read_throttling(&fields, throttling, &addresses, settings.interval)?;
-    let policy =
-        policy::read_policy(&fields, policy_value, folder, &names, !hosts.is_empty(), settings.interval)?;
+    let policy = policy::read_policy(&fields, policy_value, folder, &names, has_hosts, settings.interval)?;
     let connection_model =
         django.map(|value| django::read_connection_model(&fields, &value, folder, &policy)).transpose()?;
     let budget = settings::read_budget(&fields, unclassified, queues)?;
@@ -248,7 +255,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, FileError>
         (queues, has_allocator),
         &settings,
         hosts.iter().map(|host| &*host.name),
-        || network_links(&hosts, topology.as_ref()),
+        || network_links(&hosts, topology.as_ref(), &joins),
     )?;
     let tls = tls.map(|value| addresses::read_tls(&fields, &value, folder)).transpose()?;
     let (agents, api) = addresses::read_listen(&fields, &listen, &tls)?;
@@ -260,6 +267,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, FileError>
         api_address: api,
         tls,
         hosts,
+        joins,
         topology,
         switches,
         addresses,

@@ -71,6 +71,7 @@ mod schedule;
 mod service_division;
 mod service_flow;
 mod service_weights;
+mod slots;
 mod status;
 mod udp_demands;
 mod udp_measurements;
@@ -187,8 +188,10 @@ pub struct Link {
 /// The links that a control plane schedules.
 #[derive(Debug, Clone)]
 pub struct NetworkLinks {
-    /// Links of hosts, by host number.
+    /// Links of hosts, by host number. A slot without a host has a rate of zero.
     hosts: Vec<Link>,
+    /// The highest rate of hosts that join, in bytes per second.
+    max_slot_rate: f64,
     /// Links between switches; none if no link between switches can limit flows.
     trunks: Option<Trunks>,
 }
@@ -196,14 +199,23 @@ pub struct NetworkLinks {
 impl NetworkLinks {
     /// Hosts with these links, under one switch.
     pub fn one_switch(hosts: &[Link]) -> NetworkLinks {
-        NetworkLinks { hosts: hosts.to_vec(), trunks: None }
+        NetworkLinks { hosts: hosts.to_vec(), max_slot_rate: 0.0, trunks: None }
     }
 
     /// Hosts with these links, and the links between the switches of a topology with these hosts.
     pub fn with_topology(hosts: &[Link], topology: Topology) -> NetworkLinks {
         debug_assert_eq!(hosts.len(), topology.hosts(), "the topology contains the hosts");
         let trunks = Trunks::even_split(topology);
-        NetworkLinks { hosts: hosts.to_vec(), trunks: Some(trunks).filter(|trunks| trunks.links() > 0) }
+        let trunks = Some(trunks).filter(|trunks| trunks.links() > 0);
+        NetworkLinks { trunks, ..NetworkLinks::one_switch(hosts) }
+    }
+
+    /// Adds slots for hosts that join, whose links have at most a rate in bytes per second.
+    #[must_use]
+    pub fn with_slots(mut self, count: usize, max_rate: f64) -> NetworkLinks {
+        let free = Link { send: Rate::ZERO, recv: Rate::ZERO };
+        self.hosts.extend(std::iter::repeat_n(free, count));
+        NetworkLinks { max_slot_rate: max_rate, ..self }
     }
 
     /// Links of hosts, by host number.
@@ -245,6 +257,8 @@ struct Host {
     unscheduled: BTreeMap<FlowKey, UnscheduledReason>,
     /// Number of flows that it sends, active or completed.
     flow_count: usize,
+    /// Number of flows that it receives, active or completed.
+    received_flow_count: usize,
     /// Queues of its links by link number, each with whether an order with the queues was sent.
     queues: BTreeMap<u32, (Queues, bool)>,
     /// The traffic of applications at it, and whether an order with the traffic was sent.
@@ -585,7 +599,7 @@ impl ControlPlane {
 
     /// Sets the names of all hosts and switches. Default: [`AgentNames::numbered`].
     pub fn with_agent_names(mut self, agent_names: AgentNames) -> ControlPlane {
-        debug_assert_eq!(agent_names.iter().count(), self.hosts.len(), "each host and switch has a name");
+        debug_assert_eq!(agent_names.count(), self.hosts.len(), "each host, slot and switch has an entry");
         self.agent_names = agent_names;
         self
     }
@@ -913,8 +927,9 @@ impl ControlPlane {
             self.usage.remove(service, flows.len());
         }
         for flow in flows {
-            let count = &mut self.hosts[flow.transfer.src as usize].flow_count;
-            *count = if is_added { *count + 1 } else { *count - 1 };
+            let change = |count: &mut usize| *count = if is_added { *count + 1 } else { *count - 1 };
+            change(&mut self.hosts[flow.transfer.src as usize].flow_count);
+            change(&mut self.hosts[flow.transfer.dst as usize].received_flow_count);
         }
     }
 
@@ -1026,7 +1041,7 @@ fn build_engine(
 ) -> Result<Engine, TreeError> {
     let link_rates = links.hosts.iter().flat_map(|link| [link.send.get(), link.recv.get()]);
     let usable_fraction = settings.budget.coflow_payload_fraction(settings.reserve);
-    let nominal_rate = link_rates.fold(1.0, f64::max) * usable_fraction;
+    let nominal_rate = link_rates.fold(links.max_slot_rate.max(1.0), f64::max) * usable_fraction;
     let fabric = Fabric::big_switch(
         links.hosts.len() as u32,
         Rate::new(nominal_rate)

@@ -382,6 +382,19 @@ impl Handle {
         self.run(move |state| state.subscribe_to_orders(host)).await
     }
 
+    /// Removes a host from its slot, and ends the stream of its agent. See [`ControlPlane::leave_slot`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn remove_host(&self, slot: u32) -> Result<(), Stopped> {
+        self.run(move |state| {
+            let now = state.now();
+            state.plane.leave_slot(slot, now);
+            state.order_channels[slot as usize] = None;
+        })
+        .await
+    }
+
     /// Counts and statistics of the coordinator.
     ///
     /// # Errors

@@ -32,6 +32,10 @@ pub enum EventKind {
     ApplicationDeregistered,
     /// The priority level of an application changed, because other applications were registered or deregistered.
     ApplicationLevelChanged,
+    /// A host has joined by a rule of the configuration.
+    HostJoined,
+    /// An operator has removed a host.
+    HostRemoved,
     /// A host or switch has started to send reports.
     HostConnected,
     /// A host or switch has stopped sending reports.

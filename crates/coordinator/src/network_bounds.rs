@@ -40,7 +40,10 @@ impl NetworkBounds {
         let trunks = links.contended_trunks();
         let hosts = links.host_links().len();
         let divided_links = if divides_links { 2 * hosts + trunks.len() } else { 0 };
-        let host_links = links.host_links().iter().zip(host_names).flat_map(|(link, name)| {
+        // A free slot has a rate of zero.
+        let named_links =
+            links.host_links().iter().zip(host_names).filter(|(link, _)| link.send > Rate::ZERO);
+        let host_links = named_links.flat_map(|(link, name)| {
             [(link.send, format!("the link out of {name}")), (link.recv, format!("the link into {name}"))]
         });
         let trunks = trunks.into_iter().map(|(name, rate)| (rate, format!("the links {name}")));

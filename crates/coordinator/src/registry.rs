@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, RwLock};
 
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ use weir_trace::sensitivity;
 use weir_trace::sensitivity::SensitivityTable;
 
 use crate::audit::{Actor, AuditLog, fingerprint};
-use crate::config::{Config, Host, QueueAssignment, Switch};
+use crate::config::{Config, JoinRule, QueueAssignment, Switch};
 use crate::control_plane::Refusal;
 use crate::control_thread::Handle;
 use crate::events::{EventChannel, EventKind};
@@ -45,6 +45,8 @@ mod coflows;
 mod connections;
 mod division;
 mod flow_weights;
+mod hosts;
+mod membership;
 mod observed_connections;
 mod overlay;
 mod pauses;
@@ -64,6 +66,8 @@ use routing::PortMap;
 
 pub use bodies::{ApplicationBody, ConnectionBody, TrafficBody};
 pub use connections::{Connection, ProgramStream};
+pub use hosts::{HostEntry, HostTable};
+pub use membership::{HostClaim, JoinRefusal, JoinedHost};
 pub use observed_connections::ObservedState;
 pub use pauses::{PauseChange, PauseState, PauseTarget};
 pub use quota::ObjectUsage;
@@ -240,11 +244,14 @@ pub struct Registry {
     overlay: Option<OverlayHandle>,
     store: Store,
     names: ServiceNames,
-    hosts: Vec<Host>,
+    /// The hosts at this moment. Replaced as a whole.
+    hosts: RwLock<Arc<HostTable>>,
+    joins: Vec<JoinRule>,
+    /// Locked while a host joins or is removed, before all other locks.
+    membership: Mutex<membership::RefusalLog>,
     switches: Vec<Switch>,
     /// Numbers of the network's ports.
     port_map: Arc<PortMap>,
-    host_numbers: BTreeMap<String, u32>,
     policy_state: Mutex<PolicyState>,
     /// Locked before `sharing`, if both are.
     pauses: Mutex<pauses::StoredPauses>,
@@ -291,22 +298,23 @@ impl Registry {
             .await
             .map_err(|stopped| stopped.to_string())?
             .map_err(|error| format!("policy: {error}"))?;
-        let port_map = Arc::new(PortMap::new(config.hosts.len(), &config.switches));
+        let hosts = membership::load_hosts(&config.joins, HostTable::new(config), &store)?;
+        let port_map = Arc::new(PortMap::new(hosts.slot_count(), &config.switches));
         let services = (weights, bandwidths);
-        let mut sharing = sharing::SharingState::new(config, &port_map, sensitivity_table, services, &store)?;
+        let network = (&port_map, &hosts);
+        let mut sharing = sharing::SharingState::new(config, network, sensitivity_table, services, &store)?;
         let pauses = pauses::StoredPauses::load(&store)?;
         sharing.shadow_services = pauses.shadow_services();
-        let host_numbers =
-            (0u32..).zip(&config.hosts).map(|(number, host)| (host.name.clone(), number)).collect();
         let registry = Registry {
             handle,
             overlay,
             store,
             names: config.names.clone(),
-            hosts: config.hosts.clone(),
+            hosts: RwLock::new(Arc::new(hosts)),
+            joins: config.joins.clone(),
+            membership: Mutex::new(membership::RefusalLog::new()),
             switches: config.switches.clone(),
             port_map,
-            host_numbers,
             policy_state: Mutex::new(policy_state),
             pauses: Mutex::new(pauses),
             sharing: Mutex::new(sharing),
@@ -329,6 +337,7 @@ impl Registry {
 
     /// Applies the store's pauses, coflows and the queues to the control plane and the overlay, and notes the start in the audit log.
     async fn start(&self) -> Result<(), String> {
+        self.restore_hosts().await.map_err(|stopped| stopped.to_string())?;
         self.apply_pauses(&*self.pauses.lock().await).await.map_err(|stopped| stopped.to_string())?;
         self.restore().await?;
         self.restore_overlay().await.map_err(|error| error.to_string())?;
@@ -353,20 +362,17 @@ impl Registry {
         &self.names
     }
 
-    /// Hosts in order of their numbers.
-    pub fn hosts(&self) -> &[Host] {
-        &self.hosts
-    }
-
-    /// Switches in order of their numbers, which follow those of the hosts.
+    /// Switches in order of their numbers, which follow those of hosts and slots.
     pub fn switches(&self) -> &[Switch] {
         &self.switches
     }
 
-    /// Names of all hosts and switches in order of their numbers.
-    pub fn agent_names(&self) -> impl Iterator<Item = &str> {
-        let hosts = self.hosts.iter().map(|host| &*host.name);
-        hosts.chain(self.switches.iter().map(|switch| &*switch.name))
+    /// The name of a host or switch by its number.
+    fn agent_name(&self, number: u32) -> String {
+        let hosts = self.hosts();
+        let switch = (number as usize).checked_sub(hosts.slot_count());
+        let switch = switch.and_then(|switch| self.switches.get(switch));
+        switch.map_or_else(|| hosts.name(number).to_owned(), |switch| switch.name.clone())
     }
 
     /// The contents of the store at this moment.
@@ -412,8 +418,7 @@ impl Registry {
     }
 
     fn host_number(&self, name: &str, location: impl FnOnce() -> Location) -> Result<u32, Problem> {
-        let number = self.host_numbers.get(name).copied();
-        number.ok_or_else(|| unknown_host(name, location()))
+        self.hosts().number(name).ok_or_else(|| unknown_host(name, location()))
     }
 
     /// The current policy.

@@ -124,6 +124,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(policy::services))
         .routes(routes!(policy::set_service))
         .routes(routes!(state::hosts))
+        .routes(routes!(state::remove))
         .routes(routes!(bandwidth::limit, bandwidth::end))
         .routes(routes!(pause::list, pause::set))
         .routes(routes!(state::switches))

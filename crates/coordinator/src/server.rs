@@ -112,14 +112,13 @@ impl Coordinator {
     pub async fn run(self, stop: watch::Receiver<bool>) -> Result<(), String> {
         let Coordinator { config, registry, certificate, agents, api } = self;
         // An agent or relay has one connection, and a second one until it detects that the first has failed.
-        let names: Vec<String> = config.agent_names().map(str::to_owned).collect();
         let relays: Vec<String> = config
             .overlay
             .iter()
             .flat_map(|overlay| &overlay.relays)
             .map(|relay| relay.name.clone())
             .collect();
-        let total = 2 * (names.len() + relays.len()) + 16;
+        let total = 2 * (config.agent_names().count() + relays.len()) + 16;
         let per_address =
             if config.tls.is_some() { config.limits.max_connections_per_address as usize } else { total };
         let quota = Quota { total, reserved: 2, per_address, per_identity: 4, probes: 0 };
@@ -132,18 +131,24 @@ impl Coordinator {
             let _ = stopped.wait_for(|stop| *stop).await;
         };
         let has_tls = config.tls.is_some();
-        let known_agents = Arc::clone(&agent_peers);
+        let (known_agents, agent_registry) = (Arc::clone(&agent_peers), Arc::clone(&registry));
         let serve_agents = async move {
             let served = if has_tls {
                 agents::serve_connections(
-                    proven_peers(peers, names, relays, known_agents),
-                    handle,
+                    proven_peers(peers, Arc::clone(&agent_registry), relays, known_agents),
+                    (handle, Some(agent_registry)),
                     overlay,
                     stopped,
                 )
                 .await
             } else {
-                agents::serve_connections(local_peers(peers), handle, overlay, stopped).await
+                agents::serve_connections(
+                    local_peers(peers),
+                    (handle, Some(agent_registry)),
+                    overlay,
+                    stopped,
+                )
+                .await
             };
             served.map_err(|error| format!("server for agents: {error}"))?;
             std::future::pending().await
@@ -205,22 +210,24 @@ struct AgentConnection {
 /// Connections of agents and relays, with the host, switch or relay of their certificate.
 fn proven_peers(
     peers: mpsc::Receiver<PeerConnection>,
-    agents: Vec<String>,
+    registry: Arc<Registry>,
     relays: Vec<String>,
     known: Arc<Peers>,
 ) -> impl Stream<Item = io::Result<AgentConnection>> {
-    unfold((peers, agents, relays, known), |(mut peers, agents, relays, known)| async {
+    unfold((peers, registry, relays, known), |(mut peers, registry, relays, known)| async {
         loop {
             let peer = peers.recv().await?;
-            let number = |names: &[String], name: &str| names.iter().position(|known| known == name);
             let proven_peer = match &peer.identity {
-                Identity::Agent(name) => number(&agents, name).map(|_| ProvenPeer::Agent(name.clone())),
-                Identity::Relay(name) => number(&relays, name).map(|at| ProvenPeer::Relay(at as u16)),
+                Identity::Agent(name) => registry.knows_agent(name).then(|| ProvenPeer::Agent(name.clone())),
+                Identity::Relay(name) => {
+                    let number = relays.iter().position(|known| known == name);
+                    number.map(|number| ProvenPeer::Relay(number as u16))
+                }
                 _ => None,
             };
             let Some(proven_peer) = proven_peer else {
                 let reason = format!(
-                    "{} is not an agent or relay of the configuration; expected one on this port",
+                    "{} is not an agent or relay of the configuration, and no `[[join]]` lets it join; expected one on this port",
                     peer.identity
                 );
                 known.note_failure(peer.address, &WrongName(reason).into());
@@ -228,7 +235,7 @@ fn proven_peers(
             };
             return Some((
                 Ok(AgentConnection { peer, proven_peer: Some(proven_peer) }),
-                (peers, agents, relays, known),
+                (peers, registry, relays, known),
             ));
         }
     })

@@ -38,9 +38,10 @@ mod writer;
 
 use epoch_file::epoch_path;
 use file::StoreFile;
-use numbers::{StartNumbers, unix_millis};
+use numbers::StartNumbers;
 use writer::{SharedStatus, Writer};
 
+pub(crate) use numbers::unix_millis;
 pub(crate) use snapshot::hex;
 pub use snapshot::{BackupError, RecordCheck, Snapshot, StoreSummary, verify, write_backup};
 pub use writer::StoreStatus;
@@ -80,6 +81,8 @@ pub enum Table {
     LinkSamples,
     /// The last addresses of relays that have names in the configuration, by the name of the relay.
     RelayAddresses,
+    /// Hosts that have joined, by name.
+    Hosts,
     /// Saba's applications by their ids.
     Applications,
     /// Connections of applications, by their ids.
@@ -91,12 +94,13 @@ pub enum Table {
 }
 
 impl Table {
-    const ALL: [Table; 9] = [
+    const ALL: [Table; 10] = [
         Table::Coflows,
         Table::FirstFlows,
         Table::OverlayCoflows,
         Table::LinkSamples,
         Table::RelayAddresses,
+        Table::Hosts,
         Table::Applications,
         Table::Connections,
         Table::Weights,
@@ -111,6 +115,7 @@ impl Table {
             Table::OverlayCoflows => "overlay coflows",
             Table::LinkSamples => "link samples",
             Table::RelayAddresses => "relay addresses",
+            Table::Hosts => "hosts",
             Table::Applications => "applications",
             Table::Connections => "connections",
             Table::Weights => "weights",

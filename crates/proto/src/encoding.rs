@@ -10,9 +10,9 @@ use crate::order::{
     UnclassifiedShare, UnscheduledReason, is_id,
 };
 use crate::{
-    ApplicationTraffic, Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS_PER_HOST, MAX_OBSERVED,
-    MAX_QUEUES, MAX_REPORTED_FLOWS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS, MatchingOrder, MatchingReport,
-    RefusedOrders, RestoredObjects, wire,
+    ApplicationTraffic, Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS_PER_HOST,
+    MAX_INTERFACE_ADDRESSES, MAX_OBSERVED, MAX_QUEUES, MAX_REPORTED_FLOWS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS,
+    MatchingOrder, MatchingReport, RefusedOrders, RestoredObjects, wire,
 };
 
 /// Why a message is not a valid order or report.
@@ -324,15 +324,31 @@ pub(crate) fn to_micros_rounding_up(time: Duration) -> u32 {
 }
 
 impl wire::AgentMessage {
-    /// Encodes the first message of an agent, with the name of its host or switch and the rates of its links in bytes per second.
-    pub fn hello(name: &str, link_rates: Vec<u64>) -> wire::AgentMessage {
-        let hello = wire::Hello { name: name.to_owned(), link_rates };
+    /// Encodes the first message of an agent, with the name of its host or switch, the rates of its links in bytes per second, and the
+    /// first [`MAX_INTERFACE_ADDRESSES`] addresses of its interfaces.
+    pub fn hello(name: &str, link_rates: Vec<u64>, addresses: &[IpAddr]) -> wire::AgentMessage {
+        let addresses = addresses.iter().take(MAX_INTERFACE_ADDRESSES);
+        let addresses = addresses.flat_map(|&address| to_ipv6(address).octets()).collect();
+        let hello = wire::Hello { name: name.to_owned(), link_rates, addresses };
         wire::AgentMessage { body: Some(wire::agent_message::Body::Hello(hello)) }
     }
 
     /// Encodes a report.
     pub fn report(report: &Report) -> wire::AgentMessage {
         wire::AgentMessage { body: Some(wire::agent_message::Body::Report(report.into())) }
+    }
+}
+
+impl wire::Hello {
+    /// The addresses of the host's interfaces.
+    ///
+    /// # Errors
+    /// [`MessageError`]: too many addresses, or a part of one.
+    pub fn interface_addresses(&self) -> Result<Vec<IpAddr>, MessageError> {
+        let addresses = self.addresses.as_chunks::<16>().0;
+        check_max_length("addresses", addresses.len(), MAX_INTERFACE_ADDRESSES)?;
+        check_equal_lengths("bytes of addresses", self.addresses.len(), 16 * addresses.len())?;
+        Ok(addresses.iter().map(|&octets| IpAddr::from(octets).to_canonical()).collect())
     }
 }
 

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, NEW_MEASUREMENTS, Order, Rep
 use weir_tls::{LogLimit, RELOAD_INTERVAL, Refresh};
 
 use super::endpoint::CoordinatorEndpoint;
+use super::interface_addresses;
+use crate::queues::Interface;
 
 /// The maximum time without a message from the coordinator, which renews a lease at least once a second.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -31,6 +33,12 @@ const FIRST_WAIT: Duration = Duration::from_millis(20);
 
 /// The maximum wait between two attempts.
 const MAX_WAIT: Duration = Duration::from_secs(1);
+
+/// How often the agent checks the addresses of its interfaces.
+const ADDRESS_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Why a stream ends when the addresses of the host have changed.
+const ADDRESSES_CHANGED: &str = "the addresses of the interfaces have changed";
 
 /// The maximum report interval that an agent accepts.
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
@@ -62,16 +70,26 @@ pub enum StreamEvent {
     Ended,
 }
 
-/// Keeps a stream open for the host or switch `name`, whose links have these rates in bytes per second, until the receiver of events is
-/// dropped. Uses new certificate files for the next stream.
+/// What an agent states when it opens a stream.
+#[derive(Debug, Clone)]
+pub struct AgentIdentity {
+    /// The name of the host or switch.
+    pub name: String,
+    /// The rates of its links, in bytes per second.
+    pub link_rates: Vec<u64>,
+    /// The interfaces whose addresses are those of the host or switch.
+    pub interfaces: Vec<Interface>,
+}
+
+/// Keeps a stream open for a host or switch, until the receiver of events is dropped. Uses new certificate files for the next stream, and
+/// opens another stream when the addresses of the host have changed.
 pub async fn keep_open(
     coordinator: &CoordinatorEndpoint,
-    name: &str,
-    link_rates: &[u64],
+    identity: &AgentIdentity,
     events: mpsc::Sender<StreamEvent>,
 ) {
     tokio::select! {
-        () = run_streams(coordinator, name, link_rates, &events) => {}
+        () = run_streams(coordinator, identity, &events) => {}
         never = reload_certificate(coordinator) => match never {},
     }
 }
@@ -79,18 +97,22 @@ pub async fn keep_open(
 /// Opens streams one after the other.
 async fn run_streams(
     coordinator: &CoordinatorEndpoint,
-    name: &str,
-    link_rates: &[u64],
+    identity: &AgentIdentity,
     events: &mpsc::Sender<StreamEvent>,
 ) {
     // Agents that lost the same coordinator do not connect again at the same time.
-    let spread = 0.75 + (hash(name) % 64) as f64 / 128.0;
+    let spread = 0.75 + (hash(&identity.name) % 64) as f64 / 128.0;
     let start = Instant::now();
     let mut wait = FIRST_WAIT;
     let mut log_limit = LogLimit::default();
     loop {
         let began = Instant::now();
-        let mut reason = run_stream(&coordinator.current(), name, link_rates, events).await;
+        let addresses = interface_addresses::read(&identity.interfaces);
+        let endpoint = coordinator.current();
+        let mut reason = tokio::select! {
+            reason = run_stream(&endpoint, identity, &addresses, events) => reason,
+            () = wait_for_change(&identity.interfaces, &addresses) => ADDRESSES_CHANGED.to_owned(),
+        };
         if events.send(StreamEvent::Ended).await.is_err() {
             return;
         }
@@ -106,12 +128,19 @@ async fn run_streams(
         if log_limit.permits("", &reason, start.elapsed()) {
             let line = describe_stream_end(&reason);
             match &*reason {
-                NEW_MEASUREMENTS => tracing::info!("{line}"),
+                NEW_MEASUREMENTS | ADDRESSES_CHANGED => tracing::info!("{line}"),
                 _ => tracing::warn!("{line}"),
             }
         }
         sleep(wait.mul_f64(spread)).await;
         wait = (wait * 2).min(MAX_WAIT);
+    }
+}
+
+/// Waits until the addresses of interfaces differ from these.
+async fn wait_for_change(interfaces: &[Interface], addresses: &[IpAddr]) {
+    while interface_addresses::read(interfaces) == addresses {
+        sleep(ADDRESS_CHECK_INTERVAL).await;
     }
 }
 
@@ -123,7 +152,11 @@ fn hash(name: &str) -> u64 {
 
 /// The log line of a stream that has ended for a reason.
 fn describe_stream_end(reason: &str) -> String {
-    let event = if reason == NEW_MEASUREMENTS { "connecting again" } else { "no coordinator" };
+    let event = if [NEW_MEASUREMENTS, ADDRESSES_CHANGED].contains(&reason) {
+        "connecting again"
+    } else {
+        "no coordinator"
+    };
     format!("{event}: {reason}")
 }
 
@@ -158,12 +191,12 @@ fn status_reason(status: &tonic::Status) -> String {
 /// Opens one stream and forwards its orders as events. Returns why the stream ended.
 async fn run_stream(
     coordinator: &Endpoint,
-    name: &str,
-    link_rates: &[u64],
+    identity: &AgentIdentity,
+    addresses: &[IpAddr],
     events: &mpsc::Sender<StreamEvent>,
 ) -> String {
     let to_timeout_error = |_| format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs());
-    match timeout(MESSAGE_TIMEOUT, open_stream(coordinator, name, link_rates))
+    match timeout(MESSAGE_TIMEOUT, open_stream(coordinator, identity, addresses))
         .await
         .map_err(to_timeout_error)
         .and_then(|opened| opened)
@@ -189,7 +222,8 @@ async fn run_stream(
                 return String::new();
             }
             tracing::info!(
-                "{name} has a coordinator, reports every {} ms",
+                "{} has a coordinator, reports every {} ms",
+                identity.name,
                 report_interval.as_secs_f64() * 1e3
             );
             loop {
@@ -244,14 +278,20 @@ async fn connect(coordinator: &Endpoint) -> Result<(Channel, SocketAddr), String
     Ok((channel, SocketAddr::new(address.ip().to_canonical(), address.port())))
 }
 
-async fn open_stream(coordinator: &Endpoint, name: &str, link_rates: &[u64]) -> Result<OpenStream, String> {
+async fn open_stream(
+    coordinator: &Endpoint,
+    identity: &AgentIdentity,
+    addresses: &[IpAddr],
+) -> Result<OpenStream, String> {
     let (channel, address) = connect(coordinator).await?;
     let mut control = ControlClient::new(channel)
         .max_decoding_message_size(MAX_ORDER_BYTES)
         .max_encoding_message_size(MAX_REPORT_BYTES);
     let (report_sender, reports) = mpsc::channel(1);
     let messages = ReceiverStream::new(reports).map(|report| AgentMessage::report(&report));
-    let messages = tokio_stream::once(AgentMessage::hello(name, link_rates.to_vec())).chain(messages);
+    let messages =
+        tokio_stream::once(AgentMessage::hello(&identity.name, identity.link_rates.clone(), addresses))
+            .chain(messages);
     let answer = control.stream_orders(messages).await.map_err(|status| status_reason(&status))?;
     let mut orders = answer.into_inner();
     let first = orders.message().await.map_err(|status| status_reason(&status))?;

@@ -16,7 +16,7 @@ use tonic::transport::Endpoint;
 use weir_core::units::Rate;
 use weir_proto::{FlowKey, Order, OrderedRate, Report, SenderState, estimate_sent_bytes};
 
-use super::coordinator_stream::{self, StreamEvent};
+use super::coordinator_stream::{self, AgentIdentity, StreamEvent};
 use super::report_timer::ReportTimer;
 use super::{DEFAULT_INTERVAL, REPEAT_INTERVAL, ticker};
 use crate::lease::{FlowLimit, LeaseState};
@@ -91,9 +91,10 @@ impl Flow {
 
 async fn run_agent(coordinator: Endpoint, host: u32, link_rate: Rate) -> Vec<Duration> {
     let (event_sender, events) = mpsc::channel(16);
-    let (coordinator, name) = (coordinator.into(), format!("h{host}"));
+    let coordinator = coordinator.into();
+    let identity = AgentIdentity { name: format!("h{host}"), link_rates: Vec::new(), interfaces: Vec::new() };
     tokio::select! {
-        () = coordinator_stream::keep_open(&coordinator, &name, &[], event_sender) => Vec::new(),
+        () = coordinator_stream::keep_open(&coordinator, &identity, event_sender) => Vec::new(),
         waits = simulate_agent(host, link_rate, events) => waits,
     }
 }

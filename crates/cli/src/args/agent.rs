@@ -49,8 +49,9 @@ pub struct AgentRun {
     #[arg(long, value_name = "NAME", value_parser = parse_agent_name, required_unless_present = "certificate")]
     pub name: Option<String>,
 
-    /// The rate of this host's link, with a unit such as 1Gbit or 125MB/s; the agent refuses orders above it
-    #[arg(long, value_name = "RATE", value_parser = parse_port_rate, required_unless_present = "ports")]
+    /// The rate of this host's link, with a unit such as 1Gbit or 125MB/s; the agent refuses orders above it. Default: the speed of the
+    /// cards of --interface; virtual interfaces report none that counts
+    #[arg(long, value_name = "RATE", value_parser = parse_port_rate)]
     pub rate: Option<Rate>,
 
     /// A port of a switch and its rate, such as eth1=10Gbit; repeat the option for all ports in the order of the coordinator's

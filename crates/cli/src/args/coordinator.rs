@@ -100,7 +100,11 @@ pub struct Ctl {
 #[derive(Debug, Subcommand)]
 pub enum CtlCommand {
     /// List the hosts, the state of their agents, and interfaces that differ from their orders
-    Hosts,
+    Hosts {
+        /// What to do instead
+        #[command(subcommand)]
+        command: Option<HostsCommand>,
+    },
     /// List the switches, the state of their agents, and interfaces that differ from their orders
     Switches,
     /// List the queues that the coordinator orders for each link
@@ -229,6 +233,20 @@ pub struct Pause {
     /// Shadow mode: compute and show orders, which hosts do not apply; their rates, limits, queues and marks end
     #[arg(long)]
     pub shadow: bool,
+}
+
+/// The subcommands of `weir ctl hosts`.
+#[derive(Debug, Subcommand)]
+pub enum HostsCommand {
+    /// Remove a host that has joined by a rule of the configuration. Stop its agent first: otherwise, it joins again
+    Remove {
+        /// The host's name
+        name: String,
+
+        /// Remove it although active coflows name it. The name stays known until no coflow or connection names it
+        #[arg(long)]
+        force: bool,
+    },
 }
 
 /// The subcommands of `weir ctl coflow`.

@@ -490,6 +490,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "weir ctl hosts remove",
+        &[
+            "weir ctl hosts remove node-7",
+            "weir ctl hosts remove node-7 --force",
+            "weir ctl hosts remove node-7 --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem",
+        ],
+    ),
+    (
         "weir ctl switches",
         &["weir ctl switches", "weir ctl switches --format json", "weir ctl switches --out switches.txt"],
     ),

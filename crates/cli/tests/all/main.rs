@@ -22,6 +22,8 @@ mod failures;
 mod gates;
 mod incast;
 mod jobs;
+#[cfg(target_os = "linux")]
+mod joins;
 mod matching;
 mod output_columns;
 mod pictures;

@@ -303,7 +303,7 @@ fn report_flood_from_one_agent_does_not_delay_others() {
         let mut control = ControlClient::new(channel);
         let reports = tokio_stream::iter(std::iter::repeat_with(move || AgentMessage::report(&report)));
         let mut orders = control
-            .stream_orders(tokio_stream::once(AgentMessage::hello("b", Vec::new())).chain(reports))
+            .stream_orders(tokio_stream::once(AgentMessage::hello("b", Vec::new(), &[])).chain(reports))
             .await
             .unwrap()
             .into_inner();

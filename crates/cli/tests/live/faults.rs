@@ -567,7 +567,7 @@ async fn send_false_reports(endpoint: Endpoint, stop: Arc<AtomicBool>) -> (u32, 
     });
     let reports = tokio_stream::wrappers::ReceiverStream::new(reports);
     let mut orders = control
-        .stream_orders(tokio_stream::once(AgentMessage::hello("h5", Vec::new())).chain(reports))
+        .stream_orders(tokio_stream::once(AgentMessage::hello("h5", Vec::new(), &[])).chain(reports))
         .await
         .unwrap()
         .into_inner();

@@ -7,12 +7,13 @@ use std::path::Path;
 use weir_core::model::Topology;
 use weir_fields::{FileError, TableFields, Value};
 
-use super::{Host, Overlay, QueueAssignment, Switch, hosts, switches};
+use super::{Host, JoinRule, Overlay, QueueAssignment, Switch, hosts, join, switches};
 
 /// The values of the keys that describe the network.
 pub(super) struct NetworkValues<'a> {
     topology: Option<Value<'a>>,
     host: Option<Value<'a>>,
+    join: Option<Value<'a>>,
     switch: Option<Value<'a>>,
     address: Option<Value<'a>>,
 }
@@ -20,6 +21,7 @@ pub(super) struct NetworkValues<'a> {
 /// The network.
 pub(super) struct NetworkTables {
     pub hosts: Vec<Host>,
+    pub joins: Vec<JoinRule>,
     pub topology: Option<Topology>,
     pub switches: Vec<Switch>,
     /// By address: the number of its host.
@@ -32,6 +34,7 @@ impl<'a> NetworkValues<'a> {
         NetworkValues {
             topology: fields.optional("topology"),
             host: fields.optional("host"),
+            join: fields.optional("join"),
             switch: fields.optional("switch"),
             address: fields.optional("address"),
         }
@@ -47,8 +50,11 @@ impl<'a> NetworkValues<'a> {
     ) -> Result<NetworkTables, FileError> {
         let (hosts, topology) = match (overlay, &self.topology, &self.host) {
             (Some(_), None, None) => (Vec::new(), None),
+            (None, None, None) if self.join.is_some() => (Vec::new(), None),
             _ => hosts::read_hosts(fields, self.topology, self.host, folder)?,
         };
+        let read_joins = |value| join::read_joins(fields, &value, hosts.len(), topology.is_some());
+        let joins = self.join.map(read_joins).transpose()?.unwrap_or_default();
         let numbers: BTreeMap<&str, u32> =
             (0u32..).zip(&hosts).map(|(number, host)| (&*host.name, number)).collect();
         let relay_names = overlay.into_iter().flat_map(|overlay| &overlay.relays).map(|relay| &*relay.name);
@@ -61,6 +67,6 @@ impl<'a> NetworkValues<'a> {
         let switches = self.switch.map(read_switches).transpose()?.unwrap_or_default();
         let read_addresses = |value| hosts::read_addresses(fields, &value, &numbers);
         let addresses = self.address.map(read_addresses).transpose()?.unwrap_or_default();
-        Ok(NetworkTables { hosts, topology, switches, addresses })
+        Ok(NetworkTables { hosts, joins, topology, switches, addresses })
     }
 }

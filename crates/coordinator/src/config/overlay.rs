@@ -251,7 +251,7 @@ fn read_relays(
     Ok((relays, regions, relay_by_network))
 }
 
-fn read_networks(relay: &mut TableFields<'_>) -> Result<Vec<Network>, FileError> {
+pub(super) fn read_networks(relay: &mut TableFields<'_>) -> Result<Vec<Network>, FileError> {
     const EXPECTED: &str = "a list of networks without host bits, such as [\"10.1.0.0/16\"]";
     let value = relay.required("networks", EXPECTED)?;
     let list = relay.read_list(&value, EXPECTED)?;

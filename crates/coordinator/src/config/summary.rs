@@ -5,8 +5,9 @@ use std::fmt;
 use weir_core::saba::Fraction;
 use weir_core::saba::controller::{ControllerSettings, PortLimits};
 use weir_core::units::{Bytes, Time};
+use weir_proto::relay::Network;
 
-use super::{Config, ConnectionModel, Host, Limits, QueueAssignment, Saba, Switch, TlsFiles};
+use super::{Config, ConnectionModel, Host, JoinRule, Limits, QueueAssignment, Saba, Switch, TlsFiles};
 use crate::control_plane::{Link, Settings};
 use crate::policy::PolicySpec;
 use crate::quota::ServiceQuota;
@@ -37,7 +38,7 @@ impl Config {
         let to_time = |value: f64| Time::new(value).unwrap_or(Time::ZERO);
         let Settings { interval, lease, reserve, keep_completed, .. } = self.settings;
         match self.policy.spec() {
-            _ if self.hosts.is_empty() => {}
+            _ if self.hosts.is_empty() && self.joins.is_empty() => {}
             PolicySpec::Policy(spec) => writeln!(f, "policy    {spec}")?,
             PolicySpec::Tree(_) => writeln!(f, "policy    a tree")?,
         }
@@ -162,6 +163,14 @@ impl Config {
             } else {
                 writeln!(f, "host      {name}: sends {send}, receives {recv}")?;
             }
+        }
+        for JoinRule { names, networks, max_rate, max_hosts } in &self.joins {
+            let networks: Vec<String> = networks.iter().map(Network::to_string).collect();
+            writeln!(
+                f,
+                "join      {names}: up to {max_rate} each, {max_hosts} hosts, addresses in {}",
+                networks.join(", ")
+            )?;
         }
         for Switch { name, ports, limits } in &self.switches {
             let ports: Vec<&str> = ports.iter().map(|&end| self.name_of(end)).collect();

@@ -131,6 +131,12 @@ impl Allocator {
         true
     }
 
+    /// Replaces the addresses of a host.
+    pub fn set_addresses(&mut self, host: u32, addresses: &[IpAddr]) {
+        self.addresses.retain(|_, owner| *owner != host);
+        self.addresses.extend(addresses.iter().map(|address| (address.to_canonical(), host)));
+    }
+
     /// The host with an address.
     pub fn host_of(&self, address: IpAddr) -> Option<u32> {
         self.addresses.get(&address.to_canonical()).copied()

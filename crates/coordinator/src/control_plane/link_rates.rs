@@ -34,6 +34,12 @@ impl LinkRates {
         self.hosts_at_ports = hosts_at_ports;
     }
 
+    /// Sets the link of a host that has joined.
+    pub(super) fn set_configured(&mut self, host: u32, link: Link) {
+        self.configured[host as usize] = link;
+        self.of_agents.remove(&(host, 0));
+    }
+
     /// The ports of an agent's switch; none for the agent of a host.
     fn switch_ports(&self, agent: u32) -> Option<&Vec<Option<u32>>> {
         (agent as usize).checked_sub(self.configured.len()).and_then(|switch| self.hosts_at_ports.get(switch))

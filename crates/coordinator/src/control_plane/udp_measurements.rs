@@ -32,6 +32,12 @@ pub(super) struct UdpMeasurements {
 }
 
 impl UdpMeasurements {
+    /// Replaces the addresses of a host.
+    pub fn set_addresses(&mut self, host: u32, addresses: &[IpAddr]) {
+        self.host_by_address.retain(|_, owner| *owner != host);
+        self.host_by_address.extend(addresses.iter().map(|address| (address.to_canonical(), host)));
+    }
+
     /// Returns the measurements for the next order of a host, and the limits that it ends. Drops them if the host gets no order, since
     /// they would be outdated later.
     pub fn take(&mut self, host: u32, receives_orders: bool) -> (Vec<UdpMeasurement>, Vec<UdpLimit>) {

@@ -71,8 +71,7 @@ impl Registry {
 
     /// The number of a host that a path names.
     fn host_of_path(&self, name: &str) -> Result<u32, Problem> {
-        let number = self.host_numbers.get(name).copied();
-        number.ok_or_else(|| Problem::not_found("host", name, super::EXPECTED_HOST))
+        self.hosts().number(name).ok_or_else(|| Problem::not_found("host", name, super::EXPECTED_HOST))
     }
 }
 

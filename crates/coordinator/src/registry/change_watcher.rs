@@ -25,7 +25,7 @@ const MEASUREMENTS_INTERVAL: Duration = Duration::from_secs(60);
 pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver<bool>) {
     let mut clock = interval(CHECK_INTERVAL);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut was_present = vec![false; registry.agent_names().count()];
+    let mut was_present = Vec::new();
     let mut relays_were_present =
         vec![false; registry.overlay().map_or(0, |handle| handle.config().relays.len())];
     let mut remaining = Remaining::new();
@@ -116,7 +116,7 @@ pub(super) async fn note_completion(
 
 pub(super) async fn handle_changes(
     registry: &Registry,
-    was_present: &mut [bool],
+    was_present: &mut Vec<bool>,
     remaining: &mut Remaining,
 ) -> Result<(), Stopped> {
     remove_completed(registry, remaining).await?;
@@ -135,10 +135,13 @@ pub(super) async fn handle_changes(
     }
     registry.apply_observed_changes().await?;
     registry.close_abandoned_connections().await?;
+    registry.free_unused_slots().await?;
     let states = registry.handle().call(|plane, _| plane.host_statuses()).await?;
-    for ((was, state), name) in was_present.iter_mut().zip(states).zip(registry.agent_names()) {
+    was_present.resize(states.len(), false);
+    for ((number, was), state) in (0u32..).zip(was_present).zip(states) {
         if *was != state.present {
             *was = state.present;
+            let name = &*registry.agent_name(number);
             let event = if state.present { EventKind::HostConnected } else { EventKind::HostDisconnected };
             info!(host = name, present = state.present, "presence of a host or switch changed");
             registry.events.send(event, name, None);

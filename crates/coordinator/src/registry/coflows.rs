@@ -307,7 +307,8 @@ impl Registry {
 
     /// Flows in the format of requests.
     fn flow_bodies(&self, transfers: &[Transfer]) -> Vec<FlowBody> {
-        let name = |host: u32| self.hosts[host as usize].name.clone();
+        let hosts = self.hosts();
+        let name = |host: u32| hosts.name(host).to_owned();
         let flow = |transfer: &Transfer| FlowBody {
             from: name(transfer.src),
             to: name(transfer.dst),

@@ -87,12 +87,12 @@ impl Registry {
     pub async fn observed(&self) -> Result<Vec<ObservedState>, Stopped> {
         let (limits, shadow_limits) =
             self.handle.call(|plane, _| (plane.limits(), plane.shadow_limits())).await?;
-        let sharing = self.sharing.lock().await;
+        let (sharing, hosts) = (self.sharing.lock().await, self.hosts());
         let states_of_host = |(&host, observed): (&u32, &Vec<weir_proto::ObservedConnections>)| {
             let to_state = |entry: &weir_proto::ObservedConnections| {
                 let key = (host, Arc::clone(&entry.application), entry.peer);
                 ObservedState {
-                    host: self.hosts[host as usize].name.clone(),
+                    host: hosts.name(host).to_owned(),
                     application: entry.application.to_string(),
                     registered: sharing.applications.contains_key(&*entry.application),
                     peer: entry.peer.to_string(),

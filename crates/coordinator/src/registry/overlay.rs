@@ -110,7 +110,8 @@ impl Registry {
     /// # Errors
     /// An end is neither a host nor in a region, or some ends are hosts and others are regions.
     pub(super) fn overlay_for(&self, flows: &[FlowBody]) -> Result<Option<&Handle>, Problem> {
-        let is_host = |end: &str| self.host_numbers.contains_key(end);
+        let hosts = self.hosts();
+        let is_host = |end: &str| hosts.number(end).is_some();
         let is_region =
             |end: &str| self.overlay().is_some_and(|overlay| overlay.config().region_of_end(end).is_some());
         let ends = || {
@@ -125,7 +126,7 @@ impl Registry {
         }
         let (at, field, end) = unknown.unwrap_or(first);
         let regions = self.overlay().map(|overlay| overlay.config().area.regions()).unwrap_or_default();
-        let names = self.hosts.iter().map(|host| &host.name).chain(regions).map(String::as_str);
+        let names = hosts.iter().map(|(_, host)| &host.name).chain(regions).map(String::as_str);
         let expected = match unknown {
             None => "a host of GET /v1/hosts, since other ends are hosts".to_owned(),
             Some(_) if regions.is_empty() => format!("{EXPECTED_HOST}{}", did_you_mean(end, names)),

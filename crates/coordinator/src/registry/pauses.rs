@@ -239,8 +239,9 @@ impl Registry {
         }
         // The configuration may have lost a host or service that is paused.
         let ends_pause = |known: &BTreeMap<String, _>, name| mode.is_none() && known.contains_key(name);
+        let known_hosts = self.hosts();
         for (at, host) in hosts.iter().enumerate() {
-            if !self.host_numbers.contains_key(host) && !ends_pause(&pauses.hosts, host) {
+            if known_hosts.number(host).is_none() && !ends_pause(&pauses.hosts, host) {
                 return Err(unknown_host(host, Location::Body(format!("/hosts/{at}"))));
             }
         }
@@ -253,11 +254,12 @@ impl Registry {
         Ok(())
     }
 
-    /// Applies pauses to the control plane. Ignores hosts and services that the configuration has lost.
+    /// Applies pauses to the control plane. Ignores hosts that do not exist, until they join, and services that the configuration has lost.
     pub(super) async fn apply_pauses(&self, stored: &StoredPauses) -> Result<(), Stopped> {
+        let hosts = self.hosts();
         let host = |(name, pause): (&String, &StoredPause)| {
-            let number = self.host_numbers.get(name).copied();
-            if number.is_none() {
+            let number = hosts.number(name);
+            if number.is_none() && self.joins.is_empty() {
                 tracing::warn!(host = name, "pause ignored: the host is not in the configuration");
             }
             Some((number?, pause.host_pause()))

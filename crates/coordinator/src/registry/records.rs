@@ -10,8 +10,8 @@ use super::pauses::{PAUSES_KEY, StoredPauses};
 use super::stored_bandwidths::BANDWIDTHS_KEY;
 use super::stored_coflow::StoredCoflow;
 use super::{
-    ApplicationBody, ConnectionBody, FlowBody, Override, POLICY_KEY, SENSITIVITY_KEY, WEIGHT_RANGE,
-    expected_weight,
+    ApplicationBody, ConnectionBody, FlowBody, JoinedHost, Override, POLICY_KEY, SENSITIVITY_KEY,
+    WEIGHT_RANGE, expected_weight,
 };
 use crate::policy::PolicySpec;
 use crate::service_bandwidth::BandwidthBody;
@@ -39,6 +39,7 @@ pub fn check_record(
         (Table::OverlayCoflows, _) => decode::<overlay::StoredCoflow>(value).map(drop),
         // A coordinator skips those that it cannot decode, such as those of another version.
         (Table::LinkSamples | Table::RelayAddresses, _) => Ok(()),
+        (Table::Hosts, _) => decode::<JoinedHost>(value).map(drop),
         (Table::Applications, _) => decode::<ApplicationBody>(value).map(drop),
         (Table::Connections, _) => {
             let ConnectionBody { application, .. } = decode(value)?;

@@ -9,10 +9,9 @@ use weir_core::netshare::MEASUREMENT_PERIOD;
 use weir_core::units::Rate;
 
 use super::stored_bandwidths::BANDWIDTHS_KEY;
-use super::{Override, PolicyState, Registry};
+use super::{HostTable, Override, PolicyState, Registry};
 use crate::audit::Actor;
-use crate::config::network_links;
-use crate::control_plane::{PauseMode, UnknownName};
+use crate::control_plane::{Link, NetworkLinks, PauseMode, UnknownName};
 use crate::events::EventKind;
 use crate::network_bounds::NetworkBounds;
 use crate::policy::ValidatedPolicy;
@@ -185,12 +184,28 @@ impl Registry {
             let expected = "a minimum or maximum in the configuration, which reserves a queue for it";
             return conflict("it shares its queue with other services", expected);
         }
-        let bounds = self.network_bounds.get_or_init(|| {
-            let links = network_links(&self.hosts, self.topology.as_ref());
-            let names = self.hosts.iter().map(|host| &*host.name);
-            NetworkBounds::new(&links, names, &self.budget, self.divides_links)
-        });
-        bounds.check(self.names.services(), bandwidths).map_err(bandwidth_problem)
+        let hosts = self.hosts();
+        let checked = match self.joins.is_empty() {
+            true => self
+                .network_bounds
+                .get_or_init(|| self.network_bounds_of(&hosts))
+                .check(self.names.services(), bandwidths),
+            false => self.network_bounds_of(&hosts).check(self.names.services(), bandwidths),
+        };
+        checked.map_err(bandwidth_problem)
+    }
+
+    /// The bounds of the links of hosts, and of those between switches.
+    pub(super) fn network_bounds_of(&self, hosts: &HostTable) -> NetworkBounds {
+        let numbers = 0..hosts.slot_count() as u32;
+        let free = Link { send: Rate::ZERO, recv: Rate::ZERO };
+        let links: Vec<Link> =
+            numbers.clone().map(|number| hosts.get(number).map_or(free, |entry| entry.link)).collect();
+        let links = match &self.topology {
+            Some(topology) => NetworkLinks::with_topology(&links, topology.clone()),
+            None => NetworkLinks::one_switch(&links),
+        };
+        NetworkBounds::new(&links, numbers.map(|number| hosts.name(number)), &self.budget, self.divides_links)
     }
 
     /// Applies weights and bandwidths of services to the policy, queues and rates, as far as these use them.

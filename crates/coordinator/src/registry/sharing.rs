@@ -25,7 +25,7 @@ use super::bodies::{
 use super::division::LinkDivision;
 use super::flow_weights::FlowWeights;
 use super::routing::PortMap;
-use super::{Registry, unknown_host};
+use super::{HostTable, Registry, unknown_host};
 use crate::audit::Actor;
 use crate::config::{CableEnd, Config, QueueAssignment};
 use crate::control_plane::{ControlPlane, ServiceWeights, UnknownName};
@@ -106,7 +106,7 @@ impl SharingState {
     /// Loads applications and connections from the store. Ignores records that do not fit the configuration.
     pub(super) fn new(
         config: &Config,
-        port_map: &Arc<PortMap>,
+        (port_map, hosts): (&Arc<PortMap>, &HostTable),
         table: &SensitivityTable,
         (weights, bandwidths): (&BTreeMap<String, f64>, &BTreeMap<String, ServiceBandwidth>),
         store: &Store,
@@ -123,7 +123,7 @@ impl SharingState {
                 bandwidths_by_service(&config.names, bandwidths),
             ),
         };
-        let (names, addresses) = (config.names.clone(), config.addresses.clone());
+        let (names, addresses) = (config.names.clone(), hosts.addresses().clone());
         let mut sharing = SharingState::without_applications(
             division,
             config.settings.budget.unclassified_fraction(),
@@ -142,8 +142,7 @@ impl SharingState {
         let connections = store.records::<ConnectionBody>(Table::Connections).map_err(|e| e.to_string())?;
         for (id, body) in connections {
             let host_number = |name: &str, field| {
-                let number = config.hosts.iter().position(|host| host.name == name);
-                number.map(|number| number as u32).ok_or_else(|| unknown_host(name, Location::field(field)))
+                hosts.number(name).ok_or_else(|| unknown_host(name, Location::field(field)))
             };
             let opened = sharing.ends(&body, host_number).and_then(|ends| sharing.open(&id, body, ends));
             if let Err(problem) = opened {
@@ -259,6 +258,12 @@ impl SharingState {
         note(&known.body, &body);
         known.body = body;
         true
+    }
+
+    /// Whether an open connection begins or ends at a host.
+    pub(super) fn has_connection_of(&self, host: u32) -> bool {
+        let mut ends = self.connections.values().map(|connection| connection.body.1);
+        ends.any(|(from, to)| from == host || to == Some(host))
     }
 
     /// Number of applications by service.
@@ -547,7 +552,8 @@ impl Registry {
         if !self.port_map.is_host_link(port) || bounds.iter().all(|bounds| bounds.min == 0) {
             return weights.to_vec();
         }
-        let link = self.hosts[port as usize / 2].link;
+        let hosts = self.hosts();
+        let Some(link) = hosts.get(port / 2).map(|entry| entry.link) else { return weights.to_vec() };
         let rate = if self.port_map.is_host_egress(port) { link.send } else { link.recv };
         let capacity = self.budget.services(rate).get();
         let minima: Vec<f64> = bounds.iter().map(|bounds| bounds.min as f64 / capacity).collect();
@@ -602,9 +608,10 @@ impl Registry {
             let queue_of = plan.queue_of.to_vec();
             Some(PortQueues { host: host.to_owned(), direction, weights, queue_of })
         };
+        let hosts = self.hosts();
         let host_port_queues = |port: Port| {
             let direction = if self.port_map.is_host_egress(port) { "out" } else { "in" };
-            port_queues(port, &self.hosts[port as usize / 2].name, direction.to_owned())
+            port_queues(port, &hosts.get(port / 2)?.name, direction.to_owned())
         };
         let (host_ports, groups): (Vec<Port>, Vec<Port>) =
             self.ports().partition(|&port| self.port_map.is_host_link(port));

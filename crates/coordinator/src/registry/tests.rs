@@ -305,7 +305,7 @@ async fn coflows_that_expire_before_their_completion_is_noted_leave_the_store() 
     registry.handle().call(complete).await.unwrap();
     assert!(registry.overlay_coflow("c1").is_none() && registry.coflow("c2").await.is_err());
     let mut remaining = Remaining::new();
-    handle_changes(&registry, &mut [], &mut remaining).await.unwrap();
+    handle_changes(&registry, &mut Vec::new(), &mut remaining).await.unwrap();
     registry.apply_overlay_changes(&mut remaining).await;
     assert_eq!(stored_counts(), [0, 0]);
 }

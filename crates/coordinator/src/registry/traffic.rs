@@ -59,7 +59,7 @@ impl Registry {
             ));
         }
         for (at, host) in traffic.hosts.iter().flatten().enumerate() {
-            if !self.host_numbers.contains_key(host) {
+            if self.hosts().number(host).is_none() {
                 return Err(unknown_host(host, Location::Body(format!("/traffic/hosts/{at}"))));
             }
         }
@@ -69,7 +69,8 @@ impl Registry {
     /// Sends the traffic of all applications to their hosts. Call this after a change.
     pub(super) async fn send_traffic(&self, sharing: &SharingState) -> Result<(), Stopped> {
         let of_host = |name: &str| traffic_at_host(&sharing.applications, name);
-        let traffic = (0u32..).zip(&self.hosts).map(|(number, host)| (number, of_host(&host.name)));
+        let hosts = self.hosts();
+        let traffic = hosts.iter().map(|(number, host)| (number, of_host(&host.name)));
         let traffic: Vec<(u32, Vec<ApplicationTraffic>)> = traffic.collect();
         let set = |plane: &mut ControlPlane, _| {
             traffic.into_iter().for_each(|(host, traffic)| plane.set_traffic(host, traffic));

@@ -16,10 +16,10 @@ use super::{
 };
 use crate::audit::Actor;
 use crate::coflow_status::{CoflowSummary, Phase, WideAreaFields};
-use crate::config::Host;
 use crate::control_plane::{CoflowStatus, ControlPlane, PauseMode};
 use crate::overlay;
 use crate::problem::{Location, Problem};
+use crate::registry::HostTable;
 use crate::registry::{CoflowBody, FlowList};
 use crate::rest::state::FlowRate;
 use crate::values::{
@@ -152,9 +152,9 @@ impl CoflowState {
         }
     }
 
-    fn between_hosts(status: CoflowStatus, hosts: &[Host]) -> CoflowState {
+    fn between_hosts(status: CoflowStatus, hosts: &HostTable) -> CoflowState {
         let CoflowStatus { registration, summary, flows, .. } = status;
-        let host_name = |host: u32| hosts[host as usize].name.clone();
+        let host_name = |host: u32| hosts.name(host).to_owned();
         let flows = registration.flows.iter().zip(flows).map(|(transfer, progress)| FlowState {
             from: host_name(transfer.src),
             to: host_name(transfer.dst),
@@ -224,7 +224,7 @@ pub async fn show(
     check_may_see(&client, None)?;
     let state = match api.registry.overlay_coflow(&id) {
         Some(status) => CoflowState::between_regions(status),
-        None => CoflowState::between_hosts(api.registry.coflow(&id).await?, api.registry.hosts()),
+        None => CoflowState::between_hosts(api.registry.coflow(&id).await?, &api.registry.hosts()),
     };
     check_may_see(&client, Some(&state.service))?;
     Ok(Json(state))

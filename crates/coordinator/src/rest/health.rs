@@ -68,20 +68,22 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
     check_may_see(&client, None)?;
     let overview = overview(&api).await?;
     let states = api.registry.handle().call(|plane, _| plane.host_statuses()).await?;
-    let (hosts, switches) = states.split_at(api.registry.hosts().len());
+    let known = api.registry.hosts();
+    let (slots, switches) = states.split_at(known.slot_count());
+    let hosts: Vec<(&str, &HostStatus)> =
+        known.iter().map(|(number, host)| (&*host.name, &slots[number as usize])).collect();
     let count_conflicts = |states: &[HostStatus], reason| {
         let all = states.iter().filter(|state| state.present).flat_map(|state| &state.conflicts);
         all.filter(|conflict| conflict.reason() == reason).count()
     };
-    let count_present = |states: &[HostStatus]| states.iter().filter(|state| state.present).count();
-    let names = api.registry.hosts().iter().map(|host| host.name.clone());
-    let connections = names.zip(hosts).filter_map(|(name, state)| Some((name, state.max_connections?)));
-    let host_pauses = hosts.iter().filter_map(|state| state.pause);
+    let connections =
+        hosts.iter().filter_map(|(name, state)| Some(((*name).to_owned(), state.max_connections?)));
+    let host_pauses = hosts.iter().filter_map(|(_, state)| state.pause);
     let services = api.registry.services().await;
     let service_pauses = services.iter().filter_map(|service| service.pause);
     let values = MetricValues {
-        hosts: (hosts.len(), count_present(hosts)),
-        switches: (switches.len(), count_present(switches)),
+        hosts: (hosts.len(), hosts.iter().filter(|(_, state)| state.present).count()),
+        switches: (switches.len(), switches.iter().filter(|state| state.present).count()),
         epoch: api.registry.epoch(),
         store: api.registry.store_status(),
         audit_entries: [api.registry.audit().written(), api.registry.audit().lost()],
@@ -172,7 +174,7 @@ impl MetricValues {
             ("weir_coflows", "Coflows, active or completed", overview.coflows as u64),
             ("weir_coflows_active", "Coflows that have not completed", overview.active_coflows as u64),
             ("weir_flows", "Flows of all coflows, active or completed", overview.flows as u64),
-            ("weir_hosts", "Hosts of the configuration", self.hosts.0 as u64),
+            ("weir_hosts", "Hosts of the configuration, and those that have joined", self.hosts.0 as u64),
             ("weir_hosts_present", "Hosts that schedules include", self.hosts.1 as u64),
             (
                 "weir_agents_connected",

@@ -1,17 +1,22 @@
 //! Serves hosts, switches and the allocation: `/v1/hosts`, `/v1/switches` and `/v1/allocation`.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use weir_proto::{Conflict, OrderedRate};
 
-use super::body::{QueryParams, page_size};
-use super::{Api, Client, check_may_see, check_may_see_all_flows};
+use super::body::{PathParam, QueryParams, page_size};
+use super::{Api, Client, check_may_change, check_may_see, check_may_see_all_flows, run_without_content};
+use crate::audit::Actor;
 use crate::config::CableEnd;
-use crate::control_plane::{ControlPlane, PauseMode};
+use crate::control_plane::{ControlPlane, HostStatus, PauseMode};
 use crate::problem::Problem;
-use crate::values::{ALLOCATION_PAGE, AllocationPageLimit, FlowIndex};
+use crate::values::{ALLOCATION_PAGE, AllocationPageLimit, FlowIndex, Name};
 
 /// The ordered rate of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -38,6 +43,11 @@ impl From<OrderedRate> for FlowRate {
 pub struct HostState {
     /// Its name.
     name: String,
+    /// Whether it has joined by a rule of the configuration. Operators can remove such a host.
+    joined: bool,
+    /// Its addresses.
+    #[schema(value_type = Vec<String>)]
+    addresses: Vec<IpAddr>,
     /// Capacity of its link in the sending direction, in bytes per second.
     send_bytes_per_second: f64,
     /// Capacity of its link in the receiving direction, in bytes per second.
@@ -130,14 +140,46 @@ pub struct AllocationList {
     more: bool,
 }
 
+/// Why a host is removed.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct HostRemoval {
+    /// Whether the host is removed although active coflows name it. Its name stays until no coflow or connection names it. Default: false.
+    #[serde(default)]
+    #[param(required = false)]
+    force: bool,
+}
+
+/// Removes a host that has joined. If its agent runs, the host joins again. Operators only.
+#[utoipa::path(delete, path = "/v1/hosts/{name}", operation_id = "remove_host",
+    params(("name" = inline(Name), Path, description = "The host"), HostRemoval),
+    responses((status = 204, description = "The host is removed"), Problem))]
+pub async fn remove(
+    State(api): State<Api>,
+    actor: Actor,
+    PathParam(name): PathParam,
+    QueryParams(HostRemoval { force }): QueryParams<HostRemoval>,
+) -> Result<StatusCode, Problem> {
+    check_may_change(actor.identity(), None)?;
+    run_without_content(async move { api.registry.remove_host(&actor, &name, force).await }).await
+}
+
 /// All hosts.
 #[utoipa::path(get, path = "/v1/hosts", operation_id = "list_hosts",
     responses((status = 200, description = "The hosts", body = Vec<HostState>), Problem))]
 pub async fn hosts(State(api): State<Api>, client: Client) -> Result<Json<Vec<HostState>>, Problem> {
     check_may_see(&client, None)?;
     let states = api.registry.handle().call(|plane, _| plane.host_statuses()).await?;
-    let hosts = api.registry.hosts().iter().zip(states).map(|(host, state)| HostState {
+    let known = api.registry.hosts();
+    let mut addresses: BTreeMap<u32, Vec<IpAddr>> = BTreeMap::new();
+    known.addresses().iter().for_each(|(address, host)| addresses.entry(*host).or_default().push(*address));
+    let mut states: BTreeMap<u32, HostStatus> = (0u32..).zip(states).collect();
+    let with_state = known.iter().filter_map(|(number, host)| Some((number, host, states.remove(&number)?)));
+    let hosts = with_state.map(|(number, host, state)| HostState {
         name: host.name.clone(),
+        joined: host.joined.is_some(),
+        addresses: addresses.remove(&number).unwrap_or_default(),
         send_bytes_per_second: host.link.send.get(),
         recv_bytes_per_second: host.link.recv.get(),
         present: state.present,
@@ -161,10 +203,10 @@ pub async fn switches(State(api): State<Api>, client: Client) -> Result<Json<Vec
     let (hosts, switches) = (api.registry.hosts(), api.registry.switches());
     let states = api.registry.handle().call(|plane, _| plane.host_statuses()).await?;
     let name_of = |end: &CableEnd| match *end {
-        CableEnd::Host(host) => hosts[host as usize].name.clone(),
+        CableEnd::Host(host) => hosts.name(host).to_owned(),
         CableEnd::Switch(switch) => switches[switch as usize].name.clone(),
     };
-    let states = states.into_iter().skip(hosts.len());
+    let states = states.into_iter().skip(hosts.slot_count());
     let switches = switches.iter().zip(states).map(|(switch, state)| SwitchState {
         name: switch.name.clone(),
         ports: switch.ports.iter().map(name_of).collect(),
@@ -194,7 +236,8 @@ pub async fn allocation(
     };
     let allocations = api.registry.handle().call(list).await?;
     let more = allocations.len() == page_size;
-    let name = |host: u32| api.registry.hosts()[host as usize].name.clone();
+    let hosts = api.registry.hosts();
+    let name = |host: u32| hosts.name(host).to_owned();
     let flows = allocations.into_iter().map(|flow| FlowAllocation {
         coflow: flow.key.coflow.to_string(),
         flow: flow.key.flow,

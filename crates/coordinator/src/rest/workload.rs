@@ -51,7 +51,12 @@ pub async fn workload(State(api): State<Api>, client: Client) -> Result<Response
         return Err(Problem::conflict("workload: no coflow since the start; expected a registered one"));
     }
     let build = move || {
-        let hosts: Vec<String> = registry.hosts().iter().map(|host| host.name.clone()).collect();
+        let known = registry.hosts();
+        let name = |number: u32| match known.get(number) {
+            Some(entry) => entry.name.clone(),
+            None => format!("slot-{number}"),
+        };
+        let hosts: Vec<String> = (0..known.slot_count() as u32).map(name).collect();
         let (workload, comments) = recorded.into_trace(hosts.len() as u32, registry.names());
         check_workload(&workload).map(|()| (workload, hosts, comments))
     };

@@ -116,7 +116,7 @@ fn agent_stream_carries_reports_and_orders() {
     block_on(async {
         let handle = start_control_thread();
         let address = start_server(handle.clone()).await;
-        let mut host = AgentStream::open(address, AgentMessage::hello("h2", Vec::new())).await.unwrap();
+        let mut host = AgentStream::open(address, AgentMessage::hello("h2", Vec::new(), &[])).await.unwrap();
         let Some(coordinator_message::Body::Welcome(welcome)) = host.next_message().await.unwrap() else {
             panic!()
         };
@@ -130,7 +130,8 @@ fn agent_stream_carries_reports_and_orders() {
         let states = handle.call(|plane, _| plane.host_statuses()).await.unwrap();
         assert_eq!(states.iter().map(|state| state.present).collect::<Vec<_>>(), [false, false, true, false]);
         // A second stream for the same host.
-        let mut second = AgentStream::open(address, AgentMessage::hello("h2", Vec::new())).await.unwrap();
+        let mut second =
+            AgentStream::open(address, AgentMessage::hello("h2", Vec::new(), &[])).await.unwrap();
         assert_eq!(host.final_status().await, Code::Aborted);
         second.next_message().await.unwrap();
         second.send_report(&Report::default()).await;
@@ -148,7 +149,8 @@ fn udp_measurements_reach_the_sending_host() {
         let address = start_server(handle.clone()).await;
         let mut hosts = Vec::new();
         for host in ["h0", "h1"] {
-            let mut host = AgentStream::open(address, AgentMessage::hello(host, Vec::new())).await.unwrap();
+            let mut host =
+                AgentStream::open(address, AgentMessage::hello(host, Vec::new(), &[])).await.unwrap();
             let Some(coordinator_message::Body::Welcome(welcome)) = host.next_message().await.unwrap() else {
                 panic!()
             };
@@ -186,12 +188,13 @@ fn slow_host_receives_the_stream_status() {
         let endpoint =
             Endpoint::from_shared(format!("http://{address}")).unwrap().initial_stream_window_size(64);
         let client = ControlClient::new(endpoint.connect().await.unwrap());
-        let mut host = AgentStream::open_with(client, AgentMessage::hello("h2", Vec::new())).await.unwrap();
+        let mut host =
+            AgentStream::open_with(client, AgentMessage::hello("h2", Vec::new(), &[])).await.unwrap();
         while handle.overview().await.unwrap().dropped_orders == 0 {
             host.send_report(&Report::default()).await;
             sleep(Duration::from_millis(8)).await;
         }
-        let _second = AgentStream::open(address, AgentMessage::hello("h2", Vec::new())).await.unwrap();
+        let _second = AgentStream::open(address, AgentMessage::hello("h2", Vec::new(), &[])).await.unwrap();
         assert_eq!(host.final_status().await, Code::Aborted);
     });
 }
@@ -203,12 +206,13 @@ fn invalid_hellos_and_reports_end_the_stream() {
         let refusal_code = |first_message| async move {
             AgentStream::open(address, first_message).await.err().unwrap().code()
         };
-        let unknown = AgentStream::open(address, AgentMessage::hello("h4", Vec::new())).await.err().unwrap();
+        let unknown =
+            AgentStream::open(address, AgentMessage::hello("h4", Vec::new(), &[])).await.err().unwrap();
         let expected = "`h4` is not a host or switch of the configuration; expected h0, h1, h2, h3";
         assert_eq!((unknown.code(), unknown.message()), (Code::NotFound, expected));
         // Earlier versions send a number and no name.
         for name in ["", "h 0", &"h".repeat(101)] {
-            assert_eq!(refusal_code(AgentMessage::hello(name, Vec::new())).await, Code::InvalidArgument);
+            assert_eq!(refusal_code(AgentMessage::hello(name, Vec::new(), &[])).await, Code::InvalidArgument);
         }
         assert_eq!(refusal_code(AgentMessage::report(&Report::default())).await, Code::InvalidArgument);
         assert_eq!(refusal_code(AgentMessage { body: None }).await, Code::InvalidArgument);
@@ -217,13 +221,14 @@ fn invalid_hellos_and_reports_end_the_stream() {
         let too_long =
             wire::Report { sent_bytes: vec![u64::MAX; MAX_REPORT_BYTES / 8], ..wire::Report::default() };
         for (report, code) in [(malformed, Code::InvalidArgument), (too_long, Code::OutOfRange)] {
-            let mut host = AgentStream::open(address, AgentMessage::hello("h0", Vec::new())).await.unwrap();
+            let mut host =
+                AgentStream::open(address, AgentMessage::hello("h0", Vec::new(), &[])).await.unwrap();
             host.sender.send(AgentMessage { body: Some(agent_message::Body::Report(report)) }).await.unwrap();
             assert_eq!(host.final_status().await, code);
         }
         // A second hello message.
-        let mut host = AgentStream::open(address, AgentMessage::hello("h0", Vec::new())).await.unwrap();
-        host.sender.send(AgentMessage::hello("h0", Vec::new())).await.unwrap();
+        let mut host = AgentStream::open(address, AgentMessage::hello("h0", Vec::new(), &[])).await.unwrap();
+        host.sender.send(AgentMessage::hello("h0", Vec::new(), &[])).await.unwrap();
         assert_eq!(host.final_status().await, Code::InvalidArgument);
     });
 }
@@ -233,7 +238,7 @@ fn silent_stream_is_closed() {
     block_on(async {
         let address = start_server(start_control_thread()).await;
         let start = Instant::now();
-        let mut host = AgentStream::open(address, AgentMessage::hello("h0", Vec::new())).await.unwrap();
+        let mut host = AgentStream::open(address, AgentMessage::hello("h0", Vec::new(), &[])).await.unwrap();
         let (_sender, messages) = mpsc::channel(1);
         let status =
             connect_client(address).await.stream_orders(ReceiverStream::new(messages)).await.err().unwrap();
@@ -250,7 +255,7 @@ fn report_flood_is_read_at_four_reports_per_interval() {
     block_on(async {
         let handle = start_control_thread();
         let address = start_server(handle.clone()).await;
-        let mut host = AgentStream::open(address, AgentMessage::hello("h0", Vec::new())).await.unwrap();
+        let mut host = AgentStream::open(address, AgentMessage::hello("h0", Vec::new(), &[])).await.unwrap();
         let (start, up) = (Instant::now(), host.sender.clone());
         tokio::spawn(async move { while host.next_message().await.is_ok_and(|body| body.is_some()) {} });
         // Reports of 1,000 flows fill the buffers on the path, so that the sender has to wait.
@@ -283,12 +288,17 @@ fn proven_agent_opens_only_its_own_stream() {
             request.extensions_mut().insert(peer);
             Ok(request)
         };
-        let service = InterceptedService::new(agents::agent_service(start_control_thread()), add_identity);
+        let service =
+            InterceptedService::new(agents::agent_service(start_control_thread(), None), add_identity);
         let incoming = tonic::transport::server::TcpIncoming::from(listener);
         tokio::spawn(Server::builder().serve_with_incoming(service, incoming));
-        assert!(AgentStream::open(address, AgentMessage::hello("h1", Vec::new())).await.is_ok());
+        assert!(AgentStream::open(address, AgentMessage::hello("h1", Vec::new(), &[])).await.is_ok());
         assert_eq!(
-            AgentStream::open(address, AgentMessage::hello("h2", Vec::new())).await.err().unwrap().code(),
+            AgentStream::open(address, AgentMessage::hello("h2", Vec::new(), &[]))
+                .await
+                .err()
+                .unwrap()
+                .code(),
             Code::PermissionDenied
         );
     });

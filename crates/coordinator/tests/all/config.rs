@@ -155,6 +155,31 @@ fn hosts_are_read_from_a_topology() {
     let both = SMALL.replace("policy =", "topology = \"net.toml\"\npolicy =");
     let error = config::parse(&both, "serve.toml", folder.path()).unwrap_err().to_string();
     assert!(error.contains("either `topology` or `[host]`"), "{error}");
+    let error = config::parse(&format!("{text}{JOIN}"), "serve.toml", folder.path()).unwrap_err().to_string();
+    assert!(error.contains("field `join`: `[[join]]`: expected no `[[join]]` with `topology`"), "{error}");
+}
+
+const JOIN: &str =
+    "[[join]]\nnames = \"node-*\"\nnetworks = [\"10.0.0.0/8\"]\nmax-rate = \"1Gbit\"\nmax-hosts = 5\n";
+
+/// The first rule that matches counts, so a later one can let others join.
+#[test]
+fn rules_of_hosts_that_join_are_read_in_order() {
+    let text = format!("{SMALL}{JOIN}{}", JOIN.replace("node-*", "*").replace("= 5", "= 2"));
+    let config = parse(&text).unwrap();
+    assert_eq!(config.slots(), 7);
+    let rule_of = |name: &str| config.joins.iter().position(|rule| rule.matches(name));
+    assert_eq!(["node-", "node-7", "other"].map(rule_of), [Some(0), Some(0), Some(1)]);
+    assert!(
+        config.to_string().contains("join      node-*: up to 1Gbit each, 5 hosts, addresses in 10.0.0.0/8\n")
+    );
+    // Switches are numbered after all slots.
+    let names: Vec<&str> = config.agent_names().collect();
+    assert_eq!(names, ["a", "b", "", "", "", "", "", "", ""]);
+    // A coordinator can begin without hosts.
+    let (before, after) = text.split_once("[host]").unwrap();
+    let rules = after.split_once("[[join]]").unwrap().1;
+    assert_eq!(parse(&format!("{before}[[join]]{rules}")).unwrap().hosts, []);
 }
 
 #[test]

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use crate::common::config_with_cases;
 use crate::small_cluster::{
-    HOSTS, INTERVAL, LINK_RATE, address, control_plane, equal_links, flow_key, ipv6_address, registration,
+    HOSTS, INTERVAL, LINK_RATE, address, control_plane, equal_links, flow_key, ipv6_address, plane_over,
+    registration,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 use weir_agent::lease::LeaseState;
 use weir_coordinator::control_plane::{
-    ControlPlane, Demand, FlowKey, FlowProgress, Limit, LimitTaken, Mark, ObservedConnections, Order,
+    ControlPlane, Demand, FlowKey, FlowProgress, Limit, LimitTaken, Link, Mark, ObservedConnections, Order,
     OrderedRate, Queues, Refusal, RefusedOrders, Registration, Report, SenderState, ServiceWeights, Settings,
     UdpControl, UdpFlow, UdpMeasurement,
 };
@@ -311,6 +312,51 @@ fn lower_rate_of_a_link_counts() {
     plane.set_agent_rates(HOSTS, &[0], 0.032);
     assert_eq!(plane.set_agent_rates(99, &[1], 0.032), [] as [u64; 0]);
     assert_eq!(rate_of_c1(&mut plane, 0.04), expected(959_192));
+}
+
+/// A slot has the link and the addresses of its host, and no link without one.
+#[test]
+fn slot_has_the_link_of_its_host() {
+    let links = equal_links().with_slots(1, 4.0 * LINK_RATE);
+    let mut plane = plane_over(links, "saath", 1).with_throttling(BTreeMap::new());
+    let slot = HOSTS;
+    let rate_to_slot = |plane: &mut ControlPlane, now: f64| {
+        report_all_hosts(plane, now);
+        let flow = FlowProgress { udp: true, ..FlowProgress::new(flow_key("c1", 0), 0, SenderState::Ready) };
+        plane.report(0, &Report { flows: vec![flow], ..Report::default() }, now);
+        plane.require_full_order(0);
+        let orders = plane.tick(now);
+        orders.into_iter().find(|(host, _)| *host == 0).and_then(|(_, order)| Some(order.flows.first()?.1))
+    };
+    let link = |rate: f64| {
+        let rate = Rate::new(rate).unwrap();
+        Link { send: rate, recv: rate }
+    };
+    plane.set_slot(slot, "node-1", link(LINK_RATE / 2.0), &[address(9).into()], 0.0);
+    assert_eq!(plane.agent_names().number("node-1"), Some(slot));
+    plane.register("c1", registration(&[(0, slot, 1e6)]), 0.0).unwrap();
+    assert_eq!(rate_to_slot(&mut plane, 0.008), Some(OrderedRate::Rate(479_596)));
+    // The next agent of the host states a higher rate. That of the sender's link counts.
+    plane.set_slot(slot, "node-1", link(4.0 * LINK_RATE), &[address(9).into()], 0.008);
+    assert_eq!(rate_to_slot(&mut plane, 0.016), Some(OrderedRate::Rate(959_192)));
+    // Its measurements count for its own addresses, until it leaves.
+    let flow = UdpFlow { src: address(0).into(), dst: address(9).into(), mark: Mark::new(1).unwrap() };
+    let report = Report { udp_measurements: vec![UdpMeasurement { flow, rate: 1 }], ..Report::default() };
+    plane.report(1, &report, 0.016);
+    assert_eq!(plane.rejected_entries().foreign_flow, 1);
+    plane.report(slot, &report, 0.016);
+    assert_eq!(plane.rejected_entries().foreign_flow, 1);
+
+    assert_eq!(plane.active_coflow_of_host(slot).as_deref(), Some("c1"));
+    plane.leave_slot(slot, 0.02);
+    plane.report(1, &report, 0.02);
+    assert_eq!(plane.rejected_entries().foreign_flow, 1);
+    plane.deregister("c1", 0.02).unwrap();
+    assert!(!plane.has_flows_of_host(slot) && plane.active_coflow_of_host(slot).is_none());
+    plane.free_slot(slot, 0.02);
+    assert_eq!(plane.agent_names().number("node-1"), None);
+    plane.register("c1", registration(&[(0, slot, 1e6)]), 0.02).unwrap();
+    assert_ne!(rate_to_slot(&mut plane, 0.024), Some(OrderedRate::Rate(959_192)));
 }
 
 /// A changed queue is in one order, and full orders contain all queues.

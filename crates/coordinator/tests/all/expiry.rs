@@ -122,7 +122,7 @@ fn sessions_are_not_resumed() {
 }
 
 /// Files of an agent's certificate, its key and the authority.
-fn write_agent_files(folder: &TempDir, pair: &CertifiedKey, authority: &Authority) -> [PathBuf; 3] {
+pub fn write_agent_files(folder: &TempDir, pair: &CertifiedKey, authority: &Authority) -> [PathBuf; 3] {
     [("agent.pem", &pair.certificate), ("agent.key", &pair.key), ("agent-authority.pem", &authority.pem())]
         .map(|(name, text)| {
             let path = folder.path().join(name);
@@ -140,7 +140,7 @@ async fn agent_streams_end_with_the_certificate_and_begin_again_with_a_new_one()
         let endpoint = CoordinatorEndpoint::new(&address, Some([&certificate, &key, &authority])).unwrap();
         let mut control = ControlClient::new(endpoint.current().connect().await.unwrap());
         let (reports, receiver) = mpsc::channel(1);
-        reports.send(AgentMessage::hello("a", vec![125_000_000])).await.unwrap();
+        reports.send(AgentMessage::hello("a", vec![125_000_000], &[])).await.unwrap();
         let answer = control.stream_orders(ReceiverStream::new(receiver)).await?;
         Ok::<_, tonic::Status>((reports, answer.into_inner()))
     };

@@ -24,6 +24,7 @@ mod flood;
 mod flow_states;
 #[cfg(target_os = "linux")]
 mod full_disk;
+mod joins;
 mod matching;
 mod overlay;
 mod pauses;

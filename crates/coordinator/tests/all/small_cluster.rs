@@ -35,7 +35,7 @@ pub fn control_plane(policy: &str, epoch: u64) -> ControlPlane {
     plane_over(equal_links(), policy, epoch)
 }
 
-fn plane_over(links: NetworkLinks, policy: &str, epoch: u64) -> ControlPlane {
+pub fn plane_over(links: NetworkLinks, policy: &str, epoch: u64) -> ControlPlane {
     ControlPlane::new(links, build(policy).unwrap(), ServiceNames::default(), Settings::default(), epoch)
         .unwrap()
 }

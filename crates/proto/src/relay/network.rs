@@ -23,6 +23,11 @@ impl Network {
     pub fn of(address: IpAddr, prefix_length: u8) -> Option<Network> {
         Some(Network { address: mask(address.to_canonical(), prefix_length)?, prefix_length })
     }
+
+    /// Whether an address is in the network. An IPv4-mapped IPv6 address counts as IPv4.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        Network::of(address, self.prefix_length) == Some(*self)
+    }
 }
 
 /// The relays of each network.

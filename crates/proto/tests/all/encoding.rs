@@ -9,11 +9,11 @@ use proptest::prelude::*;
 use prost::Message;
 use weir_proto::{
     Answer, ApplicationTraffic, BandwidthLimit, Conflict, ConflictReason, ConnectionChange, Demand, FlowKey,
-    FlowProgress, FlowSegments, Limit, MAX_CONFLICTS, MAX_ID_LENGTH, MAX_OBSERVED, MAX_REPORT_BYTES,
-    MAX_REPORTED_FLOWS, MAX_REPORTED_SEGMENTS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS, Mark, MatchedFlow,
-    MatchingOrder, MatchingReport, MessageError, ObservedConnections, Order, OrderedRate, Question, Queues,
-    RateBounds, RefusedOrders, Report, RestoredObjects, SenderState, UdpControl, UdpFlow, UdpLimit,
-    UdpMeasurement, UnclassifiedShare, UnscheduledReason, wire,
+    FlowProgress, FlowSegments, Limit, MAX_CONFLICTS, MAX_ID_LENGTH, MAX_INTERFACE_ADDRESSES, MAX_OBSERVED,
+    MAX_REPORT_BYTES, MAX_REPORTED_FLOWS, MAX_REPORTED_SEGMENTS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS, Mark,
+    MatchedFlow, MatchingOrder, MatchingReport, MessageError, ObservedConnections, Order, OrderedRate,
+    Question, Queues, RateBounds, RefusedOrders, Report, RestoredObjects, SenderState, UdpControl, UdpFlow,
+    UdpLimit, UdpMeasurement, UnclassifiedShare, UnscheduledReason, wire,
 };
 
 fn any_flow_key() -> impl Strategy<Value = FlowKey> {
@@ -803,4 +803,19 @@ fn welcome_names_how_udp_is_limited() {
         };
         assert_eq!(welcome.control_of_udp(), control);
     }
+}
+
+#[test]
+fn addresses_of_interfaces_survive_encoding_and_are_limited() {
+    let addresses: Vec<IpAddr> = ["10.0.0.1", "fd00::1"].map(|text| text.parse().unwrap()).to_vec();
+    let hello = |addresses: &[IpAddr]| match wire::AgentMessage::hello("a", vec![1], addresses).body {
+        Some(wire::agent_message::Body::Hello(hello)) => hello,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(hello(&addresses).interface_addresses(), Ok(addresses));
+    let most = vec![IpAddr::from([10, 0, 0, 1]); MAX_INTERFACE_ADDRESSES + 1];
+    assert_eq!(hello(&most).interface_addresses().unwrap().len(), MAX_INTERFACE_ADDRESSES);
+    let with_bytes = |count: usize| wire::Hello { addresses: vec![1; count], ..hello(&[]) };
+    assert!(with_bytes(15).interface_addresses().is_err());
+    assert!(with_bytes(16 * (MAX_INTERFACE_ADDRESSES + 1)).interface_addresses().is_err());
 }

@@ -1,0 +1,276 @@
+//! Tests of hosts that join by the rules of the configuration and leave, over the streams of agents and the API.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
+use tonic::{Code, Status, Streaming};
+use weir_proto::wire::control_client::ControlClient;
+use weir_proto::wire::{AgentMessage, CoordinatorMessage, coordinator_message::Body};
+use weir_proto::{Order, Report};
+
+use weir_agent::live::endpoint::CoordinatorEndpoint;
+
+use crate::certificates::Authority;
+use crate::expiry::write_agent_files;
+use crate::roles::SecureServer;
+
+use crate::api::{CONFIG, EventStream, TIMEOUT, TestServer, get, put, send_json_request};
+
+const GIGABIT: u64 = 125_000_000;
+
+/// The hosts `a`, `b` and `c`, of which `a` has an address, and two hosts that may join.
+const RULE: &str = "[address]\na = [\"10.0.0.1\"]\n[[join]]\nnames = \"node-*\"\nnetworks = [\"10.0.0.0/16\", \"fd00::/8\"]\n\
+                    max-rate = \"1Gbit\"\nmax-hosts = 2\n";
+
+fn start_server() -> TestServer {
+    TestServer::start_with(tempfile::tempdir().unwrap(), format!("{CONFIG}{RULE}"))
+}
+
+/// The stream of an agent. Its coordinator keeps it for 5 s without a report.
+struct Agent {
+    runtime: Runtime,
+    reports: mpsc::Sender<AgentMessage>,
+    orders: Streaming<CoordinatorMessage>,
+    number: u32,
+}
+
+impl Agent {
+    /// Connects the agent of a host with a rate and addresses.
+    fn connect(agents: SocketAddr, name: &str, rate: u64, addresses: &[&str]) -> Result<Agent, Status> {
+        let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let opened: Result<_, Status> = runtime.block_on(async {
+            let channel = Endpoint::from_shared(format!("http://{agents}")).unwrap().connect().await.unwrap();
+            let (reports, receiver) = mpsc::channel(1);
+            reports.send(AgentMessage::hello(name, vec![rate], &addresses)).await.unwrap();
+            let answer = ControlClient::new(channel).stream_orders(ReceiverStream::new(receiver)).await?;
+            let mut orders = answer.into_inner();
+            let Some(Body::Welcome(welcome)) = orders.message().await?.and_then(|message| message.body)
+            else {
+                panic!("the first message is a welcome")
+            };
+            Ok((reports, orders, welcome.number))
+        });
+        let (reports, orders, number) = opened?;
+        Ok(Agent { runtime, reports, orders, number })
+    }
+
+    /// Reports that the host has received these orders, and returns the next one.
+    fn next_order(&mut self, applied: (u64, u64)) -> Order {
+        let Agent { runtime, reports, orders, .. } = self;
+        runtime.block_on(async {
+            let report = Report { applied, ..Report::default() };
+            reports.send(AgentMessage::report(&report)).await.unwrap();
+            let message = tokio::time::timeout(TIMEOUT, orders.message()).await.unwrap().unwrap().unwrap();
+            match message.body {
+                Some(Body::Order(order)) => Order::try_from(order).unwrap(),
+                other => panic!("{other:?}"),
+            }
+        })
+    }
+
+    /// The status with which the stream ends.
+    fn final_status(&mut self) -> Status {
+        self.runtime.block_on(async {
+            loop {
+                match tokio::time::timeout(TIMEOUT, self.orders.message()).await.unwrap() {
+                    Ok(Some(_)) => {}
+                    Ok(None) => panic!("the stream ended without a status"),
+                    Err(status) => return status,
+                }
+            }
+        })
+    }
+}
+
+fn refusal(server: &TestServer, name: &str, rate: u64, addresses: &[&str]) -> (Code, String) {
+    let status = Agent::connect(server.agents, name, rate, addresses).err().unwrap();
+    (status.code(), status.message().to_owned())
+}
+
+fn host(server: &TestServer, name: &str) -> Option<Value> {
+    let hosts = get(server, "/v1/hosts").1;
+    hosts.as_array().unwrap().iter().find(|host| host["name"] == name).cloned()
+}
+
+fn delete(server: &TestServer, path: &str) -> (u16, Value) {
+    send_json_request(server, "DELETE", path, b"")
+}
+
+fn coflow_to(host: &str) -> Value {
+    json!({ "flows": [{ "from": "a", "to": host, "bytes": 1_000_000 }] })
+}
+
+#[test]
+fn host_joins_takes_part_in_a_coflow_and_is_removed() {
+    let server = start_server();
+    let mut events = EventStream::open(&server);
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow_to("node-1")).0, 422);
+    assert_eq!(get(&server, "/v1/hosts").1.as_array().unwrap().len(), 3);
+    let mut agent = Agent::connect(server.agents, "node-1", GIGABIT, &["10.0.1.1", "fd00::1"]).unwrap();
+    assert_eq!(agent.number, 3);
+    while !events.next_with_prefix("data: ").contains("host-joined") {}
+    let joined = host(&server, "node-1").unwrap();
+    assert_eq!(joined["joined"], true);
+    assert_eq!(joined["addresses"], json!(["10.0.1.1", "fd00::1"]));
+    assert_eq!(joined["send_bytes_per_second"].as_f64(), Some(GIGABIT as f64));
+    assert_eq!(host(&server, "a").unwrap()["joined"], false);
+    // The next agent of the host states a lower rate.
+    drop(agent);
+    agent = Agent::connect(server.agents, "node-1", GIGABIT / 2, &["10.0.1.1"]).unwrap();
+    let changed = host(&server, "node-1").unwrap();
+    assert_eq!(changed["send_bytes_per_second"].as_f64(), Some((GIGABIT / 2) as f64));
+
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow_to("node-1")).0, 200);
+    // The flow leaves `a` at the rate at which it can arrive.
+    let mut sender = Agent::connect(server.agents, "a", GIGABIT, &[]).unwrap();
+    let mut order = sender.next_order((0, 0));
+    assert_eq!(order.flows.len(), 1, "{order:?}");
+    order = agent.next_order((0, 0));
+    assert!(order.is_full);
+
+    let conflict = |path: &str, text: &str| {
+        let (status, problem) = delete(&server, path);
+        assert!(status == 409 && problem["detail"].as_str().unwrap().contains(text), "{problem}");
+    };
+    conflict("/v1/hosts/a", "host `a` is in the configuration file; expected a host that has joined");
+    conflict("/v1/hosts/node-1", "host `node-1` has flows of the active coflow `c1`; expected none");
+    assert_eq!(delete(&server, "/v1/hosts/node-2").0, 404);
+    assert_eq!(delete(&server, "/v1/coflows/c1").0, 204);
+    assert_eq!(delete(&server, "/v1/hosts/node-1").0, 204);
+    assert_eq!(agent.final_status().code(), Code::Aborted);
+    while !events.next_with_prefix("data: ").contains("host-removed") {}
+    assert_eq!(host(&server, "node-1"), None);
+    assert_eq!(put(&server, "/v1/coflows/c2", &coflow_to("node-1")).0, 422);
+    // Its slot and its address are free again. An order has a higher number than those that the agents have seen.
+    let mut next = Agent::connect(server.agents, "node-2", GIGABIT, &["10.0.1.1"]).unwrap();
+    assert_eq!(next.number, 3);
+    assert!(next.next_order((0, 0)).seq > order.seq);
+}
+
+#[test]
+fn forced_removal_keeps_the_slot_while_a_coflow_names_the_host() {
+    let server = start_server();
+    let _first = Agent::connect(server.agents, "node-1", GIGABIT, &["10.0.1.1"]).unwrap();
+    let second = Agent::connect(server.agents, "node-2", GIGABIT, &["10.0.1.2"]).unwrap();
+    assert_eq!(second.number, 4);
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow_to("node-1")).0, 200);
+    assert_eq!(delete(&server, "/v1/hosts/node-1?force=true").0, 204);
+    assert_eq!(host(&server, "node-1"), None);
+    assert_eq!(get(&server, "/v1/coflows/c1").1["flows"][0]["to"], "node-1");
+    // A repeated registration is the same one.
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow_to("node-1")).0, 200);
+    let (code, message) = refusal(&server, "node-3", GIGABIT, &[]);
+    assert_eq!(code, Code::ResourceExhausted, "{message}");
+    assert_eq!(delete(&server, "/v1/coflows/c1").0, 204);
+    let end = Instant::now() + TIMEOUT;
+    let third = loop {
+        match Agent::connect(server.agents, "node-3", GIGABIT, &["10.0.1.1"]) {
+            Ok(agent) => break agent,
+            Err(status) => {
+                assert!(status.code() == Code::ResourceExhausted && Instant::now() < end, "{status}")
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(third.number, 3);
+}
+
+#[test]
+fn hosts_that_break_a_rule_are_refused_with_the_expected_value() {
+    let server = start_server();
+    let refused = |name, rate, addresses: &[&str], expected: (Code, &str)| {
+        let (code, message) = refusal(&server, name, rate, addresses);
+        assert!(code == expected.0 && message.contains(expected.1), "{code:?} {message}");
+    };
+    refused(
+        "other",
+        GIGABIT,
+        &[],
+        (Code::NotFound, "`other` is not a host or switch of the configuration; expected a, b, c, node-*"),
+    );
+    let rate = "host `node-1`: rate 2Gbit of its options; expected at most 1Gbit, the `max-rate` of `[[join]]` for node-*";
+    refused("node-1", 2 * GIGABIT, &[], (Code::FailedPrecondition, rate));
+    refused("node-1", 0, &[], (Code::FailedPrecondition, "rate 0bit of its options"));
+    let network = "its address 10.1.0.1 is not allowed; expected addresses in 10.0.0.0/16, fd00::/8";
+    refused("node-1", GIGABIT, &["10.0.1.1", "10.1.0.1"], (Code::FailedPrecondition, network));
+    let taken =
+        "host `node-1`: its address 10.0.0.1 is that of host `a`; expected addresses that no other host has";
+    refused("node-1", GIGABIT, &["10.0.0.1"], (Code::AlreadyExists, taken));
+    assert_eq!(host(&server, "node-1"), None);
+
+    let _first = Agent::connect(server.agents, "node-1", GIGABIT, &["10.0.1.1"]).unwrap();
+    refused("node-2", GIGABIT, &["10.0.1.1"], (Code::AlreadyExists, "is that of host `node-1`"));
+    assert_eq!(host(&server, "node-1").unwrap()["addresses"], json!(["10.0.1.1"]));
+    // A refused claim of the first host leaves its rate unchanged.
+    refused("node-1", 2 * GIGABIT, &["10.0.1.1"], (Code::FailedPrecondition, "rate 2Gbit"));
+    assert_eq!(host(&server, "node-1").unwrap()["send_bytes_per_second"].as_f64(), Some(GIGABIT as f64));
+    let _second = Agent::connect(server.agents, "node-2", GIGABIT, &[]).unwrap();
+    refused(
+        "node-3",
+        GIGABIT,
+        &[],
+        (Code::ResourceExhausted, "2 hosts have joined by the rule for node-*; expected fewer"),
+    );
+}
+
+#[tokio::test]
+async fn certificate_decides_the_name_of_a_host_that_joins() {
+    let authority = Authority::new();
+    let folder = tempfile::tempdir().unwrap();
+    authority.write_server_files(folder.path());
+    let server = SecureServer::start_with_config(authority, folder, &format!("{CONFIG}{RULE}"));
+    let (address, folder) =
+        (format!("localhost:{}", server.server().agents.port()), tempfile::tempdir().unwrap());
+    let open = async |certified: &str, name: &str| {
+        let pair = server.authority().client_certificate(&[&format!("weir://agent/{certified}")]);
+        let [certificate, key, authority] = write_agent_files(&folder, &pair, server.authority());
+        let endpoint = CoordinatorEndpoint::new(&address, Some([&certificate, &key, &authority])).unwrap();
+        let mut control = ControlClient::new(endpoint.current().connect_lazy());
+        let (reports, receiver) = mpsc::channel(1);
+        reports.send(AgentMessage::hello(name, vec![GIGABIT], &[])).await.unwrap();
+        control
+            .stream_orders(ReceiverStream::new(receiver))
+            .await
+            .map(|answer| (reports, answer.into_inner()))
+    };
+    let claims_other_name = open("node-1", "node-2").await.err().unwrap();
+    assert_eq!(claims_other_name.code(), Code::PermissionDenied, "{claims_other_name}");
+    // Also the name of a host of the configuration, whose certificate it does not have.
+    assert_eq!(open("node-1", "a").await.err().unwrap().code(), Code::PermissionDenied);
+    // The port closes connections of names that no rule lets join.
+    assert!(open("other", "node-1").await.is_err());
+    assert_eq!(server.server().registry().hosts().number("node-1"), None);
+    let _joined = open("node-1", "node-1").await.unwrap();
+    assert_eq!(server.server().registry().hosts().number("node-1"), Some(3));
+    tokio::task::spawn_blocking(move || drop(server)).await.unwrap();
+}
+
+#[test]
+fn joined_hosts_and_their_coflows_survive_a_restart() {
+    let mut server = start_server();
+    let first = Agent::connect(server.agents, "node-1", GIGABIT, &["10.0.1.1"]).unwrap();
+    let second = Agent::connect(server.agents, "node-2", GIGABIT / 4, &["10.0.1.2"]).unwrap();
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow_to("node-2")).0, 200);
+    drop(first);
+    assert_eq!(delete(&server, "/v1/hosts/node-1").0, 204);
+    let before = host(&server, "node-2").unwrap();
+    server.restart(|text| text);
+    let after = host(&server, "node-2").unwrap();
+    for key in ["addresses", "send_bytes_per_second", "joined"] {
+        assert_eq!(before[key], after[key]);
+    }
+    assert_eq!(get(&server, "/v1/coflows/c1").1["flows"][0]["to"], "node-2");
+    let again = Agent::connect(server.agents, "node-2", GIGABIT / 4, &["10.0.1.2"]).unwrap();
+    assert_eq!(again.number, second.number);
+    drop((second, again));
+    // Without a rule that lets it join, the host is gone.
+    server.restart(|text| text.replace("node-*", "rack-*"));
+    assert_eq!(host(&server, "node-2"), None);
+    assert_eq!(get(&server, "/v1/coflows/c1").0, 404);
+}
