@@ -182,6 +182,22 @@ fn forced_removal_keeps_the_slot_while_a_coflow_names_the_host() {
 }
 
 #[test]
+fn pause_belongs_to_the_name_of_a_host_that_leaves_and_joins_again() {
+    let server = start_server();
+    let join = |name: &str| Agent::connect(server.agents, name, GIGABIT, &[]).unwrap().number;
+    let pause = |name: &str| host(&server, name).unwrap()["pause"].clone();
+    assert_eq!(join("node-1"), 3);
+    assert_eq!(put(&server, "/v1/pause", &json!({ "mode": "paused", "hosts": ["node-1"] })).0, 204);
+    assert_eq!(pause("node-1"), "paused");
+    assert_eq!(delete(&server, "/v1/hosts/node-1").0, 204);
+    // Another host has the slot.
+    assert_eq!(join("node-2"), 3);
+    assert_eq!(pause("node-2"), Value::Null);
+    assert_eq!(join("node-1"), 4);
+    assert_eq!((pause("node-1"), pause("node-2")), (json!("paused"), Value::Null));
+}
+
+#[test]
 fn hosts_that_break_a_rule_are_refused_with_the_expected_value() {
     let server = start_server();
     let refused = |name, rate, addresses: &[&str], expected: (Code, &str)| {
