@@ -14,9 +14,12 @@ __all__ = [
     "Table",
     "Trace",
     "__version__",
+    "check",
     "compare",
     "confidence_interval",
+    "describe_unsupported_parameter",
     "register_policy",
+    "vary_policy",
 ]
 
 @final

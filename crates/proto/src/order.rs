@@ -285,7 +285,7 @@ pub struct UdpLimit {
 }
 
 impl UdpLimit {
-    /// The rate that ends the limit of a flow. An agent of an earlier version applies it, which limits nothing.
+    /// The rate that ends the limit of a flow.
     pub const ENDED: u64 = u64::MAX;
 }
 

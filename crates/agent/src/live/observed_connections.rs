@@ -72,6 +72,8 @@ pub struct Applications {
     ordered: Arc<[ApplicationTraffic]>,
     /// The classes of the last order that names some.
     ordered_classes: Vec<(Arc<str>, u32)>,
+    /// Whether orders end all classes, also those of the options.
+    is_without_classes: bool,
     tallies: BTreeMap<ApplicationPeer, Tally>,
     /// The demands of connections, if the coordinator requests them.
     demands: Option<Demands>,
@@ -104,6 +106,7 @@ impl Applications {
             options,
             ordered: Arc::default(),
             ordered_classes: Vec::new(),
+            is_without_classes: false,
             tallies,
             demands: None,
             last_refresh: now,
@@ -327,11 +330,15 @@ impl Applications {
         self.tallies.values_mut().for_each(|tally| tally.reported = None);
     }
 
-    /// Sets the classes of applications, as an order names them.
+    /// Sets the classes of applications, as an order names them. No effect while orders end all classes: the queues of an earlier order can
+    /// become ready after the order that ends them.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn set_classes(&mut self, queues: &Queues) -> Result<(), String> {
+        if self.is_without_classes {
+            return Ok(());
+        }
         self.ordered_classes.clone_from(&queues.class_of_application);
         for (name, class) in &self.options {
             let class = find_class(&self.ordered_classes, name).or(*class);
@@ -349,6 +356,7 @@ impl Applications {
 
     /// Removes the classes of all applications, also those of the agent's options, or sets those of the options again.
     pub fn set_without_classes(&mut self, without_classes: bool) {
+        self.is_without_classes = without_classes;
         self.ordered_classes.clear();
         let mut result = Ok(());
         for (name, class) in &self.options {

@@ -279,12 +279,12 @@ impl Traffic {
         self.folder.retain(|name| !names.iter().any(|removed| removed == name))
     }
 
-    /// Replaces all programs, after a change of their constants.
-    pub(super) fn reload_path_programs(&mut self) {
+    /// Replaces the programs of tunnels in steps, after the first rule of a port: the class of a packet from a pod depends on none.
+    pub(super) fn reload_tunnel_programs(&mut self) {
         // The present ones stay attached until the new ones replace them.
-        self.paths.programs.clear();
+        self.paths.programs.retain(|_, kind| *kind != PathKind::Tunnel);
         self.paths.seen.clear();
-        self.add_all_paths();
+        self.refresh_paths();
     }
 
     /// Attaches programs again that another process has detached, and returns how many.
@@ -302,7 +302,7 @@ impl Traffic {
         if !detached.is_empty() {
             self.paths.seen.clear();
         }
-        self.add_all_paths();
+        self.refresh_paths();
         // Those of deleted interfaces do not count.
         Ok(detached.iter().filter(|index| self.paths.programs.contains_key(index)).count() as u64)
     }

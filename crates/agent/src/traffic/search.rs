@@ -213,7 +213,7 @@ impl Traffic {
         });
         self.restore_used_marks()?;
         if is_first_port {
-            self.reload_path_programs();
+            self.reload_tunnel_programs();
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ use super::service_division::{MaximumLinks, NetworkUse, ServiceDivision};
 use super::service_flow::{LimitedTraffic, MAX_FLOWS, Peer, ServiceFlow};
 use super::service_weights::ServiceWeights;
 use super::udp_demands::UdpDemands;
-use super::{ControlPlane, NetworkLinks, PauseMode};
+use super::{ControlPlane, Flow, NetworkLinks, PauseMode};
 
 /// Maximum number of flows of one host; flows beyond it have no limit.
 const MAX_FLOWS_PER_HOST: usize = 1 << 10;
@@ -327,14 +327,16 @@ impl ControlPlane {
         observed.iter().filter(|entry| !allocator.store_demand(host, entry)).count()
     }
 
-    /// The ordered rates of all flows of coflows on each link, by position in [`super::NetworkLinks::capacities`]. Infinite with a flow
-    /// that is not limited. O(flows).
+    /// The scheduled rates of all flows of coflows on each link, by position in [`super::NetworkLinks::capacities`]. Infinite with a flow
+    /// that is not limited. Schedules leave paused flows out, and so do the rates. O(flows).
     fn coflow_rates(&self, link_count: usize) -> Vec<f64> {
         let mut rates = vec![0.0; link_count];
         let active = self.coflows.values().filter_map(|coflow| Some((coflow.slot?, coflow)));
         let flows = active.flat_map(|(slot, coflow)| coflow.flows.iter().map(move |flow| (slot, flow)));
-        for (slot, flow) in flows.filter(|(_, flow)| !flow.is_completed && flow.has_data(self.now)) {
-            let rate = match flow.applied_rate(&self.hosts) {
+        let counts = |flow: &Flow| !flow.is_completed && !flow.is_left_out() && flow.has_data(self.now);
+        for (slot, flow) in flows.filter(|(_, flow)| counts(flow)) {
+            let ordered = flow.applied_rate(&self.hosts);
+            let rate = match ordered.and(flow.shadow_rate).or(ordered) {
                 Some(OrderedRate::Rate(rate) | OrderedRate::Reserve(rate)) => rate as f64,
                 Some(OrderedRate::Unlimited) => f64::INFINITY,
                 Some(OrderedRate::Paused | OrderedRate::Removed) | None => continue,

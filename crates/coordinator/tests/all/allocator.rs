@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use weir_coordinator::control_plane::{
-    ControlPlane, Demand, FlowProgress, Link, NetworkLinks, OrderedRate, Report, SenderState, ServiceWeights,
-    Settings, UdpControl, UdpFlow, UdpLimit, UdpMeasurement,
+    ControlPlane, Demand, FlowProgress, HostPause, Link, NetworkLinks, OrderedRate, PauseMode, Pauses,
+    Report, SenderState, ServiceWeights, Settings, UdpControl, UdpFlow, UdpLimit, UdpMeasurement,
 };
 use weir_core::model::{ServiceNames, Topology, TopologyTemplate};
 use weir_core::policy::build;
@@ -170,6 +170,16 @@ fn coflows_come_off_what_services_divide_of_a_trunk() {
     let ordered = plane.coflow_status("a").unwrap().flows[0].ordered_rate.unwrap();
     assert!(matches!(ordered, OrderedRate::Rate(_)), "{ordered:?}");
     assert_limits_to(&shares(report_flows(&mut plane, &flows, 0.06)), &[0.6, 0.2]);
+    // In shadow mode, the rate of the schedule counts, and in a pause none.
+    for (mode, expected) in [(PauseMode::Shadow, [0.6, 0.2]), (PauseMode::Paused, [0.75, 0.25])] {
+        let pause = HostPause { mode, with_queues: false };
+        plane.set_pauses(Pauses { hosts: BTreeMap::from([(2, pause)]), ..Pauses::default() }, 0.07);
+        plane.tick(0.07);
+        let ordered = plane.coflow_status("a").unwrap().flows[0].ordered_rate;
+        assert_eq!(ordered, Some(OrderedRate::Unlimited));
+        assert_limits_to(&shares(report_flows(&mut plane, &flows, 0.07 + INTERVAL)), &expected);
+    }
+    plane.set_pauses(Pauses::default(), 0.1);
     // Without services it competes with nothing.
     report_flows(&mut plane, &[], 0.12);
     plane.tick(0.12 + INTERVAL);
