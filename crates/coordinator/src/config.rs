@@ -19,13 +19,14 @@ mod summary;
 mod switches;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use weir_core::model::{ServiceNames, Topology};
 use weir_core::netshare::MEASUREMENT_PERIOD;
 use weir_core::saba::controller::PortLimits;
 use weir_fields::{FileError, FileKind, SourceText, TableFields};
+use weir_proto::NetworkTable;
 use weir_tls::TlsError;
 
 use crate::control_plane::{Link, NetworkLinks, Settings};
@@ -79,7 +80,7 @@ pub struct Config {
     /// Switches in order of their numbers, which follow those of all hosts that can join.
     pub switches: Vec<Switch>,
     /// Configured addresses of hosts, with the host's number.
-    pub addresses: BTreeMap<IpAddr, u32>,
+    pub addresses: NetworkTable<u32>,
     /// Services and their applications.
     pub names: ServiceNames,
     /// Configured weights of services. The policy decides the weights of other services.

@@ -8,6 +8,7 @@
 mod conflict;
 mod encoding;
 mod matching;
+mod network;
 mod order;
 pub mod relay;
 mod totals;
@@ -21,6 +22,7 @@ pub use encoding::MessageError;
 pub use matching::{
     Answer, ConnectionChange, FlowSegments, MatchedFlow, MatchingOrder, MatchingReport, Question,
 };
+pub use network::{InvalidNetwork, Network, NetworkTable};
 pub use order::{
     BandwidthLimit, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
     Queues, RateBounds, Report, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement,

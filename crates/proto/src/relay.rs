@@ -4,7 +4,6 @@
 //! is valid. Receivers limit the length of a message to [`MAX_RELAY_REPORT_BYTES`] or [`MAX_RELAY_ORDER_BYTES`] before they decode it.
 
 mod hello;
-mod network;
 mod order;
 mod report;
 mod rule;
@@ -14,7 +13,6 @@ use std::time::Duration;
 use crate::MessageError;
 
 pub use hello::{RelayHello, RelayWelcome};
-pub use network::{InvalidNetwork, Network, NetworkTable};
 pub use order::{RelayCoflow, RelayOrder, RelayPeer};
 pub use report::{GroupProgress, PathSample, RelayReport, UnruledFlow};
 pub use rule::{RegionPair, RelayMatch, RelayPath, RelayRule, RuleScope};

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use weir_proto::relay::{NetworkTable, RegionPair, RelayCoflow, RelayOrder, RelayPeer, RelayRule};
+use weir_proto::NetworkTable;
+use weir_proto::relay::{RegionPair, RelayCoflow, RelayOrder, RelayPeer, RelayRule};
 
 use crate::forwarding::{Class, ForwardingTable, Path, RegionId, Rule};
 use crate::message::{FlowId, RelayId};
@@ -16,7 +17,7 @@ pub struct Overlay {
     /// The relays of each region, sorted.
     regions: BTreeMap<RegionId, Vec<RelayId>>,
     /// Their networks.
-    networks: NetworkTable,
+    networks: NetworkTable<u16>,
     /// The coflows by number.
     pub coflows: BTreeMap<u32, RelayCoflow>,
     /// The rules.
@@ -26,7 +27,7 @@ pub struct Overlay {
 impl Overlay {
     /// The relays that serve a receiver: those with the longest matching network; none if no network contains the receiver.
     pub fn relays_of(&self, receiver: IpAddr) -> Vec<RelayId> {
-        self.networks.relays_of(receiver).iter().copied().map(RelayId).collect()
+        self.networks.owners_of(receiver).iter().copied().map(RelayId).collect()
     }
 
     /// The region of a relay; none if the relay is unknown.

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use weir_fields::{FileError, FileKind, SourceText, TableFields, Value};
-use weir_proto::is_id;
 use weir_proto::relay::{
-    MAX_RELAY_COFLOWS, MAX_RELAY_NETWORKS, MAX_RELAY_RULES, MAX_RELAYS, MAX_RULE_PATHS, Network, RegionPair,
+    MAX_RELAY_COFLOWS, MAX_RELAY_NETWORKS, MAX_RELAY_RULES, MAX_RELAYS, MAX_RULE_PATHS, RegionPair,
     RelayCoflow, RelayMatch, RelayOrder, RelayPath, RelayPeer, RelayRule, RuleScope,
 };
+use weir_proto::{Network, is_id};
 
 use crate::message::RelayId;
 use crate::overlay::Overlay;

@@ -7,6 +7,7 @@ use std::path::Path;
 use weir_core::model::{NodeId, ServiceNames, Topology};
 use weir_core::units::Rate;
 use weir_fields::{FileError, TableFields, Value};
+use weir_proto::{Network, NetworkTable};
 use weir_trace::topology;
 
 use super::{Host, MAX_HOSTS, check_name};
@@ -76,25 +77,27 @@ fn read_host_table(fields: &TableFields<'_>) -> Result<Vec<Host>, FileError> {
     hosts.collect()
 }
 
-/// Reads the addresses of hosts.
+/// Reads the addresses of hosts, and the networks of their pods.
 pub(super) fn read_addresses(
     fields: &TableFields<'_>,
     value: &Value<'_>,
     host_numbers: &BTreeMap<&str, u32>,
-) -> Result<BTreeMap<IpAddr, u32>, FileError> {
-    const EXPECTED_ADDRESSES: &str = "a list of the host's IP addresses, such as [\"10.0.0.1\"]";
+) -> Result<NetworkTable<u32>, FileError> {
+    const EXPECTED_ADDRESSES: &str = "a list of the host's IP addresses and of networks without host bits, such as [\"10.0.0.1\", \"10.244.1.0/24\"]";
     let table = fields.read_table(value, "address ".to_owned())?;
-    let mut host_by_address = BTreeMap::new();
+    let mut addresses = NetworkTable::default();
     for (name, value) in table.entries() {
         let &host = host_numbers.get(name).ok_or_else(|| table.key_error(name, name, EXPECTED_HOST))?;
         for value in table.read_list(&value, EXPECTED_ADDRESSES)? {
-            let address: Option<IpAddr> = table.read_string(&value, EXPECTED_ADDRESSES)?.parse().ok();
-            let address =
-                address.ok_or_else(|| table.value_error(&value, EXPECTED_ADDRESSES))?.to_canonical();
-            if host_by_address.insert(address, host).is_some() {
+            let text = table.read_string(&value, EXPECTED_ADDRESSES)?;
+            let network = match text.parse::<IpAddr>() {
+                Ok(address) => Network::from(address),
+                Err(_) => text.parse().map_err(|_| table.value_error(&value, EXPECTED_ADDRESSES))?,
+            };
+            if !addresses.insert(network, host).is_empty() {
                 return Err(table.value_error(&value, "an address that is listed once"));
             }
         }
     }
-    Ok(host_by_address)
+    Ok(addresses)
 }

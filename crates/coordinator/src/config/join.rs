@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use weir_core::model::{ServiceNames, Topology};
 use weir_core::units::Rate;
 use weir_fields::{FileError, TableFields, Value};
+use weir_proto::Network;
 use weir_proto::matches_component;
-use weir_proto::relay::Network;
 
 use super::overlay::read_networks;
 use super::{Config, MAX_HOSTS};

@@ -1,11 +1,11 @@
 //! Reads the network: hosts, switches, and addresses of hosts.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::Path;
 
 use weir_core::model::Topology;
 use weir_fields::{FileError, TableFields, Value};
+use weir_proto::NetworkTable;
 
 use super::{Host, JoinRule, Overlay, QueueAssignment, Switch, hosts, join, switches};
 
@@ -25,7 +25,7 @@ pub(super) struct NetworkTables {
     pub topology: Option<Topology>,
     pub switches: Vec<Switch>,
     /// By address: the number of its host.
-    pub addresses: BTreeMap<IpAddr, u32>,
+    pub addresses: NetworkTable<u32>,
 }
 
 impl<'a> NetworkValues<'a> {

@@ -9,7 +9,8 @@ use weir_core::model::wide_area::LinkMeasurement;
 use weir_core::units::{Rate, Time};
 use weir_core::wide_area_policy::WideAreaPolicy;
 use weir_fields::{FileError, TableFields, Value, expectation};
-use weir_proto::relay::{MAX_RELAY_NETWORKS, MAX_RELAYS, Network, NetworkTable, RegionPair};
+use weir_proto::relay::{MAX_RELAY_NETWORKS, MAX_RELAYS, RegionPair};
+use weir_proto::{Network, NetworkTable};
 
 use super::check_name;
 
@@ -28,7 +29,7 @@ pub struct Overlay {
     /// Numbers of the relays by name.
     pub numbers: BTreeMap<String, u16>,
     /// Networks of the hosts that relays serve. All relays of a network are in one region.
-    pub networks: NetworkTable,
+    pub networks: NetworkTable<u16>,
     /// Regions, and the configured bandwidth of each link.
     pub area: WideArea,
 }
@@ -122,7 +123,7 @@ impl Overlay {
         match end.parse::<IpAddr>() {
             // All relays of a network are in one region.
             Ok(address) => {
-                let relay = self.networks.relays_of(address).first()?;
+                let relay = self.networks.owners_of(address).first()?;
                 Some(self.relays[usize::from(*relay)].region)
             }
             Err(_) => {
@@ -191,11 +192,11 @@ pub(super) fn read_overlay(fields: &TableFields<'_>, value: &Value<'_>) -> Resul
     Ok(Overlay { policy: policy.to_owned(), max_detoured, relays, numbers, networks, area })
 }
 
+/// Relays, the names of their regions, and the relays of each network.
+type RelayTables = (Vec<Relay>, Vec<String>, NetworkTable<u16>);
+
 /// Reads relays, the names of their regions in the order in which relays name them, and their networks.
-fn read_relays(
-    fields: &TableFields<'_>,
-    value: &Value<'_>,
-) -> Result<(Vec<Relay>, Vec<String>, NetworkTable), FileError> {
+fn read_relays(fields: &TableFields<'_>, value: &Value<'_>) -> Result<RelayTables, FileError> {
     const EXPECTED_ADDRESS: &str = "the address or name, and the port above 0, at which the relay accepts other relays, such as \"10.1.0.2:7710\"";
     let (mut relays, mut regions) = (Vec::new(), Vec::<String>::new());
     let mut relay_by_network = NetworkTable::default();

@@ -1,14 +1,12 @@
 //! Reads the parameters of the control plane.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use weir_core::model::LinkBudget;
 use weir_core::netshare::MEASUREMENT_PERIOD;
 use weir_core::saba::Fraction;
 use weir_fields::{FileError, TableFields, Value};
-use weir_proto::MAX_LEASE;
+use weir_proto::{MAX_LEASE, NetworkTable};
 
 use super::QueueAssignment;
 use crate::control_plane::Settings;
@@ -76,7 +74,7 @@ pub(super) fn read_time(
 pub(super) fn read_throttling(
     fields: &TableFields<'_>,
     value: Option<Value<'_>>,
-    addresses: &BTreeMap<IpAddr, u32>,
+    addresses: &NetworkTable<u32>,
     interval: f64,
 ) -> Result<bool, FileError> {
     let Some(value) = value else { return Ok(false) };

@@ -5,7 +5,7 @@ use std::fmt;
 use weir_core::saba::Fraction;
 use weir_core::saba::controller::{ControllerSettings, PortLimits};
 use weir_core::units::{Bytes, Time};
-use weir_proto::relay::Network;
+use weir_proto::Network;
 
 use super::{Config, ConnectionModel, Host, JoinRule, Limits, QueueAssignment, Saba, Switch, TlsFiles};
 use crate::control_plane::{Link, Settings};
@@ -177,8 +177,10 @@ impl Config {
             let limits = limits.map(|limits| format!("; {}", format_limits(limits))).unwrap_or_default();
             writeln!(f, "switch    {name}: {}{limits}", ports.join(", "))?;
         }
-        for (address, &host) in &self.addresses {
-            writeln!(f, "address   {address}: {}", self.hosts[host as usize].name)?;
+        for (network, owners) in self.addresses.iter() {
+            for &host in owners {
+                writeln!(f, "address   {}: {}", network.short_text(), self.hosts[host as usize].name)?;
+            }
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ use weir_core::model::{BitSet, Trunks};
 use weir_core::netshare::{MEASUREMENT_PERIOD, limit_for_demand};
 use weir_core::solve::hierarchy::ClassId;
 use weir_core::units::Rate;
-use weir_proto::{Demand, Limit, ObservedConnections, OrderedRate, UdpLimit};
+use weir_proto::{Demand, Limit, NetworkTable, ObservedConnections, OrderedRate, UdpLimit};
 
 use super::pause::pause_of_udp;
 use super::service_division::{MaximumLinks, NetworkUse, ServiceDivision};
@@ -90,8 +90,8 @@ pub(super) struct Allocator {
     scope: Scope,
     /// Whether a service has had a maximum since the start.
     has_had_max: bool,
-    /// Addresses of hosts, with the host's number.
-    addresses: BTreeMap<IpAddr, u32>,
+    /// Addresses and networks of hosts, with the host's number.
+    addresses: NetworkTable<u32>,
     services: Option<ServiceWeights>,
     /// Demands by host, application and address of the other host.
     demands: BTreeMap<(u32, Peer), Demand>,
@@ -133,13 +133,15 @@ impl Allocator {
 
     /// Replaces the addresses of a host.
     pub fn set_addresses(&mut self, host: u32, addresses: &[IpAddr]) {
-        self.addresses.retain(|_, owner| *owner != host);
-        self.addresses.extend(addresses.iter().map(|address| (address.to_canonical(), host)));
+        self.addresses.remove_owner(host);
+        for &address in addresses {
+            self.addresses.insert(address.into(), host);
+        }
     }
 
     /// The host with an address.
     pub fn host_of(&self, address: IpAddr) -> Option<u32> {
-        self.addresses.get(&address.to_canonical()).copied()
+        self.addresses.owner_of(address)
     }
 
     /// The links that flows of services crossed at the last computation, sorted, as positions in [`super::NetworkLinks::capacities`], which
@@ -216,19 +218,19 @@ impl Limits {
 }
 
 impl ControlPlane {
-    /// Enables limits for observed connections over all links. Limits are computed after [`ControlPlane::set_services`]. `addresses` maps
-    /// addresses to host numbers.
-    pub fn with_allocation(self, addresses: BTreeMap<IpAddr, u32>) -> ControlPlane {
+    /// Enables limits for observed connections over all links. Limits are computed after [`ControlPlane::set_services`]. `addresses` has
+    /// the numbers of hosts.
+    pub fn with_allocation(self, addresses: NetworkTable<u32>) -> ControlPlane {
         self.with_scope(Scope::AllLinks, addresses)
     }
 
-    /// Enables limits for the observed connections of services with a maximum bandwidth only, which hold the maximum. `addresses` maps
-    /// addresses to host numbers.
-    pub fn with_maxima(self, addresses: BTreeMap<IpAddr, u32>) -> ControlPlane {
+    /// Enables limits for the observed connections of services with a maximum bandwidth only, which hold the maximum. `addresses` has the
+    /// numbers of hosts.
+    pub fn with_maxima(self, addresses: NetworkTable<u32>) -> ControlPlane {
         self.with_scope(Scope::Maxima, addresses)
     }
 
-    fn with_scope(mut self, scope: Scope, addresses: BTreeMap<IpAddr, u32>) -> ControlPlane {
+    fn with_scope(mut self, scope: Scope, addresses: NetworkTable<u32>) -> ControlPlane {
         let trunks = self.links.trunks.as_mut().filter(|_| scope == Scope::AllLinks);
         self.allocator = Some(Allocator {
             scope,
@@ -269,8 +271,7 @@ impl ControlPlane {
 
     /// Whether agents have to report what services with a maximum send by UDP, so that it can be limited, too.
     pub(super) fn limits_udp_of_maxima(&self) -> bool {
-        let limits =
-            |allocator: &Allocator| allocator.has_had_max && allocator.addresses.keys().any(IpAddr::is_ipv4);
+        let limits = |allocator: &Allocator| allocator.has_had_max && !allocator.addresses.is_empty();
         self.allocator.as_ref().is_some_and(limits)
     }
 
@@ -452,7 +453,7 @@ impl ControlPlane {
         for ((host, peer), &demand) in demands.iter() {
             let Some(&service) = services.service_of_application.get(&peer.0) else { continue };
             let traffic = LimitedTraffic::Connections(peer.clone());
-            let dst = addresses.get(&peer.1).copied();
+            let dst = addresses.owner_of(peer.1);
             let weight = match flow_weights.is_empty() {
                 true => THOUSANDTHS,
                 false => {
@@ -463,7 +464,7 @@ impl ControlPlane {
             add(*host, traffic, service as usize, dst, weight, demand);
         }
         for (host, flow, rate) in udp_demands.iter() {
-            let dst = addresses.get(&flow.dst).copied();
+            let dst = addresses.owner_of(flow.dst);
             let Some(service) = services.service_of_class(flow.mark.get()) else { continue };
             if limits_all_udp || services.bandwidths[service as usize].has_max() {
                 add(host, LimitedTraffic::Udp(flow), service as usize, dst, THOUSANDTHS, Demand::Rate(rate));

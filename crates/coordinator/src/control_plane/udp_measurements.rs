@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use weir_core::netshare::MEASUREMENT_PERIOD;
-use weir_proto::{MAX_UDP_FLOWS, UdpControl, UdpFlow, UdpLimit, UdpMeasurement};
+use weir_proto::{MAX_UDP_FLOWS, NetworkTable, UdpControl, UdpFlow, UdpLimit, UdpMeasurement};
 
 use super::ControlPlane;
 use super::pause::pause_of_udp;
@@ -22,7 +22,7 @@ pub(super) const MAX_PACKET_BYTES: f64 = 65_536.0;
 /// Addresses of hosts, and the measurements for the next orders.
 #[derive(Debug)]
 pub(super) struct UdpMeasurements {
-    host_by_address: BTreeMap<IpAddr, u32>,
+    addresses: NetworkTable<u32>,
     /// Measurements for the next order, by sending host.
     pending: BTreeMap<u32, BTreeMap<UdpFlow, u64>>,
     /// Measured flows that are paused, whose limits the next order ends, by sending host.
@@ -34,8 +34,10 @@ pub(super) struct UdpMeasurements {
 impl UdpMeasurements {
     /// Replaces the addresses of a host.
     pub fn set_addresses(&mut self, host: u32, addresses: &[IpAddr]) {
-        self.host_by_address.retain(|_, owner| *owner != host);
-        self.host_by_address.extend(addresses.iter().map(|address| (address.to_canonical(), host)));
+        self.addresses.remove_owner(host);
+        for &address in addresses {
+            self.addresses.insert(address.into(), host);
+        }
     }
 
     /// Returns the measurements for the next order of a host, and the limits that it ends. Drops them if the host gets no order, since
@@ -51,10 +53,10 @@ impl UdpMeasurements {
 }
 
 impl ControlPlane {
-    /// Enables limits of UDP: by throttling, or by the allocator if there is one. `host_by_address` maps addresses to host numbers.
-    pub fn with_throttling(mut self, host_by_address: BTreeMap<IpAddr, u32>) -> ControlPlane {
+    /// Enables limits of UDP: by throttling, or by the allocator if there is one. `addresses` has the numbers of hosts.
+    pub fn with_throttling(mut self, addresses: NetworkTable<u32>) -> ControlPlane {
         self.udp_measurements = Some(UdpMeasurements {
-            host_by_address,
+            addresses,
             pending: BTreeMap::new(),
             ended: BTreeMap::new(),
             forwarded: 0,
@@ -96,8 +98,8 @@ impl ControlPlane {
         let max_rate = RATE_TOLERANCE * link.recv.get() + MAX_PACKET_BYTES / MEASUREMENT_PERIOD.get();
         let mut accepted_rate = 0.0;
         for &UdpMeasurement { flow, rate } in measurements {
-            match state.host_by_address.get(&flow.dst) {
-                Some(&owner) if owner == host => {}
+            match state.addresses.owner_of(flow.dst) {
+                Some(owner) if owner == host => {}
                 Some(_) => {
                     self.rejected_entries.foreign_flow += 1;
                     continue;
@@ -111,7 +113,7 @@ impl ControlPlane {
             }
             accepted_rate += rate as f64;
             // Senders outside the configuration are not throttled.
-            let Some(&sender) = state.host_by_address.get(&flow.src) else { continue };
+            let Some(sender) = state.addresses.owner_of(flow.src) else { continue };
             if pause_of_udp(&self.pauses, self.allocator.as_ref(), sender, flow).is_some() {
                 let ended = state.ended.entry(sender).or_default();
                 if ended.len() < MAX_UDP_FLOWS {

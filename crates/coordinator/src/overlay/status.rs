@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use utoipa::ToSchema;
-use weir_proto::relay::{Network, PathSample, RegionPair, RelayMatch, RelayPath, RelayRule, RuleScope};
+use weir_proto::Network;
+use weir_proto::relay::{PathSample, RegionPair, RelayMatch, RelayPath, RelayRule, RuleScope};
 
 use super::coflow::{Coflow, Pair};
 use super::{Flow, Overlay, Registration, RegistrationDigest, Relay};

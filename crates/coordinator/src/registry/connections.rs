@@ -54,8 +54,7 @@ pub struct Connection {
 impl SharingState {
     /// The host with an address, as seen from the host `from`; none if the configuration has no such address.
     pub(super) fn host_of(&self, address: IpAddr, from: u32) -> Option<u32> {
-        let address = address.to_canonical();
-        if address.is_loopback() { Some(from) } else { self.addresses.get(&address).copied() }
+        if address.to_canonical().is_loopback() { Some(from) } else { self.addresses.owner_of(address) }
     }
 
     /// The numbers of the hosts of a connection. `host_number` finds the host of a field.

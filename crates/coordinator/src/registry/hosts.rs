@@ -1,7 +1,8 @@
 //! The hosts of the configuration, and those that have joined.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+
+use weir_proto::NetworkTable;
 
 use super::membership::JoinedHost;
 use crate::config::{Config, Host};
@@ -30,7 +31,7 @@ impl HostEntry {
 pub struct HostTable {
     entries: Vec<Option<HostEntry>>,
     numbers: BTreeMap<String, u32>,
-    addresses: BTreeMap<IpAddr, u32>,
+    addresses: NetworkTable<u32>,
     configured: usize,
 }
 
@@ -86,8 +87,8 @@ impl HostTable {
         self.numbers.get(name).copied()
     }
 
-    /// The addresses of hosts.
-    pub fn addresses(&self) -> &BTreeMap<IpAddr, u32> {
+    /// The addresses and networks of hosts.
+    pub fn addresses(&self) -> &NetworkTable<u32> {
         &self.addresses
     }
 
@@ -102,7 +103,9 @@ impl HostTable {
         self.clear(slot);
         self.numbers.insert(entry.name.clone(), slot);
         if let Some(joined) = entry.joined.as_ref().filter(|joined| !joined.is_removed) {
-            self.addresses.extend(joined.addresses.iter().map(|address| (*address, slot)));
+            for &address in &joined.addresses {
+                self.addresses.insert(address.into(), slot);
+            }
         }
         self.entries[slot as usize] = Some(entry);
     }
@@ -112,6 +115,6 @@ impl HostTable {
         if let Some(entry) = self.entries[slot as usize].take() {
             self.numbers.remove(&entry.name);
         }
-        self.addresses.retain(|_, owner| *owner != slot);
+        self.addresses.remove_owner(slot);
     }
 }

@@ -443,7 +443,7 @@ fn check_claim(
             let (networks, names) = (networks.join(", "), rule.names.clone());
             return Err(JoinRefusal::Network { name, address, networks, names });
         }
-        let owner = hosts.addresses().get(&address).copied().filter(|owner| Some(*owner) != own);
+        let owner = hosts.addresses().owner_of(address).filter(|owner| Some(*owner) != own);
         if let Some(owner) = owner {
             return Err(JoinRefusal::AddressTaken { name, address, owner: hosts.name(owner).to_owned() });
         }

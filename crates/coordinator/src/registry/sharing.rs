@@ -6,7 +6,6 @@
 //! configuration lists the switch, the registry sends it the queues of these ports.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -15,7 +14,7 @@ use utoipa::ToSchema;
 use weir_core::model::ServiceNames;
 use weir_core::netshare::shares_with_minima;
 use weir_core::saba::controller::{AppId, Port};
-use weir_proto::{MAX_APPLICATIONS, ObservedConnections, Queues};
+use weir_proto::{MAX_APPLICATIONS, NetworkTable, ObservedConnections, Queues};
 use weir_trace::sensitivity::SensitivityTable;
 
 use super::bodies::{
@@ -83,8 +82,8 @@ pub(super) struct SharingState {
     pub(super) port_map: Arc<PortMap>,
     sensitivity_table: SensitivityTable,
     names: ServiceNames,
-    /// Addresses of hosts, with the host's number.
-    pub(super) addresses: BTreeMap<IpAddr, u32>,
+    /// Addresses and networks of hosts, with the host's number.
+    pub(super) addresses: NetworkTable<u32>,
     pub(super) applications: BTreeMap<Arc<str>, Numbered<ApplicationBody>>,
     /// Open connections, with the numbers of their hosts.
     pub(super) connections: BTreeMap<String, Numbered<(ConnectionBody, Ends)>>,
@@ -159,7 +158,7 @@ impl SharingState {
         port_map: Arc<PortMap>,
         table: SensitivityTable,
         names: ServiceNames,
-        addresses: BTreeMap<IpAddr, u32>,
+        addresses: NetworkTable<u32>,
     ) -> SharingState {
         SharingState {
             division,

@@ -1,7 +1,6 @@
 //! Serves hosts, switches and the allocation: `/v1/hosts`, `/v1/switches` and `/v1/allocation`.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use axum::Json;
 use axum::extract::State;
@@ -47,7 +46,7 @@ pub struct HostState {
     joined: bool,
     /// Its addresses.
     #[schema(value_type = Vec<String>)]
-    addresses: Vec<IpAddr>,
+    addresses: Vec<String>,
     /// Capacity of its link in the sending direction, in bytes per second.
     send_bytes_per_second: f64,
     /// Capacity of its link in the receiving direction, in bytes per second.
@@ -172,8 +171,10 @@ pub async fn hosts(State(api): State<Api>, client: Client) -> Result<Json<Vec<Ho
     check_may_see(&client, None)?;
     let states = api.registry.handle().call(|plane, _| plane.host_statuses()).await?;
     let known = api.registry.hosts();
-    let mut addresses: BTreeMap<u32, Vec<IpAddr>> = BTreeMap::new();
-    known.addresses().iter().for_each(|(address, host)| addresses.entry(*host).or_default().push(*address));
+    let mut addresses: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    for (network, owners) in known.addresses().iter() {
+        owners.iter().for_each(|host| addresses.entry(*host).or_default().push(network.short_text()));
+    }
     let mut states: BTreeMap<u32, HostStatus> = (0u32..).zip(states).collect();
     let with_state = known.iter().filter_map(|(number, host)| Some((number, host, states.remove(&number)?)));
     let hosts = with_state.map(|(number, host, state)| HostState {

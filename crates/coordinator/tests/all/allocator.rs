@@ -2,16 +2,19 @@
 //! networks.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use weir_coordinator::control_plane::{
-    ControlPlane, Demand, FlowProgress, HostPause, Link, NetworkLinks, OrderedRate, PauseMode, Pauses,
-    Report, SenderState, ServiceWeights, Settings, UdpControl, UdpFlow, UdpLimit, UdpMeasurement,
+    ControlPlane, Demand, FlowProgress, HostPause, Link, NetworkLinks, ObservedConnections, OrderedRate,
+    PauseMode, Pauses, Report, SenderState, ServiceWeights, Settings, UdpControl, UdpFlow, UdpLimit,
+    UdpMeasurement,
 };
 use weir_core::model::{ServiceNames, Topology, TopologyTemplate};
 use weir_core::policy::build;
 use weir_core::units::Rate;
+use weir_proto::NetworkTable;
 
 use crate::common::config_with_cases;
 use crate::reported_flows::{self, ReportedFlow, report_flows, report_udp};
@@ -132,6 +135,39 @@ fn services_share_the_sum_of_equal_cost_links_by_weight() {
     let reverse = [(0, 0, 2, Demand::Unlimited), (1, 3, 1, Demand::Unlimited)];
     let limits = report_flows(&mut plane, &reverse, 0.12);
     assert!(limits.values().all(|&limit| limit == (LINK_RATE * ALLOCATABLE) as u64), "{limits:?}");
+}
+
+/// Connections to pods of a host, and to the host itself, share its link; others have no limit there.
+#[test]
+fn pods_count_at_the_link_of_their_host() {
+    let policy = build("fair").unwrap();
+    let (links, names) = (equal_links(), ServiceNames::default());
+    let plane = ControlPlane::new(links, policy, names, Settings::default(), 1).unwrap();
+    let mut addresses: NetworkTable<u32> = (0..HOSTS).map(|host| (address(host).into(), host)).collect();
+    addresses.insert("10.244.3.0/24".parse().unwrap(), 3);
+    let mut plane = plane.with_allocation(addresses);
+    let services = BTreeMap::from([("s0".into(), 0), ("s1".into(), 1)]);
+    plane.set_services(ServiceWeights::new(vec![3.0, 1.0], None, services).unwrap());
+    let pod = |last| IpAddr::from([10, 244, last, 7]);
+    let mut limits = |peers: [IpAddr; 2], now| {
+        for (host, peer) in (0..).zip(peers) {
+            let observed = ObservedConnections {
+                application: format!("s{host}").into(),
+                peer,
+                open_connections: 1,
+                sent_bytes: 1,
+                demand: Demand::Unlimited,
+            };
+            plane.clear_observed(host);
+            plane.report(host, &Report { observed: vec![observed], ..Report::default() }, now);
+        }
+        plane.tick(now);
+        plane.limits().into_values().map(|limit| limit as f64 / LINK_RATE / ALLOCATABLE).collect::<Vec<_>>()
+    };
+    assert_limits_to(&limits([address(3).into(), pod(3)], 0.0), &[0.75, 0.25]);
+    assert_limits_to(&limits([pod(3), pod(3)], 0.06), &[0.75, 0.25]);
+    // The node of this network is unknown.
+    assert_limits_to(&limits([pod(3), pod(4)], 0.12), &[1.0, 1.0]);
 }
 
 /// Limits are whole numbers of bytes per second.

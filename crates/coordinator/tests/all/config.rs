@@ -185,19 +185,25 @@ fn rules_of_hosts_that_join_are_read_in_order() {
 #[test]
 fn switches_and_addresses_refer_to_hosts() {
     let text = format!(
-        "{}[switch]\nedge = [\"b\", \"a\"]\n[address]\na = [\"10.0.0.1\", \"fe80::1\"]\nb = [\"::ffff:10.0.0.2\"]\n",
+        "{}[switch]\nedge = [\"b\", \"a\"]\n[address]\na = [\"10.0.0.1\", \"fe80::1\", \"10.244.1.0/24\"]\nb = [\"::ffff:10.0.0.2\", \"10.244.1.9\"]\n",
         SMALL.replace("policy =", "queues = \"services\"\npolicy =")
     );
     let config = parse(&text).unwrap();
     let [edge] = &config.switches[..] else { panic!("{:?}", config.switches) };
     assert_eq!((&*edge.name, &edge.ports[..]), ("edge", &[CableEnd::Host(1), CableEnd::Host(0)][..]));
-    let host_of = |address: &str| config.addresses.get(&address.parse().unwrap()).copied();
+    let host_of = |address: &str| config.addresses.owner_of(address.parse().unwrap());
     assert_eq!(
         ["10.0.0.1", "fe80::1", "10.0.0.2", "10.0.0.3"].map(host_of),
         [Some(0), Some(0), Some(1), None]
     );
+    // A host inside of the network of another host's pods.
+    assert_eq!(["10.244.1.7", "10.244.1.9", "10.244.2.7"].map(host_of), [Some(0), Some(1), None]);
     assert_eq!(config.queues, QueueAssignment::Services);
-    for line in ["switch    edge: b, a", "queues    one for each service, at every port"] {
+    for line in [
+        "switch    edge: b, a",
+        "queues    one for each service, at every port",
+        "address   10.244.1.0/24: a\naddress   10.244.1.9: b\n",
+    ] {
         assert!(config.to_string().contains(line), "`{line}` in\n{config}");
     }
     assert_eq!(parse(SMALL).unwrap().queues, QueueAssignment::Applications(Saba::default()));
@@ -403,7 +409,7 @@ fn overlay_has_relays_regions_and_links() {
     assert_eq!(ends.map(|end| overlay.region_of_end(end)), regions);
     // Relays of one region can serve the same network.
     let shared = parse(&OVERLAY.replace("10.1.9.0/24", "10.1.0.0/16")).unwrap().overlay.unwrap();
-    assert_eq!(shared.networks.relays_of("10.1.0.9".parse().unwrap()), [0, 2]);
+    assert_eq!(shared.networks.owners_of("10.1.0.9".parse().unwrap()), [0, 2]);
     let text = config.to_string();
     for line in [
         "overlay   siphon:detours=on, at most 0.25 of a coflow's bytes on detours",

@@ -23,7 +23,7 @@ use weir_core::allocation::Allocation;
 use weir_core::model::{ServiceNames, SizesUnknown, View};
 use weir_core::policy::{AnyPolicy, Policy, build};
 use weir_core::units::Rate;
-use weir_proto::{BandwidthLimit, UnclassifiedShare, estimate_sent_bytes};
+use weir_proto::{BandwidthLimit, NetworkTable, UnclassifiedShare, estimate_sent_bytes};
 
 /// All hosts send an empty report, which keeps them present.
 fn report_all_hosts(plane: &mut ControlPlane, now: f64) {
@@ -318,7 +318,7 @@ fn lower_rate_of_a_link_counts() {
 #[test]
 fn slot_has_the_link_of_its_host() {
     let links = equal_links().with_slots(1, 4.0 * LINK_RATE);
-    let mut plane = plane_over(links, "saath", 1).with_throttling(BTreeMap::new());
+    let mut plane = plane_over(links, "saath", 1).with_throttling(NetworkTable::default());
     let slot = HOSTS;
     let rate_to_slot = |plane: &mut ControlPlane, now: f64| {
         report_all_hosts(plane, now);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    MAX_RELAY_COFLOWS, MAX_RELAY_NETWORKS, MAX_RELAY_RULES, MAX_RELAYS, Network, RelayMatch, RelayRule,
+    MAX_RELAY_COFLOWS, MAX_RELAY_NETWORKS, MAX_RELAY_RULES, MAX_RELAYS, RelayMatch, RelayRule,
     check_strictly_sorted, parse_number, rule::check_matches, wire,
 };
 use crate::encoding::{check_increasing, check_max_length, to_micros_rounding_up};
-use crate::{MAX_LEASE, MessageError, is_id};
+use crate::{MAX_LEASE, MessageError, Network, is_id};
 
 /// An order to one relay: its changed coflows and rules.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -7,10 +7,11 @@ use std::time::Duration;
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 use prost::Message;
+use weir_proto::Network;
 use weir_proto::relay::wire::{self, controller_message, relay_message};
 use weir_proto::relay::{
     GroupProgress, MAX_RELAY_COFLOWS, MAX_RELAY_NETWORKS, MAX_RELAY_ORDER_BYTES, MAX_RELAY_REPORT_BYTES,
-    MAX_RELAY_RULES, MAX_RELAYS, MAX_REPORTED_GROUPS, MAX_RULE_PATHS, MAX_UNRULED_FLOWS, Network, PathSample,
+    MAX_RELAY_RULES, MAX_RELAYS, MAX_REPORTED_GROUPS, MAX_RULE_PATHS, MAX_UNRULED_FLOWS, PathSample,
     RegionPair, RelayCoflow, RelayHello, RelayMatch, RelayOrder, RelayPath, RelayPeer, RelayReport,
     RelayRule, RelayWelcome, RuleScope, UnruledFlow,
 };

@@ -1,4 +1,4 @@
-//! Defines IP networks: the receivers that a relay serves.
+//! Defines IP networks, and tables of their owners: the relay that serves receivers, or the host of pods.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,36 +24,83 @@ impl Network {
         Some(Network { address: mask(address.to_canonical(), prefix_length)?, prefix_length })
     }
 
+    /// The network as text, without the prefix length if it has one address.
+    pub fn short_text(&self) -> String {
+        let is_single = *self == Network::from(self.address);
+        if is_single { self.address.to_string() } else { self.to_string() }
+    }
+
     /// Whether an address is in the network. An IPv4-mapped IPv6 address counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         Network::of(address, self.prefix_length) == Some(*self)
     }
 }
 
-/// The relays of each network.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct NetworkTable {
-    relays: BTreeMap<Network, Vec<u16>>,
+/// The owners of networks: the numbers of relays or hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkTable<T> {
+    owners: BTreeMap<Network, Vec<T>>,
     /// The prefix lengths of the networks, falling.
     prefix_lengths: Vec<u8>,
 }
 
-impl NetworkTable {
-    /// Adds a relay to those of a network. Returns the relays that the network had before.
-    pub fn insert(&mut self, network: Network, relay: u16) -> &[u16] {
+impl<T> Default for NetworkTable<T> {
+    fn default() -> NetworkTable<T> {
+        NetworkTable { owners: BTreeMap::new(), prefix_lengths: Vec::new() }
+    }
+}
+
+impl<T: Copy + PartialEq> NetworkTable<T> {
+    /// Adds an owner to those of a network. Returns the owners that the network had before.
+    pub fn insert(&mut self, network: Network, owner: T) -> &[T] {
         if let Err(at) = self.prefix_lengths.binary_search_by(|length| network.prefix_length.cmp(length)) {
             self.prefix_lengths.insert(at, network.prefix_length);
         }
-        let relays = self.relays.entry(network).or_default();
-        relays.push(relay);
-        &relays[..relays.len() - 1]
+        let owners = self.owners.entry(network).or_default();
+        owners.push(owner);
+        &owners[..owners.len() - 1]
     }
 
-    /// The relays of an address, in the order of their insertion: those of the network with the longest prefix; none if no network
+    /// The owners of an address, in the order of their insertion: those of the network with the longest prefix; none if no network
     /// contains the address. O(prefix lengths x log networks).
-    pub fn relays_of(&self, address: IpAddr) -> &[u16] {
+    pub fn owners_of(&self, address: IpAddr) -> &[T] {
         let mut networks = self.prefix_lengths.iter().filter_map(|&length| Network::of(address, length));
-        networks.find_map(|network| self.relays.get(&network)).map_or(&[], Vec::as_slice)
+        networks.find_map(|network| self.owners.get(&network)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The first owner of an address; none if no network contains the address.
+    pub fn owner_of(&self, address: IpAddr) -> Option<T> {
+        self.owners_of(address).first().copied()
+    }
+
+    /// Removes all networks of an owner.
+    pub fn remove_owner(&mut self, owner: T) {
+        for owners in self.owners.values_mut() {
+            owners.retain(|other| *other != owner);
+        }
+        self.owners.retain(|_, owners| !owners.is_empty());
+        self.prefix_lengths
+            .retain(|length| self.owners.keys().any(|network| network.prefix_length == *length));
+    }
+
+    /// The networks and their owners, in the order of addresses.
+    pub fn iter(&self) -> impl Iterator<Item = (Network, &[T])> {
+        self.owners.iter().map(|(&network, owners)| (network, owners.as_slice()))
+    }
+
+    /// Whether no network has an owner.
+    pub fn is_empty(&self) -> bool {
+        self.owners.is_empty()
+    }
+}
+
+impl<T: Copy + PartialEq> FromIterator<(IpAddr, T)> for NetworkTable<T> {
+    fn from_iter<I: IntoIterator<Item = (IpAddr, T)>>(owners: I) -> NetworkTable<T> {
+        let mut table = NetworkTable::default();
+        for (address, owner) in owners {
+            table.insert(address.into(), owner);
+        }
+        table
     }
 }
 
@@ -71,6 +118,14 @@ fn mask(address: IpAddr, prefix_length: u8) -> Option<IpAddr> {
             let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
             Some(Ipv6Addr::from_bits(address.to_bits() & mask).into())
         }
+    }
+}
+
+impl From<IpAddr> for Network {
+    /// The network with this address alone. An IPv4-mapped IPv6 address counts as IPv4.
+    fn from(address: IpAddr) -> Network {
+        let address = address.to_canonical();
+        Network { address, prefix_length: if address.is_ipv4() { 32 } else { 128 } }
     }
 }
 
@@ -100,23 +155,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn longest_prefix_decides_the_relays_of_an_address() {
+    fn longest_prefix_decides_the_owners_of_an_address() {
         let mut table = NetworkTable::default();
         let networks = ["10.0.0.0/8", "10.1.0.0/16", "10.1.0.3/32", "fd00::/8", "fd00:1::/32"];
-        for (network, relay) in networks.into_iter().zip(0..) {
-            assert!(table.insert(network.parse().unwrap(), relay).is_empty());
+        for (network, owner) in networks.into_iter().zip(0..) {
+            assert!(table.insert(network.parse().unwrap(), owner).is_empty());
         }
-        let relays_of = |address: &str| table.relays_of(address.parse().unwrap());
-        assert_eq!(relays_of("10.2.0.1"), [0]);
-        assert_eq!(relays_of("10.1.0.1"), [1]);
-        assert_eq!(relays_of("::ffff:10.1.0.3"), [2]);
-        assert_eq!(relays_of("fd00:2::1"), [3]);
-        assert_eq!(relays_of("fd00:1::1"), [4]);
-        assert!(relays_of("11.0.0.1").is_empty() && relays_of("::1").is_empty());
+        let owners_of = |address: &str| table.owners_of(address.parse().unwrap());
+        assert_eq!(owners_of("10.2.0.1"), [0]);
+        assert_eq!(owners_of("10.1.0.1"), [1]);
+        assert_eq!(owners_of("::ffff:10.1.0.3"), [2]);
+        assert_eq!(owners_of("fd00:2::1"), [3]);
+        assert_eq!(owners_of("fd00:1::1"), [4]);
+        assert!(owners_of("11.0.0.1").is_empty() && owners_of("::1").is_empty());
         assert!(table.insert("0.0.0.0/0".parse().unwrap(), 9).is_empty());
-        assert_eq!(table.relays_of("11.0.0.1".parse().unwrap()), [9]);
+        assert_eq!(table.owners_of("11.0.0.1".parse().unwrap()), [9]);
         assert_eq!(table.insert("10.0.0.0/8".parse().unwrap(), 9), [0]);
-        assert_eq!(table.relays_of("10.2.0.1".parse().unwrap()), [0, 9]);
+        assert_eq!(table.owners_of("10.2.0.1".parse().unwrap()), [0, 9]);
+        table.remove_owner(9);
+        table.remove_owner(1);
+        assert_eq!(table.owner_of("10.1.0.1".parse().unwrap()), Some(0));
+        assert_eq!(table.owner_of("11.0.0.1".parse().unwrap()), None);
+        assert_eq!(table.iter().count(), 4);
     }
 
     #[test]
