@@ -79,7 +79,7 @@ pub struct Config {
     pub topology: Option<Topology>,
     /// Switches in order of their numbers, which follow those of all hosts that can join.
     pub switches: Vec<Switch>,
-    /// Configured addresses of hosts, with the host's number.
+    /// Configured addresses and networks of hosts, with the host's number.
     pub addresses: NetworkTable<u32>,
     /// Services and their applications.
     pub names: ServiceNames,
@@ -239,7 +239,6 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, FileError>
     let queues = queues::read_queue_assignment(&fields, queues, saba)?;
     let NetworkTables { hosts, joins, topology, switches, addresses } =
         network.read(&fields, overlay.as_ref(), &queues, folder)?;
-    queues::check_link_rates(&fields, queues, &hosts)?;
     let has_hosts = !hosts.is_empty() || !joins.is_empty();
     let throttling = settings::read_throttling(&fields, throttling, &addresses, settings.interval)?;
     let policy = policy::read_policy(&fields, policy_value, folder, &names, has_hosts, settings.interval)?;

@@ -338,7 +338,7 @@ impl Registry {
     /// Applies the store's pauses, coflows and the queues to the control plane and the overlay, and notes the start in the audit log.
     async fn start(&self) -> Result<(), String> {
         self.restore_hosts().await.map_err(|stopped| stopped.to_string())?;
-        self.apply_pauses(&*self.pauses.lock().await).await.map_err(|stopped| stopped.to_string())?;
+        self.restore_pauses().await.map_err(|stopped| stopped.to_string())?;
         self.restore().await?;
         self.restore_overlay().await.map_err(|error| error.to_string())?;
         self.restore_measurements().map_err(|error| error.to_string())?;

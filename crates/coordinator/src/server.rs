@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures_util::stream::{Stream, unfold};
+use futures_util::stream::{Stream, StreamExt, unfold};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -130,26 +130,16 @@ impl Coordinator {
         let stopped = async move {
             let _ = stopped.wait_for(|stop| *stop).await;
         };
-        let has_tls = config.tls.is_some();
-        let (known_agents, agent_registry) = (Arc::clone(&agent_peers), Arc::clone(&registry));
+        let connections = match &config.tls {
+            Some(_) => {
+                let known_agents = Arc::clone(&agent_peers);
+                proven_peers(peers, Arc::clone(&registry), relays, known_agents).left_stream()
+            }
+            None => local_peers(peers).right_stream(),
+        };
+        let served = (handle, Some(Arc::clone(&registry)));
         let serve_agents = async move {
-            let served = if has_tls {
-                agents::serve_connections(
-                    proven_peers(peers, Arc::clone(&agent_registry), relays, known_agents),
-                    (handle, Some(agent_registry)),
-                    overlay,
-                    stopped,
-                )
-                .await
-            } else {
-                agents::serve_connections(
-                    local_peers(peers),
-                    (handle, Some(agent_registry)),
-                    overlay,
-                    stopped,
-                )
-                .await
-            };
+            let served = agents::serve_connections(connections, served, overlay, stopped).await;
             served.map_err(|error| format!("server for agents: {error}"))?;
             std::future::pending().await
         };

@@ -83,6 +83,14 @@ impl<T: Copy + PartialEq> NetworkTable<T> {
             .retain(|length| self.owners.keys().any(|network| network.prefix_length == *length));
     }
 
+    /// Replaces the networks of an owner by these addresses.
+    pub fn set_addresses(&mut self, owner: T, addresses: &[IpAddr]) {
+        self.remove_owner(owner);
+        for &address in addresses {
+            self.insert(address.into(), owner);
+        }
+    }
+
     /// The networks and their owners, in the order of addresses.
     pub fn iter(&self) -> impl Iterator<Item = (Network, &[T])> {
         self.owners.iter().map(|(&network, owners)| (network, owners.as_slice()))

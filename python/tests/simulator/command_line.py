@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import subprocess
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -76,3 +77,28 @@ def write_long_trace(folder):
     file = Path(folder) / "long.txt"
     file.write_text("\n".join([f"{ports} {len(repeated)}", *repeated, ""]))
     return file
+
+
+def first_coflows(file, count):
+    """The first coflows of a trace in the public format."""
+    header, *lines = file.read_text().splitlines()
+    return "\n".join([f"{header.split()[0]} {count}", *lines[:count], ""])
+
+
+class CommandLineCase(unittest.TestCase):
+    """Tests with the command, a folder, and a trace of 60 coflows in it."""
+
+    @classmethod
+    def setUpClass(cls):
+        find_weir()
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.trace = self.write("small.txt", first_coflows(DEMO, 60))
+
+    def write(self, name, text):
+        file = self.folder / name
+        file.write_text(text)
+        return file

@@ -3,13 +3,11 @@
 import json
 import pickle
 import re
-import tempfile
 import unittest
 import warnings
-from pathlib import Path
 
 import weir
-from command_line import DEMO, EXAMPLES, ROOT, TABLES, find_weir, read_csv, run_json, run_weir, to_options
+from command_line import DEMO, EXAMPLES, ROOT, TABLES, CommandLineCase, first_coflows, read_csv, run_json, run_weir, to_options
 
 FABRIC_WITH_EVENTS = """weir-fabric = 1
 kind = "leaf-spine"
@@ -54,24 +52,8 @@ event 300ms restart coflow=1 flow=1
 """
 
 
-class CommandLine(unittest.TestCase):
+class CommandLine(CommandLineCase):
     maxDiff = 2000
-
-    @classmethod
-    def setUpClass(cls):
-        find_weir()
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
-        self.trace = self.write("small.txt", first_coflows(DEMO, 60))
-
-    def write(self, name, text):
-        file = self.folder / name
-        file.write_text(text)
-        return file
 
     def compare_both(self, files, policies, *, read=None, code=0, **arguments):
         """Compares policies with both, and checks that all results are equal. Returns the result of Python."""
@@ -109,12 +91,6 @@ class CommandLine(unittest.TestCase):
             for text, value in zip((row[position] for row in rows), table[name], strict=True):
                 if not is_same(text, value):
                     self.fail(f"{option}: column {name}: the file has {text!r}, the table {value!r}")
-
-
-def first_coflows(file, count):
-    """The first coflows of a trace in the public format."""
-    header, *lines = file.read_text().splitlines()
-    return "\n".join([f"{header.split()[0]} {count}", *lines[:count], ""])
 
 
 def is_same(text, value):

@@ -1,34 +1,17 @@
 """`weir.sweep` returns what the command `weir sweep` prints and writes."""
 
 import json
-import tempfile
 import unittest
-from pathlib import Path
 
 import weir
-from command_line import DEMO, EXAMPLES, find_weir, read_csv, run_json
-from test_command_line import RICH_TRACE, first_coflows, is_same
+from command_line import DEMO, EXAMPLES, CommandLineCase, first_coflows, read_csv, run_json
+from test_command_line import RICH_TRACE, is_same
 
 #: Columns of the command line that Python does not have, or that name the point in another way.
 POINT_COLUMNS = {"policy", "trace"}
 
 
-class SweepCommandLine(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        find_weir()
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        self.trace = self.write("small.txt", first_coflows(DEMO, 60))
-
-    def write(self, name, text):
-        file = self.folder / name
-        file.write_text(text)
-        return file
-
+class SweepCommandLine(CommandLineCase):
     def sweep_both(self, traces, policies, vary, *options, **arguments):
         """Sweeps with both, and checks that statistics and coflows are equal. Returns the result of Python."""
         file = self.folder / "coflows.csv"

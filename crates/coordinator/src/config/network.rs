@@ -7,7 +7,9 @@ use weir_core::model::Topology;
 use weir_fields::{FileError, TableFields, Value};
 use weir_proto::NetworkTable;
 
-use super::{Host, JoinRule, Overlay, QueueAssignment, Switch, hosts, join, switches};
+use super::{
+    Host, JoinRule, Overlay, QueueAssignment, Switch, hosts, join, queues as queue_assignment, switches,
+};
 
 /// The values of the keys that describe the network.
 pub(super) struct NetworkValues<'a> {
@@ -24,7 +26,7 @@ pub(super) struct NetworkTables {
     pub joins: Vec<JoinRule>,
     pub topology: Option<Topology>,
     pub switches: Vec<Switch>,
-    /// By address: the number of its host.
+    /// By address or network: the number of its host.
     pub addresses: NetworkTable<u32>,
 }
 
@@ -55,6 +57,7 @@ impl<'a> NetworkValues<'a> {
         };
         let read_joins = |value| join::read_joins(fields, &value, hosts.len(), topology.is_some());
         let joins = self.join.map(read_joins).transpose()?.unwrap_or_default();
+        queue_assignment::check_link_rates(fields, queues, &hosts, &joins)?;
         let numbers: BTreeMap<&str, u32> =
             (0u32..).zip(&hosts).map(|(number, host)| (&*host.name, number)).collect();
         let relay_names = overlay.into_iter().flat_map(|overlay| &overlay.relays).map(|relay| &*relay.name);

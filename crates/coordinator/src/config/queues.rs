@@ -8,7 +8,7 @@ use weir_core::saba::{Fraction, controller};
 use weir_fields::{FileError, TableFields, Value};
 use weir_proto::QUEUED_LINK_RATES;
 
-use super::Host;
+use super::{Host, JoinRule};
 
 /// The traffic that shares a queue of a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,18 +74,19 @@ pub(super) fn read_queue_assignment(
     }
 }
 
-/// Checks that agents can configure queues of services at the links of all hosts.
+/// Checks that agents can configure queues of services at the links of all hosts, also of those that join.
 pub(super) fn check_link_rates(
     fields: &TableFields<'_>,
-    queues: QueueAssignment,
+    queues: &QueueAssignment,
     hosts: &[Host],
+    joins: &[JoinRule],
 ) -> Result<(), FileError> {
-    let is_refused = |host: &&Host| !QUEUED_LINK_RATES.contains(&host.link.send.get());
-    match hosts.iter().find(is_refused) {
-        Some(Host { name, link }) if queues == QueueAssignment::Services => {
+    let of_hosts = hosts.iter().map(|host| (&host.name, host.link.send));
+    let mut rates = of_hosts.chain(joins.iter().map(|rule| (&rule.names, rule.max_rate)));
+    match rates.find(|(_, rate)| !QUEUED_LINK_RATES.contains(&rate.get())) {
+        Some((name, rate)) if *queues == QueueAssignment::Services => {
             let expected = format!(
-                "links of hosts from 8kbit to 100Gbit, which agents have queues for (host `{name}` has {})",
-                link.send
+                "links of hosts from 8kbit to 100Gbit, which agents have queues for (host `{name}` has {rate})"
             );
             Err(fields.key_error("queues", "services", &expected))
         }

@@ -91,7 +91,7 @@ pub(super) struct Allocator {
     /// Whether a service has had a maximum since the start.
     has_had_max: bool,
     /// Addresses and networks of hosts, with the host's number.
-    addresses: NetworkTable<u32>,
+    pub addresses: NetworkTable<u32>,
     services: Option<ServiceWeights>,
     /// Demands by host, application and address of the other host.
     demands: BTreeMap<(u32, Peer), Demand>,
@@ -129,14 +129,6 @@ impl Allocator {
         }
         self.demands.insert(key, observed.demand);
         true
-    }
-
-    /// Replaces the addresses of a host.
-    pub fn set_addresses(&mut self, host: u32, addresses: &[IpAddr]) {
-        self.addresses.remove_owner(host);
-        for &address in addresses {
-            self.addresses.insert(address.into(), host);
-        }
     }
 
     /// The host with an address.

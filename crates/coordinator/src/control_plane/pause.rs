@@ -60,7 +60,7 @@ pub struct Pauses {
 
 impl Pauses {
     /// The pause that applies to a host or switch.
-    fn merged_pause(&self, number: u32) -> Option<HostPause> {
+    pub(super) fn merged_pause(&self, number: u32) -> Option<HostPause> {
         match (self.all, self.hosts.get(&number).copied()) {
             (Some(all), Some(host)) => Some(all.merge(host)),
             (all, host) => all.or(host),

@@ -38,7 +38,8 @@ impl ControlPlane {
         let free = Link { send: Rate::ZERO, recv: Rate::ZERO };
         self.link_rates.set_configured(slot, free);
         let ordered_seq = self.hosts[slot as usize].orders.ordered_seq;
-        self.hosts[slot as usize] = Host::new();
+        // A pause of all hosts stays.
+        self.hosts[slot as usize] = Host { pause: self.pauses.merged_pause(slot), ..Host::new() };
         self.hosts[slot as usize].orders.ordered_seq = ordered_seq;
         self.apply_link_rate(slot, now);
     }
@@ -60,11 +61,10 @@ impl ControlPlane {
     }
 
     fn set_addresses(&mut self, host: u32, addresses: &[IpAddr]) {
-        if let Some(allocator) = &mut self.allocator {
-            allocator.set_addresses(host, addresses);
-        }
-        if let Some(measurements) = &mut self.udp_measurements {
-            measurements.set_addresses(host, addresses);
+        let of_allocator = self.allocator.as_mut().map(|allocator| &mut allocator.addresses);
+        let of_measurements = self.udp_measurements.as_mut().map(|measurements| &mut measurements.addresses);
+        for known in of_allocator.into_iter().chain(of_measurements) {
+            known.set_addresses(host, addresses);
         }
     }
 }

@@ -5,7 +5,6 @@
 //! rate of its link. A misreporting host therefore affects only the traffic sent to it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 use weir_core::netshare::MEASUREMENT_PERIOD;
 use weir_proto::{MAX_UDP_FLOWS, NetworkTable, UdpControl, UdpFlow, UdpLimit, UdpMeasurement};
@@ -22,7 +21,7 @@ pub(super) const MAX_PACKET_BYTES: f64 = 65_536.0;
 /// Addresses of hosts, and the measurements for the next orders.
 #[derive(Debug)]
 pub(super) struct UdpMeasurements {
-    addresses: NetworkTable<u32>,
+    pub addresses: NetworkTable<u32>,
     /// Measurements for the next order, by sending host.
     pending: BTreeMap<u32, BTreeMap<UdpFlow, u64>>,
     /// Measured flows that are paused, whose limits the next order ends, by sending host.
@@ -32,14 +31,6 @@ pub(super) struct UdpMeasurements {
 }
 
 impl UdpMeasurements {
-    /// Replaces the addresses of a host.
-    pub fn set_addresses(&mut self, host: u32, addresses: &[IpAddr]) {
-        self.addresses.remove_owner(host);
-        for &address in addresses {
-            self.addresses.insert(address.into(), host);
-        }
-    }
-
     /// Returns the measurements for the next order of a host, and the limits that it ends. Drops them if the host gets no order, since
     /// they would be outdated later.
     pub fn take(&mut self, host: u32, receives_orders: bool) -> (Vec<UdpMeasurement>, Vec<UdpLimit>) {

@@ -103,9 +103,7 @@ impl HostTable {
         self.clear(slot);
         self.numbers.insert(entry.name.clone(), slot);
         if let Some(joined) = entry.joined.as_ref().filter(|joined| !joined.is_removed) {
-            for &address in &joined.addresses {
-                self.addresses.insert(address.into(), slot);
-            }
+            self.addresses.set_addresses(slot, &joined.addresses);
         }
         self.entries[slot as usize] = Some(entry);
     }

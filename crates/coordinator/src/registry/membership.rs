@@ -408,9 +408,8 @@ impl Registry {
             table.clear(slot);
             self.replace_hosts(table);
             self.handle.call(move |plane, now| plane.free_slot(slot, now)).await?;
-            self.apply_pauses(&*self.pauses.lock().await).await?;
         }
-        Ok(())
+        self.apply_pauses(&*self.pauses.lock().await).await
     }
 }
 

@@ -254,22 +254,27 @@ impl Registry {
         Ok(())
     }
 
+    /// Applies stored pauses at the start, and logs those whose host or service the configuration has lost.
+    pub(super) async fn restore_pauses(&self) -> Result<(), Stopped> {
+        let stored = self.pauses.lock().await;
+        let hosts = self.hosts();
+        let may_join = !self.joins.is_empty();
+        for name in stored.hosts.keys().filter(|name| hosts.number(name).is_none() && !may_join) {
+            tracing::warn!(host = name, "pause ignored: the host is not in the configuration");
+        }
+        let is_lost = |name: &&String| UnknownName::check_service(&self.names, name).is_err();
+        for name in stored.services.keys().filter(is_lost) {
+            tracing::warn!(service = name, "pause ignored: the service is not in the configuration");
+        }
+        self.apply_pauses(&stored).await
+    }
+
     /// Applies pauses to the control plane. Ignores hosts that do not exist, until they join, and services that the configuration has lost.
     pub(super) async fn apply_pauses(&self, stored: &StoredPauses) -> Result<(), Stopped> {
         let hosts = self.hosts();
-        let host = |(name, pause): (&String, &StoredPause)| {
-            let number = hosts.number(name);
-            if number.is_none() && self.joins.is_empty() {
-                tracing::warn!(host = name, "pause ignored: the host is not in the configuration");
-            }
-            Some((number?, pause.host_pause()))
-        };
+        let host = |(name, pause): (&String, &StoredPause)| Some((hosts.number(name)?, pause.host_pause()));
         let service = |(name, pause): (&String, &StoredPause)| {
-            let number = UnknownName::check_service(&self.names, name).ok();
-            if number.is_none() {
-                tracing::warn!(service = name, "pause ignored: the service is not in the configuration");
-            }
-            Some((number?, pause.mode))
+            Some((UnknownName::check_service(&self.names, name).ok()?, pause.mode))
         };
         let pauses = Pauses {
             all: stored.all.as_ref().map(StoredPause::host_pause),

@@ -80,6 +80,10 @@ fn queues_of_services_need_links_that_agents_have_queues_for() {
     assert_eq!(with("queues = \"services\"", "8kbit"), Ok(()));
     // Coflows need no queues.
     assert_eq!(with("", "400Gbit"), Ok(()));
+    let joins =
+        "[[join]]\nnames = \"node-*\"\nnetworks = [\"10.0.0.0/8\"]\nmax-rate = \"400Gbit\"\nmax-hosts = 5\n";
+    let error = with(&format!("queues = \"services\"\n{joins}"), "1Gbit").unwrap_err();
+    assert!(error.ends_with("(host `node-*` has 400Gbit)"), "{error}");
     for rate in ["400Gbit", "4kbit"] {
         let expected = format!(
             "serve.toml:5: field `queues`: `services`: expected links of hosts from 8kbit to 100Gbit, which agents have queues for \

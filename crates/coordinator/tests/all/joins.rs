@@ -195,6 +195,11 @@ fn pause_belongs_to_the_name_of_a_host_that_leaves_and_joins_again() {
     assert_eq!(pause("node-2"), Value::Null);
     assert_eq!(join("node-1"), 4);
     assert_eq!((pause("node-1"), pause("node-2")), (json!("paused"), Value::Null));
+    // A pause of all is also one of hosts that join later.
+    assert_eq!(put(&server, "/v1/pause", &json!({ "mode": "shadow", "all": true })).0, 204);
+    assert_eq!(delete(&server, "/v1/hosts/node-2").0, 204);
+    assert_eq!(join("node-3"), 3);
+    assert_eq!(pause("node-3"), "shadow");
 }
 
 #[test]
