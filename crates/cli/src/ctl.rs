@@ -81,6 +81,7 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
         CtlCommand::Pause(pause) => pause::pause(&coordinator, pause),
         CtlCommand::Resume(targets) => pause::resume(&coordinator, targets),
         CtlCommand::Paused => print_list(args, pause::PAUSES, coordinator.get("/v1/pause")?),
+        CtlCommand::Reload { check } => reload(args, &coordinator, *check),
         CtlCommand::Backup { file, replace } => backup(args, &coordinator, file, *replace),
         CtlCommand::Policy(PolicyCommand::Get) => print_policy(args, &coordinator),
         CtlCommand::Policy(PolicyCommand::Set { policy }) => {
@@ -112,6 +113,19 @@ fn set_weight(coordinator: &Coordinator, given: &args::ServiceWeight) -> Result<
     }
     coordinator.put(&object_path("services", &given.service), &body)?;
     Ok(())
+}
+
+/// Lets the coordinator reload its configuration, and prints the difference.
+fn reload(args: &args::Ctl, coordinator: &Coordinator, is_check: bool) -> Result<(), Failure> {
+    let reloaded = coordinator.post(&format!("/v1/reload?check={is_check}"))?;
+    let text = match args.output.format {
+        Format::Json => record::json(&reloaded),
+        _ => {
+            let lines = reloaded["difference"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            lines.map(|line| format!("{line}\n")).collect()
+        }
+    };
+    Ok(print(text)?)
 }
 
 fn print_policy(args: &args::Ctl, coordinator: &Coordinator) -> Result<(), Failure> {

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Builder;
@@ -11,6 +13,7 @@ use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
 use weir_coordinator::config;
 use weir_coordinator::registry::check_record;
+use weir_coordinator::reload::Reloader;
 use weir_coordinator::server::Coordinator;
 use weir_coordinator::store::{self, StoreSummary};
 use weir_tls::TlsError;
@@ -38,12 +41,14 @@ pub fn serve(args: &args::Serve) -> Result<(), Failure> {
         tracing::warn!("{error}");
     }
     interrupt::record_signals();
+    let reload_requested = interrupt::record_reload_signals();
     let runtime = Builder::new_multi_thread().enable_all().build().map_err(Failure::runtime)?;
     runtime.block_on(async {
         let coordinator = Coordinator::new(config).await.map_err(Failure::runtime)?;
         let (agents, api) = coordinator.addresses().map_err(Failure::runtime)?;
         tracing::info!(%agents, %api, "listening");
         let (stop_sender, stop_receiver) = watch::channel(false);
+        tokio::spawn(reload_after_signals(coordinator.reloader(), reload_requested));
         let stop_after_signal = async move {
             wait_for_stop_signal().await;
             // Sending fails if the coordinator has already ended.
@@ -55,6 +60,16 @@ pub fn serve(args: &args::Serve) -> Result<(), Failure> {
             () = stop_after_signal => Ok(()),
         }
     })
+}
+
+/// Reloads the configuration at each SIGHUP. The coordinator logs the result.
+async fn reload_after_signals(reloader: Reloader, requested: Arc<AtomicBool>) {
+    loop {
+        tokio::time::sleep(SIGNAL_POLL_INTERVAL).await;
+        if requested.swap(false, Ordering::Relaxed) {
+            let _ = reloader.reload(false).await;
+        }
+    }
 }
 
 /// Verifies a store and prints its contents.

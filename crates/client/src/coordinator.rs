@@ -176,6 +176,14 @@ impl Coordinator {
         self.parse_json(self.agent.put(format!("{}{path}", self.base_url)).send(text))
     }
 
+    /// Posts to a path without a body, such as `/v1/reload`. Returns the answer, or null if it has no body.
+    ///
+    /// # Errors
+    /// If the coordinator cannot be reached, or refuses the request.
+    pub fn post(&self, path: &str) -> Result<Value, CoordinatorError> {
+        self.parse_json(self.agent.post(format!("{}{path}", self.base_url)).send_empty())
+    }
+
     /// Deletes the object at a path.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use weir_sim::{Observer, Snapshot};
 
@@ -35,6 +35,14 @@ pub fn exit_on_second_signal() {
     for number in [SIGINT, SIGTERM] {
         let _ = flag::register(number, Arc::clone(&is_second));
     }
+}
+
+/// A flag that SIGHUP sets from now on, instead of ending the process: a request to reload the configuration.
+pub fn record_reload_signals() -> Arc<AtomicBool> {
+    let received = Arc::new(AtomicBool::new(false));
+    // If the system does not allow it, the signal still ends the process.
+    let _ = flag::register(SIGHUP, Arc::clone(&received));
+    received
 }
 
 /// Whether a signal has asked to stop.

@@ -34,13 +34,11 @@ pub struct Quota {
 
 /// Counts the connections of a listener. Each call takes O(1), the end of a probe O(probes).
 #[derive(Debug)]
-pub struct Admission {
-    quota: Quota,
-    counts: Mutex<ConnectionCounts>,
-}
+pub struct Admission(Mutex<ConnectionCounts>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ConnectionCounts {
+    quota: Quota,
     /// Connections that count for [`Quota::total`].
     shared: usize,
     addresses: ClientCounts<IpAddr>,
@@ -100,17 +98,30 @@ enum CountedAs {
 impl Admission {
     /// No connections yet.
     pub fn new(quota: Quota) -> Arc<Admission> {
-        Arc::new(Admission { quota, counts: Mutex::default() })
+        Arc::new(Admission(Mutex::new(ConnectionCounts {
+            quota,
+            shared: 0,
+            addresses: ClientCounts::default(),
+            identities: ClientCounts::default(),
+            probes: VecDeque::new(),
+            next_probe: 0,
+            over_limit: 0,
+        })))
+    }
+
+    /// Changes the limits for connections from now on.
+    pub fn set_quota(&self, quota: Quota) {
+        self.lock().quota = quota;
     }
 
     /// Counts a new connection. `None` if a limit is reached and the quota has no probes.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
         let address = limit_address(address);
         let mut open = self.lock();
-        let ConnectionCounts { shared, addresses, .. } = &mut *open;
-        let counted_as = match addresses.admit(&address, &self.quota, self.quota.per_address, shared) {
+        let ConnectionCounts { quota, shared, addresses, .. } = &mut *open;
+        let counted_as = match addresses.admit(&address, quota, quota.per_address, shared) {
             Some(pool) => CountedAs::Address(address, pool),
-            None => open.admit_probe(self.quota.probes)?,
+            None => open.admit_probe()?,
         };
         Some(ConnectionSlot { admission: Arc::clone(self), counted_as: Some(counted_as) })
     }
@@ -121,7 +132,7 @@ impl Admission {
     }
 
     fn lock(&self) -> MutexGuard<'_, ConnectionCounts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -162,8 +173,9 @@ impl<K: Hash + Eq + Clone> ClientCounts<K> {
 }
 
 impl ConnectionCounts {
-    /// Adds a probe. If `max` probes are open, the new one closes the oldest. `None` if `max` is 0.
-    fn admit_probe(&mut self, max: usize) -> Option<CountedAs> {
+    /// Adds a probe. If all probes of the quota are open, the new one closes the oldest. `None` if it has none.
+    fn admit_probe(&mut self) -> Option<CountedAs> {
+        let max = self.quota.probes;
         self.over_limit += 1;
         if max == 0 {
             return None;
@@ -193,14 +205,13 @@ impl ConnectionSlot {
     /// Counts the connection for its proven identity: `None` if the limit of the identity is reached and the quota has no probes.
     pub fn identify(mut self, identity: String) -> Option<ConnectionSlot> {
         let admission = Arc::clone(&self.admission);
-        let quota = &admission.quota;
         let mut open = admission.lock();
         let is_probe = matches!(self.counted_as, Some(CountedAs::Probe(..)));
         // The place of the address may be the one that the identity needs.
         if !is_probe && let Some(counted_as) = self.counted_as.take() {
             open.release(&counted_as);
         }
-        let ConnectionCounts { shared, identities, .. } = &mut *open;
+        let ConnectionCounts { quota, shared, identities, .. } = &mut *open;
         match identities.admit(&identity, quota, quota.per_identity, shared) {
             Some(pool) => {
                 if let Some(probe) = self.counted_as.replace(CountedAs::Identity(identity, pool)) {
@@ -208,7 +219,7 @@ impl ConnectionSlot {
                 }
             }
             None if is_probe => {}
-            None => self.counted_as = open.admit_probe(quota.probes),
+            None => self.counted_as = open.admit_probe(),
         }
         drop(open);
         self.counted_as.is_some().then_some(self)

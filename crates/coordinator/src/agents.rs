@@ -31,19 +31,50 @@ use crate::identity::Identity;
 use crate::overlay;
 use crate::registry::{HostClaim, JoinRefusal, Registry};
 use crate::relays::relay_service;
-use crate::streams::{IDLE_TIMEOUT, apply_reports, next_message, run_stream, send_orders};
+use crate::streams::{
+    IDLE_TIMEOUT, apply_reports, next_message, run_stream, send_orders, wait_for_configuration,
+};
 pub use crate::streams::{PeerInfo, ProvenPeer};
 
-/// The gRPC service for agents.
-pub struct AgentService {
-    handle: Handle,
+/// What streams of agents and relays are served from, until another configuration replaces it.
+#[derive(Clone)]
+pub struct Served {
+    /// The control plane.
+    pub handle: Handle,
+    /// The relays; none without an overlay.
+    pub overlay: Option<overlay::Handle>,
     /// Lets hosts join that are not configured; none if the control plane's hosts are fixed.
-    registry: Option<Arc<Registry>>,
+    pub registry: Option<Arc<Registry>>,
 }
 
+impl Served {
+    /// A control plane with the hosts of its configuration, which is never replaced.
+    pub fn fixed(handle: Handle) -> watch::Receiver<Served> {
+        watch::channel(Served { handle, overlay: None, registry: None }).1
+    }
+
+    /// The agent or relay of an identity, if it may connect.
+    pub fn proven_peer(&self, identity: &Identity) -> Option<ProvenPeer> {
+        match identity {
+            Identity::Agent(name) => {
+                let is_known = self.registry.as_ref().is_some_and(|registry| registry.knows_agent(name));
+                is_known.then(|| ProvenPeer::Agent(name.clone()))
+            }
+            Identity::Relay(name) => {
+                let number = self.overlay.as_ref()?.config().numbers.get(name)?;
+                Some(ProvenPeer::Relay(*number))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The gRPC service for agents.
+pub struct AgentService(watch::Receiver<Served>);
+
 /// The service, with limits on the lengths of messages.
-pub fn agent_service(handle: Handle, registry: Option<Arc<Registry>>) -> ControlServer<AgentService> {
-    ControlServer::new(AgentService { handle, registry })
+pub fn agent_service(served: watch::Receiver<Served>) -> ControlServer<AgentService> {
+    ControlServer::new(AgentService(served))
         .max_decoding_message_size(MAX_REPORT_BYTES)
         .max_encoding_message_size(MAX_ORDER_BYTES)
 }
@@ -54,7 +85,7 @@ pub fn agent_service(handle: Handle, registry: Option<Arc<Registry>>) -> Control
 /// The server cannot accept connections any more.
 pub async fn serve(listener: TcpListener, handle: Handle) -> Result<(), tonic::transport::Error> {
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    serve_connections(incoming, (handle, None), None, std::future::pending()).await
+    serve_connections(incoming, Served::fixed(handle), std::future::pending()).await
 }
 
 /// Serves agents, and relays if there is an overlay, on connections. [`Connected::connect_info`] is a [`PeerInfo`]. Ends with
@@ -64,8 +95,7 @@ pub async fn serve(listener: TcpListener, handle: Handle) -> Result<(), tonic::t
 /// The server cannot accept connections any more.
 pub async fn serve_connections<C>(
     incoming: impl Stream<Item = io::Result<C>>,
-    (handle, registry): (Handle, Option<Arc<Registry>>),
-    overlay: Option<overlay::Handle>,
+    served: watch::Receiver<Served>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error>
 where
@@ -75,8 +105,7 @@ where
         .max_concurrent_streams(4)
         .http2_keepalive_interval(Some(IDLE_TIMEOUT))
         .http2_keepalive_timeout(Some(IDLE_TIMEOUT));
-    let services =
-        server.add_service(agent_service(handle, registry)).add_optional_service(overlay.map(relay_service));
+    let services = server.add_service(agent_service(served.clone())).add_service(relay_service(served));
     services.serve_with_incoming_shutdown(incoming, stop).await
 }
 
@@ -89,6 +118,8 @@ impl Control for AgentService {
         request: Request<Streaming<AgentMessage>>,
     ) -> Result<Response<Self::StreamOrdersStream>, Status> {
         let peer = request.extensions().get::<PeerInfo>().cloned();
+        let mut current = self.0.clone();
+        let Served { handle, registry, .. } = current.borrow_and_update().clone();
         let mut reports = request.into_inner();
         let Some(Body::Hello(hello)) = next_message(&mut reports).await?.and_then(|message| message.body)
         else {
@@ -98,20 +129,19 @@ impl Control for AgentService {
             .interface_addresses()
             .map_err(|error| Status::invalid_argument(format!("hello: {error}")))?;
         let name = check_name(hello.name, peer.as_ref().and_then(|peer| peer.proven.as_ref()))?;
-        let host = match (&self.registry, peer) {
+        let host = match (&registry, peer) {
             (Some(registry), Some(peer)) => {
                 // A switch has a rate for each port.
                 let rate = hello.link_rates.first().copied().filter(|_| hello.link_rates.len() == 1);
                 join(registry, &peer, HostClaim { name: name.clone(), rate, addresses }).await?
             }
-            _ => self.find_agent(name.clone()).await?,
+            _ => find_agent(&handle, name.clone()).await?,
         };
-        let orders = self.handle.subscribe_to_orders(host).await?;
+        let orders = handle.subscribe_to_orders(host).await?;
         let orders = orders.ok_or_else(|| Status::internal(format!("`{name}` has no number")))?;
         let link_rates =
-            self.handle.call(move |plane, now| plane.set_agent_rates(host, &hello.link_rates, now)).await?;
+            handle.call(move |plane, now| plane.set_agent_rates(host, &hello.link_rates, now)).await?;
         let (messages, message_receiver) = mpsc::channel(1);
-        let handle = self.handle.clone();
         let mut measured = handle.measured();
         let Measured { udp_control, wants_demands } = *measured.borrow_and_update();
         let welcome = CoordinatorMessage::welcome(
@@ -123,12 +153,12 @@ impl Control for AgentService {
             wants_demands,
         );
         tokio::spawn(async move {
-            let replaced = || {
+            let other_stream = || {
                 Status::aborted(format!(
                     "another stream of `{name}` has begun; help: if two agents have this name, give each its own"
                 ))
             };
-            let orders = send_orders(welcome, orders, CoordinatorMessage::order, &messages, replaced);
+            let orders = send_orders(welcome, orders, CoordinatorMessage::order, &messages, other_stream);
             let wire_report = |message: AgentMessage| match message.body? {
                 Body::Report(report) => Some(report),
                 Body::Hello(_) => None,
@@ -139,6 +169,7 @@ impl Control for AgentService {
                 tokio::select! {
                     ended = apply_reports(reports, handle.interval(), wire_report, apply) => ended,
                     status = wait_for_change(measured) => Err(status),
+                    status = wait_for_configuration(current) => Err(status),
                 }
             };
             run_stream(reports, orders, &messages).await;
@@ -147,20 +178,18 @@ impl Control for AgentService {
     }
 }
 
-impl AgentService {
-    /// The number of the host or switch with a name.
-    async fn find_agent(&self, name: String) -> Result<u32, Status> {
-        let find = move |plane: &mut ControlPlane, _| {
-            let names = plane.agent_names();
-            names.number(&name).ok_or_else(|| {
-                let known = join_names(names.iter());
-                Status::not_found(format!(
-                    "`{name}` is not a host or switch of the configuration; expected {known}"
-                ))
-            })
-        };
-        self.handle.call(find).await?
-    }
+/// The number of the host or switch with a name.
+async fn find_agent(handle: &Handle, name: String) -> Result<u32, Status> {
+    let find = move |plane: &mut ControlPlane, _| {
+        let names = plane.agent_names();
+        names.number(&name).ok_or_else(|| {
+            let known = join_names(names.iter());
+            Status::not_found(format!(
+                "`{name}` is not a host or switch of the configuration; expected {known}"
+            ))
+        })
+    };
+    handle.call(find).await?
 }
 
 /// The number of the host or switch of an agent, which joins if it is not configured.

@@ -61,6 +61,8 @@ pub const MAX_SWITCH_LINKS: usize = 1 << 16;
 /// A validated configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// The file of the configuration.
+    pub path: PathBuf,
     /// File of the durable store.
     pub store_path: PathBuf,
     /// File of the audit log; `None` for the coordinator's log.
@@ -207,7 +209,8 @@ fn network_links(hosts: &[Host], topology: Option<&Topology>, joins: &[JoinRule]
 pub fn read(path: &Path) -> Result<Config, FileError> {
     weir_fields::read_file_in_folder(path, |input, name, folder| {
         let text = weir_fields::read_text(input, name, MAX_FILE_BYTES)?;
-        parse(&text, name, folder)
+        let config = parse(&text, name, folder)?;
+        Ok(Config { path: path.to_owned(), ..config })
     })
 }
 
@@ -261,6 +264,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, FileError>
     let (agents, api) = addresses::read_listen(&fields, &listen, &tls)?;
     let (limits, settings) = limits::read_limits(&fields, limits, settings)?;
     Ok(Config {
+        path: PathBuf::from(name),
         store_path,
         audit_path,
         agents_address: agents,

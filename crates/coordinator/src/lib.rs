@@ -6,7 +6,8 @@
 //! - [`agents`] serves agents over gRPC, [`rest`] serves frameworks and operators over HTTP. [`listener`] and [`tls`]
 //!   authenticate connections, and [`admission`] limits their number.
 //! - [`registry`] applies requests and writes them to the [`store`], which is durable, and notes them in the [`audit`] log.
-//!   [`config`] reads the configuration, and [`server`] starts and stops all parts.
+//!   [`config`] reads the configuration, [`server`] starts and stops all parts, and [`reload`] replaces the configuration of
+//!   a running coordinator.
 
 pub mod admission;
 pub mod agents;
@@ -28,6 +29,7 @@ pub mod problem;
 pub mod quota;
 pub mod registry;
 pub mod relays;
+pub mod reload;
 pub mod rest;
 pub mod server;
 pub mod service_bandwidth;

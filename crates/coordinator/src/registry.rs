@@ -61,6 +61,7 @@ mod stored_coflow;
 #[cfg(test)]
 mod tests;
 mod traffic;
+mod unfit;
 
 use routing::PortMap;
 
@@ -74,6 +75,7 @@ pub use quota::ObjectUsage;
 pub use records::check_record;
 pub use services::{ServiceChange, ServiceState};
 pub use sharing::{Application, PortQueues};
+pub use unfit::UnfitRecords;
 
 /// Key of the policy in the store's [`Table::Settings`].
 const POLICY_KEY: &str = "policy";
@@ -176,7 +178,7 @@ struct PolicyState {
 
 impl PolicyState {
     /// Loads the values that clients set from the store.
-    fn load(config: &Config, store: &Store) -> Result<PolicyState, String> {
+    fn load(config: &Config, store: &Store, unfit: &mut UnfitRecords) -> Result<PolicyState, String> {
         let stored_table =
             store.get::<String>(Table::Settings, SENSITIVITY_KEY).map_err(|error| error.to_string())?;
         let sensitivity_table = match stored_table {
@@ -197,7 +199,7 @@ impl PolicyState {
             match validate_policy(spec, file, &sensitivity_table, &config.names, config.settings.interval) {
                 // An earlier version accepted it.
                 Err(error @ PolicyError::NotEnforceable(_)) => {
-                    warn!(%error, "stored policy ignored; the configured one applies");
+                    unfit.note("policy", "set by a client", error);
                     config.policy.clone()
                 }
                 policy => policy.map_err(|error| error.to_string())?,
@@ -205,7 +207,7 @@ impl PolicyState {
         };
         let weights = load_weights(config, store)?;
         let configured_weights = config.weights.clone();
-        let bandwidths = stored_bandwidths::load_bandwidths(config, store)?;
+        let bandwidths = stored_bandwidths::load_bandwidths(config, store, unfit)?;
         let configured_bandwidths = config.bandwidths.clone();
         Ok(PolicyState {
             policy,
@@ -273,24 +275,25 @@ pub struct Registry {
     network_bounds: OnceLock<NetworkBounds>,
     /// Events of changes.
     pub events: EventChannel,
-    audit: AuditLog,
+    audit: Arc<AuditLog>,
     framework_quota: ServiceQuota,
+    unfit: UnfitRecords,
 }
 
 impl Registry {
-    /// Loads the store, and applies its contents to the control plane of `handle` and to the overlay.
+    /// Loads the store, and applies its contents to the control plane of `handle` and to the overlay. The store is unchanged.
     ///
     /// # Errors
-    /// The store cannot be read or contains an invalid record, the audit log cannot be opened, the control plane refuses the policy,
+    /// The store cannot be read or contains an invalid record, the control plane refuses the policy,
     /// or the coordinator has stopped.
     pub async fn new(
         config: &Config,
-        store: Store,
+        (store, audit): (Store, Arc<AuditLog>),
         handle: Handle,
         overlay: Option<OverlayHandle>,
     ) -> Result<Registry, String> {
-        let audit = open_audit_log(config)?;
-        let policy_state = PolicyState::load(config, &store)?;
+        let mut unfit = UnfitRecords::default();
+        let policy_state = PolicyState::load(config, &store, &mut unfit)?;
         let PolicyState { policy, weights, bandwidths, sensitivity_table, .. } = &policy_state;
         let built_policy = policy.build(&config.names, weights);
         handle
@@ -298,14 +301,15 @@ impl Registry {
             .await
             .map_err(|stopped| stopped.to_string())?
             .map_err(|error| format!("policy: {error}"))?;
-        let hosts = membership::load_hosts(&config.joins, HostTable::new(config), &store)?;
+        let hosts = membership::load_hosts(&config.joins, HostTable::new(config), &store, &mut unfit)?;
         let port_map = Arc::new(PortMap::new(hosts.slot_count(), &config.switches));
         let services = (weights, bandwidths);
         let network = (&port_map, &hosts);
-        let mut sharing = sharing::SharingState::new(config, network, sensitivity_table, services, &store)?;
+        let stored = (&store, &mut unfit);
+        let mut sharing = sharing::SharingState::new(config, network, sensitivity_table, services, stored)?;
         let pauses = pauses::StoredPauses::load(&store)?;
         sharing.shadow_services = pauses.shadow_services();
-        let registry = Registry {
+        let mut registry = Registry {
             handle,
             overlay,
             store,
@@ -330,26 +334,43 @@ impl Registry {
             events: EventChannel::new(config.limits.max_queued_events as usize),
             audit,
             framework_quota: config.limits.framework,
+            unfit: UnfitRecords::default(),
         };
-        registry.start().await?;
+        registry.restore_all(&mut unfit).await?;
+        registry.unfit = unfit;
         Ok(registry)
     }
 
-    /// Applies the store's pauses, coflows and the queues to the control plane and the overlay, and notes the start in the audit log.
-    async fn start(&self) -> Result<(), String> {
+    /// Applies the store's pauses, coflows and the queues to the control plane and the overlay.
+    async fn restore_all(&self, unfit: &mut UnfitRecords) -> Result<(), String> {
         self.restore_hosts().await.map_err(|stopped| stopped.to_string())?;
-        self.restore_pauses().await.map_err(|stopped| stopped.to_string())?;
-        self.restore().await?;
-        self.restore_overlay().await.map_err(|error| error.to_string())?;
+        self.restore_pauses(unfit).await.map_err(|stopped| stopped.to_string())?;
+        self.restore(unfit).await?;
+        self.restore_overlay(unfit).await.map_err(|error| error.to_string())?;
         self.restore_measurements().map_err(|error| error.to_string())?;
         let mut sharing = self.sharing.lock().await;
         self.send_all_queues(&sharing).await.map_err(|stopped| stopped.to_string())?;
         self.send_flow_weights(&mut sharing).await.map_err(|stopped| stopped.to_string())?;
-        self.send_traffic(&sharing).await.map_err(|stopped| stopped.to_string())?;
-        drop(sharing);
-        let policy_state = self.policy_state.lock().await;
-        self.audit.note_start(policy_state.audit_value(self.epoch()));
-        Ok(())
+        self.send_traffic(&sharing).await.map_err(|stopped| stopped.to_string())
+    }
+
+    /// Logs the records that do not fit the configuration, and notes the start in the audit log. Removes records that no coordinator needs.
+    pub async fn begin(&self) {
+        self.unfit.log();
+        self.audit.note_start(self.policy_state.lock().await.audit_value(self.epoch()));
+        if let Err(error) = self.remove_unused_first_flows().await {
+            warn!(%error, "unused records are removed at the next start");
+        }
+    }
+
+    /// The records of the store that do not fit the configuration.
+    pub fn unfit_records(&self) -> &UnfitRecords {
+        &self.unfit
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Store {
+        &self.store
     }
 
     /// The client of the control plane.
@@ -397,7 +418,7 @@ impl Registry {
     }
 
     /// The audit log.
-    pub fn audit(&self) -> &AuditLog {
+    pub fn audit(&self) -> &Arc<AuditLog> {
         &self.audit
     }
 
@@ -485,14 +506,6 @@ impl Registry {
 
 fn unknown_host(name: &str, location: Location) -> Problem {
     Problem::invalid(location, name, EXPECTED_HOST)
-}
-
-fn open_audit_log(config: &Config) -> Result<AuditLog, String> {
-    let path = config.audit_path.as_deref();
-    AuditLog::start(path).map_err(|error| {
-        let file = path.map_or_else(|| "thread".to_owned(), |path| path.display().to_string());
-        format!("audit log: {file}: {error}; expected a file that can be opened for appending")
-    })
 }
 
 /// The length and checksum of a sensitivity table, as GET returns it.

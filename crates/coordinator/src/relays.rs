@@ -9,7 +9,7 @@
 
 use std::future::ready;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use weir_proto::relay::wire::relay_control_server::{RelayControl, RelayControlServer};
@@ -20,17 +20,18 @@ use weir_proto::relay::{
     RelayOrder, RelayReport, RelayWelcome,
 };
 
-use crate::overlay::{Handle, NameTaken, REPORT_INTERVAL};
-use crate::streams::{PeerInfo, ProvenPeer, apply_reports, next_message, run_stream, send_orders};
+use crate::agents::Served;
+use crate::overlay::{NameTaken, REPORT_INTERVAL};
+use crate::streams::{
+    PeerInfo, ProvenPeer, apply_reports, next_message, run_stream, send_orders, wait_for_configuration,
+};
 
 /// The gRPC service for relays.
-pub struct RelayService {
-    handle: Handle,
-}
+pub struct RelayService(watch::Receiver<Served>);
 
 /// The service, with limits on the lengths of messages.
-pub fn relay_service(handle: Handle) -> RelayControlServer<RelayService> {
-    RelayControlServer::new(RelayService { handle })
+pub fn relay_service(served: watch::Receiver<Served>) -> RelayControlServer<RelayService> {
+    RelayControlServer::new(RelayService(served))
         .max_decoding_message_size(MAX_RELAY_REPORT_BYTES)
         .max_encoding_message_size(MAX_RELAY_ORDER_BYTES)
 }
@@ -46,6 +47,10 @@ impl RelayControl for RelayService {
         let peer = request.extensions().get::<PeerInfo>().cloned();
         let address = peer.as_ref().map(|peer| peer.address).or_else(|| request.remote_addr());
         let address = address.ok_or_else(|| Status::internal("the address of the relay is unknown"))?;
+        let mut current = self.0.clone();
+        let handle = current.borrow_and_update().overlay.clone();
+        let handle =
+            handle.ok_or_else(|| Status::failed_precondition("the configuration has no `overlay`"))?;
         let mut reports = request.into_inner();
         let Some(Body::Hello(hello)) = next_message(&mut reports).await?.and_then(|message| message.body)
         else {
@@ -54,7 +59,7 @@ impl RelayControl for RelayService {
         let hello = RelayHello::try_from(hello)
             .map_err(|error| Status::invalid_argument(format!("hello: {error}")))?;
         let name = &hello.name;
-        let id = self.handle.config().numbers.get(name).copied().ok_or_else(|| {
+        let id = handle.config().numbers.get(name).copied().ok_or_else(|| {
             Status::not_found(format!(
                 "relay `{name}` is not in the configuration; expected a name of `[overlay.relay]`"
             ))
@@ -70,19 +75,19 @@ impl RelayControl for RelayService {
                 "relay `{name}` speaks versions {min} to {max} of the protocol; expected {MIN_RELAY_VERSION} to {MAX_RELAY_VERSION}"
             ))
         })?;
-        let orders = self.handle.subscribe_to_orders(id, address).map_err(|NameTaken(connected)| {
+        let orders = handle.subscribe_to_orders(id, address).map_err(|NameTaken(connected)| {
             Status::already_exists(name_taken(name, &connected.to_string()))
         })?;
         let welcome =
             ControllerMessage::from(&RelayWelcome { id, report_interval: REPORT_INTERVAL, version });
         let (messages, message_receiver) = mpsc::channel(1);
-        let handle = self.handle.clone();
         tokio::spawn(async move {
-            let replaced = || {
+            let other_stream = || {
                 let address = handle.relay_address(id).map(|address| address.to_string());
                 Status::aborted(name_taken(&hello.name, address.as_deref().unwrap_or("an unknown address")))
             };
-            let orders = send_orders(welcome, orders, |order: &RelayOrder| order.into(), &messages, replaced);
+            let orders =
+                send_orders(welcome, orders, |order: &RelayOrder| order.into(), &messages, other_stream);
             let wire_report = |message: RelayMessage| match message.body? {
                 Body::Report(report) => Some(report),
                 Body::Hello(_) => None,
@@ -91,7 +96,12 @@ impl RelayControl for RelayService {
                 handle.call(|overlay, now| overlay.report(id, &report, now));
                 ready(Ok(()))
             };
-            let reports = apply_reports(reports, REPORT_INTERVAL, wire_report, apply);
+            let reports = async {
+                tokio::select! {
+                    ended = apply_reports(reports, REPORT_INTERVAL, wire_report, apply) => ended,
+                    status = wait_for_configuration(current) => Err(status),
+                }
+            };
             run_stream(reports, orders, &messages).await;
         });
         Ok(Response::new(ReceiverStream::new(message_receiver)))

@@ -3,17 +3,22 @@
 //! Limits apply before memory is allocated: to connections ([`crate::listener`]), the head of a request, the length of one
 //! body and of all concurrently read bodies, and the duration of a request. Errors are [`Problem`]s.
 
+use std::convert::Infallible;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -32,6 +37,7 @@ use crate::listener::{PeerConnection, run_unless_closed};
 use crate::peers::Peers;
 use crate::problem::Problem;
 use crate::registry::Registry;
+use crate::reload::Reloader;
 use crate::tls::ServerCertificate;
 
 mod audit;
@@ -49,6 +55,7 @@ mod overlay_metrics;
 mod pause;
 mod policy;
 mod quota_metrics;
+mod reload;
 mod service_metrics;
 mod sharing;
 mod state;
@@ -91,6 +98,7 @@ pub struct PortStatus {
 #[derive(Clone)]
 struct Api {
     registry: Arc<Registry>,
+    reloader: Reloader,
     ports: PortStatus,
     limits: Limits,
     body_permits: Arc<BodyPermits>,
@@ -127,6 +135,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(state::remove))
         .routes(routes!(bandwidth::limit, bandwidth::end))
         .routes(routes!(pause::list, pause::set))
+        .routes(routes!(reload::reload))
         .routes(routes!(state::switches))
         .routes(routes!(state::allocation))
         .routes(routes!(trace::trace))
@@ -154,11 +163,19 @@ pub fn openapi_document() -> utoipa::openapi::OpenApi {
     routes().into_openapi()
 }
 
-fn router(registry: Arc<Registry>, ports: PortStatus, limits: Limits, stop: watch::Receiver<bool>) -> Router {
+/// The handlers of requests, until `stop` is true or another router replaces this one.
+pub fn router(
+    registry: &Arc<Registry>,
+    reloader: &Reloader,
+    ports: &PortStatus,
+    limits: Limits,
+    stop: watch::Receiver<bool>,
+) -> Router {
     let (router, document) = routes().split_for_parts();
     let api = Api {
-        registry,
-        ports,
+        registry: Arc::clone(registry),
+        reloader: reloader.clone(),
+        ports: ports.clone(),
         limits,
         body_permits: Arc::new(BodyPermits::new(limits.max_body.get() as usize)),
         backup_permits: Arc::new(Semaphore::new(1)),
@@ -207,13 +224,29 @@ async fn limit_duration(State(api): State<Api>, request: Request, next: Next) ->
     }
 }
 
-/// Answers health checks and requests for metrics only, for probes. Other requests get status 503.
-async fn health_only(request: Request, next: Next) -> Response {
-    if matches!(request.uri().path(), "/livez" | "/readyz" | "/metrics") {
-        return next.run(request).await;
+/// The client of a connection.
+#[derive(Clone)]
+struct RequestClient {
+    identity: Arc<Identity>,
+    address: SocketAddr,
+    /// Whether it is over a limit: only health checks and requests for metrics are answered, and others get status 503.
+    is_probe: bool,
+    router: watch::Receiver<Router>,
+}
+
+impl RequestClient {
+    /// The answer of the present router to a request.
+    async fn answer(self, request: hyper::Request<Incoming>) -> Result<Response, Infallible> {
+        if self.is_probe && !matches!(request.uri().path(), "/livez" | "/readyz" | "/metrics") {
+            let detail = "too many connections; expected fewer than the limits of the configuration, or a request for /livez, /readyz or /metrics";
+            return Ok(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response());
+        }
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(self.identity);
+        request.extensions_mut().insert(Peer(self.address));
+        let router = self.router.borrow().clone();
+        TowerToHyperService::new(router).call(request).await
     }
-    let detail = "too many connections; expected fewer than the limits of the configuration, or a request for /livez, /readyz or /metrics";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response()
 }
 
 fn http_builder(head_timeout: Duration) -> http1::Builder {
@@ -225,15 +258,12 @@ fn http_builder(head_timeout: Duration) -> http1::Builder {
     http
 }
 
-/// Serves `peers` until `stop` is true. Pending requests then have [`DRAIN_TIMEOUT`] to complete.
+/// Serves `peers` until `stop` is true, each request by the present router. Pending requests then have [`DRAIN_TIMEOUT`] to complete.
 pub async fn serve(
     mut peers: mpsc::Receiver<PeerConnection>,
-    ports: PortStatus,
-    registry: Arc<Registry>,
-    limits: Limits,
+    router: watch::Receiver<Router>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let router = router(registry, ports, limits, stop.clone());
     let (full_http, mut probe_http) = (http_builder(HEAD_TIMEOUT), http_builder(PROBE_HEAD_TIMEOUT));
     probe_http.keep_alive(false);
     let connections = GracefulShutdown::new();
@@ -244,15 +274,14 @@ pub async fn serve(
         };
         let Some(PeerConnection { identity, address, stream, close_signal }) = peer else { break };
         let identity = Arc::new(identity);
-        let mut router = router
-            .clone()
-            .layer(axum::Extension(Arc::clone(&identity)))
-            .layer(axum::Extension(Peer(address)));
-        if close_signal.is_some() {
-            router = router.layer(middleware::from_fn(health_only));
-        }
-        let http = if close_signal.is_some() { &probe_http } else { &full_http };
-        let service = TowerToHyperService::new(router);
+        let client = RequestClient {
+            identity: Arc::clone(&identity),
+            address,
+            is_probe: close_signal.is_some(),
+            router: router.clone(),
+        };
+        let http = if client.is_probe { &probe_http } else { &full_http };
+        let service = service_fn(move |request| client.clone().answer(request));
         let connection = connections.watch(http.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {
             match run_unless_closed(close_signal.as_deref(), connection).await {

@@ -1,4 +1,8 @@
 //! Starts and stops a coordinator: its store, control plane, listeners and servers.
+//!
+//! A *term* is the time with one configuration. A reload (`reload.rs`) builds the next term beside the present one, as a start does: from
+//! the configuration and the store. Listeners and connections stay. Requests that have begun are answered by the term that they began in;
+//! its store refuses their changes once the next term has begun.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,26 +21,34 @@ use weir_core::wide_area_policy::WideAreaPolicy;
 use weir_tls::WrongName;
 
 use crate::admission::{Admission, Quota};
-use crate::agents::{self, PeerInfo, ProvenPeer};
+use crate::agents::{self, PeerInfo, ProvenPeer, Served};
+use crate::audit::AuditLog;
 use crate::config::{self, Config};
 use crate::control_plane::{AgentNames, ControlPlane};
 use crate::control_thread;
-use crate::identity::Identity;
 use crate::listener::{self, PeerConnection};
 use crate::overlay::{self, Overlay};
 use crate::peers::Peers;
 use crate::registry::Registry;
+use crate::reload::{Reload, Reloader, next_term};
 use crate::rest::{self, PortStatus};
 use crate::store::Store;
 use crate::tls::{self, Port, ServerCertificate};
 
 /// A coordinator whose listeners are open.
 pub struct Coordinator {
-    config: Config,
-    registry: Arc<Registry>,
-    certificate: Option<Arc<ServerCertificate>>,
     agents: TcpListener,
     api: TcpListener,
+    certificate: Option<Arc<ServerCertificate>>,
+    term: Term,
+    reloader: Reloader,
+    reloads: mpsc::Receiver<Reload>,
+}
+
+/// What a coordinator has from one configuration, until the configuration is reloaded.
+pub(crate) struct Term {
+    pub config: Config,
+    pub registry: Arc<Registry>,
 }
 
 impl Coordinator {
@@ -59,36 +71,10 @@ impl Coordinator {
         let agents = listen("agents", config.agents_address).await?;
         let api = listen("api", config.api_address).await?;
         let store = Store::open(&config.store_path).map_err(|error| error.to_string())?;
-        let policy = config.policy.build(&config.names, &config.weights);
-        let control_plane = ControlPlane::new(
-            config.network_links(),
-            policy,
-            config.names.clone(),
-            config.settings,
-            store.epoch(),
-        );
-        let mut control_plane = control_plane
-            .map_err(|error| format!("policy: {error}"))?
-            .with_switches(config.hosts_at_ports())
-            .with_agent_names(AgentNames::new(config.agent_names().map(str::to_owned)))
-            .with_first_generation(store.first_generation());
-        if config.allocator {
-            control_plane = control_plane.with_allocation(config.addresses.clone());
-        } else if config.can_limit_services() {
-            control_plane = control_plane.with_maxima(config.addresses.clone());
-        }
-        if let Some(model) = &config.connection_model {
-            control_plane = control_plane.with_connection_predictor(model.predictor.clone());
-        }
-        if config.has_throttling {
-            control_plane = control_plane.with_throttling(config.addresses.clone());
-        }
-        // The thread ends when the last handle is dropped. Pending requests can hold handles, so nothing waits for the thread.
-        let (handle, _) = control_thread::start(control_plane)
-            .map_err(|error| format!("control thread: cannot be created: {error}"))?;
-        let overlay = config.overlay.as_ref().map(|overlay| start_overlay(&config, overlay, store.epoch()));
-        let registry = Arc::new(Registry::new(&config, store, handle, overlay.transpose()?).await?);
-        Ok(Coordinator { config, registry, certificate, agents, api })
+        let audit = Arc::new(open_audit_log(&config)?);
+        let term = Term::load(config, store, audit).await?;
+        let (requests, reloads) = mpsc::channel(1);
+        Ok(Coordinator { agents, api, certificate, term, reloader: Reloader::new(requests), reloads })
     }
 
     /// Local addresses of the listeners for agents and for the API.
@@ -99,9 +85,14 @@ impl Coordinator {
         Ok((self.agents.local_addr()?, self.api.local_addr()?))
     }
 
-    /// The registry.
+    /// The registry of the configuration with which the coordinator has started.
     pub fn registry(&self) -> Arc<Registry> {
-        Arc::clone(&self.registry)
+        Arc::clone(&self.term.registry)
+    }
+
+    /// Sends requests to reload the configuration.
+    pub fn reloader(&self) -> Reloader {
+        self.reloader.clone()
     }
 
     /// Serves until `stop` is true. Then the coordinator refuses new connections and completes pending requests. Agents apply
@@ -110,69 +101,165 @@ impl Coordinator {
     /// # Errors
     /// The server for agents has failed.
     pub async fn run(self, stop: watch::Receiver<bool>) -> Result<(), String> {
-        let Coordinator { config, registry, certificate, agents, api } = self;
-        // An agent or relay has one connection, and a second one until it detects that the first has failed.
-        let relays: Vec<String> = config
-            .overlay
-            .iter()
-            .flat_map(|overlay| &overlay.relays)
-            .map(|relay| relay.name.clone())
-            .collect();
-        let total = 2 * (config.agent_names().count() + relays.len()) + 16;
-        let per_address =
-            if config.tls.is_some() { config.limits.max_connections_per_address as usize } else { total };
-        let quota = Quota { total, reserved: 2, per_address, per_identity: 4, probes: 0 };
-        let agent_peers = Peers::new(Port::Agents);
-        let admission = Admission::new(quota);
-        let peers = listener::accept_peers(agents, certificate.clone(), admission, Arc::clone(&agent_peers));
-        let (handle, overlay) = (registry.handle().clone(), registry.overlay().cloned());
+        let Coordinator { agents, api, certificate, term, reloader, reloads } = self;
+        let audit = Arc::clone(term.registry.audit());
+        let agent_admission = Admission::new(term.agent_quota());
+        let api_admission = Admission::new(term.config.limits.connection_quota());
+        let (agent_known, api_known) = (Peers::new(Port::Agents), Peers::new(Port::Api));
+        let agent_peers = listener::accept_peers(
+            agents,
+            certificate.clone(),
+            Arc::clone(&agent_admission),
+            Arc::clone(&agent_known),
+        );
+        let api_peers = listener::accept_peers(
+            api,
+            certificate.clone(),
+            Arc::clone(&api_admission),
+            Arc::clone(&api_known),
+        );
+        let ports = PortStatus {
+            admission: Arc::clone(&api_admission),
+            peers: [Arc::clone(&agent_known), api_known],
+            certificate: certificate.clone(),
+        };
+        let (end, ended) = watch::channel(false);
+        let router = rest::router(&term.registry, &reloader, &ports, term.config.limits, ended);
+        let (routers, router) = watch::channel(router);
+        let (served_terms, served) = watch::channel(term.served());
+        let connections = match &certificate {
+            Some(_) => proven_peers(agent_peers, served.clone(), agent_known).left_stream(),
+            None => local_peers(agent_peers).right_stream(),
+        };
         let mut stopped = stop.clone();
         let stopped = async move {
             let _ = stopped.wait_for(|stop| *stop).await;
         };
-        let connections = match &config.tls {
-            Some(_) => {
-                let known_agents = Arc::clone(&agent_peers);
-                proven_peers(peers, Arc::clone(&registry), relays, known_agents).left_stream()
-            }
-            None => local_peers(peers).right_stream(),
-        };
-        let served = (handle, Some(Arc::clone(&registry)));
         let serve_agents = async move {
-            let served = agents::serve_connections(connections, served, overlay, stopped).await;
+            let served = agents::serve_connections(connections, served, stopped).await;
             served.map_err(|error| format!("server for agents: {error}"))?;
             std::future::pending().await
         };
-        let admission = Admission::new(config.limits.connection_quota());
-        let api_known = Peers::new(Port::Api);
-        let api_peers =
-            listener::accept_peers(api, certificate.clone(), Arc::clone(&admission), Arc::clone(&api_known));
-        let ports =
-            PortStatus { admission, peers: [agent_peers, api_known], certificate: certificate.clone() };
-        let serve_api = rest::serve(api_peers, ports, Arc::clone(&registry), config.limits, stop.clone());
-        let reload = async move {
+        let serve_terms = async {
+            let (mut term, mut end, mut reloads) = (term, end, reloads);
+            loop {
+                term.begin().await;
+                let next = tokio::select! {
+                    () = term.registry.watch(stop.clone()) => None,
+                    next = next_term(&term, &mut reloads) => Some(next),
+                };
+                let Some(next) = next else {
+                    let _ = end.send(true);
+                    return term.registry.store_measurements().await;
+                };
+                let Term { config, registry } = &next.term;
+                agent_admission.set_quota(next.term.agent_quota());
+                api_admission.set_quota(config.limits.connection_quota());
+                let (next_end, ended) = watch::channel(false);
+                let router = rest::router(registry, &reloader, &ports, config.limits, ended);
+                drop(routers.send_replace(router));
+                served_terms.send_replace(next.term.served());
+                // Streams of events end with their term.
+                let _ = end.send(true);
+                (term, end) = (next.confirm(), next_end);
+            }
+        };
+        let serve_api = rest::serve(api_peers, router, stop.clone());
+        let reload_certificate = async move {
             match certificate {
                 Some(certificate) => tls::reload_certificate(certificate).await,
                 None => std::future::pending().await,
             }
         };
-        let watch_registry = registry.watch(stop.clone());
-        info!(epoch = registry.epoch(), hosts = config.hosts.len(), "serving");
-        let mut stop_signal = stop;
+        let mut stop_signal = stop.clone();
         tokio::select! {
             failed = serve_agents => return failed,
             // Agents keep their streams open, so shutdown does not wait for them.
-            ((), ()) = async { tokio::join!(serve_api, watch_registry) } => {}
+            ((), ()) = async { tokio::join!(serve_api, serve_terms) } => {}
             () = wait_for_drain(&mut stop_signal) => {}
-            () = reload => {}
+            () = reload_certificate => {}
         }
         // Some requests still hold the registry, so the audit log may outlive this call.
-        if let Err(error) = spawn_blocking(move || registry.audit().flush(rest::DRAIN_TIMEOUT)).await {
+        if let Err(error) = spawn_blocking(move || audit.flush(rest::DRAIN_TIMEOUT)).await {
             error!(%error, "audit log may be incomplete");
         }
         info!("stopped");
         Ok(())
     }
+}
+
+impl Term {
+    /// Loads the store into a control plane of a configuration.
+    pub async fn load(config: Config, store: Store, audit: Arc<AuditLog>) -> Result<Term, String> {
+        let control_plane = new_control_plane(&config, &store)?;
+        // The thread ends when the last handle is dropped. Pending requests can hold handles, so nothing waits for the thread.
+        let (handle, _) = control_thread::start(control_plane)
+            .map_err(|error| format!("control thread: cannot be created: {error}"))?;
+        let overlay = config.overlay.as_ref().map(|overlay| start_overlay(&config, overlay, store.epoch()));
+        let registry = Registry::new(&config, (store, audit), handle, overlay.transpose()?).await?;
+        Ok(Term { config, registry: Arc::new(registry) })
+    }
+
+    /// Logs the beginning of the term.
+    async fn begin(&self) {
+        self.registry.begin().await;
+        info!(epoch = self.registry.epoch(), hosts = self.config.hosts.len(), "serving");
+    }
+
+    fn served(&self) -> Served {
+        Served {
+            handle: self.registry.handle().clone(),
+            overlay: self.registry.overlay().cloned(),
+            registry: Some(Arc::clone(&self.registry)),
+        }
+    }
+
+    /// The limits of connections of agents and relays. Each has one connection, and a second one until it detects that the first has
+    /// failed.
+    fn agent_quota(&self) -> Quota {
+        let Config { limits, overlay, tls, .. } = &self.config;
+        let relays = overlay.as_ref().map_or(0, |overlay| overlay.relays.len());
+        let total = 2 * (self.config.agent_names().count() + relays) + 16;
+        let per_address = if tls.is_some() { limits.max_connections_per_address as usize } else { total };
+        Quota { total, reserved: 2, per_address, per_identity: 4, probes: 0 }
+    }
+}
+
+/// The control plane of a configuration, without the objects of the store.
+fn new_control_plane(config: &Config, store: &Store) -> Result<ControlPlane, String> {
+    let policy = config.policy.build(&config.names, &config.weights);
+    let control_plane = ControlPlane::new(
+        config.network_links(),
+        policy,
+        config.names.clone(),
+        config.settings,
+        store.epoch(),
+    );
+    let mut control_plane = control_plane
+        .map_err(|error| format!("policy: {error}"))?
+        .with_switches(config.hosts_at_ports())
+        .with_agent_names(AgentNames::new(config.agent_names().map(str::to_owned)))
+        .with_first_generation(store.first_generation());
+    if config.allocator {
+        control_plane = control_plane.with_allocation(config.addresses.clone());
+    } else if config.can_limit_services() {
+        control_plane = control_plane.with_maxima(config.addresses.clone());
+    }
+    if let Some(model) = &config.connection_model {
+        control_plane = control_plane.with_connection_predictor(model.predictor.clone());
+    }
+    if config.has_throttling {
+        control_plane = control_plane.with_throttling(config.addresses.clone());
+    }
+    Ok(control_plane)
+}
+
+fn open_audit_log(config: &Config) -> Result<AuditLog, String> {
+    let path = config.audit_path.as_deref();
+    AuditLog::start(path).map_err(|error| {
+        let file = path.map_or_else(|| "thread".to_owned(), |path| path.display().to_string());
+        format!("audit log: {file}: {error}; expected a file that can be opened for appending")
+    })
 }
 
 /// Waits until `stop` is true, and then 1.2 times [`rest::DRAIN_TIMEOUT`].
@@ -200,21 +287,13 @@ struct AgentConnection {
 /// Connections of agents and relays, with the host, switch or relay of their certificate.
 fn proven_peers(
     peers: mpsc::Receiver<PeerConnection>,
-    registry: Arc<Registry>,
-    relays: Vec<String>,
+    served: watch::Receiver<Served>,
     known: Arc<Peers>,
 ) -> impl Stream<Item = io::Result<AgentConnection>> {
-    unfold((peers, registry, relays, known), |(mut peers, registry, relays, known)| async {
+    unfold((peers, served, known), |(mut peers, served, known)| async {
         loop {
             let peer = peers.recv().await?;
-            let proven_peer = match &peer.identity {
-                Identity::Agent(name) => registry.knows_agent(name).then(|| ProvenPeer::Agent(name.clone())),
-                Identity::Relay(name) => {
-                    let number = relays.iter().position(|known| known == name);
-                    number.map(|number| ProvenPeer::Relay(number as u16))
-                }
-                _ => None,
-            };
+            let proven_peer = served.borrow().proven_peer(&peer.identity);
             let Some(proven_peer) = proven_peer else {
                 let reason = format!(
                     "{} is not an agent or relay of the configuration, and no `[[join]]` lets it join; expected one on this port",
@@ -225,7 +304,7 @@ fn proven_peers(
             };
             return Some((
                 Ok(AgentConnection { peer, proven_peer: Some(proven_peer) }),
-                (peers, registry, relays, known),
+                (peers, served, known),
             ));
         }
     })

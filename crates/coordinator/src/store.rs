@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError, RwLock};
 use std::{fmt, thread};
 
 use redb::{
@@ -27,23 +27,25 @@ use redb::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tempfile::NamedTempFile;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 use tracing::{error, warn};
 
 mod epoch_file;
 mod file;
 mod numbers;
 mod snapshot;
+mod successor;
 mod writer;
 
 use epoch_file::epoch_path;
 use file::StoreFile;
 use numbers::StartNumbers;
-use writer::{SharedStatus, Writer};
+use writer::{SharedStatus, Writer, WriterEpoch};
 
 pub(crate) use numbers::unix_millis;
 pub(crate) use snapshot::hex;
 pub use snapshot::{BackupError, RecordCheck, Snapshot, StoreSummary, verify, write_backup};
+pub use successor::Successor;
 pub use writer::StoreStatus;
 
 /// Version of the format, which the file contains.
@@ -223,6 +225,11 @@ pub enum StoreError {
         /// The cause.
         reason: Arc<str>,
     },
+    /// A coordinator with a higher epoch writes the store.
+    #[error(
+        "the coordinator has loaded another configuration; expected a request to the new one; help: send the request again"
+    )]
+    Superseded,
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
@@ -252,11 +259,22 @@ impl StoreError {
 
 /// A queued change, and the channel for its result.
 struct Change {
+    /// The epoch of the handle that requests it.
+    epoch: u64,
     table: Table,
     key: String,
     /// The new value; `None` removes the record.
     value: Option<Vec<u8>>,
-    result: oneshot::Sender<Result<(), Arc<str>>>,
+    result: oneshot::Sender<Result<(), RefusedChange>>,
+}
+
+/// Why a change is not written.
+#[derive(Debug, Clone)]
+enum RefusedChange {
+    /// The file cannot be written, for this reason.
+    Unwritable(Arc<str>),
+    /// A handle with a higher epoch has taken over.
+    Superseded,
 }
 
 impl Change {
@@ -274,7 +292,7 @@ struct StoreSource {
     path: Arc<Path>,
     file: StoreFile,
     /// The bytes that redb read when the latest transaction failed verification.
-    first_damaged: Arc<Mutex<Option<Range<u64>>>>,
+    first_damaged: Arc<StdMutex<Option<Range<u64>>>>,
 }
 
 impl StoreSource {
@@ -430,6 +448,8 @@ pub struct Store {
     /// The next generation of a registration.
     next_generation: Arc<AtomicU64>,
     changes: mpsc::Sender<Change>,
+    /// The epoch whose changes are written. The writer locks it for each transaction.
+    writer_epoch: Arc<Mutex<WriterEpoch>>,
 }
 
 impl Store {
@@ -474,14 +494,16 @@ impl Store {
         let to_error = |error| StoreError::from_io(&path, error);
         let database = SharedDatabase(Arc::new(RwLock::new(Some(open))));
         let (changes, receiver) = mpsc::channel(MAX_QUEUED_CHANGES);
-        let writer = Writer::new(Arc::clone(&path), database.clone(), status.clone(), numbers, stored_epoch);
+        let writer_epoch = Arc::new(Mutex::new(WriterEpoch { numbers, stored_epoch }));
+        let writer =
+            Writer::new(Arc::clone(&path), database.clone(), status.clone(), Arc::clone(&writer_epoch));
         let clock = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(to_error)?;
         thread::Builder::new()
             .name("store".to_owned())
             .spawn(move || writer.run(&clock, receiver))
             .map_err(to_error)?;
         let next_generation = Arc::new(AtomicU64::new(numbers.next_generation));
-        Ok(Store { path, database, status, numbers, next_generation, changes })
+        Ok(Store { path, database, status, numbers, next_generation, changes, writer_epoch })
     }
 
     /// Whether the store can be written.
@@ -642,10 +664,13 @@ impl Store {
 
     async fn change(&self, table: Table, key: &str, value: Option<Vec<u8>>) -> Result<(), StoreError> {
         let (result, result_receiver) = oneshot::channel();
-        let change = Change { table, key: key.to_owned(), value, result };
+        let change = Change { epoch: self.numbers.epoch, table, key: key.to_owned(), value, result };
         self.changes.send(change).await.map_err(|_| StoreError::Closed)?;
         let written = result_receiver.await.map_err(|_| StoreError::Closed)?;
-        written.map_err(|reason| self.unwritable_error(reason))
+        written.map_err(|refused| match refused {
+            RefusedChange::Unwritable(reason) => self.unwritable_error(reason),
+            RefusedChange::Superseded => StoreError::Superseded,
+        })
     }
 }
 

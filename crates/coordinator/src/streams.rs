@@ -4,9 +4,10 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::{Status, Streaming};
+use weir_proto::NEW_CONFIGURATION;
 
 /// Time without a message from the peer, or without reading by the peer, after which the server ends the stream.
 pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -90,6 +91,15 @@ where
         sleep_until(next_read_at).await;
     }
     Ok(())
+}
+
+/// Waits until another configuration replaces the present one: then the peer has to open another stream.
+pub(crate) async fn wait_for_configuration<T>(mut current: watch::Receiver<T>) -> Status {
+    if current.changed().await.is_err() {
+        // The coordinator stops.
+        std::future::pending::<()>().await;
+    }
+    Status::aborted(NEW_CONFIGURATION)
 }
 
 /// Runs the two directions of a stream until one ends, and sends its status.

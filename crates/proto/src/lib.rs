@@ -48,6 +48,9 @@ pub const MAX_LEASE: Duration = Duration::from_secs(60);
 /// Why a coordinator ends the streams of agents when the rates that they have to report change: the welcome of the next stream names them.
 pub const NEW_MEASUREMENTS: &str = "the coordinator requests other measurements";
 
+/// Why a coordinator ends the streams of agents and relays when it has reloaded its configuration: they have to connect again.
+pub const NEW_CONFIGURATION: &str = "the coordinator has loaded another configuration";
+
 /// The maximum length of the id of a coflow or an application, in bytes.
 pub const MAX_ID_LENGTH: usize = 128;
 

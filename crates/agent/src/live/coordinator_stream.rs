@@ -18,7 +18,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{AgentMessage, coordinator_message::Body};
-use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, NEW_MEASUREMENTS, Order, Report, UdpControl, wire};
+use weir_proto::{
+    MAX_ORDER_BYTES, MAX_REPORT_BYTES, NEW_CONFIGURATION, NEW_MEASUREMENTS, Order, Report, UdpControl, wire,
+};
 use weir_tls::{LogLimit, RELOAD_INTERVAL, Refresh};
 
 use super::endpoint::CoordinatorEndpoint;
@@ -128,7 +130,7 @@ async fn run_streams(
         if log_limit.permits("", &reason, start.elapsed()) {
             let line = describe_stream_end(&reason);
             match &*reason {
-                NEW_MEASUREMENTS | ADDRESSES_CHANGED => tracing::info!("{line}"),
+                NEW_MEASUREMENTS | NEW_CONFIGURATION | ADDRESSES_CHANGED => tracing::info!("{line}"),
                 _ => tracing::warn!("{line}"),
             }
         }
@@ -152,7 +154,7 @@ fn hash(name: &str) -> u64 {
 
 /// The log line of a stream that has ended for a reason.
 fn describe_stream_end(reason: &str) -> String {
-    let event = if [NEW_MEASUREMENTS, ADDRESSES_CHANGED].contains(&reason) {
+    let event = if [NEW_MEASUREMENTS, NEW_CONFIGURATION, ADDRESSES_CHANGED].contains(&reason) {
         "connecting again"
     } else {
         "no coordinator"

@@ -162,6 +162,16 @@ rates, limits and queues, and hosts apply none of them. Pauses last until `weir 
     Resume(PauseTargets),
     /// List the pauses and shadow modes, with their beginning and the identity of the client
     Paused,
+    /// Let the coordinator read its configuration file again, and print the lines of its summary that differ
+    #[command(
+        after_help = "The file is refused as a whole if it has an error, or if a registered object does not fit it; then nothing changes. `listen`, \
+`store`, `audit` and `tls` cannot change: restart the coordinator for these. SIGHUP does the same."
+    )]
+    Reload {
+        /// Only check the file, and print the difference
+        #[arg(long)]
+        check: bool,
+    },
     /// Write a verified backup of the coordinator's store to a new file
     Backup {
         /// The file, which `weir serve` can use as its store

@@ -470,6 +470,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "weir ctl reload",
+        &["weir ctl reload --check", "weir ctl reload", "weir ctl reload --check --format json"],
+    ),
+    (
         "weir ctl paused",
         &["weir ctl paused", "weir ctl paused --format json", "weir ctl paused --out paused.txt"],
     ),

@@ -1,5 +1,6 @@
 //! Summarizes the configuration for operators.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use weir_core::saba::Fraction;
@@ -34,6 +35,18 @@ impl fmt::Display for Config {
 }
 
 impl Config {
+    /// The lines of the summary that this configuration has alone, with `- `, and those that `next` has alone, with `+ `.
+    pub fn difference(&self, next: &Config) -> Vec<String> {
+        let (former, latter) = (self.to_string(), next.to_string());
+        let mut lines = lines_only_in(&former, &latter, "-");
+        lines.extend(lines_only_in(&latter, &former, "+"));
+        if matches!((self.policy.spec(), next.policy.spec()), (PolicySpec::Tree(a), PolicySpec::Tree(b)) if a != b)
+        {
+            lines.push("+ policy    another tree".to_owned());
+        }
+        lines
+    }
+
     fn fmt_control_plane(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let to_time = |value: f64| Time::new(value).unwrap_or(Time::ZERO);
         let Settings { interval, lease, reserve, keep_completed, .. } = self.settings;
@@ -184,6 +197,20 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// The lines of `text` that `other` lacks, each after a mark.
+fn lines_only_in(text: &str, other: &str, mark: &str) -> Vec<String> {
+    let mut others: BTreeMap<&str, usize> = BTreeMap::new();
+    other.lines().for_each(|line| *others.entry(line).or_default() += 1);
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        match others.get_mut(line) {
+            Some(count @ 1..) => *count -= 1,
+            _ => lines.push(format!("{mark} {line}")),
+        }
+    }
+    lines
 }
 
 /// The rates of a service, after its weights.

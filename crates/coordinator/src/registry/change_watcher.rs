@@ -38,7 +38,7 @@ pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver
             _ = clock.tick() => false,
         };
         if is_stopped {
-            return registry.store_measurements().await;
+            return;
         }
         if handle_changes(registry, &mut was_present, &mut remaining).await.is_err() {
             return;

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
-use tracing::warn;
 use weir_core::model::ServiceNames;
 use weir_core::units::{Bytes, Time};
 
 use super::stored_coflow::StoredCoflow;
+use super::unfit::UnfitRecords;
 use super::{CoflowBody, EXPECTED_COFLOW_ID, FLOWS_POINTER, FlowBody, Registry, refusal_problem};
 use crate::audit::Actor;
 use crate::coflow_status::Phase;
@@ -226,19 +227,16 @@ impl Registry {
     }
 
     /// Registers the coflows of hosts of the store.
-    pub(super) async fn restore(&self) -> Result<(), String> {
+    pub(super) async fn restore(&self, unfit: &mut UnfitRecords) -> Result<(), String> {
         let coflows: Vec<(String, StoredCoflow)> =
             self.store.records(Table::Coflows).map_err(|error| error.to_string())?;
-        let first_flows: Vec<(String, Vec<FlowBody>)> =
-            self.store.records(Table::FirstFlows).map_err(|error| error.to_string())?;
-        let mut first_flows: BTreeMap<String, Vec<FlowBody>> = first_flows.into_iter().collect();
+        let mut first_flows = self.first_flows().map_err(|error| error.to_string())?;
         for (id, stored) in coflows {
             let (generation, body) = stored.into_parts();
             // The first flows are only compared with repeated registrations, and the registry refuses registrations with
             // unknown hosts.
             let first_flows =
                 first_flows.remove(&id).and_then(|flows| self.transfers(FLOWS_POINTER, &flows).ok());
-            // A record that does not fit the configuration stays in the store, for a later configuration.
             match self.to_registration(generation, &body) {
                 Ok(registration) => {
                     let restored_id = id.clone();
@@ -246,19 +244,27 @@ impl Registry {
                         .handle
                         .call(move |plane, now| plane.restore(&restored_id, registration, first_flows, now));
                     if let Err(error) = restored.await.map_err(|stopped| stopped.to_string())? {
-                        warn!(coflow = id, %error, "stored record ignored");
+                        unfit.note("coflow", &id, error);
                     }
                 }
-                Err(problem) => warn!(coflow = id, %problem, "stored record ignored"),
+                Err(problem) => unfit.note("coflow", &id, problem),
             }
         }
-        // The coflows with these ids have been removed, and other coflows may use the ids later.
+        Ok(())
+    }
+
+    fn first_flows(&self) -> Result<BTreeMap<String, Vec<FlowBody>>, StoreError> {
+        let records: Vec<(String, Vec<FlowBody>)> = self.store.records(Table::FirstFlows)?;
+        Ok(records.into_iter().collect())
+    }
+
+    /// Removes the first flows of coflows that have been removed, since other coflows may use their ids later.
+    pub(super) async fn remove_unused_first_flows(&self) -> Result<(), StoreError> {
+        let mut first_flows = self.first_flows()?;
+        let coflows: Vec<(String, IgnoredAny)> = self.store.records(Table::Coflows)?;
+        coflows.iter().for_each(|(id, _)| drop(first_flows.remove(id)));
         for id in first_flows.into_keys() {
-            match self.store.remove(Table::FirstFlows, &id).await {
-                // They are removed at the next start.
-                Err(StoreError::Unwritable { .. }) => return Ok(()),
-                removed => removed.map_err(|error| error.to_string())?,
-            }
+            self.store.remove(Table::FirstFlows, &id).await?;
         }
         Ok(())
     }

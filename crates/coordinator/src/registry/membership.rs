@@ -16,6 +16,7 @@ use weir_tls::LogLimit;
 
 use super::Registry;
 use super::hosts::{HostEntry, HostTable};
+use super::unfit::UnfitRecords;
 use crate::audit::Actor;
 use crate::config::JoinRule;
 use crate::control_plane::{ControlPlane, Link};
@@ -156,11 +157,12 @@ impl RefusalLog {
     }
 }
 
-/// The hosts of a configuration, and those that have joined before. A record that no longer fits the configuration is ignored.
+/// The hosts of a configuration, and those that have joined before. Notes records that no longer fit the configuration.
 pub(super) fn load_hosts(
     rules: &[JoinRule],
     mut table: HostTable,
     store: &Store,
+    unfit: &mut UnfitRecords,
 ) -> Result<HostTable, String> {
     let mut records: Vec<(String, JoinedHost)> =
         store.records(Table::Hosts).map_err(|error| error.to_string())?;
@@ -176,9 +178,7 @@ pub(super) fn load_hosts(
                 let joined = JoinedHost { slot: slot - table.first_slot(), ..joined };
                 table.set(slot, HostEntry { name, link, joined: Some(joined) });
             }
-            None => {
-                warn!(host = name, "stored host ignored: the configuration does not let it join any more")
-            }
+            None => unfit.note("host", &name, "the configuration does not let it join any more"),
         }
     }
     Ok(table)

@@ -12,6 +12,7 @@ use weir_proto::relay::RegionPair;
 
 use super::change_watcher::{Remaining, note_completion, remove_record};
 use super::coflows::check_flow_bytes;
+use super::unfit::UnfitRecords;
 use super::{
     CoflowBody, EXPECTED_COFLOW_ID, EXPECTED_HOST, FLOWS_POINTER, FlowBody, Registry, refusal_problem,
 };
@@ -244,17 +245,15 @@ impl Registry {
     }
 
     /// Registers the coflows between regions of the store.
-    pub(super) async fn restore_overlay(&self) -> Result<(), Problem> {
+    pub(super) async fn restore_overlay(&self, unfit: &mut UnfitRecords) -> Result<(), Problem> {
         let records: Vec<(String, StoredCoflow)> = self.store.records(Table::OverlayCoflows)?;
         for (id, record) in records {
             if self.phase_at_hosts(&id).await?.is_some() {
-                let error = Refusal::IdTaken(id.clone());
-                warn!(coflow = id, %error, "stored record ignored");
+                unfit.note("coflow", &id, Refusal::IdTaken(id.clone()));
                 continue;
             }
-            // A record that does not fit the configuration stays in the store, for a later configuration.
             let Some(handle) = self.overlay() else {
-                warn!(coflow = id, "stored record ignored: the configuration has no overlay");
+                unfit.note("coflow", &id, "the configuration has no overlay");
                 continue;
             };
             let first_digest = self.first_digest(handle, &record);
@@ -262,7 +261,7 @@ impl Registry {
             let registration = match self.overlay_registration(handle, &body) {
                 Ok(registration) => registration,
                 Err(problem) => {
-                    warn!(coflow = id, %problem, "stored record ignored");
+                    unfit.note("coflow", &id, problem);
                     continue;
                 }
             };
@@ -274,7 +273,7 @@ impl Registry {
                 overlay.restore(&id, restored)
             });
             if let Err(error) = restored {
-                warn!(coflow = id, %error, "stored record ignored");
+                unfit.note("coflow", &id, error);
             }
         }
         Ok(())
@@ -311,7 +310,7 @@ impl Registry {
     }
 
     /// Stores measured bandwidths of links and addresses of relays, if there are new ones. What cannot be stored stays for the next call.
-    pub(super) async fn store_measurements(&self) {
+    pub async fn store_measurements(&self) {
         let Some(handle) = self.overlay() else { return };
         self.store_link_samples(handle).await;
         self.store_relay_addresses(handle).await;

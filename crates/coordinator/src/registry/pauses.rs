@@ -9,6 +9,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 use weir_core::timestamp;
 
+use super::unfit::UnfitRecords;
 use super::{Registry, unknown_host};
 use crate::audit::{Actor, identity_name};
 use crate::control_plane::{HostPause, PauseMode, Pauses, UnknownName};
@@ -254,17 +255,17 @@ impl Registry {
         Ok(())
     }
 
-    /// Applies stored pauses at the start, and logs those whose host or service the configuration has lost.
-    pub(super) async fn restore_pauses(&self) -> Result<(), Stopped> {
+    /// Applies stored pauses at the start, and notes those whose host or service the configuration has lost.
+    pub(super) async fn restore_pauses(&self, unfit: &mut UnfitRecords) -> Result<(), Stopped> {
         let stored = self.pauses.lock().await;
         let hosts = self.hosts();
         let may_join = !self.joins.is_empty();
         for name in stored.hosts.keys().filter(|name| hosts.number(name).is_none() && !may_join) {
-            tracing::warn!(host = name, "pause ignored: the host is not in the configuration");
+            unfit.note("pause of host", name, "the host is not in the configuration");
         }
         let is_lost = |name: &&String| UnknownName::check_service(&self.names, name).is_err();
         for name in stored.services.keys().filter(is_lost) {
-            tracing::warn!(service = name, "pause ignored: the service is not in the configuration");
+            unfit.note("pause of service", name, "the service is not in the configuration");
         }
         self.apply_pauses(&stored).await
     }

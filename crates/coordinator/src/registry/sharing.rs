@@ -24,6 +24,7 @@ use super::bodies::{
 use super::division::LinkDivision;
 use super::flow_weights::FlowWeights;
 use super::routing::PortMap;
+use super::unfit::UnfitRecords;
 use super::{HostTable, Registry, unknown_host};
 use crate::audit::Actor;
 use crate::config::{CableEnd, Config, QueueAssignment};
@@ -102,13 +103,13 @@ pub(super) struct SharingState {
 }
 
 impl SharingState {
-    /// Loads applications and connections from the store. Ignores records that do not fit the configuration.
+    /// Loads applications and connections from the store. Notes records that do not fit the configuration.
     pub(super) fn new(
         config: &Config,
         (port_map, hosts): (&Arc<PortMap>, &HostTable),
         table: &SensitivityTable,
         (weights, bandwidths): (&BTreeMap<String, f64>, &BTreeMap<String, ServiceBandwidth>),
-        store: &Store,
+        (store, unfit): (&Store, &mut UnfitRecords),
     ) -> Result<SharingState, String> {
         let division = match config.queues {
             QueueAssignment::Applications(saba) => {
@@ -135,7 +136,7 @@ impl SharingState {
             store.records::<ApplicationBody>(Table::Applications).map_err(|e| e.to_string())?;
         for (id, body) in applications {
             if let Err(problem) = sharing.register(&id, body) {
-                tracing::warn!(application = id, %problem, "stored record ignored");
+                unfit.note("application", &id, problem);
             }
         }
         let connections = store.records::<ConnectionBody>(Table::Connections).map_err(|e| e.to_string())?;
@@ -145,7 +146,7 @@ impl SharingState {
             };
             let opened = sharing.ends(&body, host_number).and_then(|ends| sharing.open(&id, body, ends));
             if let Err(problem) = opened {
-                tracing::warn!(connection = id, %problem, "stored record ignored");
+                unfit.note("connection", &id, problem);
             }
         }
         sharing.division.update();

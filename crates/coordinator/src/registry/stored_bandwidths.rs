@@ -1,13 +1,13 @@
 //! Loads the bandwidths of services that clients have set. The configuration may have changed since then: bandwidths that queues, orders or
-//! links can no longer hold are ignored with a warning, and the configured ones apply.
+//! links can no longer hold are noted as unfit, and the configured ones apply.
 
 use std::collections::BTreeMap;
 
-use tracing::warn;
 use weir_core::netshare::MEASUREMENT_PERIOD;
 use weir_proto::MAX_CLASSES;
 
 use super::Override;
+use super::unfit::UnfitRecords;
 use crate::config::{Config, QueueAssignment};
 use crate::network_bounds::NetworkBounds;
 use crate::service_bandwidth::{BandwidthBody, BandwidthKey, ServiceBandwidth};
@@ -16,6 +16,9 @@ use crate::store::{Store, Table};
 /// Key of the bandwidths of services that clients set in the store's [`Table::Settings`].
 pub(super) const BANDWIDTHS_KEY: &str = "bandwidths";
 
+/// The kind of the records.
+const KIND: &str = "bandwidth of service";
+
 /// The bandwidths of services, configured or set by a client.
 ///
 /// # Errors
@@ -23,6 +26,7 @@ pub(super) const BANDWIDTHS_KEY: &str = "bandwidths";
 pub(super) fn load_bandwidths(
     config: &Config,
     store: &Store,
+    unfit: &mut UnfitRecords,
 ) -> Result<BTreeMap<String, ServiceBandwidth>, String> {
     let stored: Option<BTreeMap<String, Override<BandwidthBody>>> =
         store.get(Table::Settings, BANDWIDTHS_KEY).map_err(|error| error.to_string())?;
@@ -44,7 +48,7 @@ pub(super) fn load_bandwidths(
             changed.insert(name, bandwidth);
         }
     }
-    remove_unenforceable_bandwidths(config, &mut changed);
+    remove_unenforceable_bandwidths(config, &mut changed, unfit);
     bandwidths.extend(changed);
     bandwidths.retain(|_, bandwidth| !bandwidth.is_unset());
     if bandwidths == config.bandwidths || bandwidths.is_empty() {
@@ -57,20 +61,23 @@ pub(super) fn load_bandwidths(
         Ok(()) => Ok(bandwidths),
         // Links, services, or other bandwidths of the configuration have changed.
         Err(error) => {
-            warn!(%error, "stored bandwidths of services ignored; the configured ones apply");
+            unfit.note(KIND, "all", error);
             Ok(config.bandwidths.clone())
         }
     }
 }
 
 /// Removes the stored bandwidths that are invalid, or that orders or queues cannot hold.
-fn remove_unenforceable_bandwidths(config: &Config, stored: &mut BTreeMap<String, ServiceBandwidth>) {
-    const IGNORED: &str = "stored bandwidth of a service ignored; the configured one applies";
+fn remove_unenforceable_bandwidths(
+    config: &Config,
+    stored: &mut BTreeMap<String, ServiceBandwidth>,
+    unfit: &mut UnfitRecords,
+) {
     stored.retain(|service, bandwidth| {
         // An earlier version accepted it.
         let valid = bandwidth.check();
         if let Err(error) = &valid {
-            warn!(%service, %error, "{IGNORED}");
+            unfit.note(KIND, service, error);
         }
         valid.is_ok()
     });
@@ -78,7 +85,7 @@ fn remove_unenforceable_bandwidths(config: &Config, stored: &mut BTreeMap<String
         for (service, bandwidth) in stored.iter_mut().filter(|(_, bandwidth)| bandwidth.has_max()) {
             let interval = config.settings.interval;
             let reason = format!("interval of {interval} s; expected at most {} s", MEASUREMENT_PERIOD.get());
-            warn!(%service, reason, "stored maximum bandwidth of a service ignored");
+            unfit.note(KIND, service, reason);
             bandwidth.set(BandwidthKey::Max, None);
             bandwidth.set(BandwidthKey::MaxPerHost, None);
         }
@@ -93,7 +100,7 @@ fn remove_unenforceable_bandwidths(config: &Config, stored: &mut BTreeMap<String
         }
         if free_queues == 0 {
             let reason = "no separate queue is left for the service; expected at most 62 services with a minimum or maximum";
-            warn!(%service, reason, "{IGNORED}");
+            unfit.note(KIND, service, reason);
             return false;
         }
         free_queues -= 1;

@@ -74,7 +74,8 @@ async fn open_registry(config: &Config, store: Store) -> Result<Registry, String
         .overlay
         .clone()
         .map(|overlay| start_overlay(Arc::new(overlay), config.settings, store.epoch()));
-    Registry::new(config, store, control_thread::start(plane).unwrap().0, overlay).await
+    let audit = Arc::new(AuditLog::start(None).unwrap());
+    Registry::new(config, (store, audit), control_thread::start(plane).unwrap().0, overlay).await
 }
 
 fn start_overlay(config: Arc<config::Overlay>, settings: Settings, epoch: u64) -> OverlayHandle {

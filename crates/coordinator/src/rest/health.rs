@@ -85,6 +85,7 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
         hosts: (hosts.len(), hosts.iter().filter(|(_, state)| state.present).count()),
         switches: (switches.len(), switches.iter().filter(|state| state.present).count()),
         epoch: api.registry.epoch(),
+        configuration: (api.reloader.loaded_at(), !api.reloader.has_failed()),
         store: api.registry.store_status(),
         audit_entries: [api.registry.audit().written(), api.registry.audit().lost()],
         connections_over_limit: api.ports.admission.over_limit(),
@@ -128,6 +129,8 @@ struct MetricValues {
     /// Number of configured switches, and of present switches.
     switches: (usize, usize),
     epoch: u64,
+    /// When the configuration was loaded, in seconds since 1970, and whether the last reload succeeded.
+    configuration: (f64, bool),
     store: StoreStatus,
     connections_over_limit: u64,
     /// Number of written and of lost entries of the audit log.
@@ -164,12 +167,17 @@ impl MetricValues {
     /// Encodes gauges and counters without labels.
     fn encode_numbers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let overview = &self.overview;
-        let gauges: [(&str, &str, u64); 10] = [
+        let gauges: [(&str, &str, u64); 11] = [
             ("weir_epoch", "Epoch of the orders of this coordinator", self.epoch),
             (
                 "weir_store_writable",
                 "Whether the store accepts changes",
                 u64::from(self.store.failure.is_none()),
+            ),
+            (
+                "weir_reload_successful",
+                "Whether the last reload of the configuration succeeded",
+                u64::from(self.configuration.1),
             ),
             ("weir_coflows", "Coflows, active or completed", overview.coflows as u64),
             ("weir_coflows_active", "Coflows that have not completed", overview.active_coflows as u64),
@@ -188,6 +196,15 @@ impl MetricValues {
             let gauge = ConstGauge::new(value as i64);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
+        let help = "When the configuration in use was loaded, in seconds since 1970";
+        let loaded_at = ConstGauge::new(self.configuration.0);
+        let name = "weir_configuration_loaded_timestamp";
+        loaded_at.encode(encoder.encode_descriptor(
+            name,
+            help,
+            Some(&Unit::Seconds),
+            loaded_at.metric_type(),
+        )?)?;
         let over_limit_help = "Connections to the API over a limit, which can request only the coordinator's health and metrics";
         let counters = [
             ("weir_connections_over_limit", over_limit_help, self.connections_over_limit),

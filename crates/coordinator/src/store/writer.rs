@@ -6,18 +6,19 @@
 
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use redb::{Database, ReadableDatabase, WriteTransaction};
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::timeout;
 use tracing::{error, info};
 
 use super::numbers::{StartNumbers, StoredNumbers};
 use super::{
-    Change, MAX_QUEUED_CHANGES, OpenDatabase, SharedDatabase, StoreError, Table, epoch_file, folder,
+    Change, MAX_QUEUED_CHANGES, OpenDatabase, RefusedChange, SharedDatabase, StoreError, Table, epoch_file,
+    folder,
 };
 
 /// The time from a failed write to the first attempt to write again, and the longest time between two attempts.
@@ -43,7 +44,7 @@ pub struct StoreStatus {
 
 /// The status, which the writer and all handles share.
 #[derive(Debug, Clone, Default)]
-pub struct SharedStatus(Arc<Mutex<StoreStatus>>);
+pub struct SharedStatus(Arc<StdMutex<StoreStatus>>);
 
 impl SharedStatus {
     pub fn lock(&self) -> MutexGuard<'_, StoreStatus> {
@@ -64,15 +65,21 @@ struct Retry {
     delay: Duration,
 }
 
+/// The epoch whose changes are written.
+#[derive(Debug)]
+pub struct WriterEpoch {
+    pub numbers: StartNumbers,
+    /// The epoch in the store when this process last read or wrote it. Another one means that another coordinator has opened the store
+    /// since then.
+    pub stored_epoch: Option<u64>,
+}
+
 /// The state of the thread.
 pub struct Writer {
     pub path: Arc<Path>,
     pub database: SharedDatabase,
     pub status: SharedStatus,
-    pub numbers: StartNumbers,
-    /// The epoch in the store when this process last read or wrote it. Another one means that another coordinator has opened the store
-    /// since then.
-    pub stored_epoch: Option<u64>,
+    pub epoch: Arc<Mutex<WriterEpoch>>,
     /// The next attempt, while the store cannot be written.
     retry: Option<Retry>,
     last_log: Option<Instant>,
@@ -83,12 +90,11 @@ impl Writer {
         path: Arc<Path>,
         database: SharedDatabase,
         status: SharedStatus,
-        numbers: StartNumbers,
-        stored_epoch: Option<u64>,
+        epoch: Arc<Mutex<WriterEpoch>>,
     ) -> Writer {
         let has_failed = status.lock().failure.is_some();
         let retry = has_failed.then(|| Retry { at: Instant::now() + FIRST_RETRY, delay: FIRST_RETRY });
-        Writer { path, database, status, numbers, stored_epoch, retry, last_log: None }
+        Writer { path, database, status, epoch, retry, last_log: None }
     }
 
     /// Writes changes until all handles of the store are dropped.
@@ -112,11 +118,21 @@ impl Writer {
             if received == 0 {
                 return;
             }
-            let result = self.write(&changes);
-            for change in changes.drain(..) {
-                // The caller may have been cancelled.
-                let _ = change.result.send(result.clone());
-            }
+            self.apply(&mut changes);
+        }
+    }
+
+    /// Writes the changes of the current epoch, refuses the others, and answers all. Waits while the epoch is being raised.
+    fn apply(&mut self, changes: &mut Vec<Change>) {
+        let shared = Arc::clone(&self.epoch);
+        let current = shared.blocking_lock();
+        for change in changes.extract_if(.., |change| change.epoch != current.numbers.epoch) {
+            let _ = change.result.send(Err(RefusedChange::Superseded));
+        }
+        let result = if changes.is_empty() { Ok(()) } else { self.write(changes) };
+        for change in changes.drain(..) {
+            // The caller may have been cancelled.
+            let _ = change.result.send(result.clone().map_err(RefusedChange::Unwritable));
         }
     }
 
@@ -178,17 +194,18 @@ impl Writer {
     }
 
     /// Opens the store again, and writes the numbers of this start, which may not have been written yet.
-    fn open_for_writing(&mut self) -> Result<(), String> {
+    fn open_for_writing(&self) -> Result<(), String> {
+        let mut current = self.epoch.blocking_lock();
         self.database.close();
         let open = OpenDatabase::open(&self.path).map_err(|error| error.reason())?;
         let stored = open.numbers().map_err(|error| error.reason())?;
-        if stored.epoch != self.stored_epoch {
+        if stored.epoch != current.stored_epoch {
             return Err("another coordinator has opened the store since the failed write".to_owned());
         }
-        open.make_writable(&self.numbers).map_err(|error| error.reason())?;
-        self.stored_epoch = Some(self.numbers.epoch);
+        open.make_writable(&current.numbers).map_err(|error| error.reason())?;
+        current.stored_epoch = Some(current.numbers.epoch);
         // The store has the epoch, so a failure only means that a later start on a full disk uses the clock.
-        let _ = epoch_file::write(&epoch_file::epoch_path(&self.path), self.numbers.epoch);
+        let _ = epoch_file::write(&epoch_file::epoch_path(&self.path), current.numbers.epoch);
         self.database.set(open);
         Ok(())
     }

@@ -10,7 +10,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Status, Streaming};
-use weir_coordinator::agents::{self, PeerInfo, ProvenPeer};
+use weir_coordinator::agents::{self, PeerInfo, ProvenPeer, Served};
 use weir_coordinator::control_plane::{ControlPlane, Link, NetworkLinks, Settings};
 use weir_coordinator::control_thread::{Handle, start};
 use weir_core::model::ServiceNames;
@@ -288,8 +288,10 @@ fn proven_agent_opens_only_its_own_stream() {
             request.extensions_mut().insert(peer);
             Ok(request)
         };
-        let service =
-            InterceptedService::new(agents::agent_service(start_control_thread(), None), add_identity);
+        let service = InterceptedService::new(
+            agents::agent_service(Served::fixed(start_control_thread())),
+            add_identity,
+        );
         let incoming = tonic::transport::server::TcpIncoming::from(listener);
         tokio::spawn(Server::builder().serve_with_incoming(service, incoming));
         assert!(AgentStream::open(address, AgentMessage::hello("h1", Vec::new(), &[])).await.is_ok());

@@ -32,16 +32,16 @@ fn start_server() -> TestServer {
 }
 
 /// The stream of an agent. Its coordinator keeps it for 5 s without a report.
-struct Agent {
+pub struct Agent {
     runtime: Runtime,
     reports: mpsc::Sender<AgentMessage>,
     orders: Streaming<CoordinatorMessage>,
-    number: u32,
+    pub number: u32,
 }
 
 impl Agent {
     /// Connects the agent of a host with a rate and addresses.
-    fn connect(agents: SocketAddr, name: &str, rate: u64, addresses: &[&str]) -> Result<Agent, Status> {
+    pub fn connect(agents: SocketAddr, name: &str, rate: u64, addresses: &[&str]) -> Result<Agent, Status> {
         let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let opened: Result<_, Status> = runtime.block_on(async {
@@ -61,11 +61,15 @@ impl Agent {
     }
 
     /// Reports that the host has received these orders, and returns the next one.
-    fn next_order(&mut self, applied: (u64, u64)) -> Order {
+    pub fn next_order(&mut self, applied: (u64, u64)) -> Order {
+        self.next_order_after(&Report { applied, ..Report::default() })
+    }
+
+    /// Sends a report, and returns the next order.
+    pub fn next_order_after(&mut self, report: &Report) -> Order {
         let Agent { runtime, reports, orders, .. } = self;
         runtime.block_on(async {
-            let report = Report { applied, ..Report::default() };
-            reports.send(AgentMessage::report(&report)).await.unwrap();
+            reports.send(AgentMessage::report(report)).await.unwrap();
             let message = tokio::time::timeout(TIMEOUT, orders.message()).await.unwrap().unwrap().unwrap();
             match message.body {
                 Some(Body::Order(order)) => Order::try_from(order).unwrap(),
@@ -75,7 +79,7 @@ impl Agent {
     }
 
     /// The status with which the stream ends.
-    fn final_status(&mut self) -> Status {
+    pub fn final_status(&mut self) -> Status {
         self.runtime.block_on(async {
             loop {
                 match tokio::time::timeout(TIMEOUT, self.orders.message()).await.unwrap() {

@@ -32,6 +32,7 @@ mod policies;
 mod problems;
 mod quotas;
 mod relays;
+mod reload;
 mod reported_flows;
 mod rest;
 mod roles;

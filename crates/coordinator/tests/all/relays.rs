@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Status, Streaming};
-use weir_coordinator::agents::{PeerInfo, ProvenPeer};
+use weir_coordinator::agents::{PeerInfo, ProvenPeer, Served};
 use weir_coordinator::relays::relay_service;
 use weir_proto::relay::wire::relay_control_client::RelayControlClient;
 use weir_proto::relay::wire::{self, ControllerMessage, RelayMessage, controller_message, relay_message};
@@ -542,8 +542,10 @@ fn proven_relay_opens_only_its_own_stream() {
                 request.extensions_mut().insert(inserted.clone());
                 Ok(request)
             };
-            let handle = server.registry().overlay().unwrap().clone();
-            let service = InterceptedService::new(relay_service(handle), add_identity);
+            let registry = server.registry();
+            let (handle, overlay) = (registry.handle().clone(), registry.overlay().cloned());
+            let served = Served { handle, overlay, registry: None };
+            let service = InterceptedService::new(relay_service(watch::channel(served).1), add_identity);
             let incoming = tonic::transport::server::TcpIncoming::from(listener);
             tokio::spawn(Server::builder().serve_with_incoming(service, incoming));
             let opened = RelayStream::open(address, (&RelayHello::new("eu-1")).into()).await;

@@ -7,5 +7,6 @@ mod kernel;
 mod live;
 mod matching;
 mod pauses;
+mod reload;
 #[path = "../../../agent/tests/live/wait.rs"]
 mod wait;
