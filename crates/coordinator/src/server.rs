@@ -102,6 +102,7 @@ impl Coordinator {
     /// The server for agents has failed.
     pub async fn run(self, stop: watch::Receiver<bool>) -> Result<(), String> {
         let Coordinator { agents, api, certificate, term, reloader, reloads } = self;
+        term.begin().await;
         let audit = Arc::clone(term.registry.audit());
         let agent_admission = Admission::new(term.agent_quota());
         let api_admission = Admission::new(term.config.limits.connection_quota());
@@ -143,7 +144,6 @@ impl Coordinator {
         let serve_terms = async {
             let (mut term, mut end, mut reloads) = (term, end, reloads);
             loop {
-                term.begin().await;
                 let next = tokio::select! {
                     () = term.registry.watch(stop.clone()) => None,
                     next = next_term(&term, &mut reloads) => Some(next),
@@ -153,6 +153,7 @@ impl Coordinator {
                     return term.registry.store_measurements().await;
                 };
                 let Term { config, registry } = &next.term;
+                next.term.begin().await;
                 agent_admission.set_quota(next.term.agent_quota());
                 api_admission.set_quota(config.limits.connection_quota());
                 let (next_end, ended) = watch::channel(false);
