@@ -435,7 +435,11 @@ struct Coflow {
     /// Time of the registration. Infinitely long ago for a coflow of the store: an earlier coordinator registered it.
     registered_at: f64,
     completed_at: Option<f64>,
+    /// Whether it has completed, and orders have removed the rates of its flows.
+    are_rates_removed: bool,
     flows: Vec<Flow>,
+    /// The indices of the flows, sorted by their senders.
+    by_sender: Vec<u32>,
     /// Bytes sent, summed over all flows.
     sent_bytes: f64,
     /// The recorded decision that is in force.
@@ -445,6 +449,20 @@ struct Coflow {
 impl Coflow {
     fn phase(&self) -> Phase {
         if self.slot.is_some() { Phase::Active } else { Phase::Completed }
+    }
+
+    fn set_flows(&mut self, flows: Vec<Flow>) {
+        self.by_sender = (0..flows.len() as u32).collect();
+        self.by_sender.sort_by_key(|&flow| flows[flow as usize].transfer.src);
+        self.flows = flows;
+    }
+
+    /// The indices of the flows that a host sends. O(log flows).
+    fn flows_from(&self, host: u32) -> &[u32] {
+        let sender = |flow: &u32| self.flows[*flow as usize].transfer.src;
+        let start = self.by_sender.partition_point(|flow| sender(flow) < host);
+        let end = self.by_sender.partition_point(|flow| sender(flow) <= host);
+        &self.by_sender[start..end]
     }
 
     /// The key of a flow of this coflow.
@@ -657,16 +675,19 @@ impl ControlPlane {
         let new_flow = |&flow| self.new_flow(flow, spec.service, grace_end);
         let flows = registration.flows.iter().map(new_flow).collect();
         let id: Arc<str> = id.into();
-        let coflow = Coflow {
+        let mut coflow = Coflow {
             registration,
             first_flows: None,
             slot: None,
             registered_at: self.now,
             completed_at: None,
-            flows,
+            are_rates_removed: false,
+            flows: Vec::new(),
+            by_sender: Vec::new(),
             sent_bytes: 0.0,
             decision: None,
         };
+        coflow.set_flows(flows);
         self.count_coflow(&coflow, true);
         self.coflows.insert(Arc::clone(&id), coflow);
         self.add_to_engine(&id, &spec);
@@ -713,16 +734,13 @@ impl ControlPlane {
             }
         }
         let grace_end = self.new_grace_end();
-        coflow.flows = flows
-            .iter()
-            .enumerate()
-            .map(|(index, &transfer)| match old_flows.get_mut(index) {
-                Some(old) if (old.transfer.src, old.transfer.dst) == (transfer.src, transfer.dst) => {
-                    Flow { transfer, ..old.clone() }
-                }
-                _ => self.new_flow(transfer, spec.service, grace_end),
-            })
-            .collect();
+        let new_flow = |(index, &transfer): (usize, &Transfer)| match old_flows.get_mut(index) {
+            Some(old) if (old.transfer.src, old.transfer.dst) == (transfer.src, transfer.dst) => {
+                Flow { transfer, ..old.clone() }
+            }
+            _ => self.new_flow(transfer, spec.service, grace_end),
+        };
+        coflow.set_flows(flows.iter().enumerate().map(new_flow).collect());
         self.count_coflow(&coflow, true);
         coflow.sent_bytes = coflow.flows.iter().map(|flow| flow.sent_bytes).sum();
         let old_registration = std::mem::replace(&mut coflow.registration, registration);
@@ -953,7 +971,7 @@ impl ControlPlane {
         self.id_by_slot[slot as usize] = Some(Arc::clone(id));
         self.index_flows(id, slot);
         let coflow = self.coflows.get_mut(id).expect("the caller passes the id of a coflow in the map");
-        coflow.slot = Some(slot);
+        (coflow.slot, coflow.are_rates_removed) = (Some(slot), false);
         self.engine.record_coflow_report(slot, coflow.sent_bytes, 0.0, self.now);
         for flow in &mut coflow.flows {
             if flow.is_completed {

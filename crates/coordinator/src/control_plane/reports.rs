@@ -257,13 +257,18 @@ impl ControlPlane {
         deviations
     }
 
-    /// Sets in the engine whether the flows of a host have data.
+    /// Sets in the engine whether the flows of a host have data. O(coflows log flows), and O(1) for each flow of the host.
     pub(super) fn set_has_data(&mut self, host: u32, has_data: bool) {
         let overdue_bytes = self.overdue_bytes();
         for coflow in self.coflows.values() {
             let Some(slot) = coflow.slot else { continue };
+            let flows = coflow.flows_from(host);
+            if flows.is_empty() {
+                continue;
+            }
             self.engine.correct_overdue_flows_of(slot, overdue_bytes, self.now);
-            for flow in coflow.flows.iter().filter(|flow| flow.transfer.src == host && !flow.is_completed) {
+            let flows = flows.iter().map(|&flow| &coflow.flows[flow as usize]);
+            for flow in flows.filter(|flow| !flow.is_completed) {
                 if !has_data {
                     self.engine.set_flow_waiting(slot, flow.engine_index, self.now);
                 } else if flow.sends(self.now) {
@@ -275,15 +280,16 @@ impl ControlPlane {
 
     /// Starts a grace period of one lease for the flows of a host. Call this when its agent connects, since an agent then
     /// reports all of its flows again. A flow without a report in that time counts as a flow without data: a restarted agent
-    /// has only the sockets that programs hand over again. O(flows).
+    /// has only the sockets that programs hand over again. Takes the time of [`ControlPlane::set_has_data`].
     pub fn start_grace_periods(&mut self, host: u32) {
         let grace_end = self.new_grace_end();
         for coflow in self.coflows.values_mut() {
-            let flows =
-                coflow.flows.iter_mut().filter(|flow| flow.transfer.src == host && !flow.is_completed);
-            flows.for_each(|flow| {
-                flow.grace_end.get_or_insert(grace_end);
-            });
+            for index in coflow.flows_from(host).to_vec() {
+                let flow = &mut coflow.flows[index as usize];
+                if !flow.is_completed {
+                    flow.grace_end.get_or_insert(grace_end);
+                }
+            }
         }
     }
 

@@ -8,7 +8,9 @@ use weir_core::model::Slot;
 use weir_core::policy::PolicyError;
 use weir_proto::{FlowKey, Order, OrderedRate};
 
-use super::{Coflow, ControlPlane, Flow, Host, PAYLOAD_FRACTION, PolicyFailure, observed_connections};
+use super::{
+    Coflow, ControlPlane, Flow, Host, PAYLOAD_FRACTION, PolicyFailure, Transfer, observed_connections,
+};
 
 impl ControlPlane {
     /// Computes the next schedule, unless nothing has changed since the last one. Returns an order for each host with a recent
@@ -180,7 +182,8 @@ impl ControlPlane {
     /// Adds the rates that differ from those of the last orders. `rates` are those of [`ControlPlane::ordered_rates`].
     fn add_changed_rates(&mut self, orders: &mut [Order], rates: Vec<OrderedRate>) {
         let mut rates = rates.into_iter();
-        for (id, coflow) in &mut self.coflows {
+        for (id, coflow) in self.coflows.iter_mut().filter(|(_, coflow)| !coflow.are_rates_removed) {
+            coflow.are_rates_removed = coflow.slot.is_none();
             let (is_active, generation) = (coflow.slot.is_some(), coflow.registration.generation);
             for (index, flow) in coflow.flows.iter_mut().enumerate() {
                 let order = &mut orders[flow.transfer.src as usize];
@@ -245,41 +248,36 @@ impl ControlPlane {
             return self.active_flows().map(|_| OrderedRate::Unlimited).collect();
         }
         // With matching, flows send without a rate, or not at all.
-        let rate = |slot: Slot, flow: &Flow| match has_matching {
-            true => 0.0,
-            false => self.engine.flow_rate(slot, flow.engine_index),
-        };
-        let scheduled_rates: Vec<f64> = self.active_flows().map(|(slot, flow)| rate(slot, flow)).collect();
         let capacities = self.links.capacities();
         let reserve = self.settings.budget.reserve_fraction(self.settings.reserve);
-        let is_slow = |(slot, flow): (Slot, &Flow), rate: f64| {
-            let slowest =
-                self.flow_links(slot, flow).map(|link| capacities[link]).fold(f64::INFINITY, f64::min);
-            rate < 1.0 || rate < MIN_RATE_FRACTION * reserve * slowest
-        };
         let mut slow_flow_counts = vec![0u32; capacities.len()];
         let has_connection = |flow: &Flow| has_matching && flow.is_open;
-        let shares_reserve = |&((slot, flow), &rate): &((Slot, &Flow), &f64)| {
+        // The scheduled rate of each flow, and whether it is slow.
+        let mut scheduled = |(slot, flow): (Slot, &Flow)| {
+            let rate = if has_matching { 0.0 } else { self.engine.flow_rate(slot, flow.engine_index) };
+            let slowest =
+                self.flow_links(slot, flow).map(|link| capacities[link]).fold(f64::INFINITY, f64::min);
+            let is_slow = rate < 1.0 || rate < MIN_RATE_FRACTION * reserve * slowest;
             let may_send = flow.may_send(self.now) && !flow.is_left_out();
-            !flow.is_gated && !has_connection(flow) && may_send && is_slow((slot, flow), rate)
+            if is_slow && !flow.is_gated && !has_connection(flow) && may_send {
+                self.flow_links(slot, flow).for_each(|link| slow_flow_counts[link] += 1);
+            }
+            (rate, is_slow)
         };
-        for ((slot, flow), _) in self.active_flows().zip(&scheduled_rates).filter(shares_reserve) {
-            self.flow_links(slot, flow).for_each(|link| slow_flow_counts[link] += 1);
-        }
+        let scheduled_rates: Vec<(f64, bool)> = self.active_flows().map(&mut scheduled).collect();
         let reserve_rate = |slot: Slot, flow: &Flow| {
             let equal_share =
                 |link: usize| capacities[link] / f64::from(round_up_coarsely(slow_flow_counts[link]));
             reserve * self.flow_links(slot, flow).map(equal_share).fold(f64::INFINITY, f64::min)
         };
         let mut contention = self.contention(capacities.len());
-        let to_ordered_rate = |((slot, flow), &scheduled): ((Slot, &Flow), &f64)| {
+        let to_ordered_rate = |((slot, flow), &(scheduled, is_slow)): ((Slot, &Flow), &(f64, bool))| {
             // With matching, a flow waits for its connection, also if no other coflow competes.
             let mut is_alone =
                 || !has_matching && !flow.is_udp && contention.is_alone(slot, self.flow_links(slot, flow));
             if has_connection(flow) || is_alone() {
                 return OrderedRate::Unlimited;
             }
-            let is_slow = is_slow((slot, flow), scheduled);
             if flow.is_gated && is_slow {
                 return OrderedRate::Paused;
             }
@@ -304,8 +302,14 @@ impl ControlPlane {
     }
 
     /// The links that a flow crosses, as positions in [`NetworkLinks::capacities`].
+    #[inline]
     pub(super) fn flow_links(&self, slot: Slot, flow: &Flow) -> impl Iterator<Item = usize> {
-        self.engine.flow_links(slot, flow.engine_index)
+        let Transfer { src, dst, .. } = flow.transfer;
+        let ports = [src as usize, self.links.hosts.len() + dst as usize];
+        // Only these need the coflow of the engine.
+        let has_trunks = self.links.trunks.is_some();
+        let trunks = has_trunks.then(|| self.engine.flow_links(slot, flow.engine_index).skip(ports.len()));
+        ports.into_iter().chain(trunks.into_iter().flatten())
     }
 }
 
