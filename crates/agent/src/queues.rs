@@ -20,7 +20,9 @@ mod interface_lock;
 mod interface_queues;
 mod records;
 
-pub use actual_queues::{ActualClass, ActualQueues, FilterHandle, LeafQueue, ParseError, RootQdisc};
+pub use actual_queues::{
+    ActualClass, ActualQueues, Fifo, FilterHandle, LeafQueue, Mq, ParseError, RootQdisc,
+};
 pub use change::{Change, changes};
 pub use counters::ClassCounters;
 pub use desired_queues::{DesiredClass, DesiredError, DesiredQueues, Filter, LimitedFlow, Shares, U32Match};

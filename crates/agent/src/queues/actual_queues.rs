@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::desired_queues::{Filter, U32Match};
 use super::ids;
@@ -32,16 +32,33 @@ pub enum RootQdisc {
     /// The kernel's default.
     KernelDefault,
     /// A FIFO that another process set up.
-    Fifo {
-        /// `pfifo` or `bfifo`.
-        kind: String,
-        /// The number of the handle.
-        handle: u16,
-        /// The queue limit, in packets (`pfifo`) or bytes (`bfifo`).
-        limit: u32,
-    },
-    /// Another kind that another process set up.
+    Fifo(Fifo),
+    /// `mq` that another process set up, over FIFOs and the kernel's default.
+    Mq(Mq),
+    /// Another kind that another process set up; `mq with KIND` if `mq` has such a queue.
     Other(String),
+}
+
+/// A FIFO of another process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Fifo {
+    /// `pfifo` or `bfifo`.
+    pub kind: String,
+    /// The number of the handle.
+    pub handle: u16,
+    /// The queue limit, in packets (`pfifo`) or bytes (`bfifo`).
+    pub limit: u32,
+}
+
+/// `mq` of another process: one queue for each transmit queue of the card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Mq {
+    /// The number of the handle.
+    pub handle: u16,
+    /// The FIFOs that the process set up, by transmit queue, from 1. The other queues are the kernel's default.
+    pub fifos: BTreeMap<u16, Fifo>,
 }
 
 /// An HTB class below the agent's root.
@@ -123,7 +140,10 @@ impl ActualQueues {
         let qdiscs: Vec<Qdisc> =
             serde_json::from_str(qdiscs).map_err(|_| parse_error(qdiscs, "a JSON array of queues"))?;
         // An interface without a root qdisc in the list has the kernel's default, like one whose root has the handle 0.
-        let root = qdiscs.iter().find(|q| q.root).map_or(Ok(RootQdisc::KernelDefault), parse_root)?;
+        let root = qdiscs
+            .iter()
+            .find(|q| q.root)
+            .map_or(Ok(RootQdisc::KernelDefault), |root| parse_root(root, &qdiscs))?;
         let has_fq = qdiscs.iter().any(|qdisc| qdisc.kind == "fq");
         let mut actual = ActualQueues {
             root,
@@ -164,15 +184,39 @@ fn parse_class_id(text: &str) -> Option<(u16, u16)> {
     Some((u16::from_str_radix(major, 16).ok()?, u16::from_str_radix(minor, 16).ok()?))
 }
 
-fn parse_root(qdisc: &Qdisc) -> Result<RootQdisc, ParseError> {
-    Ok(match (qdisc.kind.as_str(), parse_handle(&qdisc.handle)?, qdisc.options.limit) {
-        ("htb", ids::ROOT_HANDLE, _) => RootQdisc::Agent,
-        (_, 0, _) => RootQdisc::KernelDefault,
-        (kind @ ("pfifo" | "bfifo"), handle, Some(limit)) => {
-            RootQdisc::Fifo { kind: kind.to_owned(), handle, limit }
+fn parse_root(root: &Qdisc, qdiscs: &[Qdisc]) -> Result<RootQdisc, ParseError> {
+    let handle = parse_handle(&root.handle)?;
+    Ok(match (root.kind.as_str(), handle) {
+        ("htb", ids::ROOT_HANDLE) => RootQdisc::Agent,
+        (_, 0) => RootQdisc::KernelDefault,
+        ("mq", _) => parse_mq(handle, qdiscs)?,
+        (kind, _) => {
+            parse_fifo(root, handle).map_or_else(|| RootQdisc::Other(kind.to_owned()), RootQdisc::Fifo)
         }
-        (kind, ..) => RootQdisc::Other(kind.to_owned()),
     })
+}
+
+/// The root `mq` with this handle, and the queues that its owner set up below it.
+fn parse_mq(handle: u16, qdiscs: &[Qdisc]) -> Result<RootQdisc, ParseError> {
+    let mut fifos = BTreeMap::new();
+    for qdisc in qdiscs {
+        let parent = qdisc.parent.as_deref().and_then(parse_class_id);
+        let Some((_, queue)) = parent.filter(|(major, _)| *major == handle) else { continue };
+        match parse_handle(&qdisc.handle)? {
+            0 => {}
+            own => match parse_fifo(qdisc, own) {
+                Some(fifo) => drop(fifos.insert(queue, fifo)),
+                None => return Ok(RootQdisc::Other(format!("mq with {}", qdisc.kind))),
+            },
+        }
+    }
+    Ok(RootQdisc::Mq(Mq { handle, fifos }))
+}
+
+fn parse_fifo(qdisc: &Qdisc, handle: u16) -> Option<Fifo> {
+    let is_fifo = matches!(qdisc.kind.as_str(), "pfifo" | "bfifo");
+    let limit = qdisc.options.limit.filter(|_| is_fifo)?;
+    Some(Fifo { kind: qdisc.kind.clone(), handle, limit })
 }
 
 /// Parses a line such as `class htb 7765:100 parent 7765:1 leaf 7800: prio 0 quantum 1514 rate 1Mbit ceil 1Mbit ...`.

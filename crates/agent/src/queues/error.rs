@@ -22,7 +22,7 @@ pub enum QueueError {
     /// A root queueing discipline of another process that the agent could not restore.
     #[error(
         "{interface} has a root queue `{kind}` of another process, which the agent cannot restore; expected the kernel's default, \
-         pfifo or bfifo; help: `tc qdisc del dev {interface} root` removes it"
+         pfifo, bfifo, or mq over these; help: `tc qdisc del dev {interface} root` removes it"
     )]
     ForeignRoot {
         /// The interface.

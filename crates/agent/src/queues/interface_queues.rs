@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use super::actual_queues::{ActualQueues, ParseError, RootQdisc};
+use super::actual_queues::{ActualQueues, Fifo, Mq, ParseError, RootQdisc};
 use super::change::{Change, changes, filter_protocol};
 use super::counters::{ClassCounters, parse_counters};
 use super::desired_queues::DesiredQueues;
@@ -23,7 +23,8 @@ use crate::batch::{run_batch, run_tool};
 /// Which root queueing disciplines of other processes the agent may replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplaceableRoots {
-    /// Those that [`Interface::restore`] can set up again: the kernel's default, `pfifo` and `bfifo`.
+    /// Those that [`Interface::restore`] can set up again: the kernel's default, `pfifo`, `bfifo`, and `mq` over
+    /// these.
     Restorable,
     /// The kernel's default only. A queueing discipline that appears in place of the agent's is another process's decision.
     KernelDefault,
@@ -36,14 +37,29 @@ pub enum PreviousRoot {
     /// The kernel's default, which the kernel sets up again when the agent's root is deleted.
     Default,
     /// A FIFO.
-    Fifo {
-        /// `pfifo` or `bfifo`.
-        kind: String,
-        /// The number of the handle.
-        handle: u16,
-        /// The queue limit, in packets (`pfifo`) or bytes (`bfifo`).
-        limit: u32,
-    },
+    Fifo(Fifo),
+    /// `mq` with a handle.
+    Mq(Mq),
+}
+
+impl PreviousRoot {
+    /// The lines for `tc` that set up the root again in place of the agent's.
+    fn lines(&self, dev: &str) -> String {
+        let fifo_line = |parent: &str, Fifo { kind, handle, limit }: &Fifo| {
+            format!("qdisc replace dev {dev} {parent} handle {handle:x}: {kind} limit {limit}\n")
+        };
+        match self {
+            PreviousRoot::Default => format!("qdisc del dev {dev} root\n"),
+            PreviousRoot::Fifo(fifo) => fifo_line("root", fifo),
+            PreviousRoot::Mq(Mq { handle, fifos }) => {
+                let root = format!("qdisc replace dev {dev} root handle {handle:x}: mq\n");
+                let lines = fifos
+                    .iter()
+                    .map(|(queue, fifo)| fifo_line(&format!("parent {handle:x}:{queue:x}"), fifo));
+                root + &lines.collect::<String>()
+            }
+        }
+    }
 }
 
 /// The recorded state of an interface from before the agent's.
@@ -191,13 +207,8 @@ impl Interface {
         if is_agent_root {
             let dev = &self.0;
             let record = self.read_record()?;
-            let line = match record.as_ref().map(|record| &record.root) {
-                Some(PreviousRoot::Fifo { kind, handle, limit }) => {
-                    format!("qdisc replace dev {dev} root handle {handle:x}: {kind} limit {limit}\n")
-                }
-                Some(PreviousRoot::Default) | None => format!("qdisc del dev {dev} root\n"),
-            };
-            run_tc_batch(&line, lock)?;
+            let root = record.as_ref().map_or(&PreviousRoot::Default, |record| &record.root);
+            run_tc_batch(&root.lines(dev), lock)?;
             if let Some(Record { gso_max_segs, .. }) = record
                 && Device::read(self)?.gso_max_segs != gso_max_segs
             {
@@ -214,16 +225,19 @@ impl Interface {
         root: &RootQdisc,
         replace: ReplaceableRoots,
     ) -> Result<Option<PreviousRoot>, QueueError> {
+        let is_replaceable = replace == ReplaceableRoots::Restorable;
         match root.clone() {
             RootQdisc::Agent => Ok(None),
             RootQdisc::KernelDefault => Ok(Some(PreviousRoot::Default)),
-            RootQdisc::Fifo { kind, handle, limit } if replace == ReplaceableRoots::Restorable => {
-                Ok(Some(PreviousRoot::Fifo { kind, handle, limit }))
-            }
-            RootQdisc::Fifo { kind, .. } | RootQdisc::Other(kind) => {
-                Err(QueueError::ForeignRoot { interface: self.clone(), kind })
-            }
+            RootQdisc::Fifo(fifo) if is_replaceable => Ok(Some(PreviousRoot::Fifo(fifo))),
+            RootQdisc::Mq(mq) if is_replaceable => Ok(Some(PreviousRoot::Mq(mq))),
+            RootQdisc::Fifo(Fifo { kind, .. }) | RootQdisc::Other(kind) => self.foreign_root(kind),
+            RootQdisc::Mq(_) => self.foreign_root("mq".to_owned()),
         }
+    }
+
+    fn foreign_root(&self, kind: String) -> Result<Option<PreviousRoot>, QueueError> {
+        Err(QueueError::ForeignRoot { interface: self.clone(), kind })
     }
 
     /// The record; none without one. A malformed record counts as none: it must not prevent the removal of the agent's queues.

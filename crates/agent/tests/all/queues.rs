@@ -8,8 +8,8 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use weir_agent::htb::{HtbClass, MAX_SERVICES, dscp};
 use weir_agent::queues::{
-    ActualClass, ActualQueues, Change, DesiredClass, DesiredError, DesiredQueues, Filter, FilterHandle,
-    Interface, LeafQueue, LimitedFlow, RootQdisc, Shares, U32Match, changes, ids,
+    ActualClass, ActualQueues, Change, DesiredClass, DesiredError, DesiredQueues, Fifo, Filter, FilterHandle,
+    Interface, LeafQueue, LimitedFlow, Mq, RootQdisc, Shares, U32Match, changes, ids,
 };
 use weir_core::units::Rate;
 use weir_proto::RateBounds;
@@ -410,10 +410,19 @@ fn tc_output_is_parsed() {
     );
     assert_eq!(root("[]"), RootQdisc::KernelDefault);
     // Of an administrator, which the agent could not restore.
-    for kind in ["fq", "mq", "fq_codel"] {
+    for kind in ["fq", "mqprio", "fq_codel"] {
         let text = format!(r#"[{{"kind":"{kind}","handle":"8001:","root":true,"refcnt":2,"options":{{}}}}]"#);
         assert_eq!(root(&text), RootQdisc::Other(kind.to_owned()));
     }
+    // `mq` of an administrator: some queues are FIFOs, the others are the kernel's default.
+    let queues = r#"{"kind":"mq","handle":"8001:","root":true,"options":{}},
+        {"kind":"fq_codel","handle":"0:","parent":"8001:2","options":{"limit":10240}},
+        {"kind":"bfifo","handle":"a:","parent":"8001:1f","options":{"limit":9000}},
+        {"kind":"clsact","handle":"ffff:","parent":"ffff:fff1","options":{}}"#;
+    let fifos = BTreeMap::from([(0x1f, Fifo { kind: "bfifo".to_owned(), handle: 10, limit: 9000 })]);
+    assert_eq!(root(&format!("[{queues}]")), RootQdisc::Mq(Mq { handle: 0x8001, fifos }));
+    let fq = r#"{"kind":"fq","handle":"b:","parent":"8001:3","options":{"limit":10000}}"#;
+    assert_eq!(root(&format!("[{queues},{fq}]")), RootQdisc::Other("mq with fq".to_owned()));
     // The kernel's default where `net.core.default_qdisc` is `fq`: the root of a card with one queue, or a child of `mq`.
     let has_fq = |text: &str| {
         let actual = ActualQueues::parse(text, "", "").unwrap();
@@ -425,7 +434,7 @@ fn tc_output_is_parsed() {
     let mq = format!(r#"[{{"kind":"mq","handle":"0:","root":true,"options":{{}}}},{child}]"#);
     assert_eq!(has_fq(&mq), (RootQdisc::KernelDefault, true));
     assert!(!has_fq(&mq.replace(r#""fq""#, r#""fq_codel""#)).1);
-    let fifo = RootQdisc::Fifo { kind: "pfifo".to_owned(), handle: 5, limit: 77 };
+    let fifo = RootQdisc::Fifo(Fifo { kind: "pfifo".to_owned(), handle: 5, limit: 77 });
     assert_eq!(root(r#"[{"kind":"pfifo","handle":"5:","root":true,"options":{"limit":77}}]"#), fifo);
     assert_eq!(
         root(r#"[{"kind":"htb","handle":"1:","root":true,"options":{}}]"#),

@@ -7,6 +7,7 @@ mod campaign;
 mod capture;
 mod group;
 mod kernel;
+mod multiqueue;
 mod namespace_pair;
 mod pods;
 mod ports;

@@ -2,6 +2,7 @@
 //! Each test covers a row of the table "What the agent restores" of `docs/agent.md`. The tests skip without the
 //! privileges.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -263,6 +264,38 @@ fn stopped_agent_restores_the_administrators_queue_after_a_repair() {
     agent.interrupt();
     assert!(pair.tc("qdisc").contains("qdisc pfifo 5: root refcnt"), "{}", pair.tc("qdisc"));
     assert!(pair.tc("qdisc").contains("limit 77p"), "{}", pair.tc("qdisc"));
+}
+
+#[test]
+fn stopped_agent_restores_the_administrators_mq_and_a_later_one_is_a_conflict() {
+    let qdiscs = |hosts: &HostPair| {
+        let output =
+            hosts.command_on_host("tc").args(["qdisc", "show", "dev", "m0"]).output().unwrap().stdout;
+        let mut lines: Vec<String> = String::from_utf8(output).unwrap().lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let before = RefCell::default();
+    let prepare = |hosts: &HostPair| {
+        let ip = "link add m0 numtxqueues 4 type veth peer name m1 numrxqueues 4\nlink set m0 up\nlink set m1 up\n";
+        hosts.network.run_ip("a", ip).unwrap();
+        let tc = "qdisc add dev m0 root handle 1: mq\nqdisc add dev m0 parent 1:3 handle 5: pfifo limit 77\n";
+        hosts.network.run_tc("a", tc).unwrap();
+        before.replace(qdiscs(hosts));
+    };
+    let Some(setup) = AgentSetup::up_with_interfaces("mq", &["e0", "m0"], prepare) else { return };
+    let classes = setup.classes("m0");
+    setup.tc("qdisc replace dev m0 root handle 1: mq");
+    setup.wait_for_conflicts(&["m0: foreign-qdisc (mq)"]);
+    setup.tc("qdisc add dev m0 parent 1:3 handle 6: htb");
+    setup.wait_for_conflicts(&["m0: foreign-qdisc (mq with htb)"]);
+    assert!(qdiscs(&setup.hosts).iter().any(|line| line.contains("htb 6: parent 1:3")));
+    setup.tc("qdisc del dev m0 root");
+    setup.assert_restored("queues after the foreign root was deleted", || setup.classes("m0") == classes);
+    setup.wait_for_conflicts(&[]);
+    let AgentSetup { mut agent, hosts, .. } = setup;
+    agent.interrupt();
+    assert_eq!(qdiscs(&hosts), before.take());
 }
 
 #[test]
