@@ -36,7 +36,7 @@ struct marked_key {
 	__u32 mark;
 };
 
-// The bytes of each mark that left this interface, as its queues count them.
+// The bytes of each mark that left this interface, as its queues count them. Packets without a mark count as mark 0.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -208,11 +208,8 @@ int into_tunnel(struct __sk_buff *skb)
 static void count_marked(struct __sk_buff *skb)
 {
 	struct marked_key key = { .interface = skb->ifindex, .mark = read_mark(skb) };
-	__u64 *bytes, zero = 0;
+	__u64 *bytes = bpf_map_lookup_elem(&marked_bytes, &key), zero = 0;
 
-	if (!key.mark)
-		return;
-	bytes = bpf_map_lookup_elem(&marked_bytes, &key);
 	if (!bytes) {
 		bpf_map_update_elem(&marked_bytes, &key, &zero, BPF_NOEXIST);
 		bytes = bpf_map_lookup_elem(&marked_bytes, &key);

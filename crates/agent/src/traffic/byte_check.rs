@@ -1,7 +1,8 @@
 //! Compares the bytes of each mark that passed the program at an interface with the bytes that left in the queue of the mark.
 //!
 //! Programs behind it, as those of container networks, can change the mark or send the packet elsewhere, and foreign filters can select
-//! another queue. The application then has no share of the link, which only this comparison shows.
+//! another queue. Programs before it can end the chain of programs. The application then has no share of the link, which only this
+//! comparison shows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use weir_proto::{Conflict, ConflictReason};
 
 use super::{Traffic, TrafficError};
-use crate::queues::ids::{CONTROL_CLASS, FIRST_LIMITED_CLASS, IPV4_MARK_FILTER_PREF};
+use crate::queues::ids::{CONTROL_CLASS, FIRST_LIMITED_CLASS, IPV4_MARK_FILTER_PREF, LINK_CLASS};
 use crate::queues::{ActualQueues, ClassCounters, Interface, QueueError, RootQdisc};
 
 /// How often to compare. A difference is a conflict if two consecutive comparisons find it.
@@ -27,7 +28,7 @@ const MAX_PACKET_BYTES: u64 = 1 << 16;
 /// What an interface has sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentBytes {
-    /// Bytes that passed the program, by mark.
+    /// Bytes that passed the program, by mark; 0 is without a mark.
     marked: BTreeMap<u8, u64>,
     /// The class of the queue of each mark.
     queues: BTreeMap<u8, u16>,
@@ -42,6 +43,8 @@ enum Difference {
     Missing,
     /// Packets without the queue's marks left here.
     Additional,
+    /// Packets left that have not passed the program.
+    Bypassed,
 }
 
 impl SentBytes {
@@ -92,7 +95,18 @@ impl SentBytes {
             let is_additional = sent > marked + waited + sent / TOLERANCE + TOLERATED_BYTES;
             is_additional.then_some((queue, Difference::Additional))
         };
-        queues.into_iter().filter_map(difference).collect()
+        let mut differences: BTreeSet<_> = queues.into_iter().filter_map(difference).collect();
+        let passed: u64 = self
+            .marked
+            .iter()
+            .map(|(mark, bytes)| bytes.saturating_sub(earlier.marked.get(mark).copied().unwrap_or(0)))
+            .sum();
+        let waited: u64 = earlier.counters.values().map(|class| class.backlog_bytes).sum();
+        let sent = since(LINK_CLASS, |class| class.sent_bytes);
+        if sent > passed + waited + sent / TOLERANCE + TOLERATED_BYTES {
+            differences.insert((LINK_CLASS, Difference::Bypassed));
+        }
+        differences
     }
 }
 
@@ -139,6 +153,9 @@ impl ByteCheck {
                 }
                 Difference::Additional => {
                     format!("packets without mark {} leave in its queue", marks.join(", "))
+                }
+                Difference::Bypassed => {
+                    "packets do not reach the agent's program at the interface, after another one".to_owned()
                 }
             };
             Conflict::new(&interface.to_string(), ConflictReason::Unmarked, &detail)
@@ -236,6 +253,21 @@ mod tests {
         let mut special = reading(100_000_000, 50_000_000, 0, 0);
         special.counters.get_mut(&CONTROL_CLASS).unwrap().sent_bytes = 45_000_000;
         assert_eq!(differences(begin(), special), []);
+    }
+
+    #[test]
+    fn packets_of_the_link_that_have_not_passed_the_program_are_bypassed() {
+        let reading = |unmarked, sent_bytes, backlog_bytes| {
+            let mut reading = reading(0, 0, 0, backlog_bytes);
+            reading.marked.insert(0, unmarked);
+            let link = ClassCounters { sent_bytes, ..ClassCounters::default() };
+            reading.counters.insert(LINK_CLASS, link);
+            reading
+        };
+        let begin = || reading(0, 7_000_000, 0);
+        assert_eq!(differences(begin(), reading(90_000_000, 107_000_000, 0)), []);
+        assert_eq!(differences(begin(), reading(88_000_000, 107_000_000, 0)), [Difference::Bypassed]);
+        assert_eq!(differences(reading(0, 0, 9_000_000), reading(1_000_000, 11_000_000, 0)), []);
     }
 
     #[test]

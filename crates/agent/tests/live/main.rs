@@ -9,6 +9,7 @@ mod group;
 mod kernel;
 mod multiqueue;
 mod namespace_pair;
+mod other_programs;
 mod pods;
 mod ports;
 mod programs;

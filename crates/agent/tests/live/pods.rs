@@ -22,13 +22,13 @@ use crate::programs::{application_rules, has_program, measure_mbit, read_events,
 use crate::wait::wait_for;
 
 /// The address of the host, at its interface `e0`.
-const HOST: &str = "10.9.0.1";
+pub const HOST: &str = "10.9.0.1";
 
 /// The address of its peer.
-const PEER: &str = "10.9.0.2";
+pub const PEER: &str = "10.9.0.2";
 
 /// A host `a` with its peer `b`, and two pods `c` and `d` whose interfaces `e0` are connected to `p1` and `p2` of the host.
-fn create_host(test: &str) -> Option<NamespacePair> {
+pub fn create_host(test: &str) -> Option<NamespacePair> {
     let network = testing::network(test, &["a", "b", "c", "d"])?;
     let ends = [("a", HOST), ("b", PEER)].map(|(node, address)| CableEnd {
         node,
@@ -45,12 +45,12 @@ fn create_host(test: &str) -> Option<NamespacePair> {
     Some(NamespacePair::enter(network))
 }
 
-fn run_at(pair: &NamespacePair, node: &str, lines: &str) {
+pub fn run_at(pair: &NamespacePair, node: &str, lines: &str) {
     pair.network().run_ip(node, lines).unwrap();
 }
 
 /// Gives each pod a subnet, to and from which the host routes. The peer sends to them through this address.
-fn route_pods(pair: &NamespacePair, gateway: &str) {
+pub fn route_pods(pair: &NamespacePair, gateway: &str) {
     for (pod, end, subnet) in [("c", "p1", "10.9.1"), ("d", "p2", "10.9.2")] {
         run_at(pair, "a", &format!("addr add {subnet}.1/24 dev {end}\n"));
         let lines =
@@ -81,7 +81,7 @@ fn add_tunnel(pair: &NamespacePair, addresses: [Option<&str>; 2]) {
 }
 
 /// Sets up queues of 50 Mbit/s at the host's interface, with the weights 1 and 3 for the classes 1 and 2.
-fn set_up_queues() {
+pub fn set_up_queues() {
     let desired = DesiredQueues::new(
         "50Mbit".parse().unwrap(),
         Device::read(&interface()).unwrap().segments,
@@ -92,7 +92,7 @@ fn set_up_queues() {
 }
 
 /// Observes the traffic of these applications; none if the programs were not built.
-fn start_traffic(test: &str, groups: &[(&TestCgroup, u8)]) -> Option<Traffic> {
+pub fn start_traffic(test: &str, groups: &[(&TestCgroup, u8)]) -> Option<Traffic> {
     match Traffic::start(&application_rules(groups), &[interface()]) {
         Err(TrafficError::NotBuilt(why)) => {
             eprintln!("{test} skips, since the programs were not built: {why}");
@@ -103,7 +103,7 @@ fn start_traffic(test: &str, groups: &[(&TestCgroup, u8)]) -> Option<Traffic> {
 }
 
 /// Starts a program in a cgroup at a node.
-fn start_at(pair: &NamespacePair, group: &TestCgroup, node: &str, program: &str, args: &[&str]) -> Child {
+pub fn start_at(pair: &NamespacePair, group: &TestCgroup, node: &str, program: &str, args: &[&str]) -> Child {
     let namespace = format!("--net=/run/netns/{}", pair.network().namespace(node));
     group.command("nsenter").args([&namespace, program]).args(args).spawn().unwrap()
 }
@@ -123,14 +123,14 @@ fcntl.ioctl(socket.socket(), 0x8946, request)
 }
 
 /// A program that sends until this is dropped, and how much of it has arrived.
-struct Sender {
+pub struct Sender {
     program: Child,
     received_bytes: Arc<AtomicU64>,
 }
 
 impl Sender {
     /// Starts a program in a cgroup at a node, which sends to an address of the peer over TCP.
-    fn start(pair: &NamespacePair, group: &TestCgroup, node: &str, address: &str) -> Sender {
+    pub fn start(pair: &NamespacePair, group: &TestCgroup, node: &str, address: &str) -> Sender {
         let (receiver, received_bytes) = start_receiver(pair, 0);
         let script = format!("exec cat /dev/zero > /dev/tcp/{address}/{}", receiver.port());
         let program = start_at(pair, group, node, "bash", &["-c", &script]);
@@ -166,7 +166,7 @@ while True:
         Sender { program, received_bytes }
     }
 
-    fn received(&self) -> u64 {
+    pub fn received(&self) -> u64 {
         self.received_bytes.load(Ordering::Relaxed)
     }
 }
@@ -179,7 +179,7 @@ impl Drop for Sender {
 }
 
 /// Waits until the first sender has a share of a quarter. Packets without a class would have less, and without queues about half.
-fn wait_for_quarter(senders: [&Sender; 2]) {
+pub fn wait_for_quarter(senders: [&Sender; 2]) {
     wait_for("a share of 0.25", || {
         let before = senders.map(Sender::received);
         thread::sleep(Duration::from_secs(1));
@@ -192,7 +192,7 @@ fn wait_for_quarter(senders: [&Sender; 2]) {
 }
 
 /// Starts a sender of class 1 and one of class 2, each at a node and to an address, and waits for their shares.
-fn check_shares(test: &str, pair: &NamespacePair, light: [&str; 2], heavy: [&str; 2]) {
+pub fn check_shares(test: &str, pair: &NamespacePair, light: [&str; 2], heavy: [&str; 2]) {
     let groups = [TestCgroup::new(&format!("{test}-1")), TestCgroup::new(&format!("{test}-2"))];
     let Some(traffic) = start_traffic(test, &[(&groups[0], 1), (&groups[1], 2)]) else { return };
     set_up_queues();
