@@ -89,7 +89,8 @@ pub const MAX_ORDER_BYTES: usize = 32 << 20;
 /// The maximum number of ports of a switch.
 pub const MAX_SWITCH_PORTS: usize = 1 << 10;
 
-/// The lowest and highest rate of a link with queues, in bytes per second: 8 kbit/s and 100 Gbit/s.
+/// The lowest and highest rate of a link with queues, in bytes per second: 8 kbit/s and 100 Gbit/s. A faster card needs several HTB roots
+/// behind `mq`, which do not share the link by weight (`docs/link-capacity.md`).
 pub const QUEUED_LINK_RATES: RangeInclusive<f64> = 1e3..=12.5e9;
 
 /// The maximum number of classes of packets: marks (DSCP) 1 to 63.

@@ -15,7 +15,7 @@ use crate::htb::{HtbClass, MAX_SERVICES, dscp};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DesiredError {
     /// The rate of the link is out of range.
-    #[error("link rate {0} is out of range; expected 8kbit to 100Gbit")]
+    #[error("link rate {0} is out of range; expected 8kbit to 100Gbit{help}", help = link_rate_help(*.0))]
     LinkRate(Rate),
     /// There are too many queues, or none.
     #[error("{0} queues; expected 1 to {max}, since each needs its own mark (DSCP)", max = MAX_SERVICES)]
@@ -58,6 +58,16 @@ pub enum DesiredError {
         /// The rate of the link.
         link: Rate,
     },
+}
+
+/// How to use a faster card.
+fn link_rate_help(link: Rate) -> &'static str {
+    let is_too_fast = link.get() > *QUEUED_LINK_RATES.end();
+    if is_too_fast {
+        "; help: `--rate 100Gbit`, or `--port` of a switch, uses a part of the card"
+    } else {
+        ""
+    }
 }
 
 /// The part of what services are guaranteed that limited flows may take from them.

@@ -612,7 +612,9 @@ fn invalid_queue_configurations_are_refused() {
     };
     assert_eq!(try_new("1Gbit", &[1.0, 1e6], &[(0, "500Mbit"), (1, "900Mbit")]), Ok(()));
     assert!(matches!(try_new("7kbit", &[1.0], &[]), Err(DesiredError::LinkRate(_))));
-    assert!(matches!(try_new("101Gbit", &[1.0], &[]), Err(DesiredError::LinkRate(_))));
+    let error = try_new("200Gbit", &[1.0], &[]).unwrap_err();
+    let expected = "link rate 200Gbit is out of range; expected 8kbit to 100Gbit; help: `--rate 100Gbit`, ";
+    assert!(error.to_string().starts_with(expected), "{error}");
     assert_eq!(try_new("1Gbit", &[], &[]), Err(DesiredError::QueueCount(0)));
     assert_eq!(try_new("1Gbit", &[1.0; 63], &[]), Ok(()));
     assert_eq!(try_new("1Gbit", &[1.0; 64], &[]), Err(DesiredError::QueueCount(64)));

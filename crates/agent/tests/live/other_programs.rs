@@ -347,8 +347,8 @@ fn read_bandwidth_plugin() -> Vec<String> {
     .into()
 }
 
-/// As the bandwidth plugin of container networks limits a pod: `tbf` at its interface limits what it receives; what it sends passes `tbf`
-/// at an `ifb`.
+/// As the bandwidth plugin of container networks limits a pod: `tbf` at its interface limits the packets to it, and `tbf` at an `ifb`
+/// those from it.
 #[test]
 fn bandwidth_plugin_limits_a_pod_whose_share_is_its_weight_below() {
     let test = "tbf";

@@ -31,7 +31,7 @@ fn desired_queues(weights: &[f64], limited_flows: &BTreeMap<u16, LimitedFlow>) -
 }
 
 /// TCP connections to the other end, one for each queue, that send at full speed.
-struct TcpSenders {
+pub struct TcpSenders {
     received_bytes: Vec<Arc<AtomicU64>>,
     stop: Arc<AtomicBool>,
 }
@@ -41,10 +41,20 @@ fn start_senders(pair: &NamespacePair, queues: &[usize]) -> TcpSenders {
 }
 
 fn start_senders_with(pair: &NamespacePair, queues: &[usize], control: &'static str) -> TcpSenders {
+    start_senders_to(pair, "10.9.0.2:0", queues, control)
+}
+
+/// As `start_senders`, to listeners at an address of the other end.
+pub fn start_senders_to(
+    pair: &NamespacePair,
+    address: &'static str,
+    queues: &[usize],
+    control: &'static str,
+) -> TcpSenders {
     let stop = Arc::new(AtomicBool::new(false));
     let connect = |&queue: &usize| {
         let received_bytes = Arc::new(AtomicU64::new(0));
-        let listener = pair.run_at_peer(|| TcpListener::bind("10.9.0.2:0").unwrap()).join().unwrap();
+        let listener = pair.run_at_peer(move || TcpListener::bind(address).unwrap()).join().unwrap();
         let address = listener.local_addr().unwrap();
         let (count, stop_flag) = (Arc::clone(&received_bytes), Arc::clone(&stop));
         thread::spawn(move || {
@@ -72,7 +82,7 @@ fn start_senders_with(pair: &NamespacePair, queues: &[usize], control: &'static 
 
 impl TcpSenders {
     /// The payload that arrives in the next `seconds`, in Mbit/s.
-    fn measure_mbit(&self, seconds: f64) -> Vec<f64> {
+    pub fn measure_mbit(&self, seconds: f64) -> Vec<f64> {
         let read_counts = || -> Vec<u64> {
             self.received_bytes.iter().map(|count| count.load(Ordering::Relaxed)).collect()
         };

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_core::model::Topology;
 use weir_core::saba::controller::PortLimits;
+use weir_core::units::Rate;
 use weir_fields::{FileError, TableFields, Value};
-use weir_proto::MAX_SWITCH_PORTS;
+use weir_proto::{MAX_SWITCH_PORTS, QUEUED_LINK_RATES};
 
 use super::queues::read_port_limits;
 use super::{CableEnd, MAX_SWITCH_LINKS, MAX_SWITCHES, QueueAssignment, Switch, check_name};
@@ -73,6 +74,15 @@ pub(super) fn read_switches(
         if *count > reverse_count {
             return Err(table.value_error(value, "a switch with equally many ports towards this switch"));
         }
+        let rate = cable_rate(network, [from, to].map(|switch| &*switches[switch as usize].name), *count);
+        if let Some(rate) = rate.filter(|rate| !QUEUED_LINK_RATES.contains(&rate.get()))
+            && *queues == QueueAssignment::Services
+        {
+            let expected = format!(
+                "cables from 8kbit to 100Gbit, which agents have queues for (the topology has {rate})"
+            );
+            return Err(table.value_error(value, &expected));
+        }
     }
     Ok(switches)
 }
@@ -113,6 +123,13 @@ fn read_switch<'a>(
         return Err(fields.key_error(key, &found, &format!("at most {MAX_SWITCH_PORTS} ports")));
     }
     Ok((fields, list, limits))
+}
+
+/// The rate of each of several cables between two switches, if the topology has these switches. There the cables are one.
+fn cable_rate(network: Option<&Topology>, [from, to]: [&str; 2], count: usize) -> Option<Rate> {
+    let network = network?;
+    let link = network.link_between(network.find_node(from)?, network.find_node(to)?)?;
+    Rate::new(network.link(link).rate.get() / count as f64)
 }
 
 /// Whether the topology has this cable. Cables of switches outside the topology are not checked.

@@ -284,6 +284,36 @@ fn cables_of_known_switches_must_be_in_the_topology() {
 }
 
 #[test]
+fn queues_of_services_need_cables_between_switches_that_agents_have_queues_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (keys, _) = SMALL.split_once("[host]").unwrap();
+    let parse_with = |rate: &str, queues: &str, switches: &str| {
+        let fabric = "weir-fabric = 1\nkind = \"links\"\nhosts = [\"a\", \"b\"]\n";
+        let names = ["x", "y"].map(|name| format!("[[switch]]\nname = \"{name}\"\ntier = 1\n"));
+        let cables =
+            [("a", "x", "1Gbit"), ("b", "y", "1Gbit"), ("x", "y", rate)].map(|(one, other, rate)| {
+                format!("[[link]]\nends = [\"{one}\", \"{other}\"]\nrate = \"{rate}\"\n")
+            });
+        fs::write(folder.path().join("net.toml"), [fabric, &names.concat(), &cables.concat()].concat())
+            .unwrap();
+        let text = keys.replace("policy =", &format!("topology = \"net.toml\"\n{queues}\npolicy ="));
+        let text = format!("{text}[switch]\n{switches}");
+        config::parse(&text, "serve.toml", folder.path()).map(drop).map_err(|error| error.to_string())
+    };
+    let (one, four) = (
+        "x = [\"a\", \"y\"]\ny = [\"x\"]\n",
+        "x = [\"y\", \"y\", \"y\", \"y\"]\ny = [\"x\", \"x\", \"x\", \"x\"]\n",
+    );
+    let services = "queues = \"services\"";
+    assert_eq!(parse_with("100Gbit", services, one), Ok(()));
+    assert_eq!(parse_with("400Gbit", services, four), Ok(()));
+    assert_eq!(parse_with("400Gbit", "", one), Ok(()));
+    let error = parse_with("400Gbit", services, one).unwrap_err();
+    let expected = "field `switch x`: `\"y\"`: expected cables from 8kbit to 100Gbit, which agents have queues for (the topology has 400Gbit)";
+    assert!(error.ends_with(expected), "{error}");
+}
+
+#[test]
 fn ports_between_switches_are_limited() {
     // Each switch has a cable to each other switch.
     let all: Vec<String> = (0..257).map(|n| format!("s{n}")).collect();
