@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
 // `follow`, at an application's cgroup, reports when its TCP connections open and close, counts their bytes, and sets their pacing rate.
-// `release` looks at all sockets once, and ends the rates of idle connections. README.md lists the maps.
+// `release` looks at all sockets once, and ends the rates of idle connections; `resume` restores events that another program has
+// replaced. README.md lists the maps.
 //
 // Each cgroup has its own program, which differs in APPLICATION; they share the maps. All port rules share one `follow`, at the root
 // cgroup: the kernel allows 64 programs of a kind there.
@@ -21,7 +22,13 @@ char LICENSE[] SEC("license") = "GPL";
 #define AF_INET6 10
 #define SOL_SOCKET 1
 #define SO_MAX_PACING_RATE 47
+#define SOL_TCP 6
 #define UNPACED 0xffffffff
+
+// An option of TCP sockets, since Linux 6.12: the events of a connection that programs receive.
+#define TCP_BPF_SOCK_OPS_CB_FLAGS 1008
+// The events that `follow` needs.
+#define FOLLOWED_EVENTS (BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG)
 
 // Set before loading: the cgroup's id, and the minimum pacing rate in bytes per second.
 volatile const __u64 APPLICATION = 0;
@@ -49,7 +56,12 @@ struct sock_common {
 	struct in6_addr skc_v6_daddr;
 } __attribute__((preserve_access_index));
 
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} __attribute__((preserve_access_index));
+
 struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
 	struct sock_common *sk_common;
 } __attribute__((preserve_access_index));
 
@@ -391,8 +403,7 @@ int follow(struct bpf_sock_ops *ops)
 			return 1;
 	}
 	if (is_new)
-		bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_RTT_CB_FLAG |
-						       BPF_SOCK_OPS_STATE_CB_FLAG);
+		bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | FOLLOWED_EVENTS);
 	if (is_known && connection->application != application) {
 		// Of several cgroups that contain each other, the innermost counts; its program runs first. A cgroup has precedence over a port.
 		if (PORTS || !has_precedence(application, connection->application))
@@ -453,6 +464,17 @@ static void read_socket_ends(struct sock_common *socket, struct ends *ends)
 	ends->remote_port = bpf_ntohs(socket->skc_dport);
 }
 
+// The connection of a socket that an iterator has reached; 0 if it is not followed.
+static __always_inline struct connection *find_connection(struct tcp_sock *tcp, struct sock_common *socket,
+							  struct ends *ends)
+{
+	struct connection *connection;
+
+	read_socket_ends(socket, ends);
+	connection = bpf_map_lookup_elem(&connections, ends);
+	return connection && connection->cookie == bpf_get_socket_cookie(tcp) ? connection : 0;
+}
+
 SEC("iter/tcp")
 int release(struct bpf_iter__tcp *context)
 {
@@ -467,9 +489,8 @@ int release(struct bpf_iter__tcp *context)
 	tcp = bpf_skc_to_tcp_sock(socket);
 	if (!tcp)
 		return 0;
-	read_socket_ends(socket, &ends);
-	connection = bpf_map_lookup_elem(&connections, &ends);
-	if (!connection || connection->cookie != bpf_get_socket_cookie(tcp) || connection->pacing_rate == UNPACED)
+	connection = find_connection(tcp, socket, &ends);
+	if (!connection || connection->pacing_rate == UNPACED)
 		return 0;
 	if (find_ordered_rate(&ends, connection->application) != UNPACED)
 		return 0;
@@ -477,5 +498,29 @@ int release(struct bpf_iter__tcp *context)
 	own_rate = connection->own_rate;
 	if (bpf_setsockopt(tcp, SOL_SOCKET, SO_MAX_PACING_RATE, &own_rate, sizeof(own_rate)) == 0)
 		connection->pacing_rate = UNPACED;
+	return 0;
+}
+
+// Asks again for the events of connections whose flags another program has replaced, and prints a byte for each.
+SEC("iter/tcp")
+int resume(struct bpf_iter__tcp *context)
+{
+	struct sock_common *socket = context->sk_common;
+	struct tcp_sock *tcp;
+	struct ends ends = {};
+	__u32 flags = 0;
+	char mark = '.';
+
+	if (!socket)
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(socket);
+	if (!tcp || !find_connection(tcp, socket, &ends))
+		return 0;
+	if (bpf_getsockopt(tcp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags)) ||
+	    (flags & FOLLOWED_EVENTS) == FOLLOWED_EVENTS)
+		return 0;
+	flags |= FOLLOWED_EVENTS;
+	if (bpf_setsockopt(tcp, SOL_TCP, TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags)) == 0)
+		bpf_seq_write(context->meta->seq, &mark, sizeof(mark));
 	return 0;
 }

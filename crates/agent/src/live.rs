@@ -595,6 +595,7 @@ pub async fn run(
         () = manage_interfaces(&shared, &settings, desired_updates) => Ok(()),
         () = restore_programs(&shared) => Ok(()),
         () = check_bytes(&shared) => Ok(()),
+        () = resume_events(&shared) => Ok(()),
         () = ordered_traffic::manage(&shared) => Ok(()),
         () = sweep_sockets(&shared) => Ok(()),
         () = serve_metrics(metrics, &shared, &settings.coordinator) => Ok(()),
@@ -643,6 +644,25 @@ async fn check_bytes(shared: &SharedState) {
         let conflicts = check.compare(readings.unwrap_or_default());
         if let Some(applications) = &mut shared.lock().applications {
             applications.set_byte_conflicts(conflicts);
+        }
+    }
+}
+
+/// How often the agent restores the events of connections that another program has replaced.
+const RESUME_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Restores the events of connections that another program has replaced.
+async fn resume_events(shared: &SharedState) {
+    let mut ticker = ticker(RESUME_INTERVAL);
+    loop {
+        ticker.tick().await;
+        let sweep = shared.lock().applications.as_ref().and_then(|known| known.traffic.resume_sweep());
+        if let Some(sweep) = sweep
+            && let Ok(Ok(count @ 1..)) = spawn_blocking(move || sweep.run()).await
+        {
+            tracing::warn!(
+                "restored the events of {count} connections that another sockops program had replaced"
+            );
         }
     }
 }

@@ -111,6 +111,8 @@ pub struct Traffic {
     /// The interfaces of pods and tunnels.
     paths: Paths,
     throttling: Option<ThrottleMaps>,
+    /// Restores events of connections; none if the kernel refuses it.
+    resume: Option<Sweep>,
     /// The cgroups and ports of orders that the kernel has refused, by number.
     refused_targets: BTreeMap<u64, RefusedTarget>,
     /// How far the removal of the state of applications is that no longer exist.
@@ -182,6 +184,7 @@ impl Traffic {
         let applications = rules.iter().zip(&cgroups).map(application);
         let applications = applications.collect::<Result<Vec<_>, TrafficError>>()?;
         let interfaces = interfaces.iter().cloned().zip(indexes).collect();
+        let resume = sweep::load_resume(folder.path(), &context);
         let mut traffic = Traffic {
             folder,
             maps,
@@ -190,6 +193,7 @@ impl Traffic {
             programs,
             paths: Paths::default(),
             throttling: None,
+            resume,
             refused_targets: BTreeMap::new(),
             removal: RemovalState::Found,
         };
@@ -389,6 +393,12 @@ impl Traffic {
     /// The next event; none if all have been read. [`AsFd`] gives a descriptor that is readable if there are more.
     pub fn next_event(&mut self) -> Option<ConnectionEvent> {
         self.maps.next_event()
+    }
+
+    /// Restores the events of connections that another program at a cgroup has replaced: without them, the end, the bytes and the rate of a
+    /// connection are lost. Prints a byte for each. None before Linux 6.12 and without the kernel's types.
+    pub fn resume_sweep(&self) -> Option<Sweep> {
+        self.resume.clone()
     }
 
     /// The losses so far.

@@ -303,6 +303,10 @@ impl Conflicts {
             let readings = traffic.marked_bytes().ok().and_then(|marked| read_sent_bytes(marked).ok());
             let found = self.check.compare(readings.unwrap_or_default());
             self.of_bytes = found.iter().map(ToString::to_string).collect();
+            if let Some(Ok(count @ 1..)) = traffic.resume_sweep().map(|sweep| sweep.run()) {
+                let text = "connections that another sockops program had replaced";
+                let _ = writeln!(std::io::stderr(), "weir: restored the events of {count} {text}");
+            }
         }
         let of_paths = traffic.path_conflicts().iter().map(ToString::to_string);
         let present: Vec<String> = of_paths.chain(self.of_bytes.iter().cloned()).collect();

@@ -229,7 +229,7 @@ impl Maps {
         let leases: Vec<u64> = self.leases.keys().filter_map(Result::ok).collect();
         leases.iter().for_each(|lease| drop(self.leases.remove(lease)));
         match self.records.keys().next() {
-            Some(_) => sweep.run(),
+            Some(_) => sweep.run().map(drop),
             None => Ok(()),
         }
     }

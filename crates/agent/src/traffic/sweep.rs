@@ -32,11 +32,11 @@ impl Sweep {
         self.bpf.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Runs the program once on each socket.
+    /// Runs the program once on each socket. Returns how many bytes it has printed.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn run(&self) -> Result<(), TrafficError> {
+    pub fn run(&self) -> Result<u64, TrafficError> {
         let to_error =
             |error: &dyn Error| TrafficError::kernel("the sockets of the network namespace", error);
         let mut bpf = self.lock();
@@ -44,9 +44,8 @@ impl Sweep {
         let link =
             program.attach().and_then(|link| program.take_link(link)).map_err(|error| to_error(&error))?;
         let mut sockets = link.into_file().map_err(|error| to_error(&error))?;
-        // The kernel runs the program while the file is read. It prints nothing.
-        io::copy(&mut sockets, &mut io::sink()).map_err(|error| to_error(&error))?;
-        Ok(())
+        // The kernel runs the program while the file is read.
+        io::copy(&mut sockets, &mut io::sink()).map_err(|error| to_error(&error))
     }
 }
 
@@ -59,5 +58,11 @@ pub(super) fn release_connections(folder: &Path) -> Result<(), TrafficError> {
     let no_types = || TrafficError::kernel("the kernel's types", &io::Error::other("not readable"));
     let types = context.types.as_ref().ok_or_else(no_types)?;
     let bpf = ApplicationLoader::new(folder, &context).load(&0, false)?;
-    Sweep::load(bpf, "release", types)?.run()
+    Sweep::load(bpf, "release", types)?.run().map(drop)
+}
+
+/// Loads the program that restores events of connections in the maps of a folder; none if the kernel refuses it.
+pub(super) fn load_resume(folder: &Path, context: &LoadContext) -> Option<Sweep> {
+    let bpf = ApplicationLoader::new(folder, context).load(&0, false).ok()?;
+    Sweep::load(bpf, "resume", context.types.as_ref()?).ok()
 }
