@@ -11,7 +11,8 @@
 //! - [`traffic`] observes, marks and paces the connections of unmodified programs.
 //! - [`ecn`] sets ECN marks at the testbed's ports, as a switch for DCTCP does.
 //! - [`namespace`] identifies the network namespace of a thread.
-//! - [`netlink`] reads netlink messages, and requests lists.
+//! - [`conntrack`] finds the hosts at the other ends of connections whose addresses the kernel replaces (NAT).
+//! - [`netlink`] reads netlink messages, and requests lists and single objects.
 //! - [`notifications`] receives rtnetlink notifications about changed interfaces and queues.
 //! - [`tunnels`] finds the UDP ports of tunnels, whose packets are not limited.
 //! - [`batch`] runs `ip` and `tc` with a batch of lines.
@@ -21,6 +22,7 @@
 #![cfg(target_os = "linux")]
 
 pub mod batch;
+pub mod conntrack;
 pub mod ecn;
 pub mod htb;
 pub mod lease;

@@ -14,6 +14,7 @@
 //! - `observed_connections` counts the connections of applications, and sets the classes of their packets.
 //! - `ordered_traffic` applies the traffic of applications that orders name, and reports conflicts.
 //! - `demands` predicts the demands of these connections, and divides limits between them.
+//! - `peer_addresses` finds the hosts of these connections behind addresses of services.
 //! - `peer_demand` does the former for all connections of an application with another host together, also for short ones.
 //! - `throttle` measures UDP that arrives, and limits UDP that is sent by the rate at which it arrives at other hosts.
 //! - [`watchdog`] is a second process that removes pacing rates if this process is killed or hangs.
@@ -68,6 +69,7 @@ mod local_socket;
 mod metrics;
 mod observed_connections;
 mod ordered_traffic;
+mod peer_addresses;
 mod peer_demand;
 mod program_demand;
 mod report_timer;

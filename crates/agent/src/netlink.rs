@@ -1,7 +1,7 @@
-//! Reads netlink messages and their attributes (`netlink(7)`), and requests lists of kernel objects.
+//! Reads netlink messages and their attributes (`netlink(7)`), and requests lists of kernel objects and single ones.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -19,14 +19,20 @@ const ATTRIBUTE_HEADER_BYTES: usize = 4;
 /// The bits of an attribute's type without its flags (`NLA_TYPE_MASK`).
 const ATTRIBUTE_TYPE_MASK: u16 = 0x3fff;
 
+/// The flag of an attribute that contains others (`NLA_F_NESTED`).
+const NESTED_FLAG: u16 = 0x8000;
+
 /// Types of messages that end a list.
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 
+/// `NLM_F_REQUEST`.
+const REQUEST_FLAGS: u16 = 1;
+
 /// `NLM_F_REQUEST | NLM_F_DUMP`.
 const LIST_FLAGS: u16 = 0x301;
 
-/// How long the kernel may take for a part of a list.
+/// How long the kernel may take for an answer, or a part of a list.
 const TIMEOUT: TimeVal = TimeVal::new(1, 0);
 
 /// The maximum length of a list, in bytes: 30,000 interfaces with all of their attributes.
@@ -37,6 +43,8 @@ const MAX_LIST_BYTES: usize = 64 << 20;
 pub struct Message<'a> {
     /// Its type.
     pub kind: u16,
+    /// The number of the request that it answers.
+    pub sequence: u32,
     /// What follows its header.
     pub payload: &'a [u8],
 }
@@ -50,11 +58,11 @@ impl<'a> Iterator for Messages<'a> {
 
     fn next(&mut self) -> Option<Message<'a>> {
         let length = read_u32(self.0, 0)? as usize;
-        let kind = read_u16(self.0, 4)?;
+        let (kind, sequence) = (read_u16(self.0, 4)?, read_u32(self.0, 8)?);
         let payload = self.0.get(HEADER_BYTES..length)?;
         // Messages are aligned to 4 bytes.
         self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some(Message { kind, payload })
+        Some(Message { kind, sequence, payload })
     }
 }
 
@@ -90,6 +98,64 @@ pub fn encode_attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Encodes an attribute that contains others.
+pub fn encode_nested(kind: u16, attributes: &[u8]) -> Vec<u8> {
+    encode_attribute(kind | NESTED_FLAG, attributes)
+}
+
+fn open_socket(protocol: SockProtocol) -> io::Result<OwnedFd> {
+    let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
+    setsockopt(&socket, sockopt::ReceiveTimeout, &TIMEOUT)?;
+    bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+    Ok(socket)
+}
+
+/// Receives a datagram into a buffer. Returns its length; 0 for one that does not fit.
+fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_TRUNC) {
+            Err(Errno::EINTR) => {}
+            Ok(length) => return Ok(if length > buffer.len() { 0 } else { length }),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Sends requests that have one answer each in one datagram, in the network namespace of the calling thread. Calls `visit` with the
+/// position of each request, and its answer or the kernel's error.
+///
+/// # Errors
+/// If the kernel does not accept the requests or answer in time, and the error that `visit` returns first.
+pub fn ask(
+    protocol: SockProtocol,
+    kind: u16,
+    requests: &[Vec<u8>],
+    mut visit: impl FnMut(usize, Result<&[u8], Errno>) -> Result<(), Errno>,
+) -> io::Result<()> {
+    let socket = open_socket(protocol)?;
+    let numbered = requests.iter().zip(0..);
+    let encoded: Vec<Vec<u8>> =
+        numbered.map(|(request, sequence)| encode_request(kind, REQUEST_FLAGS, sequence, request)).collect();
+    send(socket.as_raw_fd(), &encoded.concat(), MsgFlags::empty())?;
+    let (mut buffer, mut missing) = (vec![0; 1 << 16], requests.len());
+    while missing > 0 {
+        let length = receive(&socket, &mut buffer)?;
+        let mut messages = Messages(&buffer[..length]).peekable();
+        if messages.peek().is_none() {
+            return Err(io::Error::other("the kernel's answer is malformed"));
+        }
+        for message in messages {
+            let answer = match message.kind {
+                NLMSG_ERROR => Err(error_of(message.payload)),
+                _ => Ok(message.payload),
+            };
+            visit(message.sequence as usize, answer)?;
+            missing = missing.saturating_sub(1);
+        }
+    }
+    Ok(())
+}
+
 /// Requests a list in the network namespace of the calling thread, and calls `visit` with the payload of each of its messages.
 ///
 /// # Errors
@@ -100,17 +166,12 @@ pub fn list(
     request: &[u8],
     mut visit: impl FnMut(&[u8]),
 ) -> io::Result<()> {
-    let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
-    setsockopt(&socket, sockopt::ReceiveTimeout, &TIMEOUT)?;
-    bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
-    send(socket.as_raw_fd(), &encode_request(kind, request), MsgFlags::empty())?;
+    let socket = open_socket(protocol)?;
+    send(socket.as_raw_fd(), &encode_request(kind, LIST_FLAGS, 0, request), MsgFlags::empty())?;
     let (mut buffer, mut total) = (vec![0; 1 << 16], 0);
     while total <= MAX_LIST_BYTES {
-        let length = match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_TRUNC) {
-            Err(Errno::EINTR) => continue,
-            length => length?,
-        };
-        if length == 0 || length > buffer.len() {
+        let length = receive(&socket, &mut buffer)?;
+        if length == 0 {
             break;
         }
         total += length;
@@ -124,18 +185,26 @@ pub fn list(
     Err(io::Error::other("the kernel's list is malformed or too long"))
 }
 
-fn encode_request(kind: u16, request: &[u8]) -> Vec<u8> {
+fn encode_request(kind: u16, flags: u16, sequence: u32, request: &[u8]) -> Vec<u8> {
     let length = (HEADER_BYTES + request.len()) as u32;
-    // After the flags: the sequence number, and the port of the sender, which the kernel fills in.
-    [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &LIST_FLAGS.to_ne_bytes(), &[0; 8], request].concat()
+    // At the end of the header: the port of the sender, which the kernel fills in.
+    let (kind, flags, sequence) = (kind.to_ne_bytes(), flags.to_ne_bytes(), sequence.to_ne_bytes());
+    let mut bytes = [&length.to_ne_bytes()[..], &kind, &flags, &sequence, &[0; 4], request].concat();
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
 }
 
 /// The result in a message that ends a list: 0, or a negative error.
 fn to_result(payload: &[u8]) -> io::Result<()> {
-    match read_u32(payload, 0).map_or(0, |number| (number as i32).wrapping_neg()) {
-        0 => Ok(()),
-        error => Err(io::Error::from_raw_os_error(error)),
+    match read_u32(payload, 0) {
+        None | Some(0) => Ok(()),
+        Some(_) => Err(error_of(payload).into()),
     }
+}
+
+/// The error in a message, which has its negative number.
+fn error_of(payload: &[u8]) -> Errno {
+    Errno::from_raw(read_u32(payload, 0).map_or(0, |number| (number as i32).wrapping_neg()))
 }
 
 /// The number at an offset, in the byte order of this machine.

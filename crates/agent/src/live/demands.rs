@@ -24,7 +24,7 @@ use weir_core::netshare::{DemandEstimator, FlowDemand, MEASUREMENT_PERIOD};
 use weir_core::units::Rate;
 use weir_proto::{Demand, FRAME_BYTES, MAX_OBSERVED, PAYLOAD_BYTES};
 
-use super::peer_demand::{PeerDemand, to_rate};
+use super::peer_demand::{PeerDemand, StartKey, to_rate};
 use crate::lease::{ApplicationPeer, MAX_LEASE};
 use crate::traffic::{
     ApplicationId, Connection, ConnectionEnds, ConnectionEvent, EventKind, MIN_PACING_RATE, monotonic_now,
@@ -46,12 +46,11 @@ pub struct OpenConnection {
     /// The number by which the kernel's maps know its application.
     pub application: ApplicationId,
     pub ends: ConnectionEnds,
+    /// The address of the other host, which can be another one than that of the socket ([`crate::conntrack`]).
+    pub peer: IpAddr,
     /// Its state. The application is the one whose class its packets have.
     pub state: Connection,
 }
-
-/// A start rate has one entry for each of these.
-pub type StartKey = (ApplicationId, IpAddr);
 
 /// Limits that have changed or have to be renewed.
 #[derive(Debug, Default, PartialEq)]
@@ -170,18 +169,24 @@ impl Demands {
         Duration::from_secs_f64(MEASUREMENT_PERIOD.get())
     }
 
-    /// Records that a connection of an application with this name has opened or closed.
-    pub fn record_event(&mut self, event: &ConnectionEvent, application: Arc<str>, now: Instant) {
+    /// Records that a connection of an application with this name to the host at `peer` has opened or closed.
+    pub fn record_event(
+        &mut self,
+        event: &ConnectionEvent,
+        application: Arc<str>,
+        peer: IpAddr,
+        now: Instant,
+    ) {
         let ConnectionEvent { kind, ends, connection, .. } = event;
-        if is_local(ends) {
+        if is_local(ends, peer) {
             return;
         }
-        let key = (application, ends.remote.ip().to_canonical());
+        let key = (application, peer);
         if self.peers.len() >= MAX_OBSERVED && !self.peers.contains_key(&key) {
             return;
         }
         let peer = self.peers.entry(key.clone()).or_insert_with(PeerDemand::new);
-        peer.see(connection.application, now);
+        peer.see((connection.application, ends.remote.ip()), now);
         let is_same = |known: &mut MeasuredConnection| known.socket == connection.socket;
         match kind {
             EventKind::Opened if self.connections.get_mut(ends).is_some_and(is_same) => {}
@@ -213,15 +218,15 @@ impl Demands {
         (self.last_measurement, self.has_changed) = (Some(now), true);
         let mut previous = std::mem::take(&mut self.connections);
         self.peers.values_mut().for_each(PeerDemand::begin_measurement);
-        for OpenConnection { application, ends, state } in connections {
+        for OpenConnection { application, ends, peer, state } in connections {
             // Traffic inside the host uses no link.
-            if is_local(ends) {
+            if is_local(ends, *peer) {
                 continue;
             }
             let Some(name) = application_name(state.application) else { continue };
-            let key = (name, ends.remote.ip().to_canonical());
+            let key = (name, *peer);
             let peer = self.peers.entry(key.clone()).or_insert_with(PeerDemand::new);
-            peer.see_open(*application, now);
+            peer.see_open((*application, ends.remote.ip()), now);
             // The event of its start may follow.
             let new = || {
                 let is_new = clock.saturating_sub(state.opened_at) < self.last_period;
@@ -340,10 +345,10 @@ impl Demands {
         for (key, peer) in &self.peers {
             let division = divisions.get(key).filter(|_| peer.needs_start_rate());
             let rate = division.map(|division| to_pacing_rate(division.start));
-            for application in peer.applications() {
-                // Connections of a cgroup to one address can belong to several applications, by their ports. The kernel has one rate for
-                // all of them: none unless each of the applications needs one, and then the highest.
-                let entry = rates.entry((application, key.1)).or_insert(rate);
+            for start in peer.start_keys() {
+                // Connections of a cgroup to one address can belong to several applications, by their ports, and go to several hosts, if it
+                // is that of a service. The kernel has one rate for all of them: none unless each needs one, and then the highest.
+                let entry = rates.entry(start).or_insert(rate);
                 *entry = entry.zip(rate).map(|(other, rate)| if other > rate { other } else { rate });
             }
         }
@@ -434,8 +439,8 @@ fn max_min_share(rate: f64, demands: impl Iterator<Item = f64>) -> Option<(f64, 
 }
 
 /// Traffic inside the host.
-fn is_local(ends: &ConnectionEnds) -> bool {
-    ends.remote.ip().is_loopback() || ends.remote.ip() == ends.local.ip()
+fn is_local(ends: &ConnectionEnds, peer: IpAddr) -> bool {
+    peer.is_loopback() || peer == ends.local.ip()
 }
 
 fn is_near(new: f64, old: f64) -> bool {
@@ -489,7 +494,7 @@ mod tests {
     }
 
     fn open_connection(ends: ConnectionEnds, state: Connection) -> OpenConnection {
-        OpenConnection { application: state.application, ends, state }
+        OpenConnection { application: state.application, ends, peer: ends.remote.ip(), state }
     }
 
     /// The key of the start rate of [`peer`].
@@ -784,7 +789,7 @@ mod tests {
                     let connection = Connection { socket, sent, ..CONNECTION };
                     let event =
                         ConnectionEvent { time: Duration::ZERO, kind, ends: ends(socket as u16), connection };
-                    self.demands.record_event(&event, "web".into(), now);
+                    self.demands.record_event(&event, "web".into(), peer().1, now);
                 }
             }
             self.demands.measure(&[], |_| Some("web".into()), now);
@@ -959,7 +964,8 @@ mod tests {
             let connection = |&socket: &u64| {
                 let sent = if socket == 1 { period_bytes(2e6) * u64::from(period) } else { 0 };
                 let state = Connection { application: ApplicationId(socket), socket, sent, ..CONNECTION };
-                OpenConnection { application: ApplicationId(1), ends: ends(socket as u16), state }
+                let ends = ends(socket as u16);
+                OpenConnection { application: ApplicationId(1), ends, peer: peer().1, state }
             };
             let list: Vec<OpenConnection> = numbers.iter().map(connection).collect();
             let name = |id: ApplicationId| Some(if id.0 == 1 { "batch".into() } else { "jobs".into() });
@@ -992,7 +998,7 @@ mod tests {
             }
             for _ in 0..7 {
                 peer.begin_measurement();
-                peer.see_open(ApplicationId(1), Instant::now());
+                peer.see_open(start_key(), Instant::now());
                 peer.set_limit(Some(10_000_000));
                 peer.add_connection(is_measured.then_some(1e6), &estimator, true);
                 peer.add_bytes(1e3, false);
@@ -1036,7 +1042,7 @@ mod tests {
             ends: ends(0),
             connection: connection(0),
         };
-        demands.record_event(&event, "web".into(), began);
+        demands.record_event(&event, "web".into(), peer().1, began);
         for period in 0..3 {
             let list = [open_connection(ends(0), connection(1_000_000_000))];
             let now = began + Demands::period() * period;
@@ -1066,7 +1072,7 @@ mod tests {
             ends: ends(0),
             connection: connection(bytes * 5),
         };
-        demands.record_event(&event, "web".into(), time(5));
+        demands.record_event(&event, "web".into(), peer().1, time(5));
         demands.measure(&[], |_| Some("web".into()), time(5));
         // The rates of the last five periods are 1, 1, 1, 0 and 2 MB/s, the line through which is at 1.3 MB/s in the next period.
         let Demand::Rate(rate) = demands.by_peer()[&peer()] else { panic!("the demand is a rate") };

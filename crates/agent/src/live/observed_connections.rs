@@ -5,7 +5,7 @@
 //! application and a peer count as connected until [`LINGER`] after their last connection. If the coordinator requests demands
 //! ([`Demands`]), connections are counted each period.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,12 +18,13 @@ use weir_proto::{
 
 use super::demands::{Demands, LIMIT_LEASE, LimitChanges, OpenConnection};
 use super::ordered_traffic::replace_conflicts;
+use super::peer_addresses::PeerAddresses;
 use super::peer_demand::LINGER;
 use super::throttle::UdpThrottling;
 use crate::lease::ApplicationPeer;
 use crate::traffic::{
-    ApplicationId, Connection, ConnectionEnds, ConnectionEvent, EventKind, FoundTargets, MIN_PACING_RATE,
-    RemovalWait, TargetSearch, Traffic, TrafficClass, TrafficError,
+    ApplicationId, Connection, ConnectionEvent, EventKind, FoundTargets, MIN_PACING_RATE, RemovalWait,
+    TargetSearch, Traffic, TrafficClass, TrafficError,
 };
 
 /// How often the agent looks for cgroups of options that were created again, and for entries of maps that another process removed.
@@ -37,6 +38,9 @@ const MIN_COUNT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Counting takes at most one `COUNT_TIME_DIVISOR`th of the time.
 const COUNT_TIME_DIVISOR: u32 = 10;
+
+/// The maximum number of events that wait for an address; further ones stay in the kernel, which drops those that exceed its buffer.
+const MAX_WAITING_EVENTS: usize = 1 << 16;
 
 /// How often the bytes sent are reported.
 const BYTES_REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -77,6 +81,10 @@ pub struct Applications {
     tallies: BTreeMap<ApplicationPeer, Tally>,
     /// The demands of connections, if the coordinator requests them.
     demands: Option<Demands>,
+    /// The addresses of the other hosts.
+    peers: PeerAddresses,
+    /// Events that wait for the address of the other host, in their order.
+    waiting: VecDeque<ConnectionEvent>,
     last_refresh: Instant,
     /// The objects restored so far.
     restored: RestoredObjects,
@@ -109,6 +117,8 @@ impl Applications {
             is_without_classes: false,
             tallies,
             demands: None,
+            peers: PeerAddresses::default(),
+            waiting: VecDeque::new(),
             last_refresh: now,
             restored: RestoredObjects::default(),
             last_count: now,
@@ -181,23 +191,19 @@ impl Applications {
     }
 
     fn update_connections(&mut self, now: Instant) -> Result<(), TrafficError> {
-        while let Some(event) = self.traffic.next_event() {
+        while self.waiting.len() < MAX_WAITING_EVENTS
+            && let Some(event) = self.traffic.next_event()
+        {
             self.has_events = true;
-            let ConnectionEvent { kind, ends, connection, .. } = event;
-            let application = self.traffic.marking_application(connection.application, &ends);
-            if self.demands.is_some()
-                && let Some(name) = self.find_name(application)
-                && let Some(demands) = &mut self.demands
-            {
-                demands.record_event(&event, name, now);
-            }
-            if kind == EventKind::Closed
-                && let Some(tally) = self.tally_mut(application, ends.remote.ip(), now)
-            {
-                tally.closed_bytes += connection.sent;
-                // A connection that closed between two counts also counts.
-                tally.open_connections = tally.open_connections.max(1);
-            }
+            self.peers.find(event.connection.socket, &event.ends);
+            self.waiting.push_back(event);
+        }
+        self.peers.update(now);
+        while let Some(event) = self.waiting.front().copied()
+            && let Some(peer) = self.peers.find(event.connection.socket, &event.ends)
+        {
+            self.waiting.pop_front();
+            self.apply_event(&event, peer, now);
         }
         if now.duration_since(self.last_refresh) >= REFRESH_INTERVAL {
             self.last_refresh = now;
@@ -216,6 +222,25 @@ impl Applications {
             self.count_connections(now)?;
         }
         Ok(())
+    }
+
+    /// Applies the event of a connection to the host at `peer`.
+    fn apply_event(&mut self, event: &ConnectionEvent, peer: IpAddr, now: Instant) {
+        let ConnectionEvent { kind, ends, connection, .. } = event;
+        let application = self.traffic.marking_application(connection.application, ends);
+        if self.demands.is_some()
+            && let Some(name) = self.find_name(application)
+            && let Some(demands) = &mut self.demands
+        {
+            demands.record_event(event, name, peer, now);
+        }
+        if *kind == EventKind::Closed
+            && let Some(tally) = self.tally_mut(application, peer, now)
+        {
+            tally.closed_bytes += connection.sent;
+            // A connection that closed between two counts also counts.
+            tally.open_connections = tally.open_connections.max(1);
+        }
     }
 
     /// Restores programs and maps that another process removed.
@@ -264,14 +289,20 @@ impl Applications {
     fn count_connections(&mut self, now: Instant) -> Result<(), TrafficError> {
         (self.last_count, self.has_events) = (now, false);
         let mut open_by_peer: BTreeMap<(ApplicationId, IpAddr), (u32, u64)> = BTreeMap::new();
-        let to_open = |(ends, state): (ConnectionEnds, Connection)| {
-            let (application, marking) =
-                (state.application, self.traffic.marking_application(state.application, &ends));
-            OpenConnection { application, ends, state: Connection { application: marking, ..state } }
-        };
-        let connections: Vec<OpenConnection> = self.traffic.connections()?.into_iter().map(to_open).collect();
-        for OpenConnection { ends, state, .. } in &connections {
-            let (open, sent) = open_by_peer.entry((state.application, ends.remote.ip())).or_default();
+        let mut connections = Vec::new();
+        for (ends, state) in self.traffic.connections()? {
+            // The next count has the others.
+            let Some(peer) = self.peers.find(state.socket, &ends) else {
+                self.has_events = true;
+                continue;
+            };
+            let marking = self.traffic.marking_application(state.application, &ends);
+            let (application, state) = (state.application, Connection { application: marking, ..state });
+            connections.push(OpenConnection { application, ends, peer, state });
+        }
+        self.peers.forget_unused();
+        for OpenConnection { peer, state, .. } in &connections {
+            let (open, sent) = open_by_peer.entry((state.application, *peer)).or_default();
             (*open, *sent) = (*open + 1, *sent + state.sent);
         }
         for tally in self.tallies.values_mut() {

@@ -13,6 +13,7 @@
 //!   [`LINGER`], and until the bucket is full. Until then their last limit applies, also to new connections.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use weir_core::netshare::{BottleneckDetector, DemandEstimator, FlowDemand};
@@ -40,11 +41,15 @@ const MIN_LIMIT_FRACTION: f64 = 0.1;
 /// How much more than in the last periods short connections may send, before the rates of other connections are reduced.
 const SHORT_HEADROOM: f64 = 1.1;
 
+/// A start rate has one entry for each of these: the number of an application in the maps of the kernel, of which it has one for each of
+/// its cgroups and ports, and the remote address of a socket. The address of a service is that of several hosts.
+pub type StartKey = (ApplicationId, IpAddr);
+
 /// The connections of an application with another host.
 #[derive(Debug)]
 pub struct PeerDemand {
-    /// When a connection was last seen, by the numbers of the application in the maps of the kernel: one for each of its cgroups and ports.
-    last_seen: BTreeMap<ApplicationId, Instant>,
+    /// When a connection was last seen.
+    last_seen: BTreeMap<StartKey, Instant>,
     /// The limit of the coordinator, in bytes of packets with headers per second; infinite without one.
     limit: f64,
     /// The highest limits since the last measurement, and in the period before it: acknowledgements come later than the bytes.
@@ -108,8 +113,8 @@ impl PeerDemand {
     }
 
     /// Records that a connection is open, opens or closes.
-    pub fn see(&mut self, application: ApplicationId, now: Instant) {
-        self.last_seen.insert(application, now);
+    pub fn see(&mut self, start: StartKey, now: Instant) {
+        self.last_seen.insert(start, now);
     }
 
     /// Sets the limit of the last order, in bytes of packets with headers per second. The limit of a peer that was quiet stays until the
@@ -133,8 +138,8 @@ impl PeerDemand {
         self.limit.is_finite()
     }
 
-    /// The numbers of the application in the maps of the kernel of which a connection is open, or was so a short time ago.
-    pub fn applications(&self) -> impl Iterator<Item = ApplicationId> {
+    /// The start rates that apply to connections which are open, or were so a short time ago.
+    pub fn start_keys(&self) -> impl Iterator<Item = StartKey> {
         self.last_seen.keys().copied()
     }
 
@@ -153,8 +158,8 @@ impl PeerDemand {
     }
 
     /// Records that a connection is open at a measurement.
-    pub fn see_open(&mut self, application: ApplicationId, now: Instant) {
-        self.see(application, now);
+    pub fn see_open(&mut self, start: StartKey, now: Instant) {
+        self.see(start, now);
         self.has_open = true;
     }
 
@@ -233,7 +238,7 @@ impl PeerDemand {
         self.limited_demand.is_none() || self.has_short_bytes.contains(&true)
     }
 
-    /// Forgets numbers of the application without a recent connection, and returns whether the peer is still known.
+    /// Forgets start rates without a recent connection, and returns whether the peer is still known.
     pub fn retain_recent(&mut self, now: Instant) -> bool {
         let is_recent = |last_seen: &Instant| now.saturating_duration_since(*last_seen) < LINGER;
         if !self.is_repaying || self.last_seen.values().any(is_recent) {

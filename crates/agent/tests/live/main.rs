@@ -10,6 +10,7 @@ mod kernel;
 mod multiqueue;
 mod namespace_pair;
 mod other_programs;
+mod nat;
 mod pods;
 mod ports;
 mod programs;

@@ -28,6 +28,7 @@ mod profile;
 mod receiver_link;
 mod restoration;
 mod senders;
+mod service_address;
 mod short_connections;
 mod switch;
 mod test_lock;

@@ -29,11 +29,25 @@ impl Senders {
         mark: i32,
         rate: Option<f64>,
     ) -> Senders {
-        let mut senders = Senders { streams: Vec::new(), received: Vec::new() };
         let receiver = SocketAddr::from((address(to), port));
+        Senders::start_via(bed, [from, to], receiver, count, control, mark, rate)
+    }
+
+    /// As [`Senders::start`], to the port of an address that is replaced by that of the receiver.
+    pub fn start_via(
+        bed: &Bed,
+        [from, to]: [u32; 2],
+        target: SocketAddr,
+        count: usize,
+        control: &'static str,
+        mark: i32,
+        rate: Option<f64>,
+    ) -> Senders {
+        let mut senders = Senders { streams: Vec::new(), received: Vec::new() };
+        let receiver = SocketAddr::from((address(to), target.port()));
         let listener = bed.run_on_host(to, || TcpListener::bind(receiver).unwrap());
         for _ in 0..count {
-            let stream = bed.run_on_host(from, || TcpStream::connect(receiver).unwrap());
+            let stream = bed.run_on_host(from, || TcpStream::connect(target).unwrap());
             setsockopt(&stream, sockopt::TcpCongestion, &control.into()).unwrap();
             setsockopt(&stream, sockopt::Ipv4Tos, &(mark << 2)).unwrap();
             let accepted = listener.accept().unwrap().0;
