@@ -90,6 +90,7 @@ use throttle::UdpOrder;
 use watchdog::Watchdog;
 
 pub use socket::raise_file_limit;
+pub use weir_proto::Network;
 
 /// How often the agent measures and sets rates before a coordinator has sent its interval.
 const DEFAULT_INTERVAL: Duration = Duration::from_millis(8);
@@ -110,6 +111,8 @@ pub struct Settings {
     pub name: String,
     /// The link of a host, or the links of a switch in the coordinator's order.
     pub links: Vec<Link>,
+    /// The networks of a host's pods.
+    pub networks: Vec<Network>,
     /// The path of the Unix socket for programs; none to accept no programs.
     pub local_socket: Option<PathBuf>,
     /// How to start a watchdog for the sockets of programs; none for a switch, and with `dry_run`.
@@ -589,6 +592,7 @@ pub async fn run(
         name: settings.name.clone(),
         link_rates: settings.links.iter().map(|link| link.rate.get() as u64).collect(),
         interfaces: settings.links.iter().flat_map(|link| link.interfaces.clone()).collect(),
+        networks: settings.networks.clone(),
     };
     let result = tokio::select! {
         ended = serve_programs(local_socket, shared.clone()) => ended,

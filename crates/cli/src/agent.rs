@@ -31,6 +31,9 @@ use crate::coordinator_hint::explain;
 use crate::metrics_endpoint;
 use crate::serve::{init_log, wait_for_stop_signal};
 
+/// The maximum number of networks of pods. The agent also states the addresses of its interfaces.
+const MAX_NETWORKS: usize = 32;
+
 /// Runs `weir agent`.
 pub fn agent(args: &args::Agent) -> Result<(), Failure> {
     let result = match args {
@@ -81,8 +84,15 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     });
     let has_socket_programs = local_socket.is_some();
     let dry_run = args.dry_run;
+    let networks = args.networks.clone();
+    if networks.len() > MAX_NETWORKS {
+        let count = networks.len();
+        return Err(Failure::input(format_args!(
+            "--network: {count} networks; expected at most {MAX_NETWORKS}"
+        )));
+    }
     let settings =
-        Settings { coordinator, name, links, local_socket, watchdog, has_socket_programs, dry_run };
+        Settings { coordinator, name, links, networks, local_socket, watchdog, has_socket_programs, dry_run };
     init_log(LogFormat::Text);
     interrupt::record_signals();
     explain_missing_coordinator(args.coordinator.clone(), files.is_some());

@@ -47,6 +47,7 @@ fn main() -> ExampleResult<()> {
         coordinator: Endpoint::from_shared(format!("http://{address}"))?.into(),
         name: "h0".to_owned(),
         links: vec![live::Link { rate: Rate::new(LINK_RATE).ok_or("a rate")?, interfaces: Vec::new() }],
+        networks: Vec::new(),
         local_socket: Some(socket.clone()),
         watchdog: None,
         has_socket_programs: false,

@@ -127,6 +127,7 @@ fn start_agent(socket: std::path::PathBuf, rate: u64, mode: Mode) -> ExampleResu
                 coordinator: endpoint.into(),
                 name: "h0".to_owned(),
                 links: vec![link],
+                networks: Vec::new(),
                 local_socket: Some(socket),
                 watchdog: None,
                 has_socket_programs: mode == Mode::Paused,

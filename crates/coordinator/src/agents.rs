@@ -125,9 +125,8 @@ impl Control for AgentService {
         else {
             return Err(Status::invalid_argument("the first message is not a hello; expected a hello"));
         };
-        let addresses = hello
-            .interface_addresses()
-            .map_err(|error| Status::invalid_argument(format!("hello: {error}")))?;
+        let addresses =
+            hello.networks().map_err(|error| Status::invalid_argument(format!("hello: {error}")))?;
         let name = check_name(hello.name, peer.as_ref().and_then(|peer| peer.proven.as_ref()))?;
         let host = match (&registry, peer) {
             (Some(registry), Some(peer)) => {

@@ -43,7 +43,7 @@ use weir_core::model::{
 use weir_core::policy::AnyPolicy;
 use weir_core::tree::TreeError;
 use weir_core::units::{Bytes, Rate, Time};
-use weir_proto::{FRAME_BYTES, MAX_FLOWS_PER_HOST, PAYLOAD_BYTES, estimate_sent_bytes, is_id};
+use weir_proto::{FRAME_BYTES, MAX_FLOWS_PER_HOST, NetworkTable, PAYLOAD_BYTES, estimate_sent_bytes, is_id};
 
 use crate::coflow_status::Phase;
 use crate::order_state::OrderState;
@@ -536,6 +536,8 @@ pub struct ControlPlane {
     has_changed_flows: bool,
     /// Coflows that completed since the last call of [`ControlPlane::take_completed`]; at most [`Settings::max_coflows`].
     completed: Vec<Arc<str>>,
+    /// The hosts of addresses and networks.
+    addresses: Arc<NetworkTable<u32>>,
     /// UDP measurements for senders; `None` if UDP is not limited.
     udp_measurements: Option<udp_measurements::UdpMeasurements>,
     /// Number of limits of UDP in orders since the start.
@@ -592,6 +594,7 @@ impl ControlPlane {
             schedule_count: 0,
             has_changed_flows: false,
             completed: Vec::new(),
+            addresses: Arc::default(),
             udp_measurements: None,
             ordered_udp_limits: 0,
             matching: None,

@@ -10,9 +10,9 @@ use crate::order::{
     UnclassifiedShare, UnscheduledReason, is_id,
 };
 use crate::{
-    ApplicationTraffic, Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS_PER_HOST,
-    MAX_INTERFACE_ADDRESSES, MAX_OBSERVED, MAX_QUEUES, MAX_REPORTED_FLOWS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS,
-    MatchingOrder, MatchingReport, RefusedOrders, RestoredObjects, wire,
+    ApplicationTraffic, Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS_PER_HOST, MAX_HOST_NETWORKS,
+    MAX_OBSERVED, MAX_QUEUES, MAX_REPORTED_FLOWS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS, MatchingOrder,
+    MatchingReport, Network, RefusedOrders, RestoredObjects, wire,
 };
 
 /// Why a message is not a valid order or report.
@@ -56,6 +56,9 @@ pub enum MessageError {
     /// A generation in an order is 0.
     #[error("generation of an ordered coflow is 0; expected the number of its registration, above 0")]
     Generation,
+    /// The prefix of a network is longer than its address.
+    #[error("prefix length {0}; expected at most 32 for IPv4, and 128 for IPv6")]
+    PrefixLength(u8),
     /// A list is not sorted, or contains an entry twice.
     #[error("{0}: not sorted; expected increasing entries, each once")]
     Unsorted(&'static str),
@@ -325,11 +328,12 @@ pub(crate) fn to_micros_rounding_up(time: Duration) -> u32 {
 
 impl wire::AgentMessage {
     /// Encodes the first message of an agent, with the name of its host or switch, the rates of its links in bytes per second, and the
-    /// first [`MAX_INTERFACE_ADDRESSES`] addresses of its interfaces.
-    pub fn hello(name: &str, link_rates: Vec<u64>, addresses: &[IpAddr]) -> wire::AgentMessage {
-        let addresses = addresses.iter().take(MAX_INTERFACE_ADDRESSES);
-        let addresses = addresses.flat_map(|&address| to_ipv6(address).octets()).collect();
-        let hello = wire::Hello { name: name.to_owned(), link_rates, addresses };
+    /// first [`MAX_HOST_NETWORKS`] of its networks and addresses.
+    pub fn hello(name: &str, link_rates: Vec<u64>, networks: &[Network]) -> wire::AgentMessage {
+        let networks = &networks[..networks.len().min(MAX_HOST_NETWORKS)];
+        let addresses = networks.iter().flat_map(|network| to_ipv6(network.address()).octets()).collect();
+        let prefix_lengths = networks.iter().map(Network::prefix_length).collect();
+        let hello = wire::Hello { name: name.to_owned(), link_rates, addresses, prefix_lengths };
         wire::AgentMessage { body: Some(wire::agent_message::Body::Hello(hello)) }
     }
 
@@ -340,15 +344,19 @@ impl wire::AgentMessage {
 }
 
 impl wire::Hello {
-    /// The addresses of the host's interfaces.
+    /// The networks of the host, and the addresses of its interfaces.
     ///
     /// # Errors
-    /// [`MessageError`]: too many addresses, or a part of one.
-    pub fn interface_addresses(&self) -> Result<Vec<IpAddr>, MessageError> {
+    /// [`MessageError`]: too many of them, a part of an address, or a prefix that is longer than its address.
+    pub fn networks(&self) -> Result<Vec<Network>, MessageError> {
         let addresses = self.addresses.as_chunks::<16>().0;
-        check_max_length("addresses", addresses.len(), MAX_INTERFACE_ADDRESSES)?;
+        check_max_length("addresses", addresses.len(), MAX_HOST_NETWORKS)?;
         check_equal_lengths("bytes of addresses", self.addresses.len(), 16 * addresses.len())?;
-        Ok(addresses.iter().map(|&octets| IpAddr::from(octets).to_canonical()).collect())
+        check_equal_lengths("prefix lengths", self.prefix_lengths.len(), addresses.len())?;
+        let networks = addresses.iter().zip(&self.prefix_lengths).map(|(&octets, &length)| {
+            Network::of(IpAddr::from(octets), length).ok_or(MessageError::PrefixLength(length))
+        });
+        networks.collect()
     }
 }
 

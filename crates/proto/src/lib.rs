@@ -73,8 +73,8 @@ pub const MAX_UDP_FLOWS: usize = 1 << 10;
 /// no connection stops.
 pub const MIN_PACING_RATE: u32 = 12_500;
 
-/// The maximum number of addresses of interfaces in the first message of an agent. An agent leaves out the others.
-pub const MAX_INTERFACE_ADDRESSES: usize = 64;
+/// The maximum number of networks and addresses of interfaces in the first message of an agent. An agent leaves out the other addresses.
+pub const MAX_HOST_NETWORKS: usize = 64;
 
 /// The maximum number of conflicts in a report. An agent leaves out the others.
 pub const MAX_CONFLICTS: usize = 64;

@@ -24,10 +24,33 @@ impl Network {
         Some(Network { address: mask(address.to_canonical(), prefix_length)?, prefix_length })
     }
 
+    /// Its first address.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// The length of its prefix.
+    pub fn prefix_length(&self) -> u8 {
+        self.prefix_length
+    }
+
+    /// The network of a text: an address alone, or with the length of a prefix.
+    ///
+    /// # Errors
+    /// If the text is neither.
+    pub fn parse_short(text: &str) -> Result<Network, InvalidNetwork> {
+        text.parse::<IpAddr>().map(Network::from).or_else(|_| text.parse())
+    }
+
     /// The network as text, without the prefix length if it has one address.
     pub fn short_text(&self) -> String {
         let is_single = *self == Network::from(self.address);
         if is_single { self.address.to_string() } else { self.to_string() }
+    }
+
+    /// Whether all addresses of another network are in this one.
+    pub fn contains_network(&self, other: &Network) -> bool {
+        self.prefix_length <= other.prefix_length && self.contains(other.address)
     }
 
     /// Whether an address is in the network. An IPv4-mapped IPv6 address counts as IPv4.
@@ -68,6 +91,16 @@ impl<T: Copy + PartialEq> NetworkTable<T> {
         networks.find_map(|network| self.owners.get(&network)).map_or(&[], Vec::as_slice)
     }
 
+    /// The owners of networks that share an address with this one, once for each network.
+    pub fn owners_of_overlap(&self, network: Network) -> impl Iterator<Item = T> {
+        let shorter = self.prefix_lengths.iter().filter(move |&&length| length < network.prefix_length);
+        let around =
+            shorter.filter_map(move |&length| self.owners.get(&Network::of(network.address, length)?));
+        let inside =
+            self.owners.range(network..).take_while(move |(known, _)| network.contains_network(known));
+        around.chain(inside.map(|(_, owners)| owners)).flatten().copied()
+    }
+
     /// The first owner of an address; none if no network contains the address.
     pub fn owner_of(&self, address: IpAddr) -> Option<T> {
         self.owners_of(address).first().copied()
@@ -83,11 +116,11 @@ impl<T: Copy + PartialEq> NetworkTable<T> {
             .retain(|length| self.owners.keys().any(|network| network.prefix_length == *length));
     }
 
-    /// Replaces the networks of an owner by these addresses.
-    pub fn set_addresses(&mut self, owner: T, addresses: &[IpAddr]) {
+    /// Replaces the networks of an owner.
+    pub fn set_networks(&mut self, owner: T, networks: &[Network]) {
         self.remove_owner(owner);
-        for &address in addresses {
-            self.insert(address.into(), owner);
+        for &network in networks {
+            self.insert(network, owner);
         }
     }
 
@@ -185,6 +218,23 @@ mod tests {
         assert_eq!(table.owner_of("10.1.0.1".parse().unwrap()), Some(0));
         assert_eq!(table.owner_of("11.0.0.1".parse().unwrap()), None);
         assert_eq!(table.iter().count(), 4);
+    }
+
+    #[test]
+    fn networks_overlap_if_one_contains_the_other() {
+        let mut table = NetworkTable::default();
+        for (network, owner) in
+            ["10.0.0.0/8", "10.1.0.0/16", "10.1.1.0/24", "10.2.0.0/16", "fd00::/64"].into_iter().zip(0..)
+        {
+            table.insert(network.parse().unwrap(), owner);
+        }
+        let overlap = |network: &str| table.owners_of_overlap(network.parse().unwrap()).collect::<Vec<i32>>();
+        assert_eq!(overlap("10.1.0.0/16"), [0, 1, 2]);
+        assert_eq!(overlap("10.1.1.7/32"), [2, 1, 0]);
+        assert_eq!(overlap("10.0.0.0/7"), [0, 1, 2, 3]);
+        assert_eq!(overlap("0.0.0.0/0"), [0, 1, 2, 3]);
+        assert_eq!(overlap("fd00::1/128"), [4]);
+        assert_eq!((overlap("11.0.0.0/8"), overlap("fd01::/64")), (vec![], vec![]));
     }
 
     #[test]

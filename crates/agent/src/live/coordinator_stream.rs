@@ -19,7 +19,8 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{AgentMessage, coordinator_message::Body};
 use weir_proto::{
-    MAX_ORDER_BYTES, MAX_REPORT_BYTES, NEW_CONFIGURATION, NEW_MEASUREMENTS, Order, Report, UdpControl, wire,
+    MAX_ORDER_BYTES, MAX_REPORT_BYTES, NEW_CONFIGURATION, NEW_MEASUREMENTS, Network, Order, Report,
+    UdpControl, wire,
 };
 use weir_tls::{LogLimit, RELOAD_INTERVAL, Refresh};
 
@@ -81,6 +82,8 @@ pub struct AgentIdentity {
     pub link_rates: Vec<u64>,
     /// The interfaces whose addresses are those of the host or switch.
     pub interfaces: Vec<Interface>,
+    /// The networks of its pods.
+    pub networks: Vec<Network>,
 }
 
 /// Keeps a stream open for a host or switch, until the receiver of events is dropped. Uses new certificate files for the next stream, and
@@ -291,9 +294,10 @@ async fn open_stream(
         .max_encoding_message_size(MAX_REPORT_BYTES);
     let (report_sender, reports) = mpsc::channel(1);
     let messages = ReceiverStream::new(reports).map(|report| AgentMessage::report(&report));
-    let messages =
-        tokio_stream::once(AgentMessage::hello(&identity.name, identity.link_rates.clone(), addresses))
-            .chain(messages);
+    let own_addresses = addresses.iter().map(|address| Network::from(*address));
+    let networks: Vec<Network> = identity.networks.iter().copied().chain(own_addresses).collect();
+    let hello = AgentMessage::hello(&identity.name, identity.link_rates.clone(), &networks);
+    let messages = tokio_stream::once(hello).chain(messages);
     let answer = control.stream_orders(messages).await.map_err(|status| status_reason(&status))?;
     let mut orders = answer.into_inner();
     let first = orders.message().await.map_err(|status| status_reason(&status))?;

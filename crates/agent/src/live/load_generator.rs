@@ -92,7 +92,12 @@ impl Flow {
 async fn run_agent(coordinator: Endpoint, host: u32, link_rate: Rate) -> Vec<Duration> {
     let (event_sender, events) = mpsc::channel(16);
     let coordinator = coordinator.into();
-    let identity = AgentIdentity { name: format!("h{host}"), link_rates: Vec::new(), interfaces: Vec::new() };
+    let identity = AgentIdentity {
+        name: format!("h{host}"),
+        link_rates: Vec::new(),
+        interfaces: Vec::new(),
+        networks: Vec::new(),
+    };
     tokio::select! {
         () = coordinator_stream::keep_open(&coordinator, &identity, event_sender) => Vec::new(),
         waits = simulate_agent(host, link_rate, events) => waits,

@@ -297,6 +297,7 @@ mod tests {
             coordinator: tonic::transport::Endpoint::from_static("http://127.0.0.1:1").into(),
             name: "a".to_owned(),
             links: vec![Link { rate: Rate::new(1e6).unwrap(), interfaces }],
+            networks: Vec::new(),
             local_socket,
             watchdog: None,
             has_socket_programs: false,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueHint};
-use weir_agent::live::Link;
+use weir_agent::live::{Link, Network};
 use weir_agent::queues::Interface;
 use weir_agent::traffic::Rule;
 use weir_core::model::ServiceNames;
@@ -59,6 +59,11 @@ pub struct AgentRun {
     /// hosts
     #[arg(long = "port", value_name = "IF=RATE", conflicts_with_all = ["rate", "interfaces", "applications", "socket"])]
     pub ports: Vec<SwitchPort>,
+
+    /// A network of pods of this host, such as 10.244.1.0/24, if the host joins by a rule of the coordinator's configuration; may be
+    /// repeated
+    #[arg(long = "network", value_name = "NETWORK", conflicts_with = "ports")]
+    pub networks: Vec<Network>,
 
     /// The address at which the coordinator accepts agents
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700", value_parser = parse_address)]

@@ -1,7 +1,6 @@
 //! Reads the hosts and their addresses.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::Path;
 
 use weir_core::model::{NodeId, ServiceNames, Topology};
@@ -90,10 +89,8 @@ pub(super) fn read_addresses(
         let &host = host_numbers.get(name).ok_or_else(|| table.key_error(name, name, EXPECTED_HOST))?;
         for value in table.read_list(&value, EXPECTED_ADDRESSES)? {
             let text = table.read_string(&value, EXPECTED_ADDRESSES)?;
-            let network = match text.parse::<IpAddr>() {
-                Ok(address) => Network::from(address),
-                Err(_) => text.parse().map_err(|_| table.value_error(&value, EXPECTED_ADDRESSES))?,
-            };
+            let network =
+                Network::parse_short(text).map_err(|_| table.value_error(&value, EXPECTED_ADDRESSES))?;
             if !addresses.insert(network, host).is_empty() {
                 return Err(table.value_error(&value, "an address that is listed once"));
             }

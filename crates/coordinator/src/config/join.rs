@@ -1,7 +1,5 @@
 //! Reads the rules by which hosts join while the coordinator runs.
 
-use std::net::IpAddr;
-
 use weir_core::model::{ServiceNames, Topology};
 use weir_core::units::Rate;
 use weir_fields::{FileError, TableFields, Value};
@@ -16,7 +14,7 @@ use super::{Config, MAX_HOSTS};
 pub struct JoinRule {
     /// The names of the hosts. `*` stands for any characters.
     pub names: String,
-    /// The networks of their addresses.
+    /// The networks of their addresses and pods.
     pub networks: Vec<Network>,
     /// The highest rate of their links.
     pub max_rate: Rate,
@@ -30,9 +28,9 @@ impl JoinRule {
         matches_component(&self.names, name)
     }
 
-    /// Whether hosts of this rule may have an address.
-    pub fn allows(&self, address: IpAddr) -> bool {
-        self.networks.iter().any(|network| network.contains(address))
+    /// Whether hosts of this rule may have all addresses of a network.
+    pub fn allows(&self, network: &Network) -> bool {
+        self.networks.iter().any(|allowed| allowed.contains_network(network))
     }
 }
 

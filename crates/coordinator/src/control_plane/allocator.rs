@@ -90,8 +90,6 @@ pub(super) struct Allocator {
     scope: Scope,
     /// Whether a service has had a maximum since the start.
     has_had_max: bool,
-    /// Addresses and networks of hosts, with the host's number.
-    pub addresses: NetworkTable<u32>,
     services: Option<ServiceWeights>,
     /// Demands by host, application and address of the other host.
     demands: BTreeMap<(u32, Peer), Demand>,
@@ -129,11 +127,6 @@ impl Allocator {
         }
         self.demands.insert(key, observed.demand);
         true
-    }
-
-    /// The host with an address.
-    pub fn host_of(&self, address: IpAddr) -> Option<u32> {
-        self.addresses.owner_of(address)
     }
 
     /// The links that flows of services crossed at the last computation, sorted, as positions in [`super::NetworkLinks::capacities`], which
@@ -223,11 +216,11 @@ impl ControlPlane {
     }
 
     fn with_scope(mut self, scope: Scope, addresses: NetworkTable<u32>) -> ControlPlane {
+        self.addresses = Arc::new(addresses);
         let trunks = self.links.trunks.as_mut().filter(|_| scope == Scope::AllLinks);
         self.allocator = Some(Allocator {
             scope,
             has_had_max: false,
-            addresses,
             services: None,
             demands: BTreeMap::new(),
             demands_of_host: BTreeMap::new(),
@@ -242,7 +235,8 @@ impl ControlPlane {
 
     /// The host with an address, if the control plane knows addresses.
     pub(super) fn host_number(&self, address: IpAddr) -> Option<u32> {
-        self.allocator.as_ref().filter(|allocator| allocator.scope == Scope::AllLinks)?.host_of(address)
+        self.allocator.as_ref().filter(|allocator| allocator.scope == Scope::AllLinks)?;
+        self.addresses.owner_of(address)
     }
 
     /// Whether the control plane computes limits of services: for all, or for those with a maximum bandwidth.
@@ -263,7 +257,7 @@ impl ControlPlane {
 
     /// Whether agents have to report what services with a maximum send by UDP, so that it can be limited, too.
     pub(super) fn limits_udp_of_maxima(&self) -> bool {
-        let limits = |allocator: &Allocator| allocator.has_had_max && !allocator.addresses.is_empty();
+        let limits = |allocator: &Allocator| allocator.has_had_max && !self.addresses.is_empty();
         self.allocator.as_ref().is_some_and(limits)
     }
 
@@ -406,9 +400,9 @@ impl ControlPlane {
     fn service_flows(&mut self) -> Vec<ServiceFlow> {
         let mut flows = Vec::new();
         let (limits_all_udp, pauses) = (self.udp_measurements.is_some(), &self.pauses);
+        let addresses = &self.addresses;
         let Some(Allocator {
             scope,
-            addresses,
             services: Some(services),
             demands,
             flow_weights,

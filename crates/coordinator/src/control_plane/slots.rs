@@ -1,14 +1,15 @@
 //! Hosts that join and leave while the coordinator runs. Each has a slot: the number of a host without a configuration.
 
-use std::net::IpAddr;
+use std::sync::Arc;
 
 use weir_core::units::Rate;
+use weir_proto::NetworkTable;
 
 use super::{ControlPlane, Host, Link};
 
 impl ControlPlane {
-    /// Gives a slot to a host with this name, link and addresses, or changes the link and the addresses of the slot's host.
-    pub fn set_slot(&mut self, slot: u32, name: &str, link: Link, addresses: &[IpAddr], now: f64) {
+    /// Gives a slot to a host with this name and link, or changes the link of the slot's host.
+    pub fn set_slot(&mut self, slot: u32, name: &str, link: Link, now: f64) {
         self.advance_to(now);
         if self.agent_names.name(slot) != name {
             self.agent_names.set(slot, name);
@@ -18,14 +19,11 @@ impl ControlPlane {
         }
         self.link_rates.set_configured(slot, link);
         self.apply_link_rate(slot, now);
-        self.set_addresses(slot, addresses);
     }
 
-    /// Removes the addresses of a host that leaves, and what its agent has reported. Its flows then count as those of a host without an
-    /// agent.
+    /// Removes what the agent of a host that leaves has reported. Its flows then count as those of a host without an agent.
     pub fn leave_slot(&mut self, slot: u32, now: f64) {
         self.advance_to(now);
-        self.set_addresses(slot, &[]);
         self.clear_observed(slot);
         let host = &mut self.hosts[slot as usize];
         (host.last_report_at, host.receives_orders) = (None, false);
@@ -60,11 +58,8 @@ impl ControlPlane {
         found.map(|(id, _)| id.to_string())
     }
 
-    fn set_addresses(&mut self, host: u32, addresses: &[IpAddr]) {
-        let of_allocator = self.allocator.as_mut().map(|allocator| &mut allocator.addresses);
-        let of_measurements = self.udp_measurements.as_mut().map(|measurements| &mut measurements.addresses);
-        for known in of_allocator.into_iter().chain(of_measurements) {
-            known.set_addresses(host, addresses);
-        }
+    /// Replaces the hosts of addresses and networks.
+    pub fn set_addresses(&mut self, addresses: Arc<NetworkTable<u32>>) {
+        self.addresses = addresses;
     }
 }

@@ -84,9 +84,9 @@ impl ControlPlane {
         let Some(allocator) = &mut self.allocator else { return };
         for measurement in measurements {
             let UdpFlow { src, dst, .. } = measurement.flow;
-            if allocator.host_of(src) != Some(host) {
+            if self.addresses.owner_of(src) != Some(host) {
                 self.rejected_entries.foreign_flow += 1;
-            } else if allocator.host_of(dst).is_some()
+            } else if self.addresses.owner_of(dst).is_some()
                 && !allocator.udp_demands.store(host, measurement, self.now)
             {
                 self.rejected_entries.too_many += 1;

@@ -5,6 +5,7 @@
 //! rate of its link. A misreporting host therefore affects only the traffic sent to it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use weir_core::netshare::MEASUREMENT_PERIOD;
 use weir_proto::{MAX_UDP_FLOWS, NetworkTable, UdpControl, UdpFlow, UdpLimit, UdpMeasurement};
@@ -18,10 +19,9 @@ pub(super) const RATE_TOLERANCE: f64 = 1.05;
 /// Size of the largest IP packet, rounded up, in bytes. A packet counts as sent or received at one time.
 pub(super) const MAX_PACKET_BYTES: f64 = 65_536.0;
 
-/// Addresses of hosts, and the measurements for the next orders.
-#[derive(Debug)]
+/// The measurements for the next orders.
+#[derive(Debug, Default)]
 pub(super) struct UdpMeasurements {
-    pub addresses: NetworkTable<u32>,
     /// Measurements for the next order, by sending host.
     pending: BTreeMap<u32, BTreeMap<UdpFlow, u64>>,
     /// Measured flows that are paused, whose limits the next order ends, by sending host.
@@ -46,12 +46,8 @@ impl UdpMeasurements {
 impl ControlPlane {
     /// Enables limits of UDP: by throttling, or by the allocator if there is one. `addresses` has the numbers of hosts.
     pub fn with_throttling(mut self, addresses: NetworkTable<u32>) -> ControlPlane {
-        self.udp_measurements = Some(UdpMeasurements {
-            addresses,
-            pending: BTreeMap::new(),
-            ended: BTreeMap::new(),
-            forwarded: 0,
-        });
+        self.addresses = Arc::new(addresses);
+        self.udp_measurements = Some(UdpMeasurements::default());
         self
     }
 
@@ -89,7 +85,7 @@ impl ControlPlane {
         let max_rate = RATE_TOLERANCE * link.recv.get() + MAX_PACKET_BYTES / MEASUREMENT_PERIOD.get();
         let mut accepted_rate = 0.0;
         for &UdpMeasurement { flow, rate } in measurements {
-            match state.addresses.owner_of(flow.dst) {
+            match self.addresses.owner_of(flow.dst) {
                 Some(owner) if owner == host => {}
                 Some(_) => {
                     self.rejected_entries.foreign_flow += 1;
@@ -104,7 +100,7 @@ impl ControlPlane {
             }
             accepted_rate += rate as f64;
             // Senders outside the configuration are not throttled.
-            let Some(sender) = state.addresses.owner_of(flow.src) else { continue };
+            let Some(sender) = self.addresses.owner_of(flow.src) else { continue };
             if pause_of_udp(&self.pauses, self.allocator.as_ref(), sender, flow).is_some() {
                 let ended = state.ended.entry(sender).or_default();
                 if ended.len() < MAX_UDP_FLOWS {

@@ -1,6 +1,7 @@
 //! The hosts of the configuration, and those that have joined.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use weir_proto::NetworkTable;
 
@@ -31,7 +32,7 @@ impl HostEntry {
 pub struct HostTable {
     entries: Vec<Option<HostEntry>>,
     numbers: BTreeMap<String, u32>,
-    addresses: NetworkTable<u32>,
+    addresses: Arc<NetworkTable<u32>>,
     configured: usize,
 }
 
@@ -47,7 +48,7 @@ impl HostTable {
         HostTable {
             entries,
             numbers: names.zip(0..).collect(),
-            addresses: config.addresses.clone(),
+            addresses: Arc::new(config.addresses.clone()),
             configured: config.hosts.len(),
         }
     }
@@ -88,7 +89,7 @@ impl HostTable {
     }
 
     /// The addresses and networks of hosts.
-    pub fn addresses(&self) -> &NetworkTable<u32> {
+    pub fn addresses(&self) -> &Arc<NetworkTable<u32>> {
         &self.addresses
     }
 
@@ -103,7 +104,7 @@ impl HostTable {
         self.clear(slot);
         self.numbers.insert(entry.name.clone(), slot);
         if let Some(joined) = entry.joined.as_ref().filter(|joined| !joined.is_removed) {
-            self.addresses.set_addresses(slot, &joined.addresses);
+            Arc::make_mut(&mut self.addresses).set_networks(slot, &joined.addresses);
         }
         self.entries[slot as usize] = Some(entry);
     }
@@ -113,6 +114,6 @@ impl HostTable {
         if let Some(entry) = self.entries[slot as usize].take() {
             self.numbers.remove(&entry.name);
         }
-        self.addresses.remove_owner(slot);
+        Arc::make_mut(&mut self.addresses).remove_owner(slot);
     }
 }

@@ -4,7 +4,6 @@
 //! agent gets a welcome, so a coordinator that restarts knows the hosts that registrations name. A host that loses its agent keeps its
 //! slot. A removed host keeps it while coflows or connections name it.
 
-use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -12,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 use weir_core::units::Rate;
+use weir_proto::Network;
 use weir_tls::LogLimit;
 
 use super::Registry;
@@ -32,8 +32,8 @@ pub struct HostClaim {
     pub name: String,
     /// The rate of its link in its options, in bytes per second; none if it is a switch.
     pub rate: Option<u64>,
-    /// The addresses of its interfaces.
-    pub addresses: Vec<IpAddr>,
+    /// The addresses of its interfaces, and the networks of its pods.
+    pub addresses: Vec<Network>,
 }
 
 /// What a host has joined with; its record in the store.
@@ -44,8 +44,9 @@ pub struct JoinedHost {
     pub slot: u32,
     /// The rate of its link, in bytes per second.
     pub rate: u64,
-    /// Its addresses.
-    pub addresses: Vec<IpAddr>,
+    /// Its addresses and networks.
+    #[serde(with = "short_networks")]
+    pub addresses: Vec<Network>,
     /// When it joined, in milliseconds of Unix time.
     pub joined_unix_ms: u64,
     /// Whether an operator has removed it, although registrations name it.
@@ -85,30 +86,30 @@ pub enum JoinRefusal {
         /// The names of the rule.
         names: String,
     },
-    /// An address outside of the networks of the rule.
+    /// An address or network outside of the networks of the rule.
     #[error(
-        "host `{name}`: its address {address} is not allowed; expected addresses in {networks}, the networks of `[[join]]` for {names}"
+        "host `{name}`: its address {address} is not allowed; expected addresses and networks in {networks}, the networks of `[[join]]` for {names}"
     )]
     Network {
         /// The host.
         name: String,
-        /// The address.
-        address: IpAddr,
-        /// The networks.
+        /// The address or network.
+        address: String,
+        /// The networks of the rule.
         networks: String,
         /// The names of the rule.
         names: String,
     },
-    /// Another host has the address.
+    /// Another host has the address, or one of the network.
     #[error(
-        "host `{name}`: its address {address} is that of host `{owner}`; expected addresses that no other host has; help: give each host its own, or remove `{owner}`"
+        "host `{name}`: its address {address} is that of host `{owner}`; expected addresses and networks that no other host has; help: give each host its own, or remove `{owner}`"
     )]
     AddressTaken {
         /// The host.
         name: String,
-        /// The address.
-        address: IpAddr,
-        /// The host that has the address.
+        /// The address or network.
+        address: String,
+        /// The host that has it.
         owner: String,
     },
     /// The hosts of the rule have all slots.
@@ -326,7 +327,9 @@ impl Registry {
     /// Applies the addresses and names of hosts to connections, queues and traffic.
     async fn apply_addresses(&self) -> Result<(), Stopped> {
         let mut sharing = self.sharing.lock().await;
-        sharing.addresses.clone_from(self.hosts().addresses());
+        let addresses = Arc::clone(self.hosts().addresses());
+        sharing.addresses = Arc::clone(&addresses);
+        self.handle.call(move |plane, _| plane.set_addresses(addresses)).await?;
         if let Err(error) = sharing.sync_observed_connections() {
             warn!(%error, "observed connections cannot be applied to the queues");
         }
@@ -343,7 +346,8 @@ impl Registry {
                 set_slot(&self.handle, number, entry.clone()).await?;
             }
         }
-        Ok(())
+        let addresses = Arc::clone(hosts.addresses());
+        self.handle.call(move |plane, _| plane.set_addresses(addresses)).await
     }
 
     /// Removes a host that has joined. With `is_forced`, also if active coflows name it: it keeps its slot until none does.
@@ -415,20 +419,33 @@ impl Registry {
 
 /// Gives a slot of the control plane to a host.
 async fn set_slot(handle: &crate::Handle, slot: u32, entry: HostEntry) -> Result<(), Stopped> {
-    let HostEntry { name, link, joined } = entry;
-    let addresses =
-        joined.filter(|joined| !joined.is_removed).map(|joined| joined.addresses).unwrap_or_default();
-    let set = move |plane: &mut ControlPlane, now: f64| plane.set_slot(slot, &name, link, &addresses, now);
-    handle.call(set).await
+    let HostEntry { name, link, .. } = entry;
+    handle.call(move |plane: &mut ControlPlane, now: f64| plane.set_slot(slot, &name, link, now)).await
 }
 
-/// Checks what an agent claims against a rule. Returns the name, the rate and the addresses, sorted.
+/// Writes networks as the configuration has them: those of one address without the length of the prefix.
+mod short_networks {
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+    use weir_proto::Network;
+
+    pub fn serialize<S: Serializer>(networks: &[Network], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(networks.iter().map(Network::short_text))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Network>, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        texts.iter().map(|text| Network::parse_short(text).map_err(D::Error::custom)).collect()
+    }
+}
+
+/// Checks what an agent claims against a rule. Returns the name, the rate, and the addresses and networks, sorted.
 fn check_claim(
     rule: &JoinRule,
     hosts: &HostTable,
     own: Option<u32>,
     claim: HostClaim,
-) -> Result<(String, Rate, Vec<IpAddr>), JoinRefusal> {
+) -> Result<(String, Rate, Vec<Network>), JoinRefusal> {
     let HostClaim { name, rate, mut addresses } = claim;
     let rate = Rate::new(rate.unwrap_or(0) as f64).unwrap_or(Rate::ZERO);
     if rate.get() < 1.0 || rate > rule.max_rate {
@@ -436,13 +453,14 @@ fn check_claim(
     }
     addresses.sort_unstable();
     addresses.dedup();
-    for &address in &addresses {
-        if !rule.allows(address) {
+    for network in &addresses {
+        let address = network.short_text();
+        if !rule.allows(network) {
             let networks: Vec<String> = rule.networks.iter().map(ToString::to_string).collect();
             let (networks, names) = (networks.join(", "), rule.names.clone());
             return Err(JoinRefusal::Network { name, address, networks, names });
         }
-        let owner = hosts.addresses().owner_of(address).filter(|owner| Some(*owner) != own);
+        let owner = hosts.addresses().owners_of_overlap(*network).find(|owner| Some(*owner) != own);
         if let Some(owner) = owner {
             return Err(JoinRefusal::AddressTaken { name, address, owner: hosts.name(owner).to_owned() });
         }

@@ -84,7 +84,7 @@ pub(super) struct SharingState {
     sensitivity_table: SensitivityTable,
     names: ServiceNames,
     /// Addresses and networks of hosts, with the host's number.
-    pub(super) addresses: NetworkTable<u32>,
+    pub(super) addresses: Arc<NetworkTable<u32>>,
     pub(super) applications: BTreeMap<Arc<str>, Numbered<ApplicationBody>>,
     /// Open connections, with the numbers of their hosts.
     pub(super) connections: BTreeMap<String, Numbered<(ConnectionBody, Ends)>>,
@@ -123,7 +123,7 @@ impl SharingState {
                 bandwidths_by_service(&config.names, bandwidths),
             ),
         };
-        let (names, addresses) = (config.names.clone(), hosts.addresses().clone());
+        let (names, addresses) = (config.names.clone(), Arc::clone(hosts.addresses()));
         let mut sharing = SharingState::without_applications(
             division,
             config.settings.budget.unclassified_fraction(),
@@ -159,7 +159,7 @@ impl SharingState {
         port_map: Arc<PortMap>,
         table: SensitivityTable,
         names: ServiceNames,
-        addresses: NetworkTable<u32>,
+        addresses: Arc<NetworkTable<u32>>,
     ) -> SharingState {
         SharingState {
             division,
@@ -183,7 +183,7 @@ impl SharingState {
     pub(super) fn with_table(&self, table: &SensitivityTable) -> Result<SharingState, Problem> {
         let division = self.division.with_table(table)?;
         let (port_map, names, addresses) =
-            (Arc::clone(&self.port_map), self.names.clone(), self.addresses.clone());
+            (Arc::clone(&self.port_map), self.names.clone(), Arc::clone(&self.addresses));
         let unclassified = self.unclassified_fraction;
         let mut updated = SharingState::without_applications(
             division,

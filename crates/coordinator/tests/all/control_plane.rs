@@ -332,14 +332,16 @@ fn slot_has_the_link_of_its_host() {
         let rate = Rate::new(rate).unwrap();
         Link { send: rate, recv: rate }
     };
-    plane.set_slot(slot, "node-1", link(LINK_RATE / 2.0), &[address(9).into()], 0.0);
+    plane.set_slot(slot, "node-1", link(LINK_RATE / 2.0), 0.0);
     assert_eq!(plane.agent_names().number("node-1"), Some(slot));
     plane.register("c1", registration(&[(0, slot, 1e6)]), 0.0).unwrap();
     assert_eq!(rate_to_slot(&mut plane, 0.008), Some(OrderedRate::Rate(479_596)));
     // The next agent of the host states a higher rate. That of the sender's link counts.
-    plane.set_slot(slot, "node-1", link(4.0 * LINK_RATE), &[address(9).into()], 0.008);
+    plane.set_slot(slot, "node-1", link(4.0 * LINK_RATE), 0.008);
     assert_eq!(rate_to_slot(&mut plane, 0.016), Some(OrderedRate::Rate(959_192)));
-    // Its measurements count for its own addresses, until it leaves.
+    // Measurements count for addresses of their host.
+    let addresses = [(address(9).into(), slot)];
+    plane.set_addresses(Arc::new(addresses.into_iter().collect()));
     let flow = UdpFlow { src: address(0).into(), dst: address(9).into(), mark: Mark::new(1).unwrap() };
     let report = Report { udp_measurements: vec![UdpMeasurement { flow, rate: 1 }], ..Report::default() };
     plane.report(1, &report, 0.016);
@@ -349,6 +351,7 @@ fn slot_has_the_link_of_its_host() {
 
     assert_eq!(plane.active_coflow_of_host(slot).as_deref(), Some("c1"));
     plane.leave_slot(slot, 0.02);
+    plane.set_addresses(Arc::default());
     plane.report(1, &report, 0.02);
     assert_eq!(plane.rejected_entries().foreign_flow, 1);
     plane.deregister("c1", 0.02).unwrap();

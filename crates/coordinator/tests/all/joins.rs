@@ -1,6 +1,6 @@
 //! Tests of hosts that join by the rules of the configuration and leave, over the streams of agents and the API.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use tonic::transport::Endpoint;
 use tonic::{Code, Status, Streaming};
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{AgentMessage, CoordinatorMessage, coordinator_message::Body};
-use weir_proto::{Order, Report};
+use weir_proto::{Network, Order, Report};
 
 use weir_agent::live::endpoint::CoordinatorEndpoint;
 
@@ -40,9 +40,10 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Connects the agent of a host with a rate and addresses.
+    /// Connects the agent of a host with a rate, and with addresses and networks.
     pub fn connect(agents: SocketAddr, name: &str, rate: u64, addresses: &[&str]) -> Result<Agent, Status> {
-        let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        let addresses: Vec<Network> =
+            addresses.iter().map(|text| Network::parse_short(text).unwrap()).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let opened: Result<_, Status> = runtime.block_on(async {
             let channel = Endpoint::from_shared(format!("http://{agents}")).unwrap().connect().await.unwrap();
@@ -157,6 +158,36 @@ fn host_joins_takes_part_in_a_coflow_and_is_removed() {
     assert!(next.next_order((0, 0)).seq > order.seq);
 }
 
+/// Hosts of the same rule, one with the network of its pods.
+#[test]
+fn networks_of_hosts_that_join_do_not_overlap() {
+    let rule = RULE.replace("\"10.0.0.0/16\"", "\"10.0.0.0/16\", \"10.244.0.0/16\"");
+    let mut server = TestServer::start_with(tempfile::tempdir().unwrap(), format!("{CONFIG}{rule}"));
+    let _first = Agent::connect(server.agents, "node-1", GIGABIT, &["10.244.1.0/24", "10.0.1.1"]).unwrap();
+    let addresses = json!(["10.0.1.1", "10.244.1.0/24"]);
+    assert_eq!(host(&server, "node-1").unwrap()["addresses"], addresses);
+    for (network, owner) in [
+        ("10.244.1.0/24", "node-1"),
+        ("10.244.1.7", "node-1"),
+        ("10.244.1.128/25", "node-1"),
+        ("10.244.0.0/16", "node-1"),
+        ("10.0.0.0/24", "a"),
+    ] {
+        let (code, message) = refusal(&server, "node-2", GIGABIT, &[network]);
+        assert_eq!(code, Code::AlreadyExists, "{message}");
+        let expected = format!("host `node-2`: its address {network} is that of host `{owner}`; expected");
+        assert!(message.starts_with(&expected), "{message}");
+    }
+    let (code, message) = refusal(&server, "node-2", GIGABIT, &["10.0.0.0/8"]);
+    assert_eq!(code, Code::FailedPrecondition, "{message}");
+    let _second = Agent::connect(server.agents, "node-2", GIGABIT, &["10.244.2.0/24"]).unwrap();
+    // The next coordinator has the networks in its store.
+    drop((_first, _second));
+    server.restart(|text| text);
+    assert_eq!(host(&server, "node-1").unwrap()["addresses"], addresses);
+    assert_eq!(host(&server, "node-2").unwrap()["addresses"], json!(["10.244.2.0/24"]));
+}
+
 #[test]
 fn forced_removal_keeps_the_slot_while_a_coflow_names_the_host() {
     let server = start_server();
@@ -222,10 +253,10 @@ fn hosts_that_break_a_rule_are_refused_with_the_expected_value() {
     let rate = "host `node-1`: rate 2Gbit of its options; expected at most 1Gbit, the `max-rate` of `[[join]]` for node-*";
     refused("node-1", 2 * GIGABIT, &[], (Code::FailedPrecondition, rate));
     refused("node-1", 0, &[], (Code::FailedPrecondition, "rate 0bit of its options"));
-    let network = "its address 10.1.0.1 is not allowed; expected addresses in 10.0.0.0/16, fd00::/8";
+    let network =
+        "its address 10.1.0.1 is not allowed; expected addresses and networks in 10.0.0.0/16, fd00::/8";
     refused("node-1", GIGABIT, &["10.0.1.1", "10.1.0.1"], (Code::FailedPrecondition, network));
-    let taken =
-        "host `node-1`: its address 10.0.0.1 is that of host `a`; expected addresses that no other host has";
+    let taken = "host `node-1`: its address 10.0.0.1 is that of host `a`; expected addresses and networks that no other host has";
     refused("node-1", GIGABIT, &["10.0.0.1"], (Code::AlreadyExists, taken));
     assert_eq!(host(&server, "node-1"), None);
 

@@ -38,10 +38,13 @@ pub struct Hello {
     /// name of the agent's certificate, `weir://agent/NAME`.
     #[prost(string, tag = "3")]
     pub name: ::prost::alloc::string::String,
-    /// 16 bytes for each address of the interfaces in the agent's options, except addresses of loopback and of one link; IPv4 is mapped. At
-    /// most 64.
+    /// 16 bytes for each network in the agent's options, and for each address of their interfaces, except addresses of loopback and of one
+    /// link; IPv4 is mapped. At most 64.
     #[prost(bytes = "vec", tag = "4")]
     pub addresses: ::prost::alloc::vec::Vec<u8>,
+    /// A byte for each of them: the length of its prefix, of an IPv4 address at most 32.
+    #[prost(bytes = "vec", tag = "5")]
+    pub prefix_lengths: ::prost::alloc::vec::Vec<u8>,
     /// The rate of each of its links in its options, in bytes per second, in the order of links.
     #[prost(uint64, repeated, tag = "2")]
     pub link_rates: ::prost::alloc::vec::Vec<u64>,

@@ -9,11 +9,11 @@ use proptest::prelude::*;
 use prost::Message;
 use weir_proto::{
     Answer, ApplicationTraffic, BandwidthLimit, Conflict, ConflictReason, ConnectionChange, Demand, FlowKey,
-    FlowProgress, FlowSegments, Limit, MAX_CONFLICTS, MAX_ID_LENGTH, MAX_INTERFACE_ADDRESSES, MAX_OBSERVED,
+    FlowProgress, FlowSegments, Limit, MAX_CONFLICTS, MAX_HOST_NETWORKS, MAX_ID_LENGTH, MAX_OBSERVED,
     MAX_REPORT_BYTES, MAX_REPORTED_FLOWS, MAX_REPORTED_SEGMENTS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS, Mark,
-    MatchedFlow, MatchingOrder, MatchingReport, MessageError, ObservedConnections, Order, OrderedRate,
-    Question, Queues, RateBounds, RefusedOrders, Report, RestoredObjects, SenderState, UdpControl, UdpFlow,
-    UdpLimit, UdpMeasurement, UnclassifiedShare, UnscheduledReason, wire,
+    MatchedFlow, MatchingOrder, MatchingReport, MessageError, Network, ObservedConnections, Order,
+    OrderedRate, Question, Queues, RateBounds, RefusedOrders, Report, RestoredObjects, SenderState,
+    UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare, UnscheduledReason, wire,
 };
 
 fn any_flow_key() -> impl Strategy<Value = FlowKey> {
@@ -806,16 +806,29 @@ fn welcome_names_how_udp_is_limited() {
 }
 
 #[test]
-fn addresses_of_interfaces_survive_encoding_and_are_limited() {
-    let addresses: Vec<IpAddr> = ["10.0.0.1", "fd00::1"].map(|text| text.parse().unwrap()).to_vec();
-    let hello = |addresses: &[IpAddr]| match wire::AgentMessage::hello("a", vec![1], addresses).body {
+fn networks_of_hosts_survive_encoding_and_are_limited() {
+    let texts = ["10.0.0.1/32", "10.244.1.0/24", "0.0.0.0/0", "fd00::1/128", "fd00:1::/64"];
+    let networks: Vec<Network> = texts.map(|text| text.parse().unwrap()).to_vec();
+    let hello = |networks: &[Network]| match wire::AgentMessage::hello("a", vec![1], networks).body {
         Some(wire::agent_message::Body::Hello(hello)) => hello,
         other => panic!("{other:?}"),
     };
-    assert_eq!(hello(&addresses).interface_addresses(), Ok(addresses));
-    let most = vec![IpAddr::from([10, 0, 0, 1]); MAX_INTERFACE_ADDRESSES + 1];
-    assert_eq!(hello(&most).interface_addresses().unwrap().len(), MAX_INTERFACE_ADDRESSES);
-    let with_bytes = |count: usize| wire::Hello { addresses: vec![1; count], ..hello(&[]) };
-    assert!(with_bytes(15).interface_addresses().is_err());
-    assert!(with_bytes(16 * (MAX_INTERFACE_ADDRESSES + 1)).interface_addresses().is_err());
+    assert_eq!(hello(&networks).networks(), Ok(networks));
+    let address = Network::from(IpAddr::from([10, 0, 0, 1]));
+    let most = vec![address; MAX_HOST_NETWORKS + 1];
+    assert_eq!(hello(&most).networks().unwrap().len(), MAX_HOST_NETWORKS);
+    let with_bytes = |bytes: usize, lengths: Vec<u8>| {
+        wire::Hello { addresses: vec![1; bytes], prefix_lengths: lengths, ..hello(&[]) }.networks()
+    };
+    assert!(with_bytes(16, vec![128]).is_ok());
+    for (bytes, lengths) in [
+        (15, vec![128]),
+        (16, vec![]),
+        (16, vec![129]),
+        (16 * (MAX_HOST_NETWORKS + 1), vec![128; MAX_HOST_NETWORKS + 1]),
+    ] {
+        assert!(with_bytes(bytes, lengths).is_err(), "{bytes}");
+    }
+    let ipv4 = wire::Hello { prefix_lengths: vec![33], ..hello(&[address]) };
+    assert_eq!(ipv4.networks(), Err(MessageError::PrefixLength(33)));
 }
