@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -38,15 +38,48 @@ pub struct Notifications {
     socket: UnixDatagram,
 }
 
+/// A subscription to changes of interfaces in the network namespace of the thread that opened it, for a caller that looks at times.
+#[derive(Debug)]
+pub struct InterfaceChanges(OwnedFd);
+
+impl InterfaceChanges {
+    /// Subscribes.
+    ///
+    /// # Errors
+    /// If the kernel refuses the socket.
+    pub fn open() -> io::Result<InterfaceChanges> {
+        subscribe(RTMGRP_LINK).map(InterfaceChanges)
+    }
+
+    /// Whether an interface may have changed since the last call.
+    pub fn has_any(&self) -> bool {
+        let mut has_any = false;
+        // A steady stream of notifications must not block the caller. The end of a notification is not needed.
+        for _ in 0..1024 {
+            match recv(self.0.as_raw_fd(), &mut [0; 16], MsgFlags::empty()) {
+                Err(Errno::EAGAIN) => break,
+                Ok(_) | Err(_) => has_any = true,
+            }
+        }
+        has_any
+    }
+}
+
+/// Opens a socket that does not block and receives the notifications of these groups.
+fn subscribe(groups: u32) -> io::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
+    bind(socket.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
+    Ok(socket)
+}
+
 impl Notifications {
     /// Subscribes. Needs a runtime with I/O.
     ///
     /// # Errors
     /// If the kernel refuses the socket.
     pub fn open() -> io::Result<Notifications> {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
-        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, RTMGRP_LINK | RTMGRP_TC))?;
+        let socket = subscribe(RTMGRP_LINK | RTMGRP_TC)?;
         Ok(Notifications { socket: UnixDatagram::from_std(socket.into())? })
     }
 

@@ -57,6 +57,7 @@ use folder::{FolderKind, PinFolder};
 use maps::Maps;
 pub use ordered::MAX_ORDERED_TARGETS;
 use paths::Paths;
+pub use paths::{PathChanges, PathSearch};
 pub(crate) use program::attach_egress;
 use program::{ApplicationLoader, LoadContext};
 pub use record::{ApplicationId, Connection, ConnectionEnds, ConnectionEvent, EventKind};
@@ -191,14 +192,14 @@ impl Traffic {
             applications,
             interfaces,
             programs,
-            paths: Paths::default(),
+            paths: Paths::new(),
             throttling: None,
             resume,
             refused_targets: BTreeMap::new(),
             removal: RemovalState::Found,
         };
         traffic.restore_used_marks()?;
-        traffic.add_all_paths();
+        traffic.add_all_paths()?;
         // Folders of other versions of Weir: the layout of their maps differs, so this version does not take them over.
         for other_version in PinFolder::open_existing(FolderKind::Applications, Some(&traffic.folder))? {
             other_version.remove()?;
@@ -206,14 +207,22 @@ impl Traffic {
         Ok(traffic)
     }
 
-    /// Follows applications whose cgroups were deleted and created again, as by a service restart, and interfaces of pods and tunnels that
-    /// have appeared. Returns the number of these applications. Call it periodically, with [`Traffic::removal_step`]: until then, their
-    /// packets have no class. A missing cgroup is no error: a later call finds it.
+    /// As [`Traffic::refresh_applications`], and follows interfaces of pods and tunnels in this thread ([`Traffic::path_search`]).
     ///
     /// # Errors
     /// As [`Traffic::start`].
     pub fn refresh(&mut self) -> Result<usize, TrafficError> {
-        self.refresh_paths();
+        self.refresh_paths()?;
+        self.refresh_applications()
+    }
+
+    /// Follows applications whose cgroups were deleted and created again, as by a service restart. Returns their number. Call it
+    /// periodically, with [`Traffic::removal_step`]: until then, their packets have no class. A missing cgroup is no error: a later call
+    /// finds it.
+    ///
+    /// # Errors
+    /// As [`Traffic::start`].
+    pub fn refresh_applications(&mut self) -> Result<usize, TrafficError> {
         let mut count = 0;
         // An application that is a port is attached to the root cgroup, which is never deleted. Searches follow those of orders.
         let is_followed = |known: &&mut Application| known.rule.port.is_none() && !known.is_ordered;

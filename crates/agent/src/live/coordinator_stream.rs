@@ -112,7 +112,7 @@ async fn run_streams(
     let mut log_limit = LogLimit::default();
     loop {
         let began = Instant::now();
-        let addresses = interface_addresses::read(&identity.interfaces);
+        let addresses = read_addresses(&identity.interfaces).await;
         let endpoint = coordinator.current();
         let mut reason = tokio::select! {
             reason = run_stream(&endpoint, identity, &addresses, events) => reason,
@@ -144,9 +144,15 @@ async fn run_streams(
 
 /// Waits until the addresses of interfaces differ from these.
 async fn wait_for_change(interfaces: &[Interface], addresses: &[IpAddr]) {
-    while interface_addresses::read(interfaces) == addresses {
+    while read_addresses(interfaces).await == addresses {
         sleep(ADDRESS_CHECK_INTERVAL).await;
     }
+}
+
+/// Reads the addresses of interfaces in another thread: the kernel's list waits for its lock of interfaces.
+async fn read_addresses(interfaces: &[Interface]) -> Vec<IpAddr> {
+    let interfaces = interfaces.to_vec();
+    spawn_blocking(move || interface_addresses::read(&interfaces)).await.unwrap_or_default()
 }
 
 fn hash(name: &str) -> u64 {

@@ -23,8 +23,8 @@ use super::peer_demand::LINGER;
 use super::throttle::UdpThrottling;
 use crate::lease::ApplicationPeer;
 use crate::traffic::{
-    ApplicationId, Connection, ConnectionEvent, EventKind, FoundTargets, MIN_PACING_RATE, RemovalWait,
-    TargetSearch, Traffic, TrafficClass, TrafficError,
+    ApplicationId, Connection, ConnectionEvent, EventKind, FoundTargets, MIN_PACING_RATE, PathChanges,
+    RemovalWait, TargetSearch, Traffic, TrafficClass, TrafficError,
 };
 
 /// How often the agent looks for cgroups of options that were created again, and for entries of maps that another process removed.
@@ -207,7 +207,7 @@ impl Applications {
         }
         if now.duration_since(self.last_refresh) >= REFRESH_INTERVAL {
             self.last_refresh = now;
-            self.traffic.refresh()?;
+            self.traffic.refresh_applications()?;
             let conflicts = [self.traffic.path_conflicts(), &self.byte_conflicts].concat();
             replace_conflicts(&mut self.conflicts, conflicts);
             let maps = self.traffic.restore_entries()?;
@@ -241,6 +241,15 @@ impl Applications {
             // A connection that closed between two counts also counts.
             tally.open_connections = tally.open_connections.max(1);
         }
+    }
+
+    /// Applies a search for interfaces of pods and tunnels.
+    pub fn apply_paths(&mut self, changes: PathChanges) {
+        let result = self.traffic.apply_paths(changes);
+        if let Ok(programs) = result {
+            self.count_restored(RestoredObjects { programs, ..RestoredObjects::default() });
+        }
+        self.log_new_error(result.map(drop));
     }
 
     /// Restores programs and maps that another process removed.

@@ -2,7 +2,8 @@
 //! agent has started them, and reports traffic that cannot be marked as conflicts. If no order names traffic, it removes the programs that
 //! an earlier agent has left.
 //!
-//! Searches for cgroups and waits for the kernel run in other threads, which do not hold the state of the agent.
+//! Searches for cgroups and for interfaces of pods, and waits for the kernel, run in other threads, which do not hold the state of the
+//! agent.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -159,6 +160,13 @@ pub async fn manage(shared: &SharedState) {
             }
             None => true,
         };
+        let paths = shared.lock().applications.as_mut().map(|known| known.traffic.path_search());
+        if let Some(search) = paths {
+            let Ok(changes) = spawn_blocking(move || search.run()).await else { return };
+            if let Some(applications) = &mut shared.lock().applications {
+                applications.apply_paths(changes);
+            }
+        }
         // Targets of an earlier agent keep their marks until this one has added them.
         if is_complete {
             remove_stale_state(shared).await;

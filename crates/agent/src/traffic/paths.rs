@@ -2,6 +2,8 @@
 //! Programs there keep the class (`from_pod` and `into_tunnel` of `bpf/interface.c`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use aya::Ebpf;
@@ -11,10 +13,11 @@ use nix::net::if_::if_nameindex;
 use serde::Deserialize;
 use weir_proto::{ALL_INTERFACES, Conflict, ConflictReason, MAX_CONFLICTS};
 
-use super::attachment::Attachment;
+use super::attachment::{Attachment, AttachmentCheck};
 use super::program::{attach_in_order, load_classifier, load_interface_programs};
 use super::{Traffic, TrafficError, has_ports};
 use crate::batch::run_tool;
+use crate::notifications::InterfaceChanges;
 use crate::queues::Interface;
 
 /// The maximum number of interfaces of pods and tunnels with programs.
@@ -22,6 +25,12 @@ const MAX_PATHS: usize = 1024;
 
 /// The maximum number of programs that a periodic search attaches: the kernel waits for all processors at each one.
 const MAX_ADDED_PATHS: usize = 2;
+
+/// How often a search reads the numbers of interfaces without a notification.
+const READING_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The maximum number of programs that a search inspects: the kernel describes each under its lock of interfaces.
+const MAX_INSPECTED_PATHS: usize = 64;
 
 /// How long the agent waits before it tries again at an interface that the kernel has refused.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(10);
@@ -74,10 +83,24 @@ impl PathKind {
 /// The interfaces of pods and tunnels.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
-    /// The numbers of all interfaces when the agent last looked for new ones.
-    seen: BTreeSet<u32>,
     /// Those with a program, whose attachments are among those of [`Traffic`].
     programs: BTreeMap<u32, PathKind>,
+    search: SearchState,
+    /// The last interface whose program was inspected.
+    last_inspected: u32,
+    /// Attachments that a thread drops, since that waits for the kernel's lock of interfaces.
+    removed: Vec<Attachment>,
+    /// Tells whether interfaces have changed; none if the kernel has refused the subscription.
+    changes: Option<InterfaceChanges>,
+    /// When a search reads the numbers of interfaces although none has changed: a notification can be lost.
+    next_reading: Option<Instant>,
+}
+
+/// What a search leaves for the next one.
+#[derive(Debug, Clone, Default)]
+struct SearchState {
+    /// The numbers of all interfaces when the agent last looked for new ones.
+    seen: BTreeSet<u32>,
     /// Those that get a program next. A program of an earlier agent stays until then.
     pending: FoundPaths,
     /// When to look again, although no interface has appeared.
@@ -86,12 +109,80 @@ pub(super) struct Paths {
     conflicts: Vec<Conflict>,
 }
 
+impl SearchState {
+    /// Whether an attempt is due that the kernel refused before.
+    fn is_due(&self, now: Instant) -> bool {
+        self.retry_at.is_some_and(|retry_at| now >= retry_at)
+    }
+}
+
 impl Paths {
+    /// Without programs yet, in the network namespace of the calling thread.
+    pub fn new() -> Paths {
+        let changes = InterfaceChanges::open();
+        Paths { changes: changes.ok(), ..Paths::default() }
+    }
+
+    /// Whether the next search reads the numbers of interfaces, which takes milliseconds for hundreds of them.
+    fn take_is_changed(&mut self, now: Instant) -> bool {
+        let has_changes = self.changes.as_ref().is_none_or(InterfaceChanges::has_any);
+        let is_due = self.next_reading.is_none_or(|next| now >= next) || self.search.is_due(now);
+        let is_changed = has_changes || is_due || self.search.seen.is_empty();
+        if is_changed {
+            self.next_reading = Some(now + READING_INTERVAL);
+        }
+        is_changed
+    }
+
     /// The file names of the programs.
     pub fn pin_names(&self) -> impl Iterator<Item = String> {
-        let pending = self.pending.iter().map(|(&index, (kind, _))| kind.pin_name(index));
+        let pending = self.search.pending.iter().map(|(&index, (kind, _))| kind.pin_name(index));
         self.programs.iter().map(|(&index, kind)| kind.pin_name(index)).chain(pending)
     }
+
+    /// Whether a file name is that of a program of a pod or tunnel.
+    pub fn is_pin_name(name: &str) -> bool {
+        let kinds = [PathKind::Pod, PathKind::Tunnel];
+        kinds.iter().any(|kind| name.rsplit_once('-').is_some_and(|(_, program)| program == kind.program()))
+    }
+
+    /// The next interfaces whose programs are inspected, at most [`MAX_INSPECTED_PATHS`].
+    fn next_inspected(&mut self) -> Vec<(u32, PathKind)> {
+        let (last, count) = (self.last_inspected, MAX_INSPECTED_PATHS.min(self.programs.len()));
+        let after = self.programs.range((Bound::Excluded(last), Bound::Unbounded));
+        let next: Vec<(u32, PathKind)> =
+            after.chain(&self.programs).take(count).map(|(&index, &kind)| (index, kind)).collect();
+        self.last_inspected = next.last().map_or(0, |(index, _)| *index);
+        next
+    }
+}
+
+/// A search for interfaces of pods and tunnels that have appeared or disappeared, and for programs that another process has detached. A
+/// separate thread runs it: it waits for the kernel's lock of interfaces, which other processes can hold for seconds.
+pub struct PathSearch {
+    state: SearchState,
+    folder: PathBuf,
+    /// The interfaces of the agent.
+    own: Vec<(Interface, u32)>,
+    has_ports: bool,
+    /// The interfaces with a program.
+    known: BTreeMap<u32, PathKind>,
+    /// Those whose programs are inspected.
+    inspected: Vec<(u32, AttachmentCheck)>,
+    /// Whether interfaces may have changed.
+    is_changed: bool,
+    max_added: usize,
+    removed: Vec<Attachment>,
+}
+
+/// The result of a [`PathSearch`].
+pub struct PathChanges {
+    state: SearchState,
+    /// The interfaces that have disappeared.
+    removed: BTreeSet<u32>,
+    /// The interfaces whose programs were detached.
+    detached: BTreeSet<u32>,
+    added: Vec<(u32, PathKind, Attachment)>,
 }
 
 /// A link of `ip -d -j link show`.
@@ -144,49 +235,51 @@ fn parse_paths(text: &str) -> Option<(FoundPaths, Vec<Conflict>)> {
     Some((paths, conflicts))
 }
 
-impl Traffic {
-    /// Why packets of applications lose their class on the way to the agent's interfaces.
-    pub fn path_conflicts(&self) -> &[Conflict] {
-        &self.paths.conflicts
-    }
-
-    /// Attaches programs to some interfaces of pods and tunnels that have appeared, and removes those of deleted ones.
-    pub(super) fn refresh_paths(&mut self) {
-        self.update_paths(MAX_ADDED_PATHS);
-    }
-
-    /// As [`Traffic::refresh_paths`], for all interfaces that have appeared.
-    pub(super) fn add_all_paths(&mut self) {
-        self.update_paths(MAX_PATHS);
-    }
-
-    /// Reads the numbers of all interfaces; starts `ip` if one has appeared. An error is a conflict, and the agent tries again.
-    fn update_paths(&mut self, max_added: usize) {
-        let result = read_indexes()
-            .and_then(|present| self.follow_interfaces(present))
-            .and_then(|()| self.attach_pending(max_added));
-        if let Err(error) = result {
-            self.paths.pending.clear();
-            self.paths.conflicts = vec![unmarked(ALL_INTERFACES, &error.to_string())];
-            self.paths.retry_at = Some(Instant::now() + REFUSAL_PAUSE);
+impl PathSearch {
+    /// Attaches programs to some interfaces that have appeared, and again to those whose programs were detached. An error is a conflict,
+    /// and the agent tries again.
+    pub fn run(mut self) -> PathChanges {
+        self.removed.clear();
+        let mut changes = PathChanges {
+            state: SearchState::default(),
+            removed: BTreeSet::new(),
+            detached: BTreeSet::new(),
+            added: Vec::new(),
+        };
+        if let Err(error) = self.search(&mut changes) {
+            self.state.pending.clear();
+            self.state.conflicts = vec![unmarked(ALL_INTERFACES, &error.to_string())];
+            self.state.retry_at = Some(Instant::now() + REFUSAL_PAUSE);
         }
+        changes.state = self.state;
+        changes
     }
 
-    /// Removes the programs of deleted interfaces, and finds new interfaces if the numbers have changed or a new attempt is due.
-    fn follow_interfaces(&mut self, present: BTreeSet<u32>) -> Result<(), TrafficError> {
-        self.remove_paths(|index| !present.contains(&index))?;
-        let is_due = self.paths.retry_at.is_some_and(|retry_at| Instant::now() >= retry_at);
+    /// Reads the numbers of all interfaces if some may have changed; starts `ip` if they have, or a new attempt is due.
+    fn search(&mut self, changes: &mut PathChanges) -> Result<(), TrafficError> {
+        let present = if self.is_changed { read_indexes()? } else { self.state.seen.clone() };
+        let detached = self.inspected.iter().filter(|(_, check)| !check.is_intact());
+        changes.detached =
+            detached.map(|(index, _)| *index).filter(|index| present.contains(index)).collect();
+        self.known.retain(|index, _| {
+            let is_present = present.contains(index);
+            if !is_present {
+                changes.removed.insert(*index);
+            }
+            is_present && !changes.detached.contains(index)
+        });
+        let is_due = self.state.is_due(Instant::now());
         // If the other end of a veth moves to another network namespace, its number disappears here.
-        if self.paths.seen == present && !is_due {
-            return Ok(());
+        if self.state.seen != present || is_due || !changes.detached.is_empty() {
+            self.state.seen = present;
+            self.find_paths(changes)?;
         }
-        self.paths.seen = present;
-        self.find_paths()
+        self.attach_pending(changes)
     }
 
     /// Finds all interfaces of pods and tunnels without a program.
-    fn find_paths(&mut self) -> Result<(), TrafficError> {
-        self.paths.retry_at = None;
+    fn find_paths(&mut self, changes: &mut PathChanges) -> Result<(), TrafficError> {
+        self.state.retry_at = None;
         let text = run_tool("ip", &["-d", "-j", "link", "show"])?;
         let unexpected = || {
             let text: String = text.chars().take(200).collect();
@@ -194,47 +287,58 @@ impl Traffic {
         };
         let (mut paths, mut conflicts) = parse_paths(&text).ok_or_else(unexpected)?;
         let is_own = |index: u32, name: &str| {
-            self.interfaces.iter().any(|(own, own_index)| *own_index == index || own.to_string() == name)
+            self.own.iter().any(|(own, own_index)| *own_index == index || own.to_string() == name)
         };
         paths.retain(|&index, (_, name)| !is_own(index, name));
-        self.remove_paths(|index| !paths.contains_key(&index))?;
-        let free = MAX_PATHS.saturating_sub(self.paths.programs.len());
-        paths.retain(|index, _| !self.paths.programs.contains_key(index));
+        self.known.retain(|index, _| {
+            let is_path = paths.contains_key(index);
+            if !is_path {
+                changes.removed.insert(*index);
+            }
+            is_path
+        });
+        let free = MAX_PATHS.saturating_sub(self.known.len());
+        paths.retain(|index, _| !self.known.contains_key(index));
         if paths.len() > free {
             let detail =
                 format!("more than {MAX_PATHS} interfaces of pods and tunnels; only the first are used");
             conflicts.push(unmarked(ALL_INTERFACES, &detail));
         }
         conflicts.truncate(MAX_CONFLICTS);
-        self.paths.conflicts = conflicts;
-        self.paths.pending = paths.into_iter().take(free).collect();
+        self.state.conflicts = conflicts;
+        self.state.pending = paths.into_iter().take(free).collect();
         Ok(())
     }
 
     /// Attaches programs to some of the interfaces that were found.
-    fn attach_pending(&mut self, max_count: usize) -> Result<(), TrafficError> {
-        if self.paths.pending.is_empty() {
+    fn attach_pending(&mut self, changes: &mut PathChanges) -> Result<(), TrafficError> {
+        if self.state.pending.is_empty() {
             return Ok(());
         }
-        let mut bpf = load_interface_programs(self.folder.path(), has_ports(self.rules()))?;
+        let mut bpf = load_interface_programs(&self.folder, self.has_ports)?;
         load_classifier(&mut bpf, PathKind::Pod.program())?;
         load_classifier(&mut bpf, PathKind::Tunnel.program())?;
-        for _ in 0..max_count {
-            let Some((index, (kind, name))) = self.paths.pending.pop_first() else { break };
-            let conflict = self.attach_path(&mut bpf, index, kind, &name).err();
-            self.paths.conflicts.extend(conflict.filter(|_| self.paths.conflicts.len() < MAX_CONFLICTS));
+        for _ in 0..self.max_added {
+            let Some((index, (kind, name))) = self.state.pending.pop_first() else { break };
+            match self.attach_path(&mut bpf, index, kind, &name) {
+                Ok(attached) => changes.added.extend(attached.map(|attached| (index, kind, attached))),
+                Err(conflict) if self.state.conflicts.len() < MAX_CONFLICTS => {
+                    self.state.conflicts.push(conflict);
+                }
+                Err(_) => {}
+            }
         }
         Ok(())
     }
 
-    /// Attaches the program of an interface. An error is a conflict; an interface that was deleted is none.
+    /// Attaches the program of an interface; none if the interface was deleted. An error is a conflict.
     fn attach_path(
         &mut self,
         bpf: &mut Ebpf,
         index: u32,
         kind: PathKind,
         name: &str,
-    ) -> Result<(), Conflict> {
+    ) -> Result<Option<Attachment>, Conflict> {
         let Ok(interface) = name.parse::<Interface>() else {
             return Err(unmarked(name, "the agent cannot use this name"));
         };
@@ -244,67 +348,91 @@ impl Traffic {
             .and_then(|(program, link)| {
                 program.take_link(link).map_err(|error| TrafficError::kernel(name, &error))
             })
-            .and_then(|link| Attachment::pin(self.folder.path(), &kind.pin_name(index), link));
+            .and_then(|link| Attachment::pin(&self.folder, &kind.pin_name(index), link));
         match attached {
-            Ok(attached) => {
-                self.programs.insert(kind.pin_name(index), attached);
-                self.paths.programs.insert(index, kind);
-                Ok(())
-            }
-            Err(_) if interface.index() != Some(index) => Ok(()),
+            Ok(attached) => Ok(Some(attached)),
+            Err(_) if interface.index() != Some(index) => Ok(None),
             Err(error) => {
-                self.paths.retry_at = Some(Instant::now() + REFUSAL_PAUSE);
+                self.state.retry_at = Some(Instant::now() + REFUSAL_PAUSE);
                 Err(unmarked(name, &error.to_string()))
             }
         }
     }
+}
 
-    /// Removes the programs of interfaces with these numbers.
-    fn remove_paths(&mut self, is_removed: impl Fn(u32) -> bool) -> Result<(), TrafficError> {
-        let removed: Vec<(u32, PathKind)> = self
-            .paths
-            .programs
-            .iter()
-            .filter(|(index, _)| is_removed(**index))
-            .map(|(&i, &k)| (i, k))
-            .collect();
-        if removed.is_empty() {
-            return Ok(());
-        }
-        let names: Vec<String> = removed.iter().map(|(index, kind)| kind.pin_name(*index)).collect();
-        for ((index, _), name) in removed.iter().zip(&names) {
-            self.paths.programs.remove(index);
-            self.programs.remove(name);
-        }
-        self.folder.retain(|name| !names.iter().any(|removed| removed == name))
+impl Traffic {
+    /// Why packets of applications lose their class on the way to the agent's interfaces.
+    pub fn path_conflicts(&self) -> &[Conflict] {
+        &self.paths.search.conflicts
     }
 
-    /// Replaces the programs of tunnels in steps, after the first rule of a port: the class of a packet from a pod depends on none.
+    /// A search for interfaces of pods and tunnels. Call it periodically, with [`Traffic::apply_paths`]: until then, packets of new pods
+    /// may have no class.
+    pub fn path_search(&mut self) -> PathSearch {
+        self.path_search_up_to(MAX_ADDED_PATHS)
+    }
+
+    fn path_search_up_to(&mut self, max_added: usize) -> PathSearch {
+        let inspected = self.paths.next_inspected().into_iter().filter_map(|(index, kind)| {
+            let name = kind.pin_name(index);
+            Some((index, self.programs.get(&name)?.attachment_check(&self.folder, &name)))
+        });
+        PathSearch {
+            inspected: inspected.collect(),
+            is_changed: self.paths.take_is_changed(Instant::now()),
+            state: self.paths.search.clone(),
+            folder: self.folder.path().to_owned(),
+            own: self.interfaces.clone(),
+            has_ports: has_ports(self.rules()),
+            known: self.paths.programs.clone(),
+            max_added,
+            removed: std::mem::take(&mut self.paths.removed),
+        }
+    }
+
+    /// Applies the result of a search, and returns the number of programs that another process had detached.
+    ///
+    /// # Errors
+    /// If a file of a program cannot be removed.
+    pub fn apply_paths(&mut self, changes: PathChanges) -> Result<u64, TrafficError> {
+        let PathChanges { state, removed, detached, added } = changes;
+        self.paths.search = state;
+        let count = added.iter().filter(|(index, ..)| detached.contains(index)).count() as u64;
+        let mut names: Vec<String> = Vec::new();
+        for index in removed.iter().chain(&detached) {
+            names.extend(self.paths.programs.remove(index).map(|kind| kind.pin_name(*index)));
+        }
+        let former = names.iter().filter_map(|name| self.programs.remove(name));
+        self.paths.removed.extend(former);
+        for (index, kind, attached) in added {
+            let name = kind.pin_name(index);
+            names.retain(|removed| *removed != name);
+            self.paths.removed.extend(self.programs.insert(name, attached));
+            self.paths.programs.insert(index, kind);
+        }
+        if !names.is_empty() {
+            self.folder.retain(|name| !names.iter().any(|removed| removed == name))?;
+        }
+        Ok(count)
+    }
+
+    /// Runs a search in this thread.
+    pub(super) fn refresh_paths(&mut self) -> Result<u64, TrafficError> {
+        let changes = self.path_search().run();
+        self.apply_paths(changes)
+    }
+
+    /// As [`Traffic::refresh_paths`], for all interfaces that have appeared.
+    pub(super) fn add_all_paths(&mut self) -> Result<(), TrafficError> {
+        let changes = self.path_search_up_to(MAX_PATHS).run();
+        self.apply_paths(changes).map(drop)
+    }
+
+    /// Lets the next searches replace the programs of tunnels, after the first rule of a port: the class of a packet from a pod depends on
+    /// none. The present ones stay attached until then.
     pub(super) fn reload_tunnel_programs(&mut self) {
-        // The present ones stay attached until the new ones replace them.
         self.paths.programs.retain(|_, kind| *kind != PathKind::Tunnel);
-        self.paths.seen.clear();
-        self.refresh_paths();
-    }
-
-    /// Attaches programs again that another process has detached, and returns how many.
-    pub(super) fn restore_path_programs(&mut self) -> Result<u64, TrafficError> {
-        let detached: BTreeSet<u32> = self
-            .paths
-            .programs
-            .iter()
-            .filter(|(index, kind)| {
-                !self.programs.get(&kind.pin_name(**index)).is_some_and(Attachment::is_attached)
-            })
-            .map(|(&index, _)| index)
-            .collect();
-        self.remove_paths(|index| detached.contains(&index))?;
-        if !detached.is_empty() {
-            self.paths.seen.clear();
-        }
-        self.refresh_paths();
-        // Those of deleted interfaces do not count.
-        Ok(detached.iter().filter(|index| self.paths.programs.contains_key(index)).count() as u64)
+        self.paths.search.seen.clear();
     }
 }
 

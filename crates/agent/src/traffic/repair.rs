@@ -8,6 +8,7 @@ use weir_proto::RestoredObjects;
 use super::attachment::{Attachment, AttachmentCheck};
 use super::cgroup::{Cgroup, Rule};
 use super::maps::Maps;
+use super::paths::Paths;
 use super::program::{self, ApplicationLoader, LoadContext};
 use super::removal::RemovalState;
 use super::{Traffic, TrafficError, cgroup_depth, has_ports, read_index, throttle};
@@ -31,10 +32,11 @@ impl Inspection {
 }
 
 impl Traffic {
-    /// Returns the objects that [`Traffic::repair`] checks, to be inspected without a lock on this value.
+    /// Returns the objects that [`Traffic::repair`] checks, to be inspected without a lock on this value. A [`super::PathSearch`] inspects
+    /// the programs of pods and tunnels.
     pub fn inspection(&self) -> Inspection {
-        let programs =
-            self.programs.iter().map(|(name, attached)| attached.attachment_check(&self.folder, name));
+        let own = self.programs.iter().filter(|(name, _)| !Paths::is_pin_name(name));
+        let programs = own.map(|(name, attached)| attached.attachment_check(&self.folder, name));
         let maps = Maps::names().map(|name| self.folder.path().join(name));
         let interfaces = self.interfaces.iter().map(|&(_, index)| index).collect();
         Inspection { programs: programs.collect(), files: maps.collect(), interfaces }
@@ -52,8 +54,7 @@ impl Traffic {
         let pins = self.repin_programs().map(|count| restored.programs += count);
         let interface_programs = self.restore_interface_programs().map(|count| restored.programs += count);
         let cgroup_programs = self.restore_cgroup_programs().map(|count| restored.programs += count);
-        let path_programs = self.restore_path_programs().map(|count| restored.programs += count);
-        (restored, folder.and(maps).and(pins).and(interface_programs).and(cgroup_programs).and(path_programs))
+        (restored, folder.and(maps).and(pins).and(interface_programs).and(cgroup_programs))
     }
 
     /// Restores entries of the maps of applications and classes that other processes removed or changed, and returns how many. A system

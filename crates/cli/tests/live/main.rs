@@ -24,6 +24,7 @@ mod host_pair;
 mod kernel;
 mod live;
 mod ordered_traffic;
+mod pod_interfaces;
 mod profile;
 mod receiver_link;
 mod restoration;
