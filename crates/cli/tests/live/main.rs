@@ -20,6 +20,7 @@ mod faults;
 mod group;
 mod host;
 mod host_pair;
+mod joined_addresses;
 #[path = "../../../agent/tests/live/kernel.rs"]
 mod kernel;
 mod live;

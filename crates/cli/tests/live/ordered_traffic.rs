@@ -1,7 +1,8 @@
 //! Tests that operators add applications of unmodified programs to a running agent. The test skips without the privileges or the BPF
 //! programs.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -160,4 +161,65 @@ fn next_agent_removes_ordered_traffic_that_ended_while_no_agent_ran() {
     assert!(sent_mark(&hosts, &web) > Some(0));
     agent.interrupt();
     assert_eq!((sent_mark(&hosts, &web), hosts.bpf_folder().exists()), (Some(0), false));
+}
+
+/// Folders of cgroups, as of a kubelet, which are removed when this is dropped, the innermost first. Those of a kubelet stay.
+struct Kubepods(Vec<PathBuf>);
+
+impl Kubepods {
+    /// Creates the cgroup of a container below the root of cgroups, and the folders around it.
+    fn create(root: &Path, path: &str) -> (Kubepods, TestCgroup) {
+        let (mut folder, mut created) = (root.to_owned(), Vec::new());
+        for name in path.split('/') {
+            folder.push(name);
+            if fs::create_dir(&folder).is_ok() {
+                created.insert(0, folder.clone());
+            }
+        }
+        // The container removes its own.
+        created.remove(0);
+        (Kubepods(created), TestCgroup { name: path.to_owned(), path: folder })
+    }
+}
+
+impl Drop for Kubepods {
+    fn drop(&mut self) {
+        for folder in &self.0 {
+            if let Err(error) = fs::remove_dir(folder) {
+                eprintln!("{}: {error}", folder.display());
+            }
+        }
+    }
+}
+
+/// In the cgroups in which the drivers systemd and cgroupfs place pods, which exist after the registration.
+#[test]
+fn pod_is_found_by_its_uid() {
+    let test = "poduid";
+    let Some(hosts) = HostPair::up(test) else { return };
+    let (dir, outside) = (TestDir::new(), TestCgroup::new(test));
+    if !hosts.has_bpf_programs(test, &outside.path) {
+        return;
+    }
+    dir.write("serve.toml", CONFIG);
+    let _coordinator = hosts.start_coordinator(&dir.path("serve.toml"));
+    let _agent = hosts.start_agent(&dir.path("local_socket"), std::iter::empty());
+    let root = outside.path.parent().unwrap();
+    for (number, place) in [
+        "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice/cri-1.scope",
+        "kubepods/besteffort/podUID/1",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let uid = format!("7e57{number}-{}", std::process::id());
+        let uid_in_path = if place.contains(".slice") { uid.replace('-', "_") } else { uid.clone() };
+        ctl(&hosts, &format!("application register pod{number} --service web --pod {uid}"));
+        let (_folders, container) = Kubepods::create(root, &place.replace("UID", &uid_in_path));
+        let name = format!("pod{number}");
+        wait_for_mark(&hosts, &container, mark(&hosts, &name), "the start of the pod");
+        assert_eq!(sent_mark(&hosts, &outside), Some(0));
+        // `_folders` is dropped after the container.
+        drop(container);
+    }
 }

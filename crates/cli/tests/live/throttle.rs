@@ -114,6 +114,14 @@ impl ThrottleNetwork {
         Process(command.stderr(Stdio::null()).spawn().unwrap())
     }
 
+    /// Runs `weir ctl` as an operator.
+    fn ctl(&self, line: &str) {
+        let mut command = self.weir_command("s", &format!("ctl {line}"));
+        command.args(["--coordinator", "127.0.0.1:7701", "--certificate", "ann.pem", "--key", "ann.key"]);
+        let output = command.args(["--authority", "authority.pem"]).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
     /// Starts the agent of a host, with applications of given classes.
     fn start_agent(&self, host: &str, applications: &[(&TestCgroup, u8)]) -> Process {
         let rate = if host == "a" { FIRST_LINK_BYTES_PER_SEC } else { SECOND_LINK_BYTES_PER_SEC } * 8.0;
@@ -395,6 +403,36 @@ fn allocator_limits_ipv6_udp_without_the_receivers_agent() {
     let coordinator_process = network.start_coordinator_with(allocation);
     wait_for_rates(&network, "with the allocator again", is_allocated);
     drop((sender, receiver, coordinator_process));
+}
+
+/// By the allocator, and by throttling between the agents. Queues and marks stay in these pauses.
+#[test]
+fn udp_has_no_limit_while_its_service_or_host_is_paused() {
+    let test = "udppause";
+    let groups = ["udp", "tcp", "sink"].map(|name| TestCgroup::new(&format!("udppause-{name}")));
+    let [udp, tcp, sink] = &groups;
+    let Some(network) = set_up(test, udp) else { return };
+    let mut coordinator = network.start_coordinator_with("allocator = true\nthrottling = true");
+    let _agents = (network.start_agent("a", &[(udp, 1), (tcp, 2)]), network.start_agent("b", &[(sink, 1)]));
+    wait_within(STEP_TIMEOUT, "queues", || network.has_queues());
+    let (_udp_receiver, received) = network.start_receivers(UDP_RECEIVER);
+    let _source = network.run_test_process(udp, "throttle::run_constant_rate_sender");
+    let _tcp_source = start_sender(&network.network, tcp, TCP_RECEIVER.parse().unwrap());
+    wait_within(STEP_TIMEOUT, "TCP", || received.load(Ordering::Relaxed) > 0);
+    wait_for_rates(&network, "with the allocator", is_allocated);
+    for object in ["--service udp", "--host a"] {
+        network.ctl(&format!("pause {object}"));
+        wait_for_rates(&network, &format!("paused: {object}"), is_unthrottled);
+        network.ctl(&format!("resume {object}"));
+        wait_for_rates(&network, &format!("resumed: {object}"), is_allocated);
+    }
+    coordinator.kill();
+    let _coordinator = network.start_coordinator(true);
+    wait_for_rates(&network, "with throttling", is_throttled);
+    network.ctl("pause --service udp");
+    wait_for_rates(&network, "paused under throttling", is_unthrottled);
+    network.ctl("resume --service udp");
+    wait_for_rates(&network, "resumed under throttling", is_throttled);
 }
 
 #[test]
