@@ -111,15 +111,22 @@ impl Trunks {
     /// group of links that flows between the same hosts cross. If no trunk exceeds its capacity, no link does. The rate
     /// of a port is the sum of the host's cables.
     ///
-    /// For networks whose ECMP hash is unknown: a link's load is then its expected load. Cables cannot change.
+    /// For networks whose ECMP hash is unknown: a link's load is then its expected load. Cables cannot change later
+    /// ([`Trunks::even_split_after`]).
     pub fn even_split(topology: Topology) -> Trunks {
+        Trunks::even_split_after(topology, &[])
+    }
+
+    /// As [`Trunks::even_split`], after changes of cables between switches, each by one of its links. Not all hosts may have a path
+    /// then: a flow without one crosses no link ([`Trunks::has_path`]).
+    pub fn even_split_after(topology: Topology, changes: &[(LinkId, CableChange)]) -> Trunks {
         let hosts = topology.hosts() as u32;
         let rate_of = |host: NodeId| {
             let cables = topology.outgoing_links(host).iter().map(|&cable| topology.link(cable).rate.get());
             Rate::new(cables.sum()).expect("a host has at most 2^20 cables of at most 1e15 B/s")
         };
         let port_rates = (0..hosts).map(NodeId).map(rate_of).collect();
-        let (paths, capacities) = EvenSplit::new(topology);
+        let (paths, capacities) = EvenSplit::new(topology, changes);
         Trunks::from_parts(Paths::EvenSplit(Box::new(paths)), (0..hosts).collect(), port_rates, capacities)
     }
 
@@ -228,6 +235,15 @@ impl Trunks {
     /// Number of ports. Port 0 is the first host, unless [`Trunks::with_port_order`] renumbered the ports.
     pub fn ports(&self) -> usize {
         self.ends.len()
+    }
+
+    /// Whether a path leads from a port to another. Only an even split computes paths in advance; in other networks, flows without a path
+    /// cross a trunk without capacity ([`Trunks::with_dead_end`]).
+    pub fn has_path(&self, src: u32, dst: u32) -> bool {
+        match &self.paths {
+            Paths::EvenSplit(split) => split.has_path(self.ends[src as usize], self.ends[dst as usize]),
+            Paths::Shortest { .. } | Paths::BetweenRegions { .. } => true,
+        }
     }
 
     /// By port: the rate of the host's cable. Between regions, more than any port needs.

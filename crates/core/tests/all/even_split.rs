@@ -1,8 +1,8 @@
 //! Trunks of topologies whose switches divide flows evenly among equal-cost links.
 
 use proptest::prelude::*;
-use weir_core::model::topology::TopologyBuilder;
-use weir_core::model::{NodeId, Routes, Topology, TopologyTemplate, Trunks};
+use weir_core::model::topology::{CableChange, TopologyBuilder};
+use weir_core::model::{LinkId, NodeId, Routes, Topology, TopologyTemplate, Trunks};
 use weir_core::units::Rate;
 
 use crate::common::config_with_cases;
@@ -15,6 +15,33 @@ fn path(trunks: &mut Trunks, src: u32, dst: u32) -> Vec<u32> {
     let mut path = Vec::new();
     trunks.compute_path(src, dst, 0, 0, &mut path);
     path
+}
+
+#[test]
+fn uplinks_of_a_leaf_carry_less_after_failures_and_changes_of_their_rate() {
+    let plan = TopologyTemplate::LeafSpine {
+        spines: 2,
+        leaves: 2,
+        hosts: 4,
+        rate: rate(10.0),
+        oversubscription: 4.0,
+    };
+    let topology = plan.build().unwrap();
+    let node = |name: &str| topology.find_node(name).unwrap();
+    let uplink = |spine: &str| topology.link_between(node("leaf0"), node(spine)).unwrap();
+    let capacity_after = |changes: &[(LinkId, CableChange)]| {
+        let mut trunks = Trunks::even_split_after(topology.clone(), changes);
+        assert!(trunks.has_path(0, 1) && path(&mut trunks, 0, 1).is_empty(), "hosts of one leaf");
+        let path = path(&mut trunks, 0, 4);
+        let capacities = path.iter().map(|&trunk| trunks.capacities()[trunk as usize]);
+        trunks.has_path(0, 4).then(|| capacities.fold(f64::INFINITY, f64::min))
+    };
+    assert_eq!(capacity_after(&[]), Some(10.0));
+    assert_eq!(capacity_after(&[(uplink("spine0"), CableChange::Down)]), Some(5.0));
+    // Each uplink gets a half of a flow, so the slower one limits it.
+    assert_eq!(capacity_after(&[(uplink("spine1").reverse(), CableChange::Rate(rate(2.0)))]), Some(4.0));
+    let both = ["spine0", "spine1"].map(|spine| (uplink(spine), CableChange::Down));
+    assert_eq!(capacity_after(&both), None);
 }
 
 #[test]
@@ -135,10 +162,23 @@ pub fn any_topology() -> impl Strategy<Value = Topology> {
 proptest! {
     #![proptest_config(config_with_cases(300))]
 
-    /// Flows that fill trunks never exceed the capacity of a link between switches.
+    /// Flows that fill trunks never exceed the capacity of a link between switches, also after failures. Flows have a path if links that
+    /// are up lead to their receiver.
     #[test]
-    fn links_carry_what_trunks_admit(topology in any_topology(), order in any::<u64>()) {
-        let mut trunks = Trunks::even_split(topology.clone());
+    fn links_carry_what_trunks_admit(
+        topology in any_topology(),
+        order in any::<u64>(),
+        failed in prop_oneof![Just(0), any::<u64>()],
+    ) {
+        let mut routes = Routes::new(topology.clone(), 0);
+        let mut changes = Vec::new();
+        for (number, link) in (0u32..).zip(topology.links()).step_by(2) {
+            if !topology.is_host_link(*link) && failed >> (number / 2 % 64) & 1 == 1 {
+                changes.push((LinkId(number), CableChange::Down));
+                [number, number + 1].into_iter().for_each(|link| _ = routes.fail_link(LinkId(link)));
+            }
+        }
+        let mut trunks = Trunks::even_split_after(topology.clone(), &changes);
         let hosts = topology.hosts() as u32;
         let mut pairs: Vec<(u32, u32)> =
             (0..hosts).flat_map(|src| (0..hosts).map(move |dst| (src, dst))).filter(|(a, b)| a != b).collect();
@@ -146,13 +186,17 @@ proptest! {
         pairs.rotate_left(order as usize % pair_count);
         let mut residuals = trunks.capacities().to_vec();
         let mut loads = vec![0.0; topology.links().len()];
-        let mut routes = Routes::new(topology.clone(), 0);
         let mut shares = Vec::new();
         for (src, dst) in pairs {
             let path = path(&mut trunks, src, dst);
+            let has_path = routes.compute_ecmp_shares(NodeId(src), NodeId(dst), &mut shares);
+            prop_assert_eq!(trunks.has_path(src, dst), has_path);
+            if !has_path {
+                prop_assert!(path.is_empty());
+                continue;
+            }
             let rate = path.iter().map(|&trunk| residuals[trunk as usize]).fold(10.0, f64::min);
             path.iter().for_each(|&trunk| residuals[trunk as usize] -= rate);
-            prop_assert!(routes.compute_ecmp_shares(NodeId(src), NodeId(dst), &mut shares));
             shares.iter().for_each(|(link, share)| loads[link.index()] += share * rate);
         }
         for (&link, load) in topology.links().iter().zip(loads) {

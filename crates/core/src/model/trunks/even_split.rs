@@ -8,10 +8,10 @@
 //! In leaf-spine fabrics and fat trees, all flows have equal shares on a link, so the capacity is exact. If shares differ,
 //! as in a ring of switches, no link exceeds its capacity, but some capacity can stay unused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::topology::route::splitmix64;
-use super::super::topology::{LinkId, NodeId, Routes, Topology};
+use super::super::topology::{CableChange, LinkId, NodeId, Routes, Topology};
 
 /// Link groups of a topology, and the groups that flows between two hosts cross.
 #[derive(Debug, Clone)]
@@ -22,6 +22,8 @@ pub(super) struct EvenSplit {
     host_of_site: Vec<NodeId>,
     /// By link: its group; `None` for links of hosts and links on no shortest path.
     group_by_link: Vec<Option<u32>>,
+    /// Sites of senders and receivers without a path, since cables have failed.
+    unreachable: BTreeSet<(u32, u32)>,
     /// By sites of sender and receiver, as far as computed: the groups between them.
     paths: BTreeMap<(u32, u32), Box<[u32]>>,
     link_shares: Vec<(LinkId, f64)>,
@@ -38,20 +40,33 @@ struct LinkUse {
 }
 
 impl EvenSplit {
-    /// Computes the link groups, and their capacities in bytes per second. O(pairs of sites, times the links between two
-    /// sites), and O(sites x links).
-    pub(super) fn new(topology: Topology) -> (EvenSplit, Vec<f64>) {
+    /// Computes the link groups after changes of cables, and their capacities in bytes per second. O(pairs of sites, times the links
+    /// between two sites), and O(sites x links).
+    pub(super) fn new(topology: Topology, changes: &[(LinkId, CableChange)]) -> (EvenSplit, Vec<f64>) {
         let (sites, host_of_site) = topology.sites();
+        let mut rates: Vec<f64> = topology.links().iter().map(|link| link.rate.get()).collect();
         let mut routes = Routes::new(topology, 0);
+        for &(cable, change) in changes {
+            for link in [cable, cable.reverse()] {
+                match change {
+                    CableChange::Down => _ = routes.fail_link(link),
+                    CableChange::Up => _ = routes.restore_link(link),
+                    CableChange::Rate(rate) => rates[link.index()] = rate.get(),
+                }
+            }
+        }
         let mut uses = vec![LinkUse::default(); routes.topology().links().len()];
-        let mut link_shares = Vec::new();
-        for (to, &dst) in (0u64..).zip(&host_of_site) {
-            for (from, &src) in (0u64..).zip(&host_of_site) {
+        let (mut link_shares, mut unreachable) = (Vec::new(), BTreeSet::new());
+        for (to, &dst) in (0u32..).zip(&host_of_site) {
+            for (from, &src) in (0u32..).zip(&host_of_site) {
                 if from == to {
                     continue;
                 }
-                routes.compute_ecmp_shares(src, dst, &mut link_shares);
-                let pair = splitmix64(from << 32 | to);
+                if !routes.compute_ecmp_shares(src, dst, &mut link_shares) {
+                    unreachable.insert((from, to));
+                    continue;
+                }
+                let pair = splitmix64(u64::from(from) << 32 | u64::from(to));
                 for &(link, share) in &link_shares {
                     let link_use = &mut uses[link.index()];
                     link_use.pairs = link_use.pairs.wrapping_add(pair);
@@ -61,7 +76,7 @@ impl EvenSplit {
         }
         let (mut group_by_pairs, mut capacities) = (BTreeMap::new(), Vec::new());
         let topology = routes.topology();
-        let group_of = |(&link, link_use): (_, &LinkUse)| {
+        let group_of = |((&link, link_use), rate): ((_, &LinkUse), f64)| {
             if topology.is_host_link(link) || link_use.max_share == 0.0 {
                 return None;
             }
@@ -70,14 +85,18 @@ impl EvenSplit {
                 capacities.len() as u32 - 1
             });
             let capacity = &mut capacities[group as usize];
-            *capacity = capacity.min(link.rate.get() / link_use.max_share);
+            *capacity = capacity.min(rate / link_use.max_share);
             Some(group)
         };
-        let group_by_link = topology.links().iter().zip(&uses).map(group_of).collect();
-        (
-            EvenSplit { routes, sites, host_of_site, group_by_link, paths: BTreeMap::new(), link_shares },
-            capacities,
-        )
+        let group_by_link = topology.links().iter().zip(&uses).zip(rates).map(group_of).collect();
+        let paths = BTreeMap::new();
+        let split = EvenSplit { routes, sites, host_of_site, group_by_link, unreachable, paths, link_shares };
+        (split, capacities)
+    }
+
+    /// Whether a path leads from one host to another.
+    pub(super) fn has_path(&self, from: u32, to: u32) -> bool {
+        !self.unreachable.contains(&(self.sites[from as usize], self.sites[to as usize]))
     }
 
     /// Writes the groups that a flow between two hosts crosses to `path`, in the order of their numbers.
