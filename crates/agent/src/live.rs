@@ -527,6 +527,7 @@ impl AgentState {
             bandwidth_limit: self.interfaces.bandwidth_limit,
             // Without a valid order, the host decides nothing: flows to it are free.
             matching: self.matching.report().filter(|_| self.lease.is_lease_valid(elapsed)),
+            links_down: self.interfaces.links_down.clone(),
         };
         let max_interval = max_report_interval(self.lease.lease(), interval);
         let is_due = self.history.is_due(&report, max_interval, elapsed);

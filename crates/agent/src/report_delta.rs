@@ -186,14 +186,15 @@ impl ReportHistory {
             !report.flows.is_empty() || !report.observed.is_empty() || !report.udp_measurements.is_empty();
         let is_redundant = self.0.as_ref().is_some_and(|(time, last)| {
             (last.applied, last.restored_objects) == (report.applied, report.restored_objects)
-                && last.conflicts == report.conflicts
+                && (&last.conflicts, &last.links_down) == (&report.conflicts, &report.links_down)
                 && now.saturating_sub(*time) < max_interval
         });
         let is_due = has_changes || !is_redundant;
         if is_due {
             let (applied, restored_objects) = (report.applied, report.restored_objects);
-            let conflicts = report.conflicts.clone();
-            self.0 = Some((now, Report { applied, restored_objects, conflicts, ..Report::default() }));
+            let (conflicts, links_down) = (report.conflicts.clone(), report.links_down.clone());
+            self.0 =
+                Some((now, Report { applied, restored_objects, conflicts, links_down, ..Report::default() }));
         }
         is_due
     }

@@ -11,8 +11,8 @@ use crate::order::{
 };
 use crate::{
     ApplicationTraffic, Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS_PER_HOST, MAX_HOST_NETWORKS,
-    MAX_OBSERVED, MAX_QUEUES, MAX_REPORTED_FLOWS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS, MatchingOrder,
-    MatchingReport, Network, RefusedOrders, RestoredObjects, wire,
+    MAX_OBSERVED, MAX_QUEUES, MAX_REPORTED_FLOWS, MAX_SWITCH_PORTS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS,
+    MatchingOrder, MatchingReport, Network, RefusedOrders, RestoredObjects, wire,
 };
 
 /// Why a message is not a valid order or report.
@@ -469,6 +469,7 @@ impl From<&Report> for wire::Report {
             conflicts: report.conflicts.iter().map(wire::Conflict::from).collect(),
             bandwidth_limit: encode_bandwidth_limit(report.bandwidth_limit),
             matching: report.matching.as_ref().map(Into::into),
+            links_down: report.links_down.clone(),
         }
     }
 }
@@ -520,6 +521,8 @@ impl TryFrom<wire::Report> for Report {
         let udp_measurements = decode_udp_measurements(report.udp_measurements)?;
         check_max_length("conflicts", report.conflicts.len(), MAX_CONFLICTS)?;
         let conflicts = report.conflicts.into_iter().map(Conflict::try_from).collect::<Result<_, _>>()?;
+        check_max_length("links that are down", report.links_down.len(), MAX_SWITCH_PORTS)?;
+        check_increasing("links that are down", &report.links_down)?;
         Ok(Report {
             applied: (report.applied_epoch, report.applied_seq),
             flows,
@@ -530,6 +533,7 @@ impl TryFrom<wire::Report> for Report {
             conflicts,
             bandwidth_limit: decode_bandwidth_limit(report.bandwidth_limit)?,
             matching: report.matching.map(MatchingReport::try_from).transpose()?,
+            links_down: report.links_down,
         })
     }
 }

@@ -228,6 +228,10 @@ pub struct Report {
     pub bandwidth_limit: Option<BandwidthLimit>,
     /// The questions and decisions of the host as a receiver; none if it takes no part in matching.
     pub matching: Option<MatchingReport>,
+    /// The numbers of the links that are down now, rising: at most [`MAX_SWITCH_PORTS`].
+    ///
+    /// [`MAX_SWITCH_PORTS`]: crate::MAX_SWITCH_PORTS
+    pub links_down: Vec<u32>,
 }
 
 /// The mark (DSCP) of a class: 1 to [`MAX_CLASSES`].

@@ -105,6 +105,8 @@ pub struct InterfaceStatus {
     pub names: Vec<(u32, Interface)>,
     /// The limit of all interfaces; none if one of them is unlimited, or their limits differ.
     pub bandwidth_limit: Option<BandwidthLimit>,
+    /// The numbers of the links that are down, rising.
+    pub links_down: Vec<u32>,
 }
 
 /// An interface that the agent keeps as ordered.
@@ -122,6 +124,8 @@ struct ManagedInterface {
     ends_inherited_queues: bool,
     /// The state at the last check; none if the interface did not exist.
     device: Option<Device>,
+    /// Whether the interface has existed.
+    was_found: bool,
     /// What the last check configured; none before the first order.
     configuration: Option<Configuration>,
     conflicts: Vec<Conflict>,
@@ -332,6 +336,7 @@ async fn check_due(shared: &SharedState, interfaces: &mut [ManagedInterface], st
         .filter_map(|managed| Some((managed.link, managed.device.as_ref()?.name.clone())))
         .collect();
     status.bandwidth_limit = common_limit(interfaces);
+    status.links_down = links_down(interfaces);
     shared.lock().interfaces.clone_from(status);
 }
 
@@ -359,6 +364,16 @@ fn common_limit(interfaces: &[ManagedInterface]) -> Option<BandwidthLimit> {
     first.filter(|_| interfaces.iter().all(|managed| limit(managed) == first))
 }
 
+/// The links whose interfaces are all down, have no carrier or were deleted. Interfaces are in the order of their links. An interface that
+/// has never existed proves nothing: the options may name the wrong one.
+fn links_down(interfaces: &[ManagedInterface]) -> Vec<u32> {
+    let is_down = |managed: &ManagedInterface| {
+        managed.was_found && !managed.device.as_ref().is_some_and(|device| device.is_up)
+    };
+    let of_links = interfaces.chunk_by(|a, b| a.link == b.link);
+    of_links.filter(|of_link| of_link.iter().all(is_down)).map(|of_link| of_link[0].link).collect()
+}
+
 impl ManagedInterface {
     fn for_link(number: u32, link: &Link, kind: Machine) -> impl Iterator<Item = ManagedInterface> {
         let now = Instant::now();
@@ -370,6 +385,7 @@ impl ManagedInterface {
             desired: DesiredLink::default(),
             ends_inherited_queues: false,
             device: None,
+            was_found: false,
             configuration: None,
             conflicts: Vec::new(),
             last_check: None,
@@ -482,6 +498,7 @@ impl ManagedInterface {
         } else if !self.is_draining() {
             self.drain_end = None;
         }
+        self.was_found |= result.device.is_some();
         self.device = result.device;
         self.set_conflicts(conflicts);
         if restored > 0 {
@@ -700,6 +717,33 @@ mod tests {
         interfaces[0].device = None;
         warn_of_stacked(&mut interfaces);
         assert_eq!(interfaces[1].stacked_with, None);
+    }
+
+    #[test]
+    fn link_is_down_if_none_of_its_interfaces_is_up() {
+        let link = |names: &[&str]| Link {
+            rate: Rate::new(1.25e8).unwrap(),
+            interfaces: names.iter().map(|name| name.parse().unwrap()).collect(),
+        };
+        let links = [link(&["eth0"]), link(&["eth1", "eth2"]), link(&["eth3"])];
+        let mut interfaces: Vec<ManagedInterface> = (0u32..)
+            .zip(&links)
+            .flat_map(|(number, link)| ManagedInterface::for_link(number, link, Machine::Switch))
+            .collect();
+        // None of them has existed yet.
+        assert_eq!(links_down(&interfaces), [0u32; 0]);
+        for (index, managed) in (1u32..).zip(&mut interfaces) {
+            managed.was_found = true;
+            managed.device = Some(device(index, &managed.name.to_string()));
+        }
+        assert_eq!(links_down(&interfaces), [0u32; 0]);
+        let lose_carrier = |managed: &mut ManagedInterface| managed.device.as_mut().unwrap().is_up = false;
+        interfaces[1..].iter_mut().for_each(lose_carrier);
+        assert_eq!(links_down(&interfaces), [1, 2]);
+        interfaces[2].device.as_mut().unwrap().is_up = true;
+        // The first one is deleted.
+        interfaces[0].device = None;
+        assert_eq!(links_down(&interfaces), [0, 2]);
     }
 
     #[test]

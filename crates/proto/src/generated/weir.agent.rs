@@ -177,6 +177,9 @@ pub struct Report {
     /// Order.matching.
     #[prost(message, optional, tag = "23")]
     pub matching: ::core::option::Option<MatchingReport>,
+    /// The numbers of the links of the host or switch that are down now, rising: none of their interfaces has a carrier.
+    #[prost(uint32, repeated, tag = "24")]
+    pub links_down: ::prost::alloc::vec::Vec<u32>,
 }
 /// A host's part in matching senders and receivers (policy `django`). A coflow is the generation of its registration.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -10,10 +10,11 @@ use prost::Message;
 use weir_proto::{
     Answer, ApplicationTraffic, BandwidthLimit, Conflict, ConflictReason, ConnectionChange, Demand, FlowKey,
     FlowProgress, FlowSegments, Limit, MAX_CONFLICTS, MAX_HOST_NETWORKS, MAX_ID_LENGTH, MAX_OBSERVED,
-    MAX_REPORT_BYTES, MAX_REPORTED_FLOWS, MAX_REPORTED_SEGMENTS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS, Mark,
-    MatchedFlow, MatchingOrder, MatchingReport, MessageError, Network, ObservedConnections, Order,
-    OrderedRate, Question, Queues, RateBounds, RefusedOrders, Report, RestoredObjects, SenderState,
-    UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare, UnscheduledReason, wire,
+    MAX_REPORT_BYTES, MAX_REPORTED_FLOWS, MAX_REPORTED_SEGMENTS, MAX_SWITCH_PORTS, MAX_TRAFFIC_RULES,
+    MAX_UDP_FLOWS, Mark, MatchedFlow, MatchingOrder, MatchingReport, MessageError, Network,
+    ObservedConnections, Order, OrderedRate, Question, Queues, RateBounds, RefusedOrders, Report,
+    RestoredObjects, SenderState, UdpControl, UdpFlow, UdpLimit, UdpMeasurement, UnclassifiedShare,
+    UnscheduledReason, wire,
 };
 
 fn any_flow_key() -> impl Strategy<Value = FlowKey> {
@@ -310,7 +311,8 @@ fn any_report() -> impl Strategy<Value = Report> {
         .prop_map(|(name, reason, text)| Conflict::new(&name, reason, &text));
     let conflicts = prop::collection::vec(conflict, 0..4);
     let matching = proptest::option::of(any_matching_report());
-    let agent = (refused_orders, restored_objects, conflicts, any_bandwidth_limit(), matching);
+    let links_down = prop::collection::btree_set(any::<u32>(), 0..4);
+    let agent = (refused_orders, restored_objects, conflicts, any_bandwidth_limit(), matching, links_down);
     (any::<(u64, u64)>(), flows, observed, any_udp_measurements(), agent).prop_map(
         move |(applied, flows, observed, udp_measurements, agent): (
             _,
@@ -319,7 +321,7 @@ fn any_report() -> impl Strategy<Value = Report> {
             _,
             _,
         )| {
-            let (refused_orders, restored_objects, conflicts, bandwidth_limit, matching) = agent;
+            let (refused_orders, restored_objects, conflicts, bandwidth_limit, matching, links_down) = agent;
             Report {
                 applied,
                 flows: flows.into_iter().map(to_progress).collect(),
@@ -330,6 +332,7 @@ fn any_report() -> impl Strategy<Value = Report> {
                 conflicts,
                 bandwidth_limit,
                 matching,
+                links_down: links_down.into_iter().collect(),
             }
         },
     )
@@ -658,6 +661,17 @@ fn malformed_orders_are_refused() {
 }
 
 #[test]
+fn links_that_are_down_are_rising_numbers_of_ports() {
+    let decode = |links_down| Report::try_from(wire::Report { links_down, ..wire::Report::default() });
+    assert_eq!(decode(vec![0, 7]).map(|report| report.links_down), Ok(vec![0, 7]));
+    for unsorted in [vec![7, 0], vec![7, 7]] {
+        assert_eq!(decode(unsorted), Err(MessageError::Unsorted("links that are down")));
+    }
+    let all: Vec<u32> = (0..MAX_SWITCH_PORTS as u32 + 1).collect();
+    assert!(matches!(decode(all), Err(MessageError::TooMany { .. })));
+}
+
+#[test]
 fn bandwidth_limits_are_fractions_of_the_link() {
     let limit = |fraction| BandwidthLimit::new(fraction).map(BandwidthLimit::fraction);
     assert_eq!([1.0, 0.05, 1e-9].map(limit), [Some(1.0), Some(0.05), Some(1e-6)]);
@@ -788,6 +802,7 @@ fn largest_report_fits_max_report() {
                 })
                 .collect(),
         }),
+        links_down: (0..MAX_SWITCH_PORTS as u32).collect(),
     };
     let length = wire::AgentMessage::report(&report).encoded_len();
     assert!(length <= MAX_REPORT_BYTES, "{length} bytes");
