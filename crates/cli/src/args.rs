@@ -45,8 +45,8 @@ pub use agent::{
 #[cfg(feature = "live")]
 pub use coordinator::{
     ApplicationCommand, CoflowCommand, ConnectionCommand, Credentials, Ctl, CtlCommand, HostsCommand,
-    LogFormat, Pause, PauseTargets, PolicyCommand, RegisterApplication, SensitivityCommand, Serve,
-    ServiceWeight,
+    LinkNames, LinksCommand, LogFormat, Pause, PauseTargets, PolicyCommand, RegisterApplication,
+    SensitivityCommand, Serve, ServiceWeight,
 };
 pub use fabric::{Fabric, FabricCheck, FabricDescribe, FabricGenerate};
 pub use predict::{Predict, PredictConnections, PredictTrain};

@@ -18,12 +18,13 @@ use weir_coordinator::store::{self, StoreSummary};
 
 use crate::args::{
     self, ApplicationCommand, CoflowCommand, ConnectionCommand, CtlCommand, Format, HostsCommand,
-    PolicyCommand,
+    LinksCommand, PolicyCommand,
 };
 use crate::render;
 
 mod applications;
 mod events;
+mod links;
 mod pause;
 mod sensitivity;
 
@@ -36,6 +37,11 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
             Ok(coordinator.delete(&format!("{}?force={force}", object_path("hosts", name)))?)
         }
         CtlCommand::Switches => print_list(args, SWITCHES, coordinator.get("/v1/switches")?),
+        CtlCommand::Links { command: None } => print_list(args, links::LINKS, coordinator.get(links::PATH)?),
+        CtlCommand::Links { command: Some(LinksCommand::Down(names)) } => {
+            links::set(&coordinator, names, "down")
+        }
+        CtlCommand::Links { command: Some(LinksCommand::Up(names)) } => links::set(&coordinator, names, "up"),
         CtlCommand::Queues => print_list(args, QUEUES, coordinator.get("/v1/queues")?),
         CtlCommand::Coflows => print_list(args, COFLOWS, coordinator.coflows()?),
         CtlCommand::Coflow(CoflowCommand::Show { id }) => {

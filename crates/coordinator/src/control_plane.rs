@@ -27,6 +27,7 @@
 //! - *No limit without competition.* A TCP flow that competes with no other coflow and no service is unlimited, whatever the policy
 //!   decides: a limit would delay it, and no flow waits for the unused bandwidth. UDP flows keep their rates, from which their progress is
 //!   estimated.
+//! - *Failed links.* Flows without a path wait as flows without data (`failed_links.rs`).
 //! - *Pauses.* Operators turn hosts and services to plain TCP, or let schedules run in shadow mode (`pause.rs`).
 //! - *Leases.* Each order carries the epoch of its coordinator, a sequence number and a lease. A host gets an order when one of
 //!   its flows, queues or limits changes, and at least once every quarter of the lease and every second. A host that confirms
@@ -56,6 +57,7 @@ mod bandwidth;
 mod connection_counts;
 mod contention;
 mod division_size;
+mod failed_links;
 mod flow_demands;
 mod history;
 mod link_rates;
@@ -277,6 +279,8 @@ struct Host {
     conflicts: Vec<Conflict>,
     /// The pause that applies to it.
     pause: Option<HostPause>,
+    /// The links that its agent has reported as down, rising.
+    links_down: Vec<u32>,
 }
 
 impl Host {
@@ -329,6 +333,8 @@ struct Flow {
     is_open: bool,
     /// The pause that applies to it.
     pause: Option<PauseMode>,
+    /// Whether its host, the receiver, or all paths between them have no link that is up.
+    is_cut_off: bool,
     /// The rate that the schedule would order, in shadow mode.
     shadow_rate: Option<OrderedRate>,
 }
@@ -366,6 +372,7 @@ impl Flow {
             stuck_until: 0.0,
             is_open: true,
             pause: None,
+            is_cut_off: false,
             shadow_rate: None,
         }
     }
@@ -399,7 +406,8 @@ impl Flow {
     /// The bytes that the flow sends at its ordered rate from the last call until `now`, which the reports have not confirmed.
     fn advance_estimate(&mut self, now: f64) -> f64 {
         let seconds = now - std::mem::replace(&mut self.estimated_at, now);
-        let (bytes, unconfirmed_bytes) = match self.ordered_rate.filter(|_| self.has_data(now)) {
+        let may_progress = self.has_data(now) && !self.is_cut_off;
+        let (bytes, unconfirmed_bytes) = match self.ordered_rate.filter(|_| may_progress) {
             Some(OrderedRate::Rate(rate) | OrderedRate::Reserve(rate)) => {
                 let bytes = estimate_sent_bytes(rate, seconds);
                 (bytes, bytes)
@@ -553,6 +561,10 @@ pub struct ControlPlane {
     ended_coflows: recorded_workload::EndedCoflows,
     /// What operators have paused.
     pauses: Pauses,
+    /// The hosts whose link is down.
+    cut_off_hosts: BTreeSet<u32>,
+    /// Whether reports of links have changed since the last call of [`ControlPlane::take_link_reports`].
+    has_new_link_reports: bool,
     now: f64,
 }
 
@@ -603,6 +615,8 @@ impl ControlPlane {
             history: history::History::default(),
             ended_coflows: recorded_workload::EndedCoflows::default(),
             pauses: Pauses::default(),
+            cut_off_hosts: BTreeSet::new(),
+            has_new_link_reports: false,
             now: 0.0,
         };
         control_plane.start_matching(matching);
@@ -839,15 +853,20 @@ impl ControlPlane {
         self.advance_to(now);
         let policy = policy.into();
         let matching = policy.matching;
-        let PreparedPolicy { engine, needs_sizes, coflows } = self.prepare_policy(policy)?;
+        let prepared = self.prepare_policy(policy)?;
         self.start_matching(matching);
+        self.replace_engine(prepared);
+        Ok(())
+    }
+
+    /// Continues with another engine.
+    fn replace_engine(&mut self, PreparedPolicy { engine, needs_sizes, coflows }: PreparedPolicy) {
         (self.engine, self.needs_sizes, self.next_wakeup) = (engine, needs_sizes, self.now);
         self.policy_error = None;
         self.id_by_slot.clear();
         for (id, spec) in &coflows {
             self.add_to_engine(id, spec);
         }
-        Ok(())
     }
 
     /// Checks a change of the policy without applying it.
@@ -1030,7 +1049,8 @@ impl ControlPlane {
     /// A flow of a service without progress, which counts as having data until `grace_end`.
     fn new_flow(&self, transfer: Transfer, service: u32, grace_end: f64) -> Flow {
         let pause = self.pauses.traffic_mode(transfer.src, Some(service));
-        Flow { is_open: self.matching.is_none(), pause, ..Flow::new(transfer, grace_end) }
+        let is_cut_off = self.is_cut_off(transfer.src, Some(transfer.dst));
+        Flow { is_open: self.matching.is_none(), pause, is_cut_off, ..Flow::new(transfer, grace_end) }
     }
 
     /// End of the grace period of a new flow. Programs hand over connections shortly after the registration.

@@ -26,6 +26,10 @@ pub enum EventKind {
     PauseChanged,
     /// The sensitivity table was replaced.
     TableChanged,
+    /// A link of a host, or between switches, has failed, or an operator has taken it down.
+    LinkDown,
+    /// A link is up again.
+    LinkUp,
     /// An application was registered.
     ApplicationRegistered,
     /// An application was deregistered.
@@ -53,7 +57,7 @@ pub struct Event {
     pub event: EventKind,
     /// Id or name of the object.
     pub subject: String,
-    /// The service that the object belongs to; absent for hosts, switches, relays, the policy and the sensitivity table.
+    /// The service that the object belongs to; absent for hosts, switches, links, relays, the policy and the sensitivity table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
 }

@@ -8,7 +8,7 @@
 //! replaces a value is checked, then stored, and applied last, since reverting an applied change would be visible. If a checked
 //! change cannot be applied, the former value is written to the store again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock, RwLock};
 
@@ -20,6 +20,7 @@ use tracing::warn;
 use utoipa::openapi::{ArrayBuilder, Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 use weir_core::model::{LinkBudget, ServiceNames, Topology};
+use weir_core::saba::controller::PortLimits;
 use weir_fields::FileError;
 use weir_trace::sensitivity;
 use weir_trace::sensitivity::SensitivityTable;
@@ -46,6 +47,7 @@ mod connections;
 mod division;
 mod flow_weights;
 mod hosts;
+mod links;
 mod membership;
 mod observed_connections;
 mod overlay;
@@ -63,11 +65,13 @@ mod tests;
 mod traffic;
 mod unfit;
 
+use links::{LinkStates, LinkTable};
 use routing::PortMap;
 
 pub use bodies::{ApplicationBody, ConnectionBody, TrafficBody};
 pub use connections::{Connection, ProgramStream};
 pub use hosts::{HostEntry, HostTable};
+pub use links::{LinkChange, LinkCondition, LinkState};
 pub use membership::{HostClaim, JoinRefusal, JoinedHost};
 pub use observed_connections::ObservedState;
 pub use pauses::{PauseChange, PauseState, PauseTarget};
@@ -252,8 +256,12 @@ pub struct Registry {
     /// Locked while a host joins or is removed, before all other locks.
     membership: Mutex<membership::RefusalLog>,
     switches: Vec<Switch>,
-    /// Numbers of the network's ports.
-    port_map: Arc<PortMap>,
+    /// The links of the configuration.
+    link_table: LinkTable,
+    /// Locked after `membership` and before all other locks, if several are.
+    links: Mutex<LinkStates>,
+    /// The limits of the queues of ports without own limits, if queues belong to applications.
+    port_limits: Option<PortLimits>,
     policy_state: Mutex<PolicyState>,
     /// Locked before `sharing`, if both are.
     pauses: Mutex<pauses::StoredPauses>,
@@ -302,13 +310,14 @@ impl Registry {
             .map_err(|stopped| stopped.to_string())?
             .map_err(|error| format!("policy: {error}"))?;
         let hosts = membership::load_hosts(&config.joins, HostTable::new(config), &store, &mut unfit)?;
-        let port_map = Arc::new(PortMap::new(hosts.slot_count(), &config.switches));
+        let port_map = Arc::new(PortMap::new(hosts.slot_count(), &config.switches, &BTreeSet::new()));
         let services = (weights, bandwidths);
         let network = (&port_map, &hosts);
         let stored = (&store, &mut unfit);
         let mut sharing = sharing::SharingState::new(config, network, sensitivity_table, services, stored)?;
         let pauses = pauses::StoredPauses::load(&store)?;
         sharing.shadow_services = pauses.shadow_services();
+        let links = LinkStates::load(&store)?;
         let mut registry = Registry {
             handle,
             overlay,
@@ -318,7 +327,9 @@ impl Registry {
             joins: config.joins.clone(),
             membership: Mutex::new(membership::RefusalLog::new()),
             switches: config.switches.clone(),
-            port_map,
+            link_table: LinkTable::new(config),
+            links: Mutex::new(links),
+            port_limits: config.queues.saba().map(|saba| saba.limits),
             policy_state: Mutex::new(policy_state),
             pauses: Mutex::new(pauses),
             sharing: Mutex::new(sharing),
@@ -341,10 +352,11 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Applies the store's pauses, coflows and the queues to the control plane and the overlay.
+    /// Applies the store's pauses, links that are down, coflows and the queues to the control plane and the overlay.
     async fn restore_all(&self, unfit: &mut UnfitRecords) -> Result<(), String> {
         self.restore_hosts().await.map_err(|stopped| stopped.to_string())?;
         self.restore_pauses(unfit).await.map_err(|stopped| stopped.to_string())?;
+        self.update_links().await.map_err(|stopped| stopped.to_string())?;
         self.restore(unfit).await?;
         self.restore_overlay(unfit).await.map_err(|error| error.to_string())?;
         self.restore_measurements().map_err(|error| error.to_string())?;

@@ -50,6 +50,7 @@ mod coflows;
 mod connections;
 mod events;
 mod health;
+mod links;
 mod overlay;
 mod overlay_metrics;
 mod pause;
@@ -137,6 +138,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(pause::list, pause::set))
         .routes(routes!(reload::reload))
         .routes(routes!(state::switches))
+        .routes(routes!(links::list, links::set))
         .routes(routes!(state::allocation))
         .routes(routes!(trace::trace))
         .routes(routes!(workload::workload))

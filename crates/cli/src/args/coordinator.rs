@@ -107,6 +107,12 @@ pub enum CtlCommand {
     },
     /// List the switches, the state of their agents, and interfaces that differ from their orders
     Switches,
+    /// List the links of hosts and between switches, whether they are up, and why not
+    Links {
+        /// What to do instead
+        #[command(subcommand)]
+        command: Option<LinksCommand>,
+    },
     /// List the queues that the coordinator orders for each link
     Queues,
     /// List the registered coflows
@@ -257,6 +263,23 @@ pub enum HostsCommand {
         #[arg(long)]
         force: bool,
     },
+}
+
+/// The subcommands of `weir ctl links`.
+#[derive(Debug, Subcommand)]
+pub enum LinksCommand {
+    /// Take links down: flows use other links, or wait, and others get their bandwidth. Lasts over restarts of the coordinator
+    Down(LinkNames),
+    /// End `weir ctl links down`; links that agents report as down stay down
+    Up(LinkNames),
+}
+
+/// The links of a command.
+#[derive(Debug, clap::Args)]
+pub struct LinkNames {
+    /// Their names: those of hosts, or `A:B` between two switches
+    #[arg(required = true, value_name = "LINK")]
+    pub links: Vec<String>,
 }
 
 /// The subcommands of `weir ctl coflow`.

@@ -506,6 +506,26 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &["weir ctl switches", "weir ctl switches --format json", "weir ctl switches --out switches.txt"],
     ),
     (
+        "weir ctl links",
+        &["weir ctl links", "weir ctl links --format json", "weir ctl links --format csv --out links.csv"],
+    ),
+    (
+        "weir ctl links down",
+        &[
+            "weir ctl links down node-7",
+            "weir ctl links down leaf-1:spine-2 leaf-2:spine-2",
+            "weir ctl links down node-7 --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem",
+        ],
+    ),
+    (
+        "weir ctl links up",
+        &[
+            "weir ctl links up node-7",
+            "weir ctl links up leaf-1:spine-2 leaf-2:spine-2",
+            "weir ctl links up node-7 --coordinator 127.0.0.1:7701",
+        ],
+    ),
+    (
         "weir ctl queues",
         &[
             "weir ctl queues",

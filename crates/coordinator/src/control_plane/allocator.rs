@@ -24,7 +24,8 @@
 //! - *Minima and maxima* ("easy to generalize to minimum and excess weights"). A minimum is a guaranteed rate on each link. A maximum is
 //!   one more link that only the flows of the service cross ([`super::service_division`]). Without the allocator, the same computation
 //!   holds maxima only: links of the network do not count then, and services without a maximum have no limits.
-//! - *Paused* connections and UDP have no part in the division. Those in shadow mode have one, and their limits are shown, not ordered.
+//! - *Paused* connections and UDP have no part in the division, and neither have those without a path, since links have failed. Those in
+//!   shadow mode have one, and their limits are shown, not ordered.
 //! - *Traffic that no agent reports* is not known. A service that it holds back does not lose its share to others
 //!   ([`weir_core::netshare::BottleneckDetector`]).
 //!
@@ -45,7 +46,7 @@ use super::service_division::{MaximumLinks, NetworkUse, ServiceDivision};
 use super::service_flow::{LimitedTraffic, MAX_FLOWS, Peer, ServiceFlow};
 use super::service_weights::ServiceWeights;
 use super::udp_demands::UdpDemands;
-use super::{ControlPlane, Flow, NetworkLinks, PauseMode};
+use super::{ControlPlane, Flow, NetworkLinks, PauseMode, failed_links};
 
 /// Maximum number of flows of one host; flows beyond it have no limit.
 const MAX_FLOWS_PER_HOST: usize = 1 << 10;
@@ -301,6 +302,17 @@ impl ControlPlane {
         (0..).zip(&self.hosts).flat_map(limits_of_host).collect()
     }
 
+    /// Divides other links between switches from now on.
+    pub(super) fn use_changed_trunks(&mut self) {
+        let trunks = self.links.trunks.as_mut();
+        if let Some(allocator) = self.allocator.as_mut().filter(|known| known.scope == Scope::AllLinks) {
+            allocator.contended_trunks = trunks.map_or_else(|| BitSet::empty(0), Trunks::contended_trunks);
+        }
+        if let Some(allocator) = &mut self.allocator {
+            allocator.used_links.clear();
+        }
+    }
+
     /// Computes all limits at the next schedule, instead of at the end of the period.
     pub(super) fn restart_allocation(&mut self) {
         if let Some(allocator) = &mut self.allocator {
@@ -418,6 +430,9 @@ impl ControlPlane {
         let mut add = |host: u32, traffic, service: usize, dst: Option<u32>, weight: u32, demand| {
             // Traffic inside a host uses no link.
             if !self.hosts[host as usize].present || dst == Some(host) {
+                return;
+            }
+            if failed_links::is_cut_off(&self.links, &self.cut_off_hosts, host, dst) {
                 return;
             }
             // Others get what paused traffic would get.

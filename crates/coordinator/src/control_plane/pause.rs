@@ -100,7 +100,7 @@ impl Host {
 impl Flow {
     /// Whether the schedule leaves the flow out.
     pub(super) fn is_left_out(&self) -> bool {
-        self.pause == Some(PauseMode::Paused)
+        self.is_cut_off || self.pause == Some(PauseMode::Paused)
     }
 
     /// The rate for orders, where the schedule has `scheduled`. A flow in shadow mode keeps that rate for display.

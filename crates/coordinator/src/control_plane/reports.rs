@@ -66,6 +66,10 @@ impl ControlPlane {
             self.restored_objects.add(report.restored_objects.since(host_state.restored_objects));
         host_state.restored_objects = report.restored_objects;
         host_state.conflicts.clone_from(&report.conflicts);
+        if host_state.links_down != report.links_down {
+            host_state.links_down.clone_from(&report.links_down);
+            self.has_new_link_reports = true;
+        }
         host_state.bandwidth.reported = report.bandwidth_limit;
         let timeout = self.settings.confirmation_timeout();
         host_state.orders.confirm(report.applied, self.epoch, timeout, self.now);
@@ -203,7 +207,8 @@ impl ControlPlane {
             coflow.sent_bytes -= flow.sent_bytes;
             let sent_before_restart = flow.sent_before_restart + flow.sent_bytes as u64;
             let (engine_index, ordered_rate) = (flow.engine_index, flow.ordered_rate);
-            let (estimated_at, is_open, pause) = (self.now, flow.is_open, flow.pause);
+            let (estimated_at, is_open) = (self.now, flow.is_open);
+            let (pause, is_cut_off) = (flow.pause, flow.is_cut_off);
             *flow = Flow {
                 engine_index,
                 ordered_rate,
@@ -211,6 +216,7 @@ impl ControlPlane {
                 sent_before_restart,
                 is_open,
                 pause,
+                is_cut_off,
                 ..Flow::new(flow.transfer, grace_end)
             };
             self.engine.correct_overdue_flows_of(slot, overdue_bytes, self.now);

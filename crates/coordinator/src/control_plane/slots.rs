@@ -28,6 +28,7 @@ impl ControlPlane {
         let host = &mut self.hosts[slot as usize];
         (host.last_report_at, host.receives_orders) = (None, false);
         host.conflicts.clear();
+        self.has_new_link_reports |= !std::mem::take(&mut host.links_down).is_empty();
     }
 
     /// Frees the slot of a host that has left and that no coflow names.

@@ -1,5 +1,5 @@
-//! Handles changes without a request: completed coflows, ended programs, connected and disconnected agents and relays, observed
-//! connections.
+//! Handles changes without a request: completed coflows, ended programs, links that fail, connected and disconnected agents and relays,
+//! observed connections.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -133,6 +133,7 @@ pub(super) async fn handle_changes(
             }
         }
     }
+    registry.apply_link_reports().await?;
     registry.apply_observed_changes().await?;
     registry.close_abandoned_connections().await?;
     registry.free_unused_slots().await?;

@@ -134,6 +134,20 @@ impl LinkDivision {
         }
     }
 
+    /// The same kind of division for other ports with these limits, without applications. `table` is that of the applications.
+    pub fn with_ports(
+        &self,
+        table: &SensitivityTable,
+        limits: Vec<PortLimits>,
+    ) -> Result<LinkDivision, ControllerError> {
+        match self {
+            LinkDivision::Applications { settings: (settings, _), .. } => {
+                LinkDivision::applications(table, (settings.clone(), limits))
+            }
+            LinkDivision::Services(_) => self.with_table(table),
+        }
+    }
+
     /// Sets the weights and bandwidths of services. Returns whether the division uses them.
     pub fn set_services(&mut self, weights: Vec<f64>, bandwidths: Vec<ServiceBandwidth>) -> bool {
         let LinkDivision::Services(services) = self else { return false };

@@ -319,7 +319,8 @@ impl Registry {
         table.set(slot, entry.clone());
         self.replace_hosts(table);
         set_slot(&self.handle, slot, entry).await?;
-        // A pause can name a host that joins again.
+        // A pause, or a link that is down, can name a host that joins again.
+        self.update_links().await?;
         self.apply_pauses(&*self.pauses.lock().await).await?;
         self.apply_addresses().await
     }
@@ -413,6 +414,7 @@ impl Registry {
             self.replace_hosts(table);
             self.handle.call(move |plane, now| plane.free_slot(slot, now)).await?;
         }
+        self.update_links().await?;
         self.apply_pauses(&*self.pauses.lock().await).await
     }
 }

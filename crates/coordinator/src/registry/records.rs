@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::DeserializeOwned;
 use weir_trace::sensitivity;
 
+use super::links::{LINKS_KEY, StoredLinks};
 use super::overlay;
 use super::pauses::{PAUSES_KEY, StoredPauses};
 use super::stored_bandwidths::BANDWIDTHS_KEY;
@@ -63,6 +64,7 @@ pub fn check_record(
             decode::<BTreeMap<String, Override<BandwidthBody>>>(value).map(drop)
         }
         (Table::Settings, PAUSES_KEY) => decode::<StoredPauses>(value).map(drop),
+        (Table::Settings, LINKS_KEY) => decode::<StoredLinks>(value).map(drop),
         (Table::Settings, _) => Err("unknown setting".to_owned()),
     }
 }

@@ -45,8 +45,10 @@ pub struct PortMap {
 }
 
 impl PortMap {
-    /// Ports of a network with this number of hosts.
-    pub fn new(host_count: usize, switches: &[Switch]) -> PortMap {
+    /// Ports of a network with this number of hosts, where these ports between switches, each by its switch's index and its number, are
+    /// down.
+    pub fn new(host_count: usize, switches: &[Switch], failed_ports: &BTreeSet<(u32, u32)>) -> PortMap {
+        let is_up = |index: usize, port: u32| !failed_ports.contains(&(index as u32, port));
         let mut switch_of_host = BTreeMap::new();
         let mut rows = vec![None; switches.len()];
         let mut neighbours = vec![BTreeSet::new(); switches.len()];
@@ -61,9 +63,10 @@ impl PortMap {
                             sources.push(index);
                         }
                     }
-                    CableEnd::Switch(other) => {
+                    CableEnd::Switch(other) if is_up(index, port) => {
                         neighbours[index].insert(other as usize);
                     }
+                    CableEnd::Switch(_) => {}
                 }
             }
         }
@@ -90,7 +93,8 @@ impl PortMap {
         let (mut out, mut groups) = (vec![Vec::new(); first_of_kind.len()], Vec::<Vec<(u32, u32)>>::new());
         let mut group_by_kinds = BTreeMap::new();
         for (index, switch) in switches.iter().enumerate() {
-            for (port, end) in (0u32..).zip(&switch.ports) {
+            let ports = (0u32..).zip(&switch.ports).filter(|(port, _)| is_up(index, *port));
+            for (port, end) in ports {
                 let &CableEnd::Switch(other) = end else { continue };
                 let kind_pair = (kinds[index], kinds[other as usize]);
                 let group = *group_by_kinds.entry(kind_pair).or_insert_with(|| {

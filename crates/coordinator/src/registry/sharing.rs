@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_core::model::ServiceNames;
 use weir_core::netshare::shares_with_minima;
-use weir_core::saba::controller::{AppId, Port};
+use weir_core::saba::controller::{AppId, Port, PortLimits};
 use weir_proto::{MAX_APPLICATIONS, NetworkTable, ObservedConnections, Queues};
 use weir_trace::sensitivity::SensitivityTable;
 
@@ -181,9 +181,27 @@ impl SharingState {
 
     /// The same applications and connections under another table.
     pub(super) fn with_table(&self, table: &SensitivityTable) -> Result<SharingState, Problem> {
-        let division = self.division.with_table(table)?;
-        let (port_map, names, addresses) =
-            (Arc::clone(&self.port_map), self.names.clone(), Arc::clone(&self.addresses));
+        self.rebuilt(self.division.with_table(table)?, Arc::clone(&self.port_map), table)
+    }
+
+    /// The same applications and connections over other ports, with these limits.
+    pub(super) fn with_ports(
+        &self,
+        port_map: Arc<PortMap>,
+        limits: Vec<PortLimits>,
+    ) -> Result<SharingState, Problem> {
+        let table = &self.sensitivity_table;
+        self.rebuilt(self.division.with_ports(table, limits)?, port_map, table)
+    }
+
+    /// The same applications and connections in a division without them.
+    fn rebuilt(
+        &self,
+        division: LinkDivision,
+        port_map: Arc<PortMap>,
+        table: &SensitivityTable,
+    ) -> Result<SharingState, Problem> {
+        let (names, addresses) = (self.names.clone(), Arc::clone(&self.addresses));
         let unclassified = self.unclassified_fraction;
         let mut updated = SharingState::without_applications(
             division,
@@ -260,6 +278,10 @@ impl SharingState {
         true
     }
 
+    fn ports(&self) -> std::ops::Range<Port> {
+        0..self.port_map.port_count() as Port
+    }
+
     /// Whether an open connection begins or ends at a host.
     pub(super) fn has_connection_of(&self, host: u32) -> bool {
         let mut ends = self.connections.values().map(|connection| connection.body.1);
@@ -299,6 +321,16 @@ impl SharingState {
             level: self.division.level(AppId(entry.number)).unwrap_or(0),
             traffic: entry.body.traffic.clone(),
         })
+    }
+
+    /// The applications whose level differs from that in an earlier state.
+    pub(super) fn applications_with_other_levels(&self, earlier: &SharingState) -> Vec<AppId> {
+        let level_in = |state: &SharingState, id: &str| {
+            state.applications.get(id).and_then(|known| state.division.level(AppId(known.number)))
+        };
+        let is_changed = |id: &str| level_in(self, id) != level_in(earlier, id);
+        let changed = self.applications.iter().filter(|(id, _)| is_changed(id));
+        changed.map(|(_, known)| AppId(known.number)).collect()
     }
 
     /// Services with their weights for the allocator; `None` if queues do not belong to services. The default weight
@@ -493,10 +525,10 @@ impl Registry {
         let mut queues_by_link: Vec<((u32, u32), Queues)> = Vec::new();
         let mut hosts_without_connections = Vec::new();
         for port in ports {
-            let targets = self.port_map.order_targets(port);
+            let targets = sharing.port_map.order_targets(port);
             match sharing.queues_for_order(port) {
                 Some(queues) => queues_by_link.extend(targets.map(|target| (target, queues.clone()))),
-                None if self.port_map.is_host_egress(port) => {
+                None if sharing.port_map.is_host_egress(port) => {
                     hosts_without_connections.extend(targets.map(|(host, _)| host));
                 }
                 None => {}
@@ -527,7 +559,7 @@ impl Registry {
         {
             self.handle.set_services(services).await?;
         }
-        self.send_queues(sharing, self.ports()).await
+        self.send_queues(sharing, sharing.ports()).await
     }
 
     /// Applies weights and bandwidths to the queues of services, if queues belong to services.
@@ -549,22 +581,18 @@ impl Registry {
     fn guaranteed_fractions(&self, sharing: &SharingState, port: Port, weights: &[f64]) -> Vec<f64> {
         let LinkDivision::Services(services) = &sharing.division else { return weights.to_vec() };
         let bounds = services.rate_bounds(true, 1);
-        if !self.port_map.is_host_link(port) || bounds.iter().all(|bounds| bounds.min == 0) {
+        if !sharing.port_map.is_host_link(port) || bounds.iter().all(|bounds| bounds.min == 0) {
             return weights.to_vec();
         }
         let hosts = self.hosts();
         let Some(link) = hosts.get(port / 2).map(|entry| entry.link) else { return weights.to_vec() };
-        let rate = if self.port_map.is_host_egress(port) { link.send } else { link.recv };
+        let rate = if sharing.port_map.is_host_egress(port) { link.send } else { link.recv };
         let capacity = self.budget.services(rate).get();
         let minima: Vec<f64> = bounds.iter().map(|bounds| bounds.min as f64 / capacity).collect();
         shares_with_minima(weights, &minima, 1.0)
     }
 
-    fn ports(&self) -> std::ops::Range<Port> {
-        0..self.port_map.port_count() as Port
-    }
-
-    fn send_level_events(&self, sharing: &SharingState, changed_levels: &[AppId]) {
+    pub(super) fn send_level_events(&self, sharing: &SharingState, changed_levels: &[AppId]) {
         for (id, service) in sharing.ids_and_services(changed_levels) {
             self.events.send(EventKind::ApplicationLevelChanged, &id, Some(service));
         }
@@ -610,15 +638,15 @@ impl Registry {
         };
         let hosts = self.hosts();
         let host_port_queues = |port: Port| {
-            let direction = if self.port_map.is_host_egress(port) { "out" } else { "in" };
+            let direction = if sharing.port_map.is_host_egress(port) { "out" } else { "in" };
             port_queues(port, &hosts.get(port / 2)?.name, direction.to_owned())
         };
         let (host_ports, groups): (Vec<Port>, Vec<Port>) =
-            self.ports().partition(|&port| self.port_map.is_host_link(port));
+            sharing.ports().partition(|&port| sharing.port_map.is_host_link(port));
         // Parallel cables belong to one link group, so they have the same queues.
         let mut group_by_switches: BTreeMap<(u32, u32), Port> = BTreeMap::new();
         for group in groups {
-            for &(from, port) in self.port_map.group_links(group) {
+            for &(from, port) in sharing.port_map.group_links(group) {
                 if let CableEnd::Switch(to) = self.switches[from as usize].ports[port as usize] {
                     group_by_switches.insert((from, to), group);
                 }

@@ -84,6 +84,7 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
     let values = MetricValues {
         hosts: (hosts.len(), hosts.iter().filter(|(_, state)| state.present).count()),
         switches: (switches.len(), switches.iter().filter(|state| state.present).count()),
+        failed_links: api.registry.failed_link_count().await,
         epoch: api.registry.epoch(),
         configuration: (api.reloader.loaded_at(), !api.reloader.has_failed()),
         store: api.registry.store_status(),
@@ -128,6 +129,8 @@ struct MetricValues {
     hosts: (usize, usize),
     /// Number of configured switches, and of present switches.
     switches: (usize, usize),
+    /// Number of links that are down.
+    failed_links: usize,
     epoch: u64,
     /// When the configuration was loaded, in seconds since 1970, and whether the last reload succeeded.
     configuration: (f64, bool),
@@ -191,6 +194,11 @@ impl MetricValues {
             ),
             ("weir_switches", "Switches of the configuration", self.switches.0 as u64),
             ("weir_switches_present", "Switches whose agents send reports", self.switches.1 as u64),
+            (
+                "weir_links_down",
+                "Links of hosts and between switches that are down",
+                self.failed_links as u64,
+            ),
         ];
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(value as i64);

@@ -25,6 +25,7 @@ mod flow_states;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod joins;
+mod links;
 mod matching;
 mod overlay;
 mod pauses;

@@ -23,14 +23,31 @@ fn network(hosts: &[usize], cables: &[(usize, usize)]) -> Vec<Switch> {
     switches
 }
 
-/// All distances, by the Floyd-Warshall algorithm.
-fn distances(switches: &[Switch]) -> Vec<Vec<usize>> {
+/// The ports at both ends of those cables of a [`network`] that are in `failed`.
+fn failed_ports(hosts: &[usize], cables: &[(usize, usize)], failed: &[bool]) -> BTreeSet<(u32, u32)> {
+    let mut next_ports = hosts.to_vec();
+    let mut ports = BTreeSet::new();
+    for (&(from, to), &has_failed) in cables.iter().zip(failed) {
+        for switch in [from, to] {
+            if has_failed {
+                ports.insert((switch as u32, next_ports[switch] as u32));
+            }
+            next_ports[switch] += 1;
+        }
+    }
+    ports
+}
+
+/// All distances without these ports, by the Floyd-Warshall algorithm.
+fn distances(switches: &[Switch], failed_ports: &BTreeSet<(u32, u32)>) -> Vec<Vec<usize>> {
     let count = switches.len();
     let mut distances = vec![vec![usize::MAX / 4; count]; count];
     for (index, switch) in switches.iter().enumerate() {
         distances[index][index] = 0;
-        for end in &switch.ports {
-            if let CableEnd::Switch(other) = *end {
+        for (port, end) in (0u32..).zip(&switch.ports) {
+            if let CableEnd::Switch(other) = *end
+                && !failed_ports.contains(&(index as u32, port))
+            {
                 distances[index][other as usize] = 1;
             }
         }
@@ -53,16 +70,19 @@ fn switch_of(switches: &[Switch], host: u32) -> Option<usize> {
 /// Switches and ports on shortest paths from `from` to `to`: those of `port_map`, and the expected ones.
 fn actual_and_expected_links(
     switches: &[Switch],
-    port_map: &PortMap,
+    (port_map, failed_ports): (&PortMap, &BTreeSet<(u32, u32)>),
     from: u32,
     to: u32,
 ) -> [BTreeSet<(u32, u32)>; 2] {
-    let distances = distances(switches);
+    let distances = distances(switches, failed_ports);
     let mut expected = BTreeSet::new();
     if let (Some(source), Some(target)) = (switch_of(switches, from), switch_of(switches, to)) {
         for (index, switch) in switches.iter().enumerate() {
             for (port, end) in (0u32..).zip(&switch.ports) {
                 let &CableEnd::Switch(other) = end else { continue };
+                if failed_ports.contains(&(index as u32, port)) {
+                    continue;
+                }
                 if distances[source][index] + 1 + distances[other as usize][target]
                     == distances[source][target]
                 {
@@ -88,6 +108,7 @@ proptest! {
     fn paths_contain_the_links_of_all_shortest_paths(
         hosts in prop::collection::vec(0..3usize, 1..9),
         cables in prop::collection::vec((0..9usize, 0..9usize), 0..16),
+        failed in prop::collection::vec(any::<bool>(), 0..16),
     ) {
         let count = hosts.len();
         let cables: Vec<(usize, usize)> =
@@ -95,14 +116,15 @@ proptest! {
         let switches = network(&hosts, &cables);
         // One host more than the switches have.
         let host_count = hosts.iter().sum::<usize>() as u32 + 1;
-        let port_map = PortMap::new(host_count as usize, &switches);
-        for from in 0..host_count {
-            for to in 0..host_count {
-                let [actual, expected] = actual_and_expected_links(&switches, &port_map, from, to);
-                prop_assert_eq!(actual, expected, "{} to {} in {:?}", from, to, switches);
+        let port_map = PortMap::new(host_count as usize, &switches, &BTreeSet::new());
+        for failed in [BTreeSet::new(), failed_ports(&hosts, &cables, &failed)] {
+            let without_failed = PortMap::new(host_count as usize, &switches, &failed);
+            for (from, to) in (0..host_count).flat_map(|from| (0..host_count).map(move |to| (from, to))) {
+                let [actual, expected] = actual_and_expected_links(&switches, (&without_failed, &failed), from, to);
+                prop_assert_eq!(actual, expected, "{} to {} in {:?} without {:?}", from, to, switches, failed);
             }
-            prop_assert_eq!(port_map.path(from, None), [2 * from]);
         }
+        (0..host_count).for_each(|from| assert_eq!(port_map.path(from, None), [2 * from]));
         // Each port of a switch and each host's link out gets queues exactly once.
         let targets: Vec<(u32, u32)> = (0..port_map.port_count() as u32).flat_map(|port| port_map.order_targets(port)).collect();
         let host_links = (0..host_count).map(|host| (host, 0));
@@ -131,13 +153,13 @@ fn fat_tree_path_has_four_link_groups() {
         }
     }
     let switches = network(&hosts, &cables);
-    let port_map = PortMap::new(edges * HALF, &switches);
+    let port_map = PortMap::new(edges * HALF, &switches, &BTreeSet::new());
     // One link group up and one down at each edge switch and each pod.
     assert_eq!(port_map.port_count() - 2 * edges * HALF, 2 * edges + 2 * pods);
     let last = (edges * HALF) as u32 - 1;
     assert_eq!(port_map.path(0, Some(last)).len(), 2 + 4);
     // All ports up of the edge switch and of all aggregation switches of the pod, and the same ports down.
-    let [actual, expected] = actual_and_expected_links(&switches, &port_map, 0, last);
+    let [actual, expected] = actual_and_expected_links(&switches, (&port_map, &BTreeSet::new()), 0, last);
     assert_eq!(actual.len(), 2 * (HALF + HALF * HALF));
     assert_eq!(actual, expected);
     assert_eq!(port_map.path(0, Some(HALF as u32 - 1)).len(), 2, "hosts of one switch");
@@ -152,7 +174,7 @@ fn link_group_has_the_strictest_limits_of_its_switches() {
     switches[0].limits = Some(limits(2, 0.3));
     switches[2].limits = Some(limits(4, 0.05));
     switches[3].limits = Some(limits(6, 0.1));
-    let port_map = PortMap::new(5, &switches);
+    let port_map = PortMap::new(5, &switches, &BTreeSet::new());
     let default = limits(8, 0.0);
     let found = port_map.port_limits(&switches, default);
     assert_eq!(found.len(), port_map.port_count());
@@ -184,7 +206,7 @@ fn paths_above_max_link_groups_use_host_links_only() {
     for (wide, groups) in [(31, 31 + 31 * 31 + 31), (32, 0)] {
         let switches = layered_network(wide, 4);
         let hosts = switches.len();
-        let path = PortMap::new(hosts, &switches).path(0, Some(hosts as u32 - 1));
+        let path = PortMap::new(hosts, &switches, &BTreeSet::new()).path(0, Some(hosts as u32 - 1));
         assert!(groups <= MAX_LINK_GROUPS);
         assert_eq!(path.len(), 2 + groups, "{wide} wide");
     }

@@ -213,12 +213,24 @@ impl RunningAgent {
         interfaces: &[Interface],
         traffic: Option<Traffic>,
     ) -> RunningAgent {
+        let links = vec![live::Link { rate: Rate::new(link_rate).unwrap(), interfaces: interfaces.to_vec() }];
+        RunningAgent::start_with_links(coordinator, format!("h{host}"), links, has_socket_programs, traffic)
+    }
+
+    /// The agent of a host or switch with these links.
+    pub fn start_with_links(
+        coordinator: SocketAddr,
+        name: String,
+        links: Vec<live::Link>,
+        has_socket_programs: bool,
+        traffic: Option<Traffic>,
+    ) -> RunningAgent {
         let folder = tempfile::tempdir().unwrap();
         let settings = AgentSettings {
             watchdog: None,
             coordinator: Endpoint::from_shared(format!("http://{coordinator}")).unwrap().into(),
-            name: format!("h{host}"),
-            links: vec![live::Link { rate: Rate::new(link_rate).unwrap(), interfaces: interfaces.to_vec() }],
+            name,
+            links,
             networks: Vec::new(),
             local_socket: Some(folder.path().join("local_socket")),
             has_socket_programs,

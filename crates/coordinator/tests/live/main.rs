@@ -4,6 +4,7 @@
 
 #[path = "../../../agent/tests/live/kernel.rs"]
 mod kernel;
+mod links;
 mod live;
 mod matching;
 mod pauses;
