@@ -170,7 +170,7 @@ impl MetricValues {
     /// Encodes gauges and counters without labels.
     fn encode_numbers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let overview = &self.overview;
-        let gauges: [(&str, &str, u64); 11] = [
+        let gauges: [(&str, &str, u64); 12] = [
             ("weir_epoch", "Epoch of the orders of this coordinator", self.epoch),
             (
                 "weir_store_writable",
