@@ -357,6 +357,7 @@ impl Registry {
         self.restore_hosts().await.map_err(|stopped| stopped.to_string())?;
         self.restore_pauses(unfit).await.map_err(|stopped| stopped.to_string())?;
         self.update_links().await.map_err(|stopped| stopped.to_string())?;
+        self.note_unknown_links(unfit).await;
         self.restore(unfit).await?;
         self.restore_overlay(unfit).await.map_err(|error| error.to_string())?;
         self.restore_measurements().map_err(|error| error.to_string())?;

@@ -21,6 +21,7 @@ use weir_core::units::Rate;
 
 use super::Registry;
 use super::routing::PortMap;
+use super::unfit::UnfitRecords;
 use crate::audit::{Actor, identity_name};
 use crate::config::{CableEnd, Config, Switch};
 use crate::control_thread::Stopped;
@@ -290,17 +291,30 @@ impl Registry {
         Ok(())
     }
 
+    fn link_names(&self) -> BTreeSet<String> {
+        let of_hosts = self.hosts();
+        let of_hosts = of_hosts.iter().map(|(_, entry)| &entry.name);
+        of_hosts.chain(self.link_table.between_switches.iter().map(|link| &link.name)).cloned().collect()
+    }
+
+    /// Notes the links of the store that the configuration has lost. A link can belong to a host that joins later.
+    pub(super) async fn note_unknown_links(&self, unfit: &mut UnfitRecords) {
+        let known = self.link_names();
+        let links = self.links.lock().await;
+        for name in links.by_operators.keys().filter(|name| self.joins.is_empty() && !known.contains(*name)) {
+            unfit.note("link that is down", name, "the configuration has no link of this name");
+        }
+    }
+
     fn check_link_change(&self, change: &LinkChange, by_operators: &StoredLinks) -> Result<(), Problem> {
         if change.links.is_empty() {
             let (status, at) = (StatusCode::UNPROCESSABLE_ENTITY, Location::field("links"));
             return Err(Problem::located(status, at, "nothing is named", EXPECTED_LINK));
         }
-        let hosts = self.hosts();
-        let switch_links = self.link_table.between_switches.iter().map(|link| &*link.name);
-        let known: BTreeSet<&str> = hosts.iter().map(|(_, entry)| &*entry.name).chain(switch_links).collect();
+        let known = self.link_names();
         // The configuration may have lost a link that is down.
         let ends = |name: &str| change.state == LinkCondition::Up && by_operators.contains_key(name);
-        let unknown = |(_, name): &(usize, &String)| !known.contains(&***name) && !ends(name);
+        let unknown = |(_, name): &(usize, &String)| !known.contains(*name) && !ends(name);
         match change.links.iter().enumerate().find(unknown) {
             Some((at, name)) => {
                 Err(Problem::invalid(Location::Body(format!("/links/{at}")), name, EXPECTED_LINK))
