@@ -55,6 +55,7 @@ mod pauses;
 mod programs;
 mod quota;
 mod records;
+mod refused_claims;
 pub mod routing;
 mod services;
 mod sharing;
@@ -255,6 +256,8 @@ pub struct Registry {
     joins: Vec<JoinRule>,
     /// Locked while a host joins or is removed, before all other locks.
     membership: Mutex<membership::RefusalLog>,
+    /// Never locked across an await.
+    refused_claims: std::sync::Mutex<refused_claims::RefusedClaims>,
     switches: Vec<Switch>,
     /// The links of the configuration.
     link_table: LinkTable,
@@ -326,6 +329,7 @@ impl Registry {
             hosts: RwLock::new(Arc::new(hosts)),
             joins: config.joins.clone(),
             membership: Mutex::new(membership::RefusalLog::new()),
+            refused_claims: std::sync::Mutex::default(),
             switches: config.switches.clone(),
             link_table: LinkTable::new(config),
             links: Mutex::new(links),

@@ -4,7 +4,7 @@
 //! agent gets a welcome, so a coordinator that restarts knows the hosts that registrations name. A host that loses its agent keeps its
 //! slot. A removed host keeps it while coflows or connections name it.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,7 @@ use weir_tls::LogLimit;
 
 use super::Registry;
 use super::hosts::{HostEntry, HostTable};
+use super::refused_claims::RefusedClaims;
 use super::unfit::UnfitRecords;
 use crate::audit::Actor;
 use crate::config::JoinRule;
@@ -228,7 +229,17 @@ impl Registry {
         if let Err(refusal) = &admitted {
             turn.log(&name, &refusal.to_string());
         }
+        self.lock_claims().record(&name, admitted.as_ref().map(|_| ()), Instant::now());
         admitted
+    }
+
+    fn lock_claims(&self) -> MutexGuard<'_, RefusedClaims> {
+        self.refused_claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why other hosts may not join: they claim addresses of this one.
+    pub fn claims_of_others(&self, name: &str) -> Vec<String> {
+        self.lock_claims().conflicts_of(name, Instant::now())
     }
 
     /// As [`Registry::admit`]. The caller has locked the membership.

@@ -59,7 +59,8 @@ pub struct HostState {
     ordered: u64,
     /// The sequence number of the last order that its agent has applied.
     applied: u64,
-    /// The interfaces that differ from the host's orders, each as `INTERFACE: REASON (DETAIL)`, by the agent's last report.
+    /// The interfaces that differ from the host's orders, each as `INTERFACE: REASON (DETAIL)`, by the agent's last report. Hosts that were
+    /// refused in the last 5 s since they claim one of its addresses, as `ADDRESS: also claimed by host NAME, which was refused`.
     conflicts: Vec<String>,
     /// The limit of its sending rate, as a fraction of its link; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -177,6 +178,10 @@ pub async fn hosts(State(api): State<Api>, client: Client) -> Result<Json<Vec<Ho
     }
     let mut states: BTreeMap<u32, HostStatus> = (0u32..).zip(states).collect();
     let with_state = known.iter().filter_map(|(number, host)| Some((number, host, states.remove(&number)?)));
+    let conflicts = |name: &str, state: &HostStatus| {
+        let of_agent = state.conflicts.iter().map(Conflict::to_string);
+        of_agent.chain(api.registry.claims_of_others(name)).collect()
+    };
     let hosts = with_state.map(|(number, host, state)| HostState {
         name: host.name.clone(),
         joined: host.joined.is_some(),
@@ -187,7 +192,7 @@ pub async fn hosts(State(api): State<Api>, client: Client) -> Result<Json<Vec<Ho
         seconds_since_report: state.seconds_since_report,
         ordered: state.ordered_seq,
         applied: state.applied_seq,
-        conflicts: state.conflicts.iter().map(Conflict::to_string).collect(),
+        conflicts: conflicts(&host.name, &state),
         bandwidth_fraction: state.bandwidth_fraction,
         applied_bandwidth_fraction: state.applied_bandwidth_fraction,
         max_connections: state.max_connections,

@@ -178,9 +178,14 @@ fn networks_of_hosts_that_join_do_not_overlap() {
         let expected = format!("host `node-2`: its address {network} is that of host `{owner}`; expected");
         assert!(message.starts_with(&expected), "{message}");
     }
+    // Operators see the last one at its owner.
+    let conflicts = |name: &str| host(&server, name).unwrap()["conflicts"].clone();
+    let claim = "10.0.0.0/24: also claimed by host node-2, which was refused";
+    assert_eq!((conflicts("a"), conflicts("node-1")), (json!([claim]), json!([])));
     let (code, message) = refusal(&server, "node-2", GIGABIT, &["10.0.0.0/8"]);
     assert_eq!(code, Code::FailedPrecondition, "{message}");
     let _second = Agent::connect(server.agents, "node-2", GIGABIT, &["10.244.2.0/24"]).unwrap();
+    assert_eq!(conflicts("a"), json!([]));
     // The next coordinator has the networks in its store.
     drop((_first, _second));
     server.restart(|text| text);
