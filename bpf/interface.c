@@ -190,15 +190,24 @@ int from_pod(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
-SEC("classifier")
-int into_tunnel(struct __sk_buff *skb)
+// The priority of the class of a packet that leaves this host or enters a tunnel; 0 without a class.
+static __u32 find_priority(struct __sk_buff *skb)
 {
 	__u32 priority = priority_by_cgroup(skb);
 
+	// That of the socket, or `into_tunnel` has set it.
+	if (!priority && is_class(skb->priority))
+		priority = skb->priority;
 	if (!priority && PORTS)
 		priority = priority_by_ports(skb);
-	if (!priority)
-		priority = priority_by_mark(skb);
+	return priority ? priority : priority_by_mark(skb);
+}
+
+SEC("classifier")
+int into_tunnel(struct __sk_buff *skb)
+{
+	__u32 priority = find_priority(skb);
+
 	if (priority)
 		skb->priority = priority;
 	return TC_ACT_UNSPEC;
@@ -220,15 +229,8 @@ static void count_marked(struct __sk_buff *skb)
 
 static void set_class(struct __sk_buff *skb)
 {
-	__u32 priority = priority_by_cgroup(skb);
+	__u32 priority = find_priority(skb);
 
-	// `into_tunnel` has set it.
-	if (!priority && is_class(skb->priority))
-		priority = skb->priority;
-	if (!priority && PORTS)
-		priority = priority_by_ports(skb);
-	if (!priority)
-		priority = priority_by_mark(skb);
 	if (!priority) {
 		remove_forged_mark(skb);
 		return;
