@@ -257,8 +257,7 @@ impl LeaseState {
             }
             let has_queue = queue_of_class.iter().all(|&queue| (queue as usize) < weights.len());
             let class_count = queue_of_class.len();
-            let has_class =
-                class_of_application.iter().all(|&(_, class)| class >= 1 && class as usize <= class_count);
+            let has_class = class_of_application.iter().all(|&(_, class)| class as usize <= class_count);
             if !(1..=MAX_SERVICES).contains(&class_count) || !has_queue || !has_class {
                 return Err(RefusalReason::Classes);
             }

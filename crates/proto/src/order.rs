@@ -125,6 +125,11 @@ impl BandwidthLimit {
     }
 }
 
+impl Queues {
+    /// In the place of a class: packets of the application have no mark, also if the agent's options set a class.
+    pub const UNMARKED: u32 = 0;
+}
+
 /// The queues of an interface, and their classes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Queues {
@@ -132,7 +137,7 @@ pub struct Queues {
     pub weights: Vec<f64>,
     /// The queue of each class, from 0. Classes count from 1, and the number is the mark (DSCP) of their packets at every port.
     pub queue_of_class: Vec<u32>,
-    /// The class of each application that has one. Sorted by the application's name, which is an id ([`is_id`]).
+    /// The class of each application that has one, or [`Queues::UNMARKED`]. Sorted by the application's name, which is an id ([`is_id`]).
     pub class_of_application: Vec<(Arc<str>, u32)>,
     /// Whether the weights are guaranteed: they hold without a coordinator. Other weights end some time after the last order.
     pub guaranteed: bool,

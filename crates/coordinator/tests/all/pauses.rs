@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -523,10 +524,13 @@ fn first_order_after_a_restart_is_paused() {
     for restart in 0..2 {
         let order = first_order(&server, 0);
         assert!(order.is_full && order.without_queues && order.queues.is_empty(), "{restart}: {order:?}");
-        // Packets of the service have no mark at other hosts, either. Its connections are observed.
+        // Packets of the service have no mark at other hosts, either, also if options of their agents set one. Its connections are
+        // observed.
         let order = first_order(&server, 1);
         let classes = &order.queues[0].1.class_of_application;
-        assert_eq!(classes.iter().map(|(id, _)| &**id).collect::<Vec<_>>(), ["web"], "{restart}");
+        let is_unmarked = |(id, class): &(Arc<str>, u32)| (id.to_string(), *class == Queues::UNMARKED);
+        let found: Vec<(String, bool)> = classes.iter().map(is_unmarked).collect();
+        assert_eq!(found, [("sort".to_owned(), true), ("web".to_owned(), false)], "{restart}");
         assert_eq!(get(&server, "/v1/pause"), before);
         server.restart(|text| text);
     }
@@ -543,7 +547,8 @@ fn first_order_after_a_restart_is_paused() {
     let body = pause("enforced", json!({ "hosts": ["a"], "services": ["ads"] }));
     assert_eq!(put(&server, "/v1/pause", &body).0, 204);
     assert_eq!(get(&server, "/v1/pause").1, json!([]));
-    assert_eq!(first_order(&server, 0).queues[0].1.class_of_application.len(), 2);
+    let order = first_order(&server, 0);
+    assert!(order.queues[0].1.class_of_application.iter().all(|(_, class)| *class != Queues::UNMARKED));
 }
 
 #[test]

@@ -315,13 +315,14 @@ pub struct Order {
     /// The weight of each queue; finite and above 0.
     #[prost(double, repeated, tag = "9")]
     pub weights: ::prost::alloc::vec::Vec<f64>,
-    /// The number of applications with a class at each interface.
+    /// The number of applications with a class, or without marks, at each interface.
     #[prost(uint32, repeated, tag = "10")]
     pub application_counts: ::prost::alloc::vec::Vec<u32>,
     /// The names of these applications, sorted for each interface.
     #[prost(string, tag = "11")]
     pub applications: ::prost::alloc::string::String,
-    /// The class of each of these applications, from 1. A class is the mark (DSCP) of its packets.
+    /// The class of each of these applications, from 1. A class is the mark (DSCP) of its packets. 0: its packets have no mark, also if the
+    /// agent's options set a class.
     #[prost(uint32, repeated, tag = "12")]
     pub application_classes: ::prost::alloc::vec::Vec<u32>,
     /// The number of classes at each interface.
