@@ -603,6 +603,7 @@ pub async fn run(
         () = restore_programs(&shared) => Ok(()),
         () = check_bytes(&shared) => Ok(()),
         () = resume_events(&shared) => Ok(()),
+        () = restore_order(&shared) => Ok(()),
         () = ordered_traffic::manage(&shared) => Ok(()),
         () = sweep_sockets(&shared) => Ok(()),
         () = serve_metrics(metrics, &shared, &settings.coordinator) => Ok(()),
@@ -655,8 +656,23 @@ async fn check_bytes(shared: &SharedState) {
     }
 }
 
-/// How often the agent restores the events of connections that another program has replaced.
+/// How often the agent restores the events of connections that another program has replaced, and the order of its programs. Another owner
+/// that insists on being the first one is not disturbed more often.
 const RESUME_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Attaches programs of interfaces again before those of other owners.
+async fn restore_order(shared: &SharedState) {
+    let mut ticker = ticker(RESUME_INTERVAL);
+    loop {
+        ticker.tick().await;
+        let check = shared.lock().applications.as_ref().map(|known| known.traffic.order_check());
+        let Some(check) = check else { continue };
+        let Ok(changes) = spawn_blocking(move || check.run()).await else { return };
+        if let Some(applications) = &mut shared.lock().applications {
+            applications.apply_order(changes);
+        }
+    }
+}
 
 /// Restores the events of connections that another program has replaced.
 async fn resume_events(shared: &SharedState) {

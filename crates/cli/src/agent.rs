@@ -306,7 +306,7 @@ struct Conflicts {
 
 impl Conflicts {
     /// Prints those that are new.
-    fn print_new(&mut self, traffic: &Traffic) {
+    fn print_new(&mut self, traffic: &mut Traffic) {
         if self.compared_at.is_none_or(|last| last.elapsed() >= BYTE_CHECK_INTERVAL) {
             self.compared_at = Some(Instant::now());
             // An interface that cannot be read is not compared.
@@ -316,6 +316,11 @@ impl Conflicts {
             if let Some(Ok(count @ 1..)) = traffic.resume_sweep().map(|sweep| sweep.run()) {
                 let text = "connections that another sockops program had replaced";
                 let _ = writeln!(std::io::stderr(), "weir: restored the events of {count} {text}");
+            }
+            let changes = traffic.order_check().run();
+            if let Ok(count @ 1..) = changes.and_then(|changes| traffic.apply_order(changes)) {
+                let text = "BPF programs again before those of other owners";
+                let _ = writeln!(std::io::stderr(), "weir: attached {count} {text}");
             }
         }
         let of_paths = traffic.path_conflicts().iter().map(ToString::to_string);

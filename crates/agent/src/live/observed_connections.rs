@@ -23,8 +23,8 @@ use super::peer_demand::LINGER;
 use super::throttle::UdpThrottling;
 use crate::lease::ApplicationPeer;
 use crate::traffic::{
-    ApplicationId, Connection, ConnectionEvent, EventKind, FoundTargets, MIN_PACING_RATE, PathChanges,
-    RemovalWait, TargetSearch, Traffic, TrafficClass, TrafficError,
+    ApplicationId, Connection, ConnectionEvent, EventKind, FoundTargets, MIN_PACING_RATE, OrderChanges,
+    PathChanges, RemovalWait, TargetSearch, Traffic, TrafficClass, TrafficError,
 };
 
 /// How often the agent looks for cgroups of options that were created again, and for entries of maps that another process removed.
@@ -256,6 +256,16 @@ impl Applications {
     pub fn repair(&mut self) {
         let (restored, result) = self.traffic.repair();
         self.count_restored(restored);
+        self.log_new_error(result);
+    }
+
+    /// Applies an inspection of the order of programs at interfaces.
+    pub fn apply_order(&mut self, changes: Result<OrderChanges, TrafficError>) {
+        let result = changes.and_then(|changes| self.traffic.apply_order(changes)).map(|count| {
+            if count > 0 {
+                tracing::warn!("attached {count} BPF programs again before those of other owners");
+            }
+        });
         self.log_new_error(result);
     }
 

@@ -61,6 +61,11 @@ impl Attachment {
         AttachmentCheck { fdinfo_path: self.fdinfo_path.clone(), pin_path: folder.path().join(name) }
     }
 
+    /// The number of the program; none if the kernel does not tell it.
+    pub fn program_id(&self) -> Option<u32> {
+        Some(self.link.info().ok()?.program_id())
+    }
+
     /// Whether the program is attached. It is not if another process detached it, or its cgroup or interface was deleted.
     pub fn is_attached(&self) -> bool {
         fs::read_to_string(&self.fdinfo_path).is_ok_and(|text| has_target(&text))

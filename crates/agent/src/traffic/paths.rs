@@ -134,6 +134,17 @@ impl Paths {
         is_changed
     }
 
+    /// The attached programs: file name, program, number of the interface, and direction.
+    pub fn attached(&self) -> impl Iterator<Item = (String, &'static str, u32, TcAttachType)> {
+        let programs = self.programs.iter();
+        programs.map(|(&index, kind)| (kind.pin_name(index), kind.program(), index, kind.attach_type()))
+    }
+
+    /// Drops a program in the thread of the next search.
+    pub fn drop_later(&mut self, former: Option<Attachment>) {
+        self.removed.extend(former);
+    }
+
     /// The file names of the programs.
     pub fn pin_names(&self) -> impl Iterator<Item = String> {
         let pending = self.search.pending.iter().map(|(&index, (kind, _))| kind.pin_name(index));

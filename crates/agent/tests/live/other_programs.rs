@@ -248,6 +248,31 @@ fn programs_that_take_the_mark_are_a_conflict() {
 }
 
 #[test]
+fn programs_that_others_were_attached_before_are_attached_again() {
+    let test = "overtaken";
+    let Some(pair) = create_host(test).filter(|_| has_program(test, "clang")) else { return };
+    route_pods(&pair, HOST);
+    let groups = create_groups(test, Order::AfterAgent);
+    let Some(mut traffic) = start_traffic(test, &[(&groups[0], 1), (&groups[1], 2)]) else { return };
+    set_up_queues();
+    let restore_order = |traffic: &mut Traffic| {
+        let changes = traffic.order_check().run().unwrap();
+        traffic.apply_order(changes).unwrap()
+    };
+    assert_eq!(restore_order(&mut traffic), 0);
+    let ends = [("e0", TcAttachType::Egress), ("p1", TcAttachType::Ingress)];
+    let others = ends.map(|(interface, attach_type)| {
+        let first = TcAttachOptions::TcxOrder(LinkOrder::first());
+        OtherProgram::at_interface("accept", interface, attach_type, first)
+    });
+    assert_eq!((restore_order(&mut traffic), restore_order(&mut traffic)), (2, 0));
+    assert!(traffic.inspection().is_intact());
+    check_pod_and_host(&pair, &groups);
+    check_that_all_run(&pair, &groups[0], &others);
+    assert_eq!(traffic.stop().unwrap(), 0);
+}
+
+#[test]
 fn cgroup_programs_of_another_owner_and_shares_coexist() {
     let test = "othercgroup";
     let Some(pair) = create_host(test).filter(|_| has_tools(test)) else { return };
