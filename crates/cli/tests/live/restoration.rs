@@ -177,9 +177,8 @@ impl AgentSetup {
     }
 }
 
-/// Runs a Python script that calls bpf(2): many machines have no `bpftool`. Returns false without Python.
-fn run_bpf_script(script: &str, path: &str) -> bool {
-    const HEAD: &str = r#"
+/// Python functions that call bpf(2): many machines have no `bpftool`.
+const BPF_FUNCTIONS: &str = r#"
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
 NR = {"x86_64": 321, "aarch64": 280}[os.uname().machine]
@@ -191,10 +190,13 @@ def bpf(command, *attributes):
     return result
 def u32(*values): return struct.pack("%dI" % len(values), *values)
 def u64(*values): return struct.pack("%dQ" % len(values), *values)
-path = ctypes.create_string_buffer(sys.argv[1].encode())
-fd = bpf(7, u64(ctypes.addressof(path)), u32(0, 0))
 "#;
-    let Ok(output) = Command::new("python3").args(["-c", &format!("{HEAD}{script}"), path]).output() else {
+
+/// Runs a Python script with these functions, and with the descriptor `fd` of a file in the BPF file system. Returns false without Python.
+fn run_bpf_script(script: &str, path: &str) -> bool {
+    let open = "path = ctypes.create_string_buffer(sys.argv[1].encode())\nfd = bpf(7, u64(ctypes.addressof(path)), u32(0, 0))\n";
+    let script = format!("{BPF_FUNCTIONS}{open}{script}");
+    let Ok(output) = Command::new("python3").args(["-c", &script, path]).output() else {
         eprintln!("a part of the test skips, since python3 is missing");
         return false;
     };
@@ -358,6 +360,29 @@ fn agent_reattaches_detached_bpf_programs() {
     }
     assert_eq!(count, 2);
     setup.wait_for_log("restored 1 BPF programs");
+    setup.stop("e0");
+}
+
+#[test]
+fn agent_attaches_its_program_again_before_one_that_ends_the_chain() {
+    let Some(setup) = AgentSetup::up("overtaken") else { return };
+    wait_within(START_TIMEOUT, "marks", || setup.packets_are_marked());
+    // A program that accepts all packets, before all others at the egress (BPF_TCX_EGRESS, BPF_F_BEFORE).
+    let script = r#"
+import socket
+code = ctypes.create_string_buffer(bytes.fromhex("b7000000000000009500000000000000"))
+text = ctypes.create_string_buffer(b"GPL")
+program = bpf(5, u32(3, 2), u64(ctypes.addressof(code), ctypes.addressof(text)))
+bpf(8, u32(socket.if_nametoindex(sys.argv[1]), program, 47, 8))
+"#;
+    if Command::new("python3").arg("--version").output().is_err() {
+        return eprintln!("overtaken skips, since python3 is missing");
+    }
+    let mut python = setup.hosts.command_on_host("python3");
+    let output = python.args(["-c", &format!("{BPF_FUNCTIONS}{script}"), "e0"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    setup.wait_for_log("attached 1 BPF programs again before those of other owners");
+    wait_within(START_TIMEOUT, "marks, again", || setup.packets_are_marked());
     setup.stop("e0");
 }
 
