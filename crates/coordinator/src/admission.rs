@@ -173,7 +173,7 @@ impl<K: Hash + Eq + Clone> ClientCounts<K> {
 }
 
 impl ConnectionCounts {
-    /// Adds a probe. If all probes of the quota are open, the new one closes the oldest. `None` if it has none.
+    /// Adds a probe. If the maximum number of probes is open, the new one closes the oldest. `None` if the quota allows no probes.
     fn admit_probe(&mut self) -> Option<CountedAs> {
         let max = self.quota.probes;
         self.over_limit += 1;

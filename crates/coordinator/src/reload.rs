@@ -1,6 +1,6 @@
 //! Reloads the configuration file of a running coordinator.
 //!
-//! A reload is a start beside the running coordinator: the file is read and checked whole, and changes of the store wait while its
+//! A reload is a second start while the coordinator runs: the file is read and checked whole, and changes of the store wait while its
 //! contents are loaded into a new control plane. If the file has an error, or an object of the store would lose its host or service, the
 //! reload is refused and nothing changes. Otherwise the epoch rises, and the new control plane takes over. What a start learns from
 //! reports, such as the bytes that flows have sent, it learns from them here too. Hosts keep their rates meanwhile: agents connect again

@@ -231,7 +231,7 @@ async fn limit_duration(State(api): State<Api>, request: Request, next: Next) ->
 struct RequestClient {
     identity: Arc<Identity>,
     address: SocketAddr,
-    /// Whether it is over a limit: only health checks and requests for metrics are answered, and others get status 503.
+    /// Whether it exceeds a limit: only health checks and requests for metrics are answered, and others get status 503.
     is_probe: bool,
     router: watch::Receiver<Router>,
 }

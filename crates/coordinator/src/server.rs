@@ -1,6 +1,6 @@
 //! Starts and stops a coordinator: its store, control plane, listeners and servers.
 //!
-//! A *term* is the time with one configuration. A reload (`reload.rs`) builds the next term beside the present one, as a start does: from
+//! A *term* is the time with one configuration. A reload (`reload.rs`) builds the next term while the present one serves, as a start does: from
 //! the configuration and the store. Listeners and connections stay. Requests that have begun are answered by the term that they began in;
 //! its store refuses their changes once the next term has begun.
 

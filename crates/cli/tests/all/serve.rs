@@ -372,6 +372,34 @@ fn ctl_pauses_resumes_and_lists_pauses() {
     assert_eq!(paused().len(), 2);
 }
 
+/// `weir ctl reload` shows the difference or the reason, and SIGHUP does the same without an answer.
+#[test]
+fn ctl_and_sighup_reload_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("serve.toml");
+    fs::write(&config, CONFIG).unwrap();
+    let coordinator_process = CoordinatorProcess::start(&config);
+    let hosts = || coordinator_process.ctl(&["hosts", "--format", "csv"]).1.lines().count() - 1;
+    let with_c = CONFIG.replace("b = \"1Gbit\"\n", "b = \"2Gbit\"\nc = \"1Gbit\"\n");
+    fs::write(&config, &with_c).unwrap();
+    let difference = "- host      b: 1Gbit\n+ host      b: 2Gbit\n+ host      c: 1Gbit\n";
+    assert_eq!(coordinator_process.ctl(&["reload", "--check"]), (Some(0), difference.to_owned()));
+    assert_eq!(hosts(), 2);
+    assert_eq!(coordinator_process.ctl(&["reload"]), (Some(0), difference.to_owned()));
+    assert_eq!(hosts(), 3);
+    let (_, text) = coordinator_process.ctl(&["reload", "--format", "json"]);
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&answer["applied"], answer["difference"].as_array().map(Vec::len)), (&true.into(), Some(0)));
+
+    fs::write(&config, with_c.replace("netshare", "netshar")).unwrap();
+    let (code, text) = coordinator_process.ctl(&["reload"]);
+    assert!(code == Some(1) && text.contains("serve.toml:3: field `policy`"), "{text}");
+    fs::write(&config, CONFIG).unwrap();
+    let process = coordinator_process.child.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &process]).status().unwrap().success());
+    wait_for("the configuration of the signal", || hosts() == 2);
+}
+
 #[test]
 fn wrong_ports_and_missing_certificates_are_explained() {
     let folder = tempfile::tempdir().unwrap();

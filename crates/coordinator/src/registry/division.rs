@@ -142,7 +142,7 @@ impl LinkDivision {
     ) -> Result<LinkDivision, ControllerError> {
         match self {
             LinkDivision::Applications { settings: (settings, _), .. } => {
-                LinkDivision::applications(table, (settings.clone(), limits))
+                LinkDivision::applications(table, (*settings, limits))
             }
             LinkDivision::Services(_) => self.with_table(table),
         }

@@ -1,7 +1,7 @@
 //! Raises the epoch of an open store: a coordinator with another configuration takes over from the present one.
 //!
-//! Changes wait from [`Store::hold`] until the successor takes over or is dropped. So it reads a state that does not change meanwhile. If it
-//! takes over, the changes that waited are refused with [`StoreError::Superseded`], as are all later ones through handles of the former
+//! Changes wait from [`Store::hold`] until the successor takes over or is dropped, so it reads a state that does not change meanwhile. If
+//! it takes over, the changes that waited are refused with [`StoreError::Superseded`], as are all later ones through handles of the former
 //! epoch.
 
 use std::sync::Arc;
