@@ -90,7 +90,7 @@ use throttle::UdpOrder;
 use watchdog::Watchdog;
 
 pub use socket::raise_file_limit;
-pub use weir_proto::Network;
+pub use weir_proto::{MAX_LABELS, Network, is_label_part};
 
 /// How often the agent measures and sets rates before a coordinator has sent its interval.
 const DEFAULT_INTERVAL: Duration = Duration::from_millis(8);
@@ -113,6 +113,8 @@ pub struct Settings {
     pub links: Vec<Link>,
     /// The networks of a host's pods.
     pub networks: Vec<Network>,
+    /// The labels of a host, which tell its position, by name.
+    pub labels: BTreeMap<String, String>,
     /// The path of the Unix socket for programs; none to accept no programs.
     pub local_socket: Option<PathBuf>,
     /// How to start a watchdog for the sockets of programs; none for a switch, and with `dry_run`.
@@ -594,6 +596,7 @@ pub async fn run(
         link_rates: settings.links.iter().map(|link| link.rate.get() as u64).collect(),
         interfaces: settings.links.iter().flat_map(|link| link.interfaces.clone()).collect(),
         networks: settings.networks.clone(),
+        labels: settings.labels.clone(),
     };
     let result = tokio::select! {
         ended = serve_programs(local_socket, shared.clone()) => ended,

@@ -13,7 +13,7 @@ use tokio::runtime::Builder;
 use weir_agent::htb::max_segments;
 use weir_agent::live::endpoint::CoordinatorEndpoint;
 use weir_agent::live::watchdog::{self, WatchdogCommand};
-use weir_agent::live::{self, KernelState, Link, Settings};
+use weir_agent::live::{self, KernelState, Link, MAX_LABELS, Settings};
 use weir_agent::queues::{
     DesiredQueues, Device, Interface, InterfaceLock, QueueError, ReplaceableRoots, Shares,
 };
@@ -56,6 +56,18 @@ fn add_permission_help(failure: Failure) -> Failure {
     Failure { message: format!("{}; help: run the command as root", failure.message), ..failure }
 }
 
+/// The labels of a host by name.
+fn read_labels(labels: &[(String, String)]) -> Result<BTreeMap<String, String>, Failure> {
+    let by_name: BTreeMap<String, String> = labels.iter().cloned().collect();
+    if by_name.len() < labels.len() || labels.len() > MAX_LABELS {
+        let count = labels.len();
+        return Err(Failure::input(format_args!(
+            "--label: {count} labels; expected at most {MAX_LABELS}, each with another name"
+        )));
+    }
+    Ok(by_name)
+}
+
 fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let files = args.credentials.tls_files(&args.coordinator, args.insecure)?;
     let coordinator = CoordinatorEndpoint::new(&args.coordinator, files).map_err(Failure::input)?;
@@ -84,6 +96,7 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     });
     let has_socket_programs = local_socket.is_some();
     let dry_run = args.dry_run;
+    let labels = read_labels(&args.labels)?;
     let networks = args.networks.clone();
     if networks.len() > MAX_NETWORKS {
         let count = networks.len();
@@ -91,8 +104,17 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
             "--network: {count} networks; expected at most {MAX_NETWORKS}"
         )));
     }
-    let settings =
-        Settings { coordinator, name, links, networks, local_socket, watchdog, has_socket_programs, dry_run };
+    let settings = Settings {
+        coordinator,
+        name,
+        links,
+        networks,
+        labels,
+        local_socket,
+        watchdog,
+        has_socket_programs,
+        dry_run,
+    };
     init_log(LogFormat::Text);
     interrupt::record_signals();
     explain_missing_coordinator(args.coordinator.clone(), files.is_some());

@@ -195,6 +195,7 @@ const HOSTS: &[&str] = &[
     "max_connections",
     "pause",
     "joined",
+    "position",
     "addresses",
     "conflicts",
 ];

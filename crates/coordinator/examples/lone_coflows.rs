@@ -48,6 +48,7 @@ fn main() -> ExampleResult<()> {
         name: "h0".to_owned(),
         links: vec![live::Link { rate: Rate::new(LINK_RATE).ok_or("a rate")?, interfaces: Vec::new() }],
         networks: Vec::new(),
+        labels: std::collections::BTreeMap::new(),
         local_socket: Some(socket.clone()),
         watchdog: None,
         has_socket_programs: false,

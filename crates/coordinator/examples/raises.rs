@@ -128,6 +128,7 @@ fn start_agent(socket: std::path::PathBuf, rate: u64, mode: Mode) -> ExampleResu
                 name: "h0".to_owned(),
                 links: vec![link],
                 networks: Vec::new(),
+                labels: std::collections::BTreeMap::new(),
                 local_socket: Some(socket),
                 watchdog: None,
                 has_socket_programs: mode == Mode::Paused,

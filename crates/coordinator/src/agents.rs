@@ -127,12 +127,14 @@ impl Control for AgentService {
         };
         let addresses =
             hello.networks().map_err(|error| Status::invalid_argument(format!("hello: {error}")))?;
+        let labels =
+            hello.labels_by_name().map_err(|error| Status::invalid_argument(format!("hello: {error}")))?;
         let name = check_name(hello.name, peer.as_ref().and_then(|peer| peer.proven.as_ref()))?;
         let host = match (&registry, peer) {
             (Some(registry), Some(peer)) => {
                 // A switch has a rate for each port.
                 let rate = hello.link_rates.first().copied().filter(|_| hello.link_rates.len() == 1);
-                join(registry, &peer, HostClaim { name: name.clone(), rate, addresses }).await?
+                join(registry, &peer, HostClaim { name: name.clone(), rate, addresses, labels }).await?
             }
             _ => find_agent(&handle, name.clone()).await?,
         };
@@ -208,9 +210,11 @@ async fn join(registry: &Arc<Registry>, peer: &PeerInfo, claim: HostClaim) -> Re
             JoinRefusal::UnknownName { .. } => Status::not_found(text),
             JoinRefusal::AddressTaken { .. } => Status::already_exists(text),
             JoinRefusal::Full { .. } => Status::resource_exhausted(text),
-            JoinRefusal::Rate { .. } | JoinRefusal::Network { .. } | JoinRefusal::Bandwidth { .. } => {
-                Status::failed_precondition(text)
-            }
+            JoinRefusal::Rate { .. }
+            | JoinRefusal::Network { .. }
+            | JoinRefusal::Position { .. }
+            | JoinRefusal::Moved { .. }
+            | JoinRefusal::Bandwidth { .. } => Status::failed_precondition(text),
             JoinRefusal::Store(_) | JoinRefusal::Stopped(_) => Status::unavailable(text),
         }
     })

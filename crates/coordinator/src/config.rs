@@ -37,7 +37,7 @@ use crate::tls::ServerTls;
 use network::{NetworkTables, NetworkValues};
 
 pub use django::ConnectionModel;
-pub use join::JoinRule;
+pub use join::{JoinPosition, JoinRule, slots_at};
 pub use limits::Limits;
 pub use overlay::{MAX_LINK_SAMPLES, Overlay, Relay, RelayAddress};
 pub use queues::{QueueAssignment, Saba};

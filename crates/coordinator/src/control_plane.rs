@@ -204,9 +204,9 @@ impl NetworkLinks {
         NetworkLinks { hosts: hosts.to_vec(), max_slot_rate: 0.0, trunks: None }
     }
 
-    /// Hosts with these links, and the links between the switches of a topology with these hosts.
+    /// Hosts with these links, and the links between the switches of a topology with these hosts, and those of slots.
     pub fn with_topology(hosts: &[Link], topology: Topology) -> NetworkLinks {
-        debug_assert_eq!(hosts.len(), topology.hosts(), "the topology contains the hosts");
+        debug_assert!(hosts.len() <= topology.hosts(), "the topology contains the hosts");
         let trunks = Trunks::even_split(topology);
         let trunks = Some(trunks).filter(|trunks| trunks.links() > 0);
         NetworkLinks { trunks, ..NetworkLinks::one_switch(hosts) }

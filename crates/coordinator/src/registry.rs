@@ -360,7 +360,7 @@ impl Registry {
     async fn restore_all(&self, unfit: &mut UnfitRecords) -> Result<(), String> {
         self.restore_hosts().await.map_err(|stopped| stopped.to_string())?;
         self.restore_pauses(unfit).await.map_err(|stopped| stopped.to_string())?;
-        self.update_links().await.map_err(|stopped| stopped.to_string())?;
+        self.restore_links().await.map_err(|stopped| stopped.to_string())?;
         self.note_unknown_links(unfit).await;
         self.restore(unfit).await?;
         self.restore_overlay(unfit).await.map_err(|error| error.to_string())?;

@@ -1,8 +1,11 @@
 //! Encodes orders and reports, and decodes and validates them.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
+
+use weir_core::model::ServiceNames;
 
 use crate::order::{
     BandwidthLimit, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
@@ -11,8 +14,8 @@ use crate::order::{
 };
 use crate::{
     ApplicationTraffic, Conflict, MAX_APPLICATIONS, MAX_CONFLICTS, MAX_FLOWS_PER_HOST, MAX_HOST_NETWORKS,
-    MAX_OBSERVED, MAX_QUEUES, MAX_REPORTED_FLOWS, MAX_SWITCH_PORTS, MAX_TRAFFIC_RULES, MAX_UDP_FLOWS,
-    MatchingOrder, MatchingReport, Network, RefusedOrders, RestoredObjects, wire,
+    MAX_LABELS, MAX_OBSERVED, MAX_QUEUES, MAX_REPORTED_FLOWS, MAX_SWITCH_PORTS, MAX_TRAFFIC_RULES,
+    MAX_UDP_FLOWS, MatchingOrder, MatchingReport, Network, RefusedOrders, RestoredObjects, wire,
 };
 
 /// Why a message is not a valid order or report.
@@ -38,6 +41,9 @@ pub enum MessageError {
         /// The number of entries of the other list.
         expected: usize,
     },
+    /// A label is invalid, or its name occurs twice.
+    #[error("labels: expected distinct names, and names and values of {rule}", rule = ServiceNames::NAME_RULE)]
+    Label,
     /// An index into another list is too high.
     #[error("{list}: index {index} is out of range; expected less than {count}")]
     IndexOutOfRange {
@@ -326,6 +332,11 @@ pub(crate) fn to_micros_rounding_up(time: Duration) -> u32 {
     u32::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX)
 }
 
+/// Whether a text is a valid name or value of a label.
+pub fn is_label_part(text: &str) -> bool {
+    ServiceNames::is_name(text)
+}
+
 impl wire::AgentMessage {
     /// Encodes the first message of an agent, with the name of its host or switch, the rates of its links in bytes per second, and the
     /// first [`MAX_HOST_NETWORKS`] of its networks and addresses.
@@ -333,8 +344,20 @@ impl wire::AgentMessage {
         let networks = &networks[..networks.len().min(MAX_HOST_NETWORKS)];
         let addresses = networks.iter().flat_map(|network| to_ipv6(network.address()).octets()).collect();
         let prefix_lengths = networks.iter().map(Network::prefix_length).collect();
-        let hello = wire::Hello { name: name.to_owned(), link_rates, addresses, prefix_lengths };
+        let labels = Vec::new();
+        let hello = wire::Hello { name: name.to_owned(), link_rates, addresses, prefix_lengths, labels };
         wire::AgentMessage { body: Some(wire::agent_message::Body::Hello(hello)) }
+    }
+
+    /// The same first message with the labels of the host. Other messages stay unchanged.
+    #[must_use]
+    pub fn with_labels(mut self, labels: &BTreeMap<String, String>) -> wire::AgentMessage {
+        if let Some(wire::agent_message::Body::Hello(hello)) = &mut self.body {
+            let label =
+                |(name, value): (&String, &String)| wire::Label { name: name.clone(), value: value.clone() };
+            hello.labels = labels.iter().map(label).collect();
+        }
+        self
     }
 
     /// Encodes a report.
@@ -344,6 +367,18 @@ impl wire::AgentMessage {
 }
 
 impl wire::Hello {
+    /// The labels of the host, by name.
+    ///
+    /// # Errors
+    /// [`MessageError`]: too many labels, or an invalid or repeated one.
+    pub fn labels_by_name(&self) -> Result<BTreeMap<String, String>, MessageError> {
+        check_max_length("labels", self.labels.len(), MAX_LABELS)?;
+        let labels: BTreeMap<String, String> =
+            self.labels.iter().map(|label| (label.name.clone(), label.value.clone())).collect();
+        let are_names = labels.iter().all(|(name, value)| is_label_part(name) && is_label_part(value));
+        if are_names && labels.len() == self.labels.len() { Ok(labels) } else { Err(MessageError::Label) }
+    }
+
     /// The networks of the host, and the addresses of its interfaces.
     ///
     /// # Errors

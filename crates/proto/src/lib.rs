@@ -18,7 +18,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 pub use conflict::{ALL_INTERFACES, Conflict, ConflictReason};
-pub use encoding::MessageError;
+pub use encoding::{MessageError, is_label_part};
 pub use matching::{
     Answer, ConnectionChange, FlowSegments, MatchedFlow, MatchingOrder, MatchingReport, Question,
 };
@@ -75,6 +75,9 @@ pub const MIN_PACING_RATE: u32 = 12_500;
 
 /// The maximum number of networks and addresses of interfaces in the first message of an agent. An agent leaves out the other addresses.
 pub const MAX_HOST_NETWORKS: usize = 64;
+
+/// The maximum number of labels of a host.
+pub const MAX_LABELS: usize = 16;
 
 /// The maximum number of conflicts in a report. An agent leaves out the others.
 pub const MAX_CONFLICTS: usize = 64;

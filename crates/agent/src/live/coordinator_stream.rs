@@ -1,5 +1,6 @@
 //! Keeps a stream to the coordinator open: when the stream ends, opens it again, with increasing waits between attempts.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::error::Error;
 use std::hash::{DefaultHasher, Hasher};
@@ -84,6 +85,8 @@ pub struct AgentIdentity {
     pub interfaces: Vec<Interface>,
     /// The networks of its pods.
     pub networks: Vec<Network>,
+    /// Its labels, by name.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Keeps a stream open for a host or switch, until the receiver of events is dropped. Uses new certificate files for the next stream, and
@@ -303,6 +306,7 @@ async fn open_stream(
     let own_addresses = addresses.iter().map(|address| Network::from(*address));
     let networks: Vec<Network> = identity.networks.iter().copied().chain(own_addresses).collect();
     let hello = AgentMessage::hello(&identity.name, identity.link_rates.clone(), &networks);
+    let hello = hello.with_labels(&identity.labels);
     let messages = tokio_stream::once(hello).chain(messages);
     let answer = control.stream_orders(messages).await.map_err(|status| status_reason(&status))?;
     let mut orders = answer.into_inner();

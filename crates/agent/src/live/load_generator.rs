@@ -6,6 +6,7 @@
 //! at their ordered rates and never end; the latter end one after another. The module measures the time from the report of a
 //! flow's end to the order by which the coordinator confirms it.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,6 +98,7 @@ async fn run_agent(coordinator: Endpoint, host: u32, link_rate: Rate) -> Vec<Dur
         link_rates: Vec::new(),
         interfaces: Vec::new(),
         networks: Vec::new(),
+        labels: BTreeMap::new(),
     };
     tokio::select! {
         () = coordinator_stream::keep_open(&coordinator, &identity, event_sender) => Vec::new(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueHint};
-use weir_agent::live::{Link, Network};
+use weir_agent::live::{Link, Network, is_label_part};
 use weir_agent::queues::Interface;
 use weir_agent::traffic::Rule;
 use weir_core::model::ServiceNames;
@@ -59,6 +59,11 @@ pub struct AgentRun {
     /// hosts
     #[arg(long = "port", value_name = "IF=RATE", conflicts_with_all = ["rate", "interfaces", "applications", "socket"])]
     pub ports: Vec<SwitchPort>,
+
+    /// A label of this host, such as rack=leaf-1, if the host joins by a rule of the coordinator's configuration that tells its position by
+    /// the label; may be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_label, conflicts_with = "ports")]
+    pub labels: Vec<(String, String)>,
 
     /// A network of pods of this host, such as 10.244.1.0/24, if the host joins by a rule of the coordinator's configuration; may be
     /// repeated
@@ -206,6 +211,15 @@ pub struct ObservedTraffic {
     /// optionally its initial class, 1 to 63; may be repeated
     #[arg(long = "application", value_name = "NAME=CGROUP|port/PORT[:CLASS]")]
     pub applications: Vec<Rule>,
+}
+
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if is_label_part(name) && is_label_part(value) => {
+            Ok((name.to_owned(), value.to_owned()))
+        }
+        _ => Err(format!("expected NAME=VALUE, both of {}", ServiceNames::NAME_RULE)),
+    }
 }
 
 fn parse_agent_name(text: &str) -> Result<String, String> {

@@ -749,6 +749,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "weir agent run --name node-4 --rate 1Gbit --interface eth0 --application web=system.slice/web.service",
             "weir agent run --rate 1Gbit --coordinator weir.example:7700 --certificate node-4.pem --key node-4.key --authority authority.pem",
             "weir agent run --name node-7 --rate 1Gbit --interface eth0 --network 10.244.7.0/24 --network fd00:244:7::/64",
+            "weir agent run --name node-8 --rate 1Gbit --interface eth0 --label rack=leaf-1",
             "weir agent run --name edge-1 --port eth1=10Gbit --port eth2=10Gbit",
         ],
     ),

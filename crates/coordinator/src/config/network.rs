@@ -55,8 +55,12 @@ impl<'a> NetworkValues<'a> {
             (None, None, None) if self.join.is_some() => (Vec::new(), None),
             _ => hosts::read_hosts(fields, self.topology, self.host, folder)?,
         };
-        let read_joins = |value| join::read_joins(fields, &value, hosts.len(), topology.is_some());
+        let read_joins = |value| join::read_joins(fields, &value, hosts.len(), topology.as_ref());
         let joins = self.join.map(read_joins).transpose()?.unwrap_or_default();
+        let topology = match topology {
+            Some(known) if !joins.is_empty() => Some(join::add_slots(fields, &known, &joins)?),
+            known => known,
+        };
         queue_assignment::check_link_rates(fields, queues, &hosts, &joins)?;
         let numbers: BTreeMap<&str, u32> =
             (0u32..).zip(&hosts).map(|(number, host)| (&*host.name, number)).collect();

@@ -8,7 +8,9 @@ use weir_core::saba::controller::{ControllerSettings, PortLimits};
 use weir_core::units::{Bytes, Time};
 use weir_proto::Network;
 
-use super::{Config, ConnectionModel, Host, JoinRule, Limits, QueueAssignment, Saba, Switch, TlsFiles};
+use super::{
+    Config, ConnectionModel, Host, JoinPosition, JoinRule, Limits, QueueAssignment, Saba, Switch, TlsFiles,
+};
 use crate::control_plane::{Link, Settings};
 use crate::policy::PolicySpec;
 use crate::quota::ServiceQuota;
@@ -177,13 +179,20 @@ impl Config {
                 writeln!(f, "host      {name}: sends {send}, receives {recv}")?;
             }
         }
-        for JoinRule { names, networks, max_rate, max_hosts } in &self.joins {
+        for JoinRule { names, networks, max_rate, max_hosts, position } in &self.joins {
             let networks: Vec<String> = networks.iter().map(Network::to_string).collect();
             writeln!(
                 f,
                 "join      {names}: up to {max_rate} each, {max_hosts} hosts, addresses in {}",
                 networks.join(", ")
             )?;
+            if let Some(JoinPosition { label, leaves }) = position {
+                writeln!(
+                    f,
+                    "          at each of these switches, by the label {label}: {}",
+                    leaves.join(", ")
+                )?;
+            }
         }
         for Switch { name, ports, limits } in &self.switches {
             let ports: Vec<&str> = ports.iter().map(|&end| self.name_of(end)).collect();

@@ -1,6 +1,7 @@
 //! The hosts of the configuration, and those that have joined.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use weir_proto::NetworkTable;
@@ -93,10 +94,10 @@ impl HostTable {
         &self.addresses
     }
 
-    /// The first free slot.
-    pub(super) fn free_slot(&self) -> Option<u32> {
-        let free = self.entries.iter().skip(self.configured).position(Option::is_none)?;
-        Some((self.configured + free) as u32)
+    /// The first free slot of a range, which begins at the first slot.
+    pub(super) fn free_slot(&self, slots: &Range<u32>) -> Option<u32> {
+        let mut numbers = slots.clone().map(|slot| self.first_slot() + slot);
+        numbers.find(|&number| self.entries.get(number as usize).is_some_and(Option::is_none))
     }
 
     /// Sets or replaces the host of a slot.

@@ -334,6 +334,13 @@ impl Registry {
         self.apply_links(&mut links).await
     }
 
+    /// Applies the links of the store that are down. Sends no events: they were down before.
+    pub(super) async fn restore_links(&self) -> Result<(), Stopped> {
+        let mut links = self.links.lock().await;
+        links.down = self.find_failures(&links).1;
+        self.apply_links(&mut links).await
+    }
+
     /// Applies the links that are down, after a change of hosts.
     pub(super) async fn update_links(&self) -> Result<(), Stopped> {
         let mut links = self.links.lock().await;

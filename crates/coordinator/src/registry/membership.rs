@@ -4,6 +4,7 @@
 //! agent gets a welcome, so a coordinator that restarts knows the hosts that registrations name. A host that loses its agent keeps its
 //! slot. A removed host keeps it while coflows or connections name it.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -19,7 +20,7 @@ use super::hosts::{HostEntry, HostTable};
 use super::refused_claims::RefusedClaims;
 use super::unfit::UnfitRecords;
 use crate::audit::Actor;
-use crate::config::JoinRule;
+use crate::config::{JoinRule, slots_at};
 use crate::control_plane::{ControlPlane, Link};
 use crate::control_thread::Stopped;
 use crate::events::EventKind;
@@ -35,6 +36,8 @@ pub struct HostClaim {
     pub rate: Option<u64>,
     /// The addresses of its interfaces, and the networks of its pods.
     pub addresses: Vec<Network>,
+    /// Its labels, by name.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// What a host has joined with; its record in the store.
@@ -50,6 +53,9 @@ pub struct JoinedHost {
     pub addresses: Vec<Network>,
     /// When it joined, in milliseconds of Unix time.
     pub joined_unix_ms: u64,
+    /// The switch of the topology that it is under, if there is a topology.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaf: Option<String>,
     /// Whether an operator has removed it, although registrations name it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_removed: bool,
@@ -113,15 +119,43 @@ pub enum JoinRefusal {
         /// The host that has it.
         owner: String,
     },
+    /// The label that tells its position is missing, or is not the name of a switch.
+    #[error(
+        "host `{name}`: its label `{label}` is {value}; expected one of the switches {leaves}; help: `weir agent run --label {label}=SWITCH`"
+    )]
+    Position {
+        /// The host.
+        name: String,
+        /// The name of the label.
+        label: String,
+        /// Its value, or `missing`.
+        value: String,
+        /// The switches to which hosts may attach.
+        leaves: String,
+    },
+    /// It has joined at another switch.
+    #[error(
+        "host `{name}`: its label tells the switch `{leaf}`, and it has joined at `{former}`; expected the same; help: `weir ctl hosts remove {name}` if it has moved"
+    )]
+    Moved {
+        /// The host.
+        name: String,
+        /// The switch by the label.
+        leaf: String,
+        /// The switch at which it has joined.
+        former: String,
+    },
     /// The hosts of the rule have all slots.
     #[error(
-        "host `{name}`: {max} hosts have joined by the rule for {names}; expected fewer; help: `weir ctl hosts remove` hosts that are gone, or raise `max-hosts`"
+        "host `{name}`: {max} hosts have joined by the rule for {names}{at}; expected fewer; help: `weir ctl hosts remove` hosts that are gone, or raise `max-hosts`"
     )]
     Full {
         /// The host.
         name: String,
         /// The maximum number of hosts.
         max: u32,
+        /// At which switch, if there is a topology.
+        at: String,
         /// The names of the rule.
         names: String,
     },
@@ -172,12 +206,17 @@ pub(super) fn load_hosts(
     for (name, joined) in records {
         // Hosts keep their slots, unless rules have fewer hosts now.
         let stored = table.first_slot().saturating_add(joined.slot);
-        let is_free = (stored as usize) < table.slot_count() && table.get(stored).is_none();
-        let slot = if is_free { Some(stored) } else { table.free_slot() };
-        let is_allowed = table.number(&name).is_none() && rules.iter().any(|rule| rule.matches(&name));
-        match slot.zip(joined.link()).filter(|_| is_allowed) {
+        let rule = rules.iter().find(|rule| rule.matches(&name)).filter(|_| table.number(&name).is_none());
+        let slots = rule.and_then(|rule| slots_at(rules, rule, joined.leaf.as_deref()));
+        let slot = slots.and_then(|slots| {
+            let is_free = slots.contains(&joined.slot) && table.get(stored).is_none();
+            if is_free { Some(stored) } else { table.free_slot(&slots) }
+        });
+        match slot.zip(joined.link()) {
             Some((slot, link)) => {
-                let joined = JoinedHost { slot: slot - table.first_slot(), ..joined };
+                // The configuration may have lost its topology.
+                let leaf = joined.leaf.filter(|_| rule.is_some_and(|rule| rule.position.is_some()));
+                let joined = JoinedHost { slot: slot - table.first_slot(), leaf, ..joined };
                 table.set(slot, HostEntry { name, link, joined: Some(joined) });
             }
             None => unfit.note("host", &name, "the configuration does not let it join any more"),
@@ -254,13 +293,19 @@ impl Registry {
         let Some(rule) = self.rule(&claim.name) else {
             return Err(self.unknown_name(claim.name));
         };
+        let leaf = find_leaf(rule, &claim)?;
         let (name, rate, addresses) = check_claim(rule, &hosts, known, claim)?;
+        let former = known.and_then(|slot| hosts.get(slot)).and_then(|entry| entry.joined.clone());
+        // The slot, by which flows have their paths, belongs to the switch.
+        if let Some(former) = former.as_ref().filter(|former| former.leaf != leaf) {
+            let text = |leaf: &Option<String>| leaf.clone().unwrap_or_else(|| "-".to_owned());
+            return Err(JoinRefusal::Moved { name, leaf: text(&leaf), former: text(&former.leaf) });
+        }
         let slot = match known {
             Some(slot) => slot,
-            None => self.find_slot(rule, &hosts, &name)?,
+            None => self.find_slot(rule, &hosts, &name, leaf.as_deref())?,
         };
         let link = Link { send: rate, recv: rate };
-        let former = hosts.get(slot).and_then(|entry| entry.joined.clone());
         let joined = JoinedHost {
             slot: slot - hosts.first_slot(),
             rate: rate.get() as u64,
@@ -268,6 +313,7 @@ impl Registry {
             joined_unix_ms: former
                 .as_ref()
                 .map_or_else(crate::store::unix_millis, |former| former.joined_unix_ms),
+            leaf,
             is_removed: false,
         };
         if former.as_ref() == Some(&joined) {
@@ -296,15 +342,22 @@ impl Registry {
     }
 
     /// A free slot for a host of a rule.
-    fn find_slot(&self, rule: &JoinRule, hosts: &HostTable, name: &str) -> Result<u32, JoinRefusal> {
-        let slots = hosts.first_slot()..hosts.slot_count() as u32;
-        let members = slots.filter_map(|slot| hosts.get(slot));
+    fn find_slot(
+        &self,
+        rule: &JoinRule,
+        hosts: &HostTable,
+        name: &str,
+        leaf: Option<&str>,
+    ) -> Result<u32, JoinRefusal> {
+        let slots = slots_at(&self.joins, rule, leaf).unwrap_or_default();
+        let members = slots.clone().filter_map(|slot| hosts.get(hosts.first_slot() + slot));
         let of_rule =
             members.filter(|entry| self.rule(&entry.name).is_some_and(|other| std::ptr::eq(other, rule)));
         let is_full = of_rule.count() >= rule.max_hosts as usize;
-        hosts.free_slot().filter(|_| !is_full).ok_or_else(|| JoinRefusal::Full {
+        hosts.free_slot(&slots).filter(|_| !is_full).ok_or_else(|| JoinRefusal::Full {
             name: name.to_owned(),
             max: rule.max_hosts,
+            at: leaf.map_or_else(String::new, |leaf| format!(" at {leaf}")),
             names: rule.names.clone(),
         })
     }
@@ -452,6 +505,21 @@ mod short_networks {
     }
 }
 
+/// The switch under which a host is, by its label; none without a topology.
+fn find_leaf(rule: &JoinRule, claim: &HostClaim) -> Result<Option<String>, JoinRefusal> {
+    let Some(position) = &rule.position else { return Ok(None) };
+    let value = claim.labels.get(&position.label);
+    if let Some(leaf) = value.filter(|value| position.leaves.contains(value)) {
+        return Ok(Some(leaf.clone()));
+    }
+    Err(JoinRefusal::Position {
+        name: claim.name.clone(),
+        label: position.label.clone(),
+        value: value.map_or_else(|| "missing".to_owned(), |value| format!("`{value}`")),
+        leaves: crate::control_plane::join_names(position.leaves.iter().map(String::as_str)),
+    })
+}
+
 /// Checks what an agent claims against a rule. Returns the name, the rate, and the addresses and networks, sorted.
 fn check_claim(
     rule: &JoinRule,
@@ -459,7 +527,7 @@ fn check_claim(
     own: Option<u32>,
     claim: HostClaim,
 ) -> Result<(String, Rate, Vec<Network>), JoinRefusal> {
-    let HostClaim { name, rate, mut addresses } = claim;
+    let HostClaim { name, rate, mut addresses, .. } = claim;
     let rate = Rate::new(rate.unwrap_or(0) as f64).unwrap_or(Rate::ZERO);
     if rate.get() < 1.0 || rate > rule.max_rate {
         return Err(JoinRefusal::Rate { name, rate, max: rule.max_rate, names: rule.names.clone() });

@@ -44,6 +44,9 @@ pub struct HostState {
     name: String,
     /// Whether it has joined by a rule of the configuration. Operators can remove such a host.
     joined: bool,
+    /// The switch of the topology under which it has joined; absent for others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<String>,
     /// Its addresses.
     #[schema(value_type = Vec<String>)]
     addresses: Vec<String>,
@@ -185,6 +188,7 @@ pub async fn hosts(State(api): State<Api>, client: Client) -> Result<Json<Vec<Ho
     let hosts = with_state.map(|(number, host, state)| HostState {
         name: host.name.clone(),
         joined: host.joined.is_some(),
+        position: host.joined.as_ref().and_then(|joined| joined.leaf.clone()),
         addresses: addresses.remove(&number).unwrap_or_default(),
         send_bytes_per_second: host.link.send.get(),
         recv_bytes_per_second: host.link.recv.get(),

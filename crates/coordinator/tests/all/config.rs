@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use crate::error_cases::check_error_cases;
-use weir_coordinator::config::{self, CableEnd, Config, QueueAssignment, Saba};
+use weir_coordinator::config::{self, CableEnd, Config, QueueAssignment, Saba, slots_at};
+use weir_core::model::NodeId;
 use weir_core::policy::AnyPolicy;
 use weir_core::saba::controller::PortLimits;
 use weir_core::tree::TreeSpec;
@@ -160,11 +161,56 @@ fn hosts_are_read_from_a_topology() {
     let error = config::parse(&both, "serve.toml", folder.path()).unwrap_err().to_string();
     assert!(error.contains("either `topology` or `[host]`"), "{error}");
     let error = config::parse(&format!("{text}{JOIN}"), "serve.toml", folder.path()).unwrap_err().to_string();
-    assert!(error.contains("field `join`: `[[join]]`: expected no `[[join]]` with `topology`"), "{error}");
+    assert!(
+        error.contains("with `topology`, the name of the label whose value is the host's switch"),
+        "{error}"
+    );
 }
 
 const JOIN: &str =
     "[[join]]\nnames = \"node-*\"\nnetworks = [\"10.0.0.0/8\"]\nmax-rate = \"1Gbit\"\nmax-hosts = 5\n";
+
+/// A host `a` under the leaf `l1`, and a leaf `l2` without hosts.
+const LEAVES: &str = "weir-fabric = 1\nkind = \"links\"\nhosts = [\"a\"]\n\
+    [[switch]]\nname = \"l1\"\ntier = 1\n[[switch]]\nname = \"l2\"\ntier = 1\n[[switch]]\nname = \"s\"\ntier = 2\n\
+    [[link]]\nends = [\"a\", \"l1\"]\nrate = \"1Gbit\"\n[[link]]\nends = [\"l1\", \"s\"]\nrate = \"1Gbit\"\n\
+    [[link]]\nends = [\"l2\", \"s\"]\nrate = \"1Gbit\"\n";
+
+#[test]
+fn slots_of_hosts_that_join_a_topology_are_at_each_leaf() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("net.toml"), LEAVES).unwrap();
+    let (keys, _) = SMALL.split_once("[host]").unwrap();
+    let text = keys.replace("policy =", "topology = \"net.toml\"\npolicy =");
+    let parse_rules = |rules: &str| {
+        let parsed = config::parse(&format!("{text}{rules}"), "serve.toml", folder.path());
+        parsed.map_err(|error| error.to_string())
+    };
+    let rule = format!("{JOIN}position = \"rack\"\n");
+    let config =
+        parse_rules(&format!("{}{rule}", rule.replace("node-*", "gpu-*").replace("= 5", "= 2"))).unwrap();
+    assert_eq!((config.hosts.len(), config.slots()), (1, 2 * 2 + 2 * 5));
+    let slots = |rule: usize, leaf| slots_at(&config.joins, &config.joins[rule], leaf);
+    assert_eq!([slots(0, Some("l1")), slots(0, Some("l2"))], [Some(0..2), Some(2..4)]);
+    assert_eq!([slots(1, Some("l1")), slots(1, Some("l2"))], [Some(4..9), Some(9..14)]);
+    assert_eq!([slots(0, Some("s")), slots(0, None)], [None, None]);
+    // The hosts of the topology after `a` are the slots.
+    let topology = config.topology.as_ref().unwrap();
+    let switch_of = |slot: u32| {
+        let [cable] = topology.outgoing_links(NodeId(1 + slot))[..] else { panic!("one cable") };
+        (topology.name(topology.link(cable).to), topology.link(cable).rate.get())
+    };
+    assert_eq!([0, 1, 2, 3, 8, 9].map(|slot| switch_of(slot).0), ["l1", "l1", "l2", "l2", "l1", "l2"]);
+    assert_eq!(switch_of(0).1, 125e6);
+    assert!(
+        config.to_string().contains("at each of these switches, by the label rack: l1, l2\n"),
+        "{config}"
+    );
+    let error = parse_rules(&format!("{JOIN}position = \"the rack\"\n")).unwrap_err();
+    assert!(error.contains("field `join position`") || error.contains("field `position`"), "{error}");
+    let error = parse(&format!("{SMALL}{rule}")).unwrap_err();
+    assert!(error.contains("expected no such key without `topology`"), "{error}");
+}
 
 /// The first rule that matches counts, so a later one can let others join.
 #[test]

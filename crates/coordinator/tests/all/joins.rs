@@ -1,5 +1,6 @@
 //! Tests of hosts that join by the rules of the configuration and leave, over the streams of agents and the API.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -44,11 +45,21 @@ impl Agent {
     pub fn connect(agents: SocketAddr, name: &str, rate: u64, addresses: &[&str]) -> Result<Agent, Status> {
         let addresses: Vec<Network> =
             addresses.iter().map(|text| Network::parse_short(text).unwrap()).collect();
+        Agent::open(agents, AgentMessage::hello(name, vec![rate], &addresses))
+    }
+
+    /// Connects the agent of a host with these labels.
+    fn connect_labelled(agents: SocketAddr, name: &str, labels: &[(&str, &str)]) -> Result<Agent, Status> {
+        let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Agent::open(agents, AgentMessage::hello(name, vec![GIGABIT], &[]).with_labels(&labels))
+    }
+
+    fn open(agents: SocketAddr, hello: AgentMessage) -> Result<Agent, Status> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let opened: Result<_, Status> = runtime.block_on(async {
             let channel = Endpoint::from_shared(format!("http://{agents}")).unwrap().connect().await.unwrap();
             let (reports, receiver) = mpsc::channel(1);
-            reports.send(AgentMessage::hello(name, vec![rate], &addresses)).await.unwrap();
+            reports.send(hello).await.unwrap();
             let answer = ControlClient::new(channel).stream_orders(ReceiverStream::new(receiver)).await?;
             let mut orders = answer.into_inner();
             let Some(Body::Welcome(welcome)) = orders.message().await?.and_then(|message| message.body)
@@ -334,4 +345,64 @@ fn joined_hosts_and_their_coflows_survive_a_restart() {
     server.restart(|text| text.replace("node-*", "rack-*"));
     assert_eq!(host(&server, "node-2"), None);
     assert_eq!(get(&server, "/v1/coflows/c1").0, 404);
+}
+
+/// The host `a` under the leaf `l1`, and the leaf `l2` without hosts.
+const LEAVES: &str = "weir-fabric = 1\nkind = \"links\"\nhosts = [\"a\"]\n\
+    [[switch]]\nname = \"l1\"\ntier = 1\n[[switch]]\nname = \"l2\"\ntier = 1\n[[switch]]\nname = \"s\"\ntier = 2\n\
+    [[link]]\nends = [\"a\", \"l1\"]\nrate = \"1Gbit\"\n[[link]]\nends = [\"l1\", \"s\"]\nrate = \"1Gbit\"\n\
+    [[link]]\nends = [\"l2\", \"s\"]\nrate = \"1Gbit\"\n";
+
+#[test]
+fn label_tells_the_switch_of_a_host_that_joins_a_topology() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("net.toml"), LEAVES).unwrap();
+    let (before, after) = CONFIG.split_once("[host]").unwrap();
+    let (_, services) = after.split_once("[service.default]").unwrap();
+    let before = before.replace("policy =", "topology = \"net.toml\"\npolicy =");
+    let rule = RULE.replace("max-hosts = 2", "max-hosts = 2\nposition = \"rack\"");
+    let mut server = TestServer::start_with(folder, format!("{before}[service.default]{services}{rule}"));
+    let join = |server: &TestServer, name: &str, leaf: &str| {
+        Agent::connect_labelled(server.agents, name, &[("rack", leaf), ("zone", "z")])
+            .map(|agent| agent.number)
+    };
+    let refused = |joined: Result<u32, Status>, code: Code, text: &str| {
+        let status = joined.unwrap_err();
+        assert!(status.code() == code && status.message().contains(text), "{status}");
+    };
+    // The slots of `l1` are 1 and 2, those of `l2` are 3 and 4.
+    assert_eq!(join(&server, "node-1", "l2").unwrap(), 3);
+    assert_eq!(join(&server, "node-2", "l1").unwrap(), 1);
+    assert_eq!(join(&server, "node-3", "l2").unwrap(), 4);
+    refused(
+        join(&server, "node-4", "l2"),
+        Code::ResourceExhausted,
+        "2 hosts have joined by the rule for node-* at l2; expected fewer",
+    );
+    refused(
+        join(&server, "node-4", "s"),
+        Code::FailedPrecondition,
+        "host `node-4`: its label `rack` is `s`; expected one of the switches l1, l2",
+    );
+    let without = Agent::connect_labelled(server.agents, "node-4", &[("zone", "l1")]);
+    refused(without.map(|agent| agent.number), Code::FailedPrecondition, "its label `rack` is missing");
+    refused(
+        join(&server, "node-1", "l1"),
+        Code::FailedPrecondition,
+        "its label tells the switch `l1`, and it has joined at `l2`; expected the same",
+    );
+    let position = |server: &TestServer, name: &str| host(server, name).unwrap()["position"].clone();
+    assert_eq!((position(&server, "node-1"), position(&server, "node-2")), (json!("l2"), json!("l1")));
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow_to("node-3")).0, 200);
+    // The rule has more hosts for each leaf, so the slots of the second leaf move.
+    server.restart(|text| text.replace("max-hosts = 2", "max-hosts = 3"));
+    assert_eq!(join(&server, "node-1", "l2").unwrap(), 4);
+    assert_eq!(join(&server, "node-3", "l2").unwrap(), 5);
+    assert_eq!(join(&server, "node-4", "l2").unwrap(), 6);
+    assert_eq!(join(&server, "node-2", "l1").unwrap(), 1);
+    assert_eq!(get(&server, "/v1/coflows/c1").1["flows"][0]["to"], "node-3");
+    // A host that has moved joins again after its removal.
+    assert_eq!(delete(&server, "/v1/hosts/node-1").0, 204);
+    assert_eq!(join(&server, "node-1", "l1").unwrap(), 2);
+    assert_eq!(position(&server, "node-1"), "l1");
 }

@@ -227,6 +227,32 @@ impl Topology {
         &self.outgoing_links[start as usize..end as usize]
     }
 
+    /// The same network with more hosts, after the others, each with a cable of this rate to a switch. They have the names `+1`, `+2` and
+    /// so on. Links keep their numbers, and those of the new cables follow.
+    ///
+    /// # Errors
+    /// If a rate is out of range, a node has one of these names, or there are too many hosts or cables.
+    ///
+    /// # Panics
+    /// If one of the nodes is not a switch.
+    pub fn with_hosts(&self, cables: &[(NodeId, Rate)]) -> Result<Topology, TopologyError> {
+        let mut builder = TopologyBuilder::new();
+        let names: Vec<String> = (1..=cables.len()).map(|number| format!("+{number}")).collect();
+        (0..self.hosts()).try_for_each(|host| builder.add_host(&self.names[host]))?;
+        names.iter().try_for_each(|name| builder.add_host(name))?;
+        for (name, &tier) in self.names[self.hosts()..].iter().zip(&self.tiers) {
+            builder.add_switch(name, tier)?;
+        }
+        for link in self.links.iter().step_by(2) {
+            builder.add_cable(self.name(link.from), self.name(link.to), link.rate)?;
+        }
+        for (name, &(switch, rate)) in names.iter().zip(cables) {
+            assert!(!self.is_host(switch), "node {} is a switch", switch.0);
+            builder.add_cable(name, self.name(switch), rate)?;
+        }
+        builder.build()
+    }
+
     /// By host: its *site*, the set of switches that it has cables to. By site: its first host. Hosts of a site have the same paths.
     pub(crate) fn sites(&self) -> (Vec<u32>, Vec<NodeId>) {
         let mut site_by_switches: BTreeMap<Vec<NodeId>, u32> = BTreeMap::new();

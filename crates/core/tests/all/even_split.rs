@@ -18,6 +18,33 @@ fn path(trunks: &mut Trunks, src: u32, dst: u32) -> Vec<u32> {
 }
 
 #[test]
+fn hosts_added_to_a_switch_have_its_paths() {
+    let plan = TopologyTemplate::LeafSpine {
+        spines: 2,
+        leaves: 2,
+        hosts: 1,
+        rate: rate(10.0),
+        oversubscription: 4.0,
+    };
+    let topology = plan.build().unwrap();
+    let leaf = |name: &str| topology.find_node(name).unwrap();
+    let larger = topology.with_hosts(&[(leaf("leaf0"), rate(1.0)), (leaf("leaf1"), rate(2.0))]).unwrap();
+    assert_eq!((larger.hosts(), larger.nodes()), (4, topology.nodes() + 2));
+    for (number, (link, same)) in topology.links().iter().zip(larger.links()).enumerate() {
+        let ends = |of: &Topology, link: &weir_core::model::topology::Link| {
+            (of.name(link.from).to_owned(), of.name(link.to).to_owned(), link.rate)
+        };
+        assert_eq!(ends(&topology, link), ends(&larger, same), "{number}");
+    }
+    assert_eq!(larger.tier(larger.find_node("spine0").unwrap()), 2);
+    let mut trunks = Trunks::even_split(larger.clone());
+    assert_eq!(trunks.port_rates().iter().map(|rate| rate.get()).collect::<Vec<_>>(), [10.0, 10.0, 1.0, 2.0]);
+    assert_eq!(path(&mut trunks, 0, 2), []);
+    assert_eq!(path(&mut trunks, 2, 3), path(&mut trunks, 0, 1));
+    assert!(larger.with_hosts(&[(larger.find_node("leaf0").unwrap(), rate(1.0))]).is_err(), "`+1` exists");
+}
+
+#[test]
 fn uplinks_of_a_leaf_carry_less_after_failures_and_changes_of_their_rate() {
     let plan = TopologyTemplate::LeafSpine {
         spines: 2,

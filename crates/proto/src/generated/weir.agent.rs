@@ -48,6 +48,17 @@ pub struct Hello {
     /// The rate of each of its links in its options, in bytes per second, in the order of links.
     #[prost(uint64, repeated, tag = "2")]
     pub link_rates: ::prost::alloc::vec::Vec<u64>,
+    /// The labels of the host in the agent's options, sorted by name, each name once. At most 16.
+    #[prost(message, repeated, tag = "6")]
+    pub labels: ::prost::alloc::vec::Vec<Label>,
+}
+/// A label of a host: a name and a value of 1 to 100 letters, digits, `-`, `_` and `.` each.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Label {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
 }
 /// The first message of a coordinator.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -661,6 +661,28 @@ fn malformed_orders_are_refused() {
 }
 
 #[test]
+fn labels_of_a_host_are_names_and_occur_once() {
+    let labels = |pairs: &[(&str, &str)]| -> std::collections::BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    };
+    let hello = |labels: &std::collections::BTreeMap<String, String>| {
+        let message = wire::AgentMessage::hello("h", Vec::new(), &[]).with_labels(labels);
+        let Some(wire::agent_message::Body::Hello(hello)) = message.body else { panic!("a hello") };
+        hello
+    };
+    let two = labels(&[("rack", "leaf-1"), ("zone", "z.2")]);
+    assert_eq!(hello(&two).labels_by_name(), Ok(two));
+    for (name, value) in [("", "x"), ("rack", ""), ("a rack", "x"), ("rack", "x=y")] {
+        assert_eq!(hello(&labels(&[(name, value)])).labels_by_name(), Err(MessageError::Label), "{name}");
+    }
+    let mut repeated = hello(&labels(&[("rack", "x")]));
+    repeated.labels.push(wire::Label { name: "rack".to_owned(), value: "y".to_owned() });
+    assert_eq!(repeated.labels_by_name(), Err(MessageError::Label));
+    let many = (0..17).map(|number| (format!("l{number}"), "x".to_owned())).collect();
+    assert!(matches!(hello(&many).labels_by_name(), Err(MessageError::TooMany { .. })));
+}
+
+#[test]
 fn links_that_are_down_are_rising_numbers_of_ports() {
     let decode = |links_down| Report::try_from(wire::Report { links_down, ..wire::Report::default() });
     assert_eq!(decode(vec![0, 7]).map(|report| report.links_down), Ok(vec![0, 7]));
