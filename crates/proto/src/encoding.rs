@@ -83,7 +83,7 @@ pub enum MessageError {
     Weight,
     /// The class of an application is out of range.
     #[error(
-        "class {class} of an application is out of range; expected 1 to {class_count}, the number of classes"
+        "class {class} of an application is out of range; expected 0 to {class_count}, the number of classes"
     )]
     Class {
         /// The class.
@@ -258,7 +258,7 @@ impl EncodedPeers {
     }
 }
 
-/// Checks the name and class of an application; `class_count` is the number of classes of its interface.
+/// Checks the name of an application and its class, or [`Queues::UNMARKED`]; `class_count` is the number of classes of its interface.
 fn check_application_class(
     name: &str,
     class: u32,
@@ -267,7 +267,7 @@ fn check_application_class(
     if !is_id(name) {
         return Err(MessageError::Id);
     }
-    if class == 0 || class as usize > class_count {
+    if class as usize > class_count {
         return Err(MessageError::Class { class, class_count });
     }
     Ok((name.into(), class))
