@@ -61,8 +61,8 @@ impl Served {
                 is_known.then(|| ProvenPeer::Agent(name.clone()))
             }
             Identity::Relay(name) => {
-                let number = self.overlay.as_ref()?.config().numbers.get(name)?;
-                Some(ProvenPeer::Relay(*number))
+                let is_known = self.overlay.as_ref()?.config().numbers.contains_key(name);
+                is_known.then(|| ProvenPeer::Relay(name.clone()))
             }
             _ => None,
         }

@@ -82,7 +82,7 @@ use link_rates::LinkRates;
 
 pub use agent_names::AgentNames;
 pub use allocator::{FlowPeer, WeightedFlow};
-pub use bandwidth::LimitTaken;
+pub use bandwidth::{CarriedLimit, LimitTaken};
 pub use connection_counts::ConnectionPredictor;
 pub use division_size::DivisionSize;
 pub use history::Decision;

@@ -207,7 +207,7 @@ impl From<Stopped> for Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Problem {
         // The store logs a failed write once, and not each change that it refuses until it can be written again.
-        if !matches!(error, StoreError::Unwritable { .. }) {
+        if !matches!(error, StoreError::Unwritable { .. } | StoreError::Superseded) {
             tracing::error!(%error, "the store failed");
         }
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("not stored: {error}"))

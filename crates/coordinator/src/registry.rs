@@ -16,7 +16,6 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard, watch};
-use tracing::warn;
 use utoipa::openapi::{ArrayBuilder, Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 use weir_core::model::{LinkBudget, ServiceNames, Topology};
@@ -41,6 +40,7 @@ use crate::values::{self, WEIGHT_RANGE, expected_weight};
 
 mod bandwidth;
 mod bodies;
+mod carried_state;
 mod change_watcher;
 mod coflows;
 mod connections;
@@ -371,13 +371,10 @@ impl Registry {
         self.send_traffic(&sharing).await.map_err(|stopped| stopped.to_string())
     }
 
-    /// Logs the records that do not fit the configuration, and notes the start in the audit log. Removes records that no coordinator needs.
+    /// Logs the records that do not fit the configuration, and notes the start in the audit log.
     pub async fn begin(&self) {
         self.unfit.log();
         self.audit.note_start(self.policy_state.lock().await.audit_value(self.epoch()));
-        if let Err(error) = self.remove_unused_first_flows().await {
-            warn!(%error, "unused records are removed at the next start");
-        }
     }
 
     /// The records of the store that do not fit the configuration.

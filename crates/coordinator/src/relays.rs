@@ -64,7 +64,7 @@ impl RelayControl for RelayService {
                 "relay `{name}` is not in the configuration; expected a name of `[overlay.relay]`"
             ))
         })?;
-        if peer.and_then(|peer| peer.proven).is_some_and(|proven| proven != ProvenPeer::Relay(id)) {
+        if peer.and_then(|peer| peer.proven).is_some_and(|proven| proven != ProvenPeer::Relay(name.clone())) {
             return Err(Status::permission_denied(format!(
                 "relay `{name}`: the certificate of this connection is for another relay or host"
             )));

@@ -3,8 +3,8 @@
 //! A reload is a second start while the coordinator runs: the file is read and checked whole, and changes of the store wait while its
 //! contents are loaded into a new control plane. If the file has an error, or an object of the store would lose its host or service, the
 //! reload is refused and nothing changes. Otherwise the epoch rises, and the new control plane takes over. What a start learns from
-//! reports, such as the bytes that flows have sent, it learns from them here too. Hosts keep their rates meanwhile: agents connect again
-//! within 25 ms, before their leases end.
+//! reports, such as the bytes that flows have sent, it learns from them here too. Hosts keep their rates meanwhile: agents open another
+//! stream on their connection, before their leases end.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -143,6 +143,7 @@ async fn prepare(term: &Term, is_check: bool) -> Result<(Reloaded, Option<Term>)
     if is_check {
         return Ok((Reloaded { applied: false, difference }, None));
     }
+    next.registry.carry_over(&term.registry).await?;
     successor.take_over().await?;
     Ok((Reloaded { applied: true, difference }, Some(next)))
 }

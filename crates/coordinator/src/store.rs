@@ -494,7 +494,7 @@ impl Store {
         let to_error = |error| StoreError::from_io(&path, error);
         let database = SharedDatabase(Arc::new(RwLock::new(Some(open))));
         let (changes, receiver) = mpsc::channel(MAX_QUEUED_CHANGES);
-        let writer_epoch = Arc::new(Mutex::new(WriterEpoch { numbers, stored_epoch }));
+        let writer_epoch = Arc::new(Mutex::new(WriterEpoch { numbers, stored_epoch, failed_epoch: None }));
         let writer =
             Writer::new(Arc::clone(&path), database.clone(), status.clone(), Arc::clone(&writer_epoch));
         let clock = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(to_error)?;

@@ -29,8 +29,8 @@ pub struct PeerInfo {
 pub enum ProvenPeer {
     /// The agent of the host or switch of this name.
     Agent(String),
-    /// This relay.
-    Relay(u16),
+    /// The relay of this name.
+    Relay(String),
 }
 
 /// The next message of a peer; `None` at the end of the stream.

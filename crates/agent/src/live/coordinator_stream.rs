@@ -113,17 +113,24 @@ async fn run_streams(
     let start = Instant::now();
     let mut wait = FIRST_WAIT;
     let mut log_limit = LogLimit::default();
+    let mut addresses = read_addresses(&identity.interfaces).await;
+    let mut connection = None;
     loop {
         let began = Instant::now();
-        let addresses = read_addresses(&identity.interfaces).await;
         let endpoint = coordinator.current();
         let mut reason = tokio::select! {
-            reason = run_stream(&endpoint, identity, &addresses, events) => reason,
+            reason = run_stream(&endpoint, &mut connection, identity, &addresses, events) => reason,
             () = wait_for_change(&identity.interfaces, &addresses) => ADDRESSES_CHANGED.to_owned(),
         };
         if events.send(StreamEvent::Ended).await.is_err() {
             return;
         }
+        // The coordinator requests another stream, and the connection stays: leases hold until the first order.
+        if [NEW_MEASUREMENTS, NEW_CONFIGURATION].contains(&&*reason) && began.elapsed() > FIRST_WAIT {
+            tracing::info!("{}", describe_stream_end(&reason));
+            continue;
+        }
+        connection = None;
         if began.elapsed() > MAX_WAIT {
             (wait, log_limit) = (FIRST_WAIT, LogLimit::default());
         }
@@ -141,6 +148,7 @@ async fn run_streams(
             }
         }
         sleep(wait.mul_f64(spread)).await;
+        addresses = read_addresses(&identity.interfaces).await;
         wait = (wait * 2).min(MAX_WAIT);
     }
 }
@@ -202,15 +210,16 @@ fn status_reason(status: &tonic::Status) -> String {
     }
 }
 
-/// Opens one stream and forwards its orders as events. Returns why the stream ended.
+/// Opens one stream, on the open connection if there is one, and forwards its orders as events. Returns why the stream ended.
 async fn run_stream(
     coordinator: &Endpoint,
+    connection: &mut Option<(Channel, SocketAddr)>,
     identity: &AgentIdentity,
     addresses: &[IpAddr],
     events: &mpsc::Sender<StreamEvent>,
 ) -> String {
     let to_timeout_error = |_| format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs());
-    match timeout(MESSAGE_TIMEOUT, open_stream(coordinator, identity, addresses))
+    match timeout(MESSAGE_TIMEOUT, open_stream(coordinator, connection, identity, addresses))
         .await
         .map_err(to_timeout_error)
         .and_then(|opened| opened)
@@ -294,10 +303,14 @@ async fn connect(coordinator: &Endpoint) -> Result<(Channel, SocketAddr), String
 
 async fn open_stream(
     coordinator: &Endpoint,
+    connection: &mut Option<(Channel, SocketAddr)>,
     identity: &AgentIdentity,
     addresses: &[IpAddr],
 ) -> Result<OpenStream, String> {
-    let (channel, address) = connect(coordinator).await?;
+    let (channel, address) = match connection {
+        Some(open) => open.clone(),
+        None => connection.insert(connect(coordinator).await?).clone(),
+    };
     let mut control = ControlClient::new(channel)
         .max_decoding_message_size(MAX_ORDER_BYTES)
         .max_encoding_message_size(MAX_REPORT_BYTES);

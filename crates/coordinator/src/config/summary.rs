@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use weir_core::model::Topology;
+use weir_core::model::topology::Link as TopologyLink;
 use weir_core::saba::Fraction;
 use weir_core::saba::controller::{ControllerSettings, PortLimits};
 use weir_core::units::{Bytes, Time};
@@ -37,9 +39,20 @@ impl fmt::Display for Config {
 }
 
 impl Config {
+    /// A line for each link of the topology. Differences show them; the summary has their number.
+    fn topology_lines(&self) -> String {
+        let line = |topology: &Topology, link: &TopologyLink| {
+            let (from, to) = (topology.name(link.from), topology.name(link.to));
+            format!("link      {from} -> {to}: {}\n", link.rate)
+        };
+        let lines = self.topology.iter().map(|known| known.links().iter().map(|link| line(known, link)));
+        lines.flatten().collect()
+    }
+
     /// The lines of the summary that this configuration has alone, with `- `, and those that `next` has alone, with `+ `.
     pub fn difference(&self, next: &Config) -> Vec<String> {
-        let (former, latter) = (self.to_string(), next.to_string());
+        let (former, latter) =
+            (self.to_string() + &self.topology_lines(), next.to_string() + &next.topology_lines());
         let mut lines = lines_only_in(&former, &latter, "-");
         lines.extend(lines_only_in(&latter, &former, "+"));
         if matches!((self.policy.spec(), next.policy.spec()), (PolicySpec::Tree(a), PolicySpec::Tree(b)) if a != b)

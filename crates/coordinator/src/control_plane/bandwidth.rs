@@ -42,7 +42,30 @@ pub struct LimitTaken {
     pub owner: String,
 }
 
+/// The limit of a host that another control plane takes over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CarriedLimit {
+    /// The number of the host.
+    pub host: u32,
+    /// The owner.
+    pub owner: String,
+    /// The limit.
+    pub limit: BandwidthLimit,
+    /// The rest of its lease, in seconds.
+    pub lease: f64,
+}
+
 impl ControlPlane {
+    /// The limits of all hosts.
+    pub fn bandwidth_limits(&self, now: f64) -> Vec<CarriedLimit> {
+        let carried = |(host, state): (u32, &super::Host)| {
+            let OwnedLimit { limit, owner, ends_at } = state.bandwidth.limit.clone()?;
+            Some(CarriedLimit { host, owner, limit, lease: ends_at - now })
+                .filter(|carried| carried.lease > 0.0)
+        };
+        (0u32..).zip(&self.hosts).filter_map(carried).collect()
+    }
+
     /// Limits what a host sends, or renews the limit, for a lease in seconds. Returns the limit that this owner had.
     ///
     /// # Errors

@@ -80,11 +80,21 @@ impl ControlPlane {
 
     /// The links that agents report as down, by the number of the host or switch, if reports have changed since the last call.
     pub fn take_link_reports(&mut self) -> Option<BTreeMap<u32, Vec<u32>>> {
-        if !std::mem::take(&mut self.has_new_link_reports) {
-            return None;
-        }
+        std::mem::take(&mut self.has_new_link_reports).then(|| self.links_down())
+    }
+
+    /// The links that agents report as down, by the number of the host or switch.
+    pub fn links_down(&self) -> BTreeMap<u32, Vec<u32>> {
         let reported = (0u32..).zip(&self.hosts).filter(|(_, host)| !host.links_down.is_empty());
-        Some(reported.map(|(number, host)| (number, host.links_down.clone())).collect())
+        reported.map(|(number, host)| (number, host.links_down.clone())).collect()
+    }
+
+    /// Sets what an agent has reported about its links to an earlier control plane. Ignores an agent that does not exist.
+    pub fn set_links_down(&mut self, agent: u32, links: Vec<u32>) {
+        if let Some(host) = self.hosts.get_mut(agent as usize) {
+            host.links_down = links;
+            self.has_new_link_reports = true;
+        }
     }
 
     /// Whether no path leads from a host to another one.

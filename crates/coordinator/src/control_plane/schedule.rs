@@ -9,7 +9,8 @@ use weir_core::policy::PolicyError;
 use weir_proto::{FlowKey, Order, OrderedRate};
 
 use super::{
-    Coflow, ControlPlane, Flow, Host, PAYLOAD_FRACTION, PolicyFailure, Transfer, observed_connections,
+    Coflow, ControlPlane, Flow, Host, PAYLOAD_FRACTION, PauseMode, PolicyFailure, Transfer,
+    observed_connections,
 };
 
 impl ControlPlane {
@@ -258,7 +259,8 @@ impl ControlPlane {
             let slowest =
                 self.flow_links(slot, flow).map(|link| capacities[link]).fold(f64::INFINITY, f64::min);
             let is_slow = rate < 1.0 || rate < MIN_RATE_FRACTION * reserve * slowest;
-            let may_send = flow.may_send(self.now) && !flow.is_left_out();
+            // Flows without a path have a share, too.
+            let may_send = flow.may_send(self.now) && flow.pause != Some(PauseMode::Paused);
             if is_slow && !flow.is_gated && !has_connection(flow) && may_send {
                 self.flow_links(slot, flow).for_each(|link| slow_flow_counts[link] += 1);
             }

@@ -31,6 +31,9 @@ pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver
     let mut remaining = Remaining::new();
     // The API accepts connections from now on.
     registry.begin_leases().await;
+    if let Err(error) = registry.remove_unused_first_flows().await {
+        warn!(%error, "unused records are removed at the next start");
+    }
     let mut measurements_stored_at = Instant::now();
     loop {
         let is_stopped = tokio::select! {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::future::try_join_all;
 use serde::Serialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -260,13 +261,13 @@ impl Registry {
 
     /// Removes the first flows of coflows that have been removed, since other coflows may use their ids later.
     pub(super) async fn remove_unused_first_flows(&self) -> Result<(), StoreError> {
-        let mut first_flows = self.first_flows()?;
-        let coflows: Vec<(String, IgnoredAny)> = self.store.records(Table::Coflows)?;
-        coflows.iter().for_each(|(id, _)| drop(first_flows.remove(id)));
-        for id in first_flows.into_keys() {
-            self.store.remove(Table::FirstFlows, &id).await?;
-        }
-        Ok(())
+        let remove_unused = async |id: String| {
+            let _turn = self.lock_id(&id).await;
+            let coflow: Option<IgnoredAny> = self.store.get(Table::Coflows, &id)?;
+            if coflow.is_none() { self.store.remove(Table::FirstFlows, &id).await } else { Ok(()) }
+        };
+        // Changes that arrive together share a write.
+        try_join_all(self.first_flows()?.into_keys().map(remove_unused)).await.map(drop)
     }
 
     /// State of a coflow of hosts.

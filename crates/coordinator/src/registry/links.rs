@@ -301,7 +301,8 @@ impl Registry {
     pub(super) async fn note_unknown_links(&self, unfit: &mut UnfitRecords) {
         let known = self.link_names();
         let links = self.links.lock().await;
-        for name in links.by_operators.keys().filter(|name| self.joins.is_empty() && !known.contains(*name)) {
+        let may_join = |name: &str| self.joins.iter().any(|rule| rule.matches(name));
+        for name in links.by_operators.keys().filter(|name| !known.contains(*name) && !may_join(name)) {
             unfit.note("link that is down", name, "the configuration has no link of this name");
         }
     }

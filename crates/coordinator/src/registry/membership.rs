@@ -204,9 +204,22 @@ pub(super) fn load_hosts(
         store.records(Table::Hosts).map_err(|error| error.to_string())?;
     records.sort_by_key(|(_, joined)| joined.slot);
     for (name, joined) in records {
+        // The configuration lists the host now.
+        if table.number(&name).is_some() {
+            continue;
+        }
         // Hosts keep their slots, unless rules have fewer hosts now.
         let stored = table.first_slot().saturating_add(joined.slot);
-        let rule = rules.iter().find(|rule| rule.matches(&name)).filter(|_| table.number(&name).is_none());
+        let rule = rules.iter().find(|rule| rule.matches(&name));
+        if let Some(rule) = rule.filter(|_| !joined.is_removed) {
+            let addresses = joined.addresses.clone();
+            let claim =
+                HostClaim { name: name.clone(), rate: Some(joined.rate), addresses, labels: BTreeMap::new() };
+            if let Err(refusal) = check_claim(rule, &table, None, claim) {
+                unfit.note("host", &name, refusal);
+                continue;
+            }
+        }
         let slots = rule.and_then(|rule| slots_at(rules, rule, joined.leaf.as_deref()));
         let slot = slots.and_then(|slots| {
             let is_free = slots.contains(&joined.slot) && table.get(stored).is_none();
@@ -241,7 +254,7 @@ impl Registry {
     }
 
     /// The number of a host or switch.
-    fn agent_number(&self, name: &str) -> Option<u32> {
+    pub(super) fn agent_number(&self, name: &str) -> Option<u32> {
         let hosts = self.hosts();
         let switch = || self.switches.iter().position(|switch| switch.name == name);
         hosts.number(name).or_else(|| Some((hosts.slot_count() + switch()?) as u32))

@@ -47,8 +47,9 @@ impl Successor {
             let mut numbers = store.numbers;
             // The generations that this process has reserved stay so.
             numbers.next_generation = store.next_generation();
+            current.failed_epoch = Some(numbers.epoch);
             store.database.with(|open| open.make_writable(&numbers))?;
-            *current = WriterEpoch { numbers, stored_epoch: Some(numbers.epoch) };
+            *current = WriterEpoch { numbers, stored_epoch: Some(numbers.epoch), failed_epoch: None };
             // The store has the epoch, so a failure only means that a later start on a full disk uses the clock.
             let _ = epoch_file::write(&epoch_path(&store.path), numbers.epoch);
             Ok(())

@@ -72,6 +72,8 @@ pub struct WriterEpoch {
     /// The epoch in the store when this process last read or wrote it. Another one means that another coordinator has opened the store
     /// since then.
     pub stored_epoch: Option<u64>,
+    /// An epoch whose write has failed: it may be in the store.
+    pub failed_epoch: Option<u64>,
 }
 
 /// The state of the thread.
@@ -199,7 +201,7 @@ impl Writer {
         self.database.close();
         let open = OpenDatabase::open(&self.path).map_err(|error| error.reason())?;
         let stored = open.numbers().map_err(|error| error.reason())?;
-        if stored.epoch != current.stored_epoch {
+        if stored.epoch != current.stored_epoch && stored.epoch != current.failed_epoch {
             return Err("another coordinator has opened the store since the failed write".to_owned());
         }
         open.make_writable(&current.numbers).map_err(|error| error.reason())?;

@@ -530,8 +530,8 @@ fn proven_relay_opens_only_its_own_stream() {
     let server = start_server();
     block_on(async {
         for (proven, allowed) in [
-            (ProvenPeer::Relay(0), true),
-            (ProvenPeer::Relay(1), false),
+            (ProvenPeer::Relay("eu-1".to_owned()), true),
+            (ProvenPeer::Relay("eu-2".to_owned()), false),
             (ProvenPeer::Agent("eu-1".to_owned()), false),
         ] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -137,6 +137,50 @@ fn check_shows_the_difference_and_changes_nothing() {
     assert_eq!(get(&server, "/v1/hosts").1.as_array().unwrap().len(), 3);
 }
 
+/// The rule by which `node-1` joins, with the networks that it allows.
+fn join_rule(network: &str) -> String {
+    format!("[[join]]\nnames = \"node-*\"\nnetworks = [\"{network}\"]\nmax-rate = \"1Gbit\"\nmax-hosts = 2\n")
+}
+
+#[test]
+fn hosts_that_have_joined_fit_the_next_configuration_or_the_reload_is_refused() {
+    let text = format!("{CONFIG}{}", join_rule("10.0.0.0/16"));
+    let server = TestServer::start_with(tempfile::tempdir().unwrap(), text.clone());
+    let agent = Agent::connect(server.agents, "node-1", GIGABIT, &["10.0.1.1"]).unwrap();
+    let (status, problem) = reload(&server, |text| text + &join_rule("10.1.0.0/16"));
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(status == 409 && detail.contains("host `node-1`") && detail.contains("10.0.1.1"), "{detail}");
+    let (status, problem) =
+        reload(&server, |text| text + "[address]\na = [\"10.0.1.0/24\"]\n" + &join_rule("10.0.0.0/16"));
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(status == 409 && detail.contains("host `node-1`"), "{detail}");
+    // A configuration may list the host from now on.
+    let listed = |text: String| text.replace("[host]\n", "[host]\nnode-1 = \"1Gbit\"\n");
+    let (status, answer) = reload(&server, listed);
+    assert_eq!(status, 200, "{answer}");
+    let hosts = get(&server, "/v1/hosts").1;
+    assert!(hosts.as_array().unwrap().iter().any(|host| host["name"] == "node-1"), "{hosts}");
+    drop(agent);
+}
+
+#[test]
+fn limits_of_hosts_survive_a_reload_that_renumbers_them() {
+    let server = TestServer::start();
+    let limit = json!({ "owner": "profiler", "fraction": 0.25, "lease": "60s" });
+    assert_eq!(put(&server, "/v1/hosts/b/bandwidth", &limit).0, 200);
+    let (status, answer) = reload(&server, |text| text.replace("[host]\n", "[host]\naa = \"1Gbit\"\n"));
+    assert_eq!(status, 200, "{answer}");
+    let hosts = get(&server, "/v1/hosts").1;
+    let limited: Vec<&Value> = hosts
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|host| !host["bandwidth_fraction"].is_null())
+        .map(|host| &host["name"])
+        .collect();
+    assert_eq!(limited, ["b"], "{hosts}");
+}
+
 #[test]
 fn acknowledged_requests_survive_reloads_at_the_same_time() {
     let server = TestServer::start();

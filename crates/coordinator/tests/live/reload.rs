@@ -17,7 +17,7 @@ use crate::wait::wait_for;
 /// Two hosts, whose links have a rate in MB/s.
 fn configuration(rate: f64) -> String {
     format!(
-        "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"saath\"\nlease = \"1s\"\n\
+        "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"saath\"\nlease = \"300ms\"\n\
          [listen]\nagents = \"127.0.0.1:0\"\napi = \"127.0.0.1:0\"\n\
          [host]\nh0 = \"{rate}MB/s\"\nh1 = \"{rate}MB/s\"\n"
     )
