@@ -1,8 +1,8 @@
 //! Starts and stops a coordinator: its store, control plane, listeners and servers.
 //!
-//! A *term* is the time with one configuration. A reload (`reload.rs`) builds the next term while the present one serves, as a start does: from
-//! the configuration and the store. Listeners and connections stay. Requests that have begun are answered by the term that they began in;
-//! its store refuses their changes once the next term has begun.
+//! A *term* is the time with one configuration. A reload (`reload.rs`) builds the next term while the present one serves, from the
+//! configuration and the store, as a start does. Listeners and connections stay. Requests that have begun are answered by the term that
+//! they began in; its store refuses their changes once the next term has begun.
 
 use std::io;
 use std::net::SocketAddr;
