@@ -32,7 +32,7 @@ pub mod coordinator_message {
     }
 }
 /// The first message of an agent.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Hello {
     /// The name of the host or switch in the coordinator's configuration: 1 to 100 letters, digits, `-`, `_` and `.`. With certificates, the
     /// name of the agent's certificate, `weir://agent/NAME`.
