@@ -306,6 +306,7 @@ mod tests {
             name: "a".to_owned(),
             links: vec![Link { rate: Rate::new(1e6).unwrap(), interfaces }],
             networks: Vec::new(),
+            labels: std::collections::BTreeMap::new(),
             local_socket,
             watchdog: None,
             has_socket_programs: false,
