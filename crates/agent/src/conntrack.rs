@@ -42,34 +42,58 @@ const CTA_PROTO_DST_PORT: u16 = 3;
 /// The requests in one message. Their answers fit into the default buffer of a socket, which holds about 200.
 const BATCH: usize = 64;
 
-/// The addresses of the hosts at the other ends of TCP connections, in their order. A connection that the kernel does not follow in the
-/// network namespace of the calling thread has the remote address of its socket.
-///
-/// # Errors
-/// If the kernel refuses. A kernel that follows no connection is no error.
-pub fn find_peers(connections: &[ConnectionEnds]) -> io::Result<Vec<IpAddr>> {
-    let mut peers: Vec<IpAddr> = connections.iter().map(|ends| ends.remote.ip()).collect();
+/// The addresses that a lookup found.
+#[derive(Debug)]
+pub struct FoundPeers {
+    /// The addresses of the hosts at the other ends, in the order of the connections; none without an answer of the kernel.
+    pub addresses: Vec<Option<IpAddr>>,
+    /// Why the first of the missing ones has no answer.
+    pub error: Option<io::Error>,
+}
+
+/// Finds the hosts at the other ends of TCP connections. A connection that the kernel does not follow in the network namespace of the
+/// calling thread has the remote address of its socket.
+pub fn find_peers(connections: &[ConnectionEnds]) -> FoundPeers {
     if !follows_connections() {
-        return Ok(peers);
+        let addresses = connections.iter().map(|ends| Some(ends.remote.ip())).collect();
+        return FoundPeers { addresses, error: None };
     }
-    for (batch, peers) in connections.chunks(BATCH).zip(peers.chunks_mut(BATCH)) {
+    ask_in_batches(connections, |requests, visit| {
+        netlink::ask(SockProtocol::NetlinkNetFilter, GET_CONNECTION, requests, visit)
+    })
+}
+
+/// Receives the position of each request, and its answer or the kernel's error.
+type Visit<'a> = &'a mut dyn FnMut(usize, Result<&[u8], Errno>) -> Result<(), Errno>;
+
+/// Finds hosts with `ask`, which sends the requests of a batch. Stops after a batch that fails, or whose requests are all refused: the next
+/// one would probably fail, too, and each may take a second.
+fn ask_in_batches(
+    connections: &[ConnectionEnds],
+    mut ask: impl FnMut(&[Vec<u8>], Visit<'_>) -> io::Result<()>,
+) -> FoundPeers {
+    let mut addresses = vec![None; connections.len()];
+    let mut first_error = None;
+    for (batch, addresses) in connections.chunks(BATCH).zip(addresses.chunks_mut(BATCH)) {
         let requests: Vec<Vec<u8>> = batch.iter().map(encode_request).collect();
-        netlink::ask(SockProtocol::NetlinkNetFilter, GET_CONNECTION, &requests, |index, answer| {
+        let mut refusal = None;
+        let result = ask(&requests, &mut |index, answer| {
+            let Some((ends, address)) = batch.get(index).zip(addresses.get_mut(index)) else { return Ok(()) };
             match answer {
-                Ok(entry) => {
-                    let found = batch.get(index).and_then(|ends| parse_peer(entry, ends));
-                    if let Some((peer, found)) = peers.get_mut(index).zip(found) {
-                        *peer = found;
-                    }
-                    Ok(())
-                }
+                Ok(entry) => *address = parse_peer(entry, ends).or(Some(ends.remote.ip())),
                 // Another table (zone) may have the connection, or a rule keeps it out of all (notrack).
-                Err(Errno::ENOENT) => Ok(()),
-                Err(error) => Err(error),
+                Err(Errno::ENOENT) => *address = Some(ends.remote.ip()),
+                Err(error) => refusal = refusal.or(Some(error)),
             }
-        })?;
+            Ok(())
+        });
+        let has_failed = result.is_err() || addresses.iter().all(Option::is_none);
+        first_error = first_error.or(refusal.map(io::Error::from)).or(result.err());
+        if has_failed {
+            break;
+        }
     }
-    Ok(peers)
+    FoundPeers { addresses, error: first_error }
 }
 
 /// Whether the kernel follows any connection here: a request to a kernel without the module would load it.
@@ -177,6 +201,57 @@ mod tests {
             // A pod of the same host.
             assert_eq!(peer(pod, node), ip(client));
         }
+    }
+
+    /// A lookup of connections by their local ports, whose answers `ask` gives. Returns also the number of requests.
+    fn ask_for_ports(
+        ports: std::ops::Range<u16>,
+        mut ask: impl FnMut(u16) -> Result<(), Errno>,
+    ) -> (FoundPeers, usize) {
+        let all: Vec<ConnectionEnds> =
+            ports.map(|port| ends(&format!("10.1.0.1:{port}"), "10.96.0.1:80")).collect();
+        let (mut rest, mut count) = (all.iter(), 0);
+        let found = ask_in_batches(&all, |requests, visit| {
+            count += requests.len();
+            for (index, ends) in rest.by_ref().take(requests.len()).enumerate() {
+                let other = ConnectionEnds { local: "10.2.0.7:8080".parse().unwrap(), remote: ends.local };
+                let entry = entry(ends, &other);
+                match ask(ends.local.port()) {
+                    Err(Errno::EAGAIN) => return Err(Errno::EAGAIN.into()),
+                    answer => visit(index, answer.map(|()| &entry[..]))?,
+                }
+            }
+            Ok(())
+        });
+        (found, count)
+    }
+
+    #[test]
+    fn failed_request_keeps_the_answers_to_others() {
+        let (pod, service) = (Some(IpAddr::from([10, 2, 0, 7])), Some(IpAddr::from([10, 96, 0, 1])));
+        let error_of = |found: &FoundPeers| found.error.as_ref().and_then(io::Error::raw_os_error);
+        // The kernel refuses one request, and has no entry for another one.
+        let (found, _) = ask_for_ports(0..200, |port| match port {
+            70 => Err(Errno::EINVAL),
+            71 => Err(Errno::ENOENT),
+            _ => Ok(()),
+        });
+        let mut expected = vec![pod; 200];
+        (expected[70], expected[71]) = (None, service);
+        assert_eq!((error_of(&found), found.addresses), (Some(Errno::EINVAL as i32), expected));
+
+        // The kernel does not answer in time.
+        let (found, count) =
+            ask_for_ports(0..200, |port| if port < 100 { Ok(()) } else { Err(Errno::EAGAIN) });
+        let expected = [vec![pod; 100], vec![None; 100]].concat();
+        assert_eq!((error_of(&found), found.addresses), (Some(Errno::EAGAIN as i32), expected));
+        assert_eq!(count, 2 * BATCH);
+    }
+
+    #[test]
+    fn lookup_stops_if_the_kernel_refuses_all_requests() {
+        let (found, count) = ask_for_ports(0..200, |_| Err(Errno::EINVAL));
+        assert_eq!((found.addresses, count), (vec![None; 200], BATCH));
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! - `ordered_traffic` applies the traffic of applications that orders name, and reports conflicts.
 //! - `demands` predicts the demands of these connections, and divides limits between them.
 //! - `peer_addresses` finds the hosts of these connections behind addresses of services.
+//! - `lookup_retries` repeats lookups of these hosts that failed.
 //! - `peer_demand` does the former for all connections of an application with another host together, also for short ones.
 //! - `throttle` measures UDP that arrives, and limits UDP that is sent by the rate at which it arrives at other hosts.
 //! - [`watchdog`] is a second process that removes pacing rates if this process is killed or hangs.
@@ -66,6 +67,7 @@ mod interfaces;
 mod link_counters;
 pub mod load_generator;
 mod local_socket;
+mod lookup_retries;
 mod metrics;
 mod observed_connections;
 mod ordered_traffic;

@@ -1,7 +1,7 @@
 //! Finds the addresses of the hosts at the other ends of connections, also of those to the address of a service ([`crate::conntrack`]).
 //!
 //! Another thread asks the kernel, once for each connection: the answer is late while another process removes many of its entries. Until
-//! then, the connection does not count. After [`TIMEOUT`], it counts with the remote address of its socket.
+//! then, the connection does not count. After [`TIMEOUT`] or an error, it has the remote address of its socket until a later answer.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,29 +10,30 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use crate::conntrack;
+use super::lookup_retries::Retries;
+use crate::conntrack::{self, FoundPeers};
 use crate::traffic::ConnectionEnds;
 
 /// How long connections wait for the kernel's answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The maximum number of connections in a lookup.
-const MAX_BATCH: usize = 4096;
+pub const MAX_BATCH: usize = 4096;
 
 /// The maximum number of connections that wait for a lookup. Others have the remote addresses of their sockets.
-const MAX_WANTED: usize = 1 << 16;
+pub const MAX_WANTED: usize = 1 << 16;
 
 /// Connections by the numbers (cookies) of their sockets.
-type Lookup = Vec<(u64, ConnectionEnds)>;
+pub type Lookup = Vec<(u64, ConnectionEnds)>;
 
 /// Connections, and the addresses of the other hosts in the same order.
-type Answer = (Lookup, io::Result<Vec<IpAddr>>);
+type Answer = (Lookup, FoundPeers);
 
 /// The other host of a connection.
 #[derive(Debug)]
 struct Peer {
     address: IpAddr,
-    /// Whether the address is known, or the kernel did not answer in time.
+    /// Whether the address is known, or the kernel did not answer in time or refused.
     is_found: bool,
     /// The number of calls of [`PeerAddresses::forget_unused`] before it was last needed.
     used_at: u64,
@@ -45,6 +46,8 @@ struct Thread {
     answers: Receiver<Answer>,
     /// When it received the lookup that it has not answered.
     busy_since: Option<Instant>,
+    /// Whether connections of that lookup had no answer before.
+    is_retry: bool,
 }
 
 /// The other hosts of connections.
@@ -54,6 +57,8 @@ pub struct PeerAddresses {
     peers: HashMap<u64, Peer>,
     /// The connections of the next lookups.
     wanted: Lookup,
+    /// Those whose lookup failed.
+    retries: Retries,
     thread: Option<Thread>,
     round: u64,
     /// The last error, which is logged once.
@@ -80,56 +85,71 @@ impl PeerAddresses {
     }
 
     /// Reads the kernel's answers, and asks for further addresses, in the network namespace of the calling thread. If the kernel refuses,
-    /// connections have the remote addresses of their sockets.
+    /// connections have the remote addresses of their sockets, and wait for another lookup.
     pub fn update(&mut self, now: Instant) {
-        self.read_answer();
+        self.read_answer(now);
         let busy_since = self.thread.as_ref().and_then(|thread| thread.busy_since);
         if busy_since.is_some_and(|since| now.saturating_duration_since(since) >= TIMEOUT) {
             // A late answer corrects the addresses.
             self.peers.values_mut().for_each(|peer| peer.is_found = true);
         }
-        if busy_since.is_some() || self.wanted.is_empty() {
+        if busy_since.is_some() || self.wanted.is_empty() && !self.retries.is_due(now) {
             return;
         }
         if self.thread.is_none() {
             match start_thread() {
                 Ok(thread) => self.thread = Some(thread),
-                Err(error) => self.give_up(&error),
+                Err(error) => self.give_up(&error, now),
             }
         }
         if let Some(thread) = &mut self.thread {
-            let batch = self.wanted.drain(..self.wanted.len().min(MAX_BATCH)).collect();
+            thread.is_retry = self.retries.is_due(now);
+            let batch = if thread.is_retry {
+                self.retries.take_batch()
+            } else {
+                self.wanted.drain(..self.wanted.len().min(MAX_BATCH)).collect()
+            };
             // The next call finds the end of a thread.
             thread.busy_since = thread.lookups.send(batch).is_ok().then_some(now);
         }
     }
 
-    fn read_answer(&mut self) {
+    fn read_answer(&mut self, now: Instant) {
         let Some(thread) = &mut self.thread else { return };
-        let (lookup, result) = match thread.answers.try_recv() {
+        let (lookup, found) = match thread.answers.try_recv() {
             Ok(answer) => answer,
             Err(TryRecvError::Empty) => return,
             Err(TryRecvError::Disconnected) => {
                 self.thread = None;
-                return self.give_up(&io::Error::other("the thread has ended"));
+                return self.give_up(&io::Error::other("the thread has ended"), now);
             }
         };
         thread.busy_since = None;
-        let addresses = result.unwrap_or_else(|error| {
+        if thread.is_retry {
+            self.retries.record_result(found.addresses.iter().any(Option::is_some), now);
+        }
+        if let Some(error) = found.error {
             self.log_new(&error);
-            lookup.iter().map(|(_, ends)| ends.remote.ip()).collect()
-        });
-        for ((socket, _), address) in lookup.iter().zip(addresses) {
-            if let Some(peer) = self.peers.get_mut(socket) {
-                (peer.address, peer.is_found) = (address, true);
+        }
+        let mut unanswered = Vec::new();
+        for (connection, address) in lookup.into_iter().zip(found.addresses) {
+            // A connection that has closed needs no address.
+            let Some(peer) = self.peers.get_mut(&connection.0) else { continue };
+            peer.is_found = true;
+            match address {
+                Some(address) => peer.address = address,
+                None => unanswered.push(connection),
             }
         }
+        // A lookup stops at the first batch that fails, so connections behind it go first.
+        self.retries.add(unanswered.into_iter().rev(), now);
     }
 
-    /// Lets all connections have the remote addresses of their sockets.
-    fn give_up(&mut self, error: &io::Error) {
+    /// Lets all connections have the remote addresses of their sockets until another lookup.
+    fn give_up(&mut self, error: &io::Error, now: Instant) {
         self.log_new(error);
-        self.wanted.clear();
+        self.retries.record_result(false, now);
+        self.retries.add(self.wanted.drain(..), now);
         self.peers.values_mut().for_each(|peer| peer.is_found = true);
     }
 
@@ -145,6 +165,7 @@ impl PeerAddresses {
     pub fn forget_unused(&mut self) {
         let round = self.round;
         self.peers.retain(|_, peer| peer.used_at + 1 >= round);
+        self.retries.retain(|socket| self.peers.contains_key(&socket));
         self.round += 1;
     }
 }
@@ -160,11 +181,12 @@ fn start_thread() -> io::Result<Thread> {
             }
         }
     })?;
-    Ok(Thread { lookups, answers, busy_since: None })
+    Ok(Thread { lookups, answers, busy_since: None, is_retry: false })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::lookup_retries::MIN_RETRY_DELAY;
     use super::*;
 
     fn ends(port: u16) -> ConnectionEnds {
@@ -172,12 +194,24 @@ mod tests {
     }
 
     const SERVICE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 96, 0, 1));
+    const HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+    /// The addresses of connections 1 to 4.
+    fn find_all(peers: &mut PeerAddresses) -> [Option<IpAddr>; 4] {
+        [1, 2, 3, 4].map(|port| peers.find(port.into(), &ends(port)))
+    }
+
+    fn found(addresses: &[Option<IpAddr>]) -> FoundPeers {
+        let has_all = addresses.iter().all(Option::is_some);
+        let error = (!has_all).then(|| io::Error::other("refused"));
+        FoundPeers { addresses: addresses.to_vec(), error }
+    }
 
     /// Peers whose kernel is the test: the lookups that it receives, and where it sends answers.
     fn simulated() -> (PeerAddresses, Receiver<Lookup>, Sender<Answer>) {
         let (lookups, requests) = channel();
         let (results, answers) = channel();
-        let thread = Some(Thread { lookups, answers, busy_since: None });
+        let thread = Some(Thread { lookups, answers, busy_since: None, is_retry: false });
         (PeerAddresses { thread, ..PeerAddresses::default() }, requests, results)
     }
 
@@ -191,11 +225,10 @@ mod tests {
         // The second lookup waits for the answer to the first.
         let lookup = requests.try_recv().unwrap();
         assert_eq!((lookup.len(), requests.try_recv().is_err()), (1, true));
-        let host: IpAddr = [10, 0, 0, 2].into();
-        results.send((lookup, Ok(vec![host]))).unwrap();
+        results.send((lookup, found(&[Some(HOST)]))).unwrap();
         peers.update(now);
-        assert_eq!((peers.find(1, &ends(1)), peers.find(2, &ends(2))), (Some(host), None));
-        results.send((requests.try_recv().unwrap(), Err(io::Error::other("refused")))).unwrap();
+        assert_eq!((peers.find(1, &ends(1)), peers.find(2, &ends(2))), (Some(HOST), None));
+        results.send((requests.try_recv().unwrap(), found(&[None]))).unwrap();
         peers.update(now);
         assert_eq!(peers.find(2, &ends(2)), Some(SERVICE));
         // A connection that has closed is forgotten.
@@ -218,10 +251,33 @@ mod tests {
         assert_eq!(peers.find(1, &ends(1)), None);
         peers.update(now + TIMEOUT);
         assert_eq!(peers.find(1, &ends(1)), Some(SERVICE));
-        let host: IpAddr = [10, 0, 0, 2].into();
-        results.send((requests.try_recv().unwrap(), Ok(vec![host]))).unwrap();
+        results.send((requests.try_recv().unwrap(), found(&[Some(HOST)]))).unwrap();
         peers.update(now + 2 * TIMEOUT);
-        assert_eq!(peers.find(1, &ends(1)), Some(host));
+        assert_eq!(peers.find(1, &ends(1)), Some(HOST));
+    }
+
+    #[test]
+    fn connections_without_an_answer_are_looked_up_again() {
+        let ((mut peers, requests, results), now) = (simulated(), Instant::now());
+        find_all(&mut peers);
+        peers.update(now);
+        results.send((requests.try_recv().unwrap(), found(&[Some(HOST), None, None, None]))).unwrap();
+        peers.update(now);
+        assert_eq!(find_all(&mut peers), [Some(HOST), Some(SERVICE), Some(SERVICE), Some(SERVICE)]);
+        assert!(requests.try_recv().is_err());
+        // A connection that closes meanwhile needs no address.
+        (0..3).for_each(|_| {
+            peers.forget_unused();
+            (1..4).for_each(|port| _ = peers.find(port.into(), &ends(port)));
+        });
+        let later = now + MIN_RETRY_DELAY;
+        peers.update(later);
+        let lookup = requests.try_recv().unwrap();
+        assert_eq!(lookup, [(3, ends(3)), (2, ends(2))]);
+        results.send((lookup, found(&[Some(HOST); 2]))).unwrap();
+        peers.update(later);
+        assert_eq!(find_all(&mut peers)[1..3], [Some(HOST); 2]);
+        assert!(requests.try_recv().is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! the privileges or these programs, the tests print that and skip.
 
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
 
 use weir_agent::conntrack::find_peers;
@@ -52,7 +52,9 @@ fn connect(
 
 /// The hosts at the other ends, as the agent of the first node finds them.
 fn peers(ends: &[ConnectionEnds]) -> Vec<String> {
-    find_peers(ends).unwrap().iter().map(IpAddr::to_string).collect()
+    let found = find_peers(ends);
+    assert!(found.error.is_none(), "{:?}", found.error);
+    found.addresses.iter().map(|address| address.unwrap().to_string()).collect()
 }
 
 fn address(host: &str, port: u16) -> SocketAddr {
