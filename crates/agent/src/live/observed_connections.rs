@@ -319,7 +319,7 @@ impl Applications {
             let (application, state) = (state.application, Connection { application: marking, ..state });
             connections.push(OpenConnection { application, ends, peer, state });
         }
-        self.peers.forget_unused();
+        self.peers.forget_unused(self.waiting.iter().map(|event| event.connection.socket));
         for OpenConnection { peer, state, .. } in &connections {
             let (open, sent) = open_by_peer.entry((state.application, *peer)).or_default();
             (*open, *sent) = (*open + 1, *sent + state.sent);

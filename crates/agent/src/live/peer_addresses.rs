@@ -161,9 +161,15 @@ impl PeerAddresses {
         }
     }
 
-    /// Forgets the connections that were not needed since the call before the last one.
-    pub fn forget_unused(&mut self) {
+    /// Forgets the connections that were not needed since the call before the last one, except the sockets of `waiting`: their events
+    /// wait behind that of another connection, and need the address then.
+    pub fn forget_unused(&mut self, waiting: impl IntoIterator<Item = u64>) {
         let round = self.round;
+        for socket in waiting {
+            if let Some(peer) = self.peers.get_mut(&socket) {
+                peer.used_at = round;
+            }
+        }
         self.peers.retain(|_, peer| peer.used_at + 1 >= round);
         self.retries.retain(|socket| self.peers.contains_key(&socket));
         self.round += 1;
@@ -233,7 +239,7 @@ mod tests {
         assert_eq!(peers.find(2, &ends(2)), Some(SERVICE));
         // A connection that has closed is forgotten.
         (0..3).for_each(|_| {
-            peers.forget_unused();
+            peers.forget_unused([]);
             peers.find(1, &ends(1));
         });
         assert_eq!(peers.peers.keys().collect::<Vec<_>>(), [&1]);
@@ -257,6 +263,21 @@ mod tests {
     }
 
     #[test]
+    fn events_that_wait_keep_their_lookups() {
+        let ((mut peers, requests, results), now) = (simulated(), Instant::now());
+        find_all(&mut peers);
+        peers.update(now);
+        // Counts during a slow lookup need only the first event's address. Connections 3 and 4 have no events.
+        for _ in 0..5 {
+            assert_eq!(peers.find(1, &ends(1)), None);
+            peers.forget_unused([1, 2]);
+        }
+        results.send((requests.try_recv().unwrap(), found(&[Some(HOST); 4]))).unwrap();
+        peers.update(now);
+        assert_eq!(find_all(&mut peers), [Some(HOST), Some(HOST), None, None]);
+    }
+
+    #[test]
     fn connections_without_an_answer_are_looked_up_again() {
         let ((mut peers, requests, results), now) = (simulated(), Instant::now());
         find_all(&mut peers);
@@ -266,10 +287,7 @@ mod tests {
         assert_eq!(find_all(&mut peers), [Some(HOST), Some(SERVICE), Some(SERVICE), Some(SERVICE)]);
         assert!(requests.try_recv().is_err());
         // A connection that closes meanwhile needs no address.
-        (0..3).for_each(|_| {
-            peers.forget_unused();
-            (1..4).for_each(|port| _ = peers.find(port.into(), &ends(port)));
-        });
+        (0..3).for_each(|_| peers.forget_unused([1, 2, 3]));
         let later = now + MIN_RETRY_DELAY;
         peers.update(later);
         let lookup = requests.try_recv().unwrap();
