@@ -9,7 +9,7 @@ use crate::traffic::ConnectionEnds;
 /// The time from a failed lookup to the next one of its connections. It doubles with each of these that has no answer.
 pub const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The longest delay is `MIN_RETRY_DELAY` doubled this often: 16 s. An address is wrong for that time at most when the kernel answers again.
+/// The longest delay is `MIN_RETRY_DELAY` doubled this often: 16 s. An address is wrong for that time at most once the kernel answers.
 const MAX_DOUBLINGS: u32 = 4;
 
 /// The connections that wait for another lookup, at most [`MAX_WANTED`]. Others keep the remote addresses of their sockets.
