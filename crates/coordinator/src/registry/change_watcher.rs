@@ -22,7 +22,15 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// write.
 const MEASUREMENTS_INTERVAL: Duration = Duration::from_secs(60);
 
-pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver<bool>) {
+pub(super) async fn watch_changes(registry: &Registry, stop: watch::Receiver<bool>) {
+    tokio::select! {
+        () = check_changes(registry, stop) => {}
+        // Fails if the coordinator has stopped.
+        Err(_) = registry.apply_path_changes() => {}
+    }
+}
+
+async fn check_changes(registry: &Registry, mut stop: watch::Receiver<bool>) {
     let mut clock = interval(CHECK_INTERVAL);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut was_present = Vec::new();

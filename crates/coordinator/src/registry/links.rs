@@ -3,15 +3,20 @@
 //!
 //! A link has the name of its host, or `A:B` between two switches, with a number from 2 for further cables, as in `A:B:2`. It is down while
 //! an operator states so, or the agent of one of its ends reports so. What operators state outlives the coordinator; agents report again.
-//! The report of an agent that has stopped counts until its next one.
+//! The report of an agent that has stopped counts until its next one. A withdrawn report counts for [`HOLD_TIME`] more, so that a
+//! link that flaps does not change paths at each report.
+//!
+//! States and the links of hosts change at once. One task per registry applies links between switches ([`Registry::apply_path_changes`]),
+//! since the computation of paths takes long in large networks. Changes during a computation are applied together after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::sync::watch;
 use tracing::{error, info, warn};
 use utoipa::ToSchema;
 use weir_core::model::topology::CableChange;
@@ -31,6 +36,9 @@ use crate::store::{Store, Table};
 
 /// Key of the links that operators have taken down in the store's [`Table::Settings`].
 pub(super) const LINKS_KEY: &str = "links";
+
+/// Time for which a link stays down after its agent no longer reports it as down.
+const HOLD_TIME: Duration = Duration::from_secs(2);
 
 /// The expected value of a link's name.
 const EXPECTED_LINK: &str = "a link of GET /v1/links";
@@ -112,7 +120,7 @@ pub(super) struct LinkTable {
 }
 
 /// The effect of all links that are down.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default, Clone, PartialEq)]
 struct Failures {
     hosts: BTreeSet<u32>,
     cables: Vec<(LinkId, CableChange)>,
@@ -124,8 +132,12 @@ struct Failures {
 pub(super) struct LinkStates {
     by_operators: StoredLinks,
     reported: BTreeSet<AgentLink>,
+    /// When agents stopped to report links as down, less than [`HOLD_TIME`] ago.
+    withdrawn: BTreeMap<AgentLink, Instant>,
+    failures: watch::Sender<Failures>,
+    /// The failures that paths avoid.
     applied: Failures,
-    /// Their names when they were applied.
+    /// The names of the links.
     down: BTreeSet<String>,
 }
 
@@ -136,6 +148,8 @@ impl LinkStates {
         Ok(LinkStates {
             by_operators: stored.unwrap_or_default(),
             reported: BTreeSet::new(),
+            withdrawn: BTreeMap::new(),
+            failures: watch::Sender::default(),
             applied: Failures::default(),
             down: BTreeSet::new(),
         })
@@ -143,7 +157,25 @@ impl LinkStates {
 
     /// Whether a link is down that has these ends at agents.
     fn is_down(&self, name: &str, ends: &[AgentLink]) -> bool {
-        self.by_operators.contains_key(name) || ends.iter().any(|end| self.reported.contains(end))
+        self.by_operators.contains_key(name) || ends.iter().any(|end| self.is_reported(end))
+    }
+
+    /// Whether an agent reports a link as down, or has done so less than [`HOLD_TIME`] ago.
+    fn is_reported(&self, end: &AgentLink) -> bool {
+        self.reported.contains(end) || self.withdrawn.contains_key(end)
+    }
+
+    /// Notes the reports of all agents, if there are new ones, and ends hold times. Returns whether links can have changed.
+    fn update_reports(&mut self, reports: Option<BTreeMap<u32, Vec<u32>>>, now: Instant) -> bool {
+        let held = self.withdrawn.len();
+        self.withdrawn.retain(|_, withdrawn_at| now.duration_since(*withdrawn_at) < HOLD_TIME);
+        let Some(reports) = reports else { return self.withdrawn.len() < held };
+        let to_links = |(agent, links): (u32, Vec<u32>)| links.into_iter().map(move |link| (agent, link));
+        let reported: BTreeSet<AgentLink> = reports.into_iter().flat_map(to_links).collect();
+        self.withdrawn.extend(self.reported.difference(&reported).map(|&link| (link, now)));
+        self.withdrawn.retain(|link, _| !reported.contains(link));
+        self.reported = reported;
+        true
     }
 }
 
@@ -232,7 +264,7 @@ impl Registry {
         let links = self.links.lock().await;
         let to_state = |name: &str, ends: [String; 2], rates: [Option<f64>; 2], agents: &[AgentLink]| {
             let stored = links.by_operators.get(name);
-            let reporters = agents.iter().filter(|end| links.reported.contains(end));
+            let reporters = agents.iter().filter(|end| links.is_reported(end));
             let reported = reporters.map(|&(agent, _)| format!("reported by {}", self.agent_name(agent)));
             let reasons: Vec<String> =
                 stored.map(|_| "operator".to_owned()).into_iter().chain(reported).collect();
@@ -265,7 +297,7 @@ impl Registry {
         self.links.lock().await.down.len()
     }
 
-    /// Takes links down, or ends that. Repeating a request changes nothing.
+    /// Takes links down, or ends that and the hold time of reports. Repeating a request changes nothing.
     ///
     /// # Errors
     /// 422 for unknown links and without any, 503 if the store cannot be written. Nothing is changed.
@@ -281,12 +313,15 @@ impl Registry {
                 LinkCondition::Down => drop(changed.entry(name.clone()).or_insert_with(|| stored.clone())),
             }
         }
-        if changed == links.by_operators {
-            return Ok(());
+        if changed != links.by_operators {
+            self.store.put(Table::Settings, LINKS_KEY, &changed).await?;
+            self.audit.note_accepted(actor, json!(links.by_operators), json!(changed));
+            links.by_operators = changed;
         }
-        self.store.put(Table::Settings, LINKS_KEY, &changed).await?;
-        self.audit.note_accepted(actor, json!(links.by_operators), json!(changed));
-        links.by_operators = changed;
+        if change.state == LinkCondition::Up {
+            let ends = self.ends_of_links(&change.links);
+            links.withdrawn.retain(|end, _| !ends.contains(end));
+        }
         self.apply_links(&mut links).await?;
         Ok(())
     }
@@ -324,14 +359,13 @@ impl Registry {
         }
     }
 
-    /// Applies what agents have reported about links since the last call.
+    /// Applies what agents have reported about links since the last call, and ends hold times.
     pub(super) async fn apply_link_reports(&self) -> Result<(), Stopped> {
-        let Some(reports) = self.handle.call(|plane, _| plane.take_link_reports()).await? else {
-            return Ok(());
-        };
+        let reports = self.handle.call(|plane, _| plane.take_link_reports()).await?;
         let mut links = self.links.lock().await;
-        let to_links = |(agent, links): (u32, Vec<u32>)| links.into_iter().map(move |link| (agent, link));
-        links.reported = reports.into_iter().flat_map(to_links).collect();
+        if !links.update_reports(reports, Instant::now()) {
+            return Ok(());
+        }
         self.apply_links(&mut links).await
     }
 
@@ -339,7 +373,9 @@ impl Registry {
     pub(super) async fn restore_links(&self) -> Result<(), Stopped> {
         let mut links = self.links.lock().await;
         links.down = self.find_failures(&links).1;
-        self.apply_links(&mut links).await
+        self.apply_links(&mut links).await?;
+        drop(links);
+        self.apply_paths().await
     }
 
     /// Applies the links that are down, after a change of hosts.
@@ -348,22 +384,18 @@ impl Registry {
         self.apply_links(&mut links).await
     }
 
-    /// Applies the links that are down, if their effect has changed.
+    /// Applies the links that are down, if their effect has changed. [`Registry::apply_path_changes`] applies those between switches.
     async fn apply_links(&self, links: &mut LinkStates) -> Result<(), Stopped> {
         let (failures, down) = self.find_failures(links);
-        if failures.cables != links.applied.cables
-            && let Some(topology) = &self.topology
-        {
-            self.replace_trunks(topology.clone(), failures.cables.clone()).await?;
-        }
-        if failures.hosts != links.applied.hosts {
+        if failures.hosts != links.failures.borrow().hosts {
             let hosts = failures.hosts.clone();
             self.handle.call(move |plane, now| plane.set_cut_off_hosts(hosts, now)).await?;
         }
-        if failures.ports != links.applied.ports {
-            self.replace_ports(&failures.ports).await?;
-        }
-        links.applied = failures;
+        links.failures.send_if_modified(|current| {
+            let is_changed = *current != failures;
+            *current = failures;
+            is_changed
+        });
         let former = std::mem::replace(&mut links.down, down);
         for name in links.down.difference(&former) {
             warn!(link = name, "link is down");
@@ -373,6 +405,34 @@ impl Registry {
             info!(link = name, "link is up again");
             self.events.send(EventKind::LinkUp, name, None);
         }
+        Ok(())
+    }
+
+    /// Lets paths avoid the links that are down, until the coordinator stops. Only one call at a time.
+    pub(super) async fn apply_path_changes(&self) -> Result<(), Stopped> {
+        let mut failures = self.links.lock().await.failures.subscribe();
+        loop {
+            self.apply_paths().await?;
+            failures.changed().await.map_err(|_| Stopped)?;
+        }
+    }
+
+    /// Lets paths avoid the links that are down, if these have changed. Does not lock the links during the computation.
+    async fn apply_paths(&self) -> Result<(), Stopped> {
+        let (failures, applied) = {
+            let links = self.links.lock().await;
+            let failures = links.failures.borrow().clone();
+            (failures, links.applied.clone())
+        };
+        if failures.cables != applied.cables
+            && let Some(topology) = &self.topology
+        {
+            self.replace_trunks(topology.clone(), failures.cables.clone()).await?;
+        }
+        if failures.ports != applied.ports {
+            self.replace_ports(failures.ports.clone()).await?;
+        }
+        self.links.lock().await.applied = failures;
         Ok(())
     }
 
@@ -419,6 +479,15 @@ impl Registry {
         link.ports.into_iter().flatten().map(|port| self.agent_link(port)).collect()
     }
 
+    /// The links of agents at the ends of links with these names.
+    fn ends_of_links(&self, names: &[String]) -> BTreeSet<AgentLink> {
+        let hosts = self.hosts();
+        let of_hosts = hosts.iter().filter(|(_, entry)| names.contains(&entry.name));
+        let of_hosts = of_hosts.flat_map(|(number, _)| self.ends_of_host(number));
+        let of_switches = self.link_table.between_switches.iter().filter(|link| names.contains(&link.name));
+        of_hosts.chain(of_switches.flat_map(|link| self.ends_of_switch_link(link))).collect()
+    }
+
     /// The port of a switch as a link of its agent.
     fn agent_link(&self, (switch, port): (u32, u32)) -> AgentLink {
         (self.hosts().slot_count() as u32 + switch, port)
@@ -443,8 +512,10 @@ impl Registry {
     }
 
     /// Computes the queues of links between switches for the paths without these ports.
-    async fn replace_ports(&self, failed_ports: &BTreeSet<(u32, u32)>) -> Result<(), Stopped> {
-        let port_map = PortMap::new(self.hosts().slot_count(), &self.switches, failed_ports);
+    async fn replace_ports(&self, failed_ports: BTreeSet<(u32, u32)>) -> Result<(), Stopped> {
+        let (hosts, switches) = (self.hosts().slot_count(), self.switches.clone());
+        let compute = move || PortMap::new(hosts, &switches, &failed_ports);
+        let port_map = tokio::task::spawn_blocking(compute).await.map_err(|_| Stopped)?;
         let limits =
             self.port_limits.map(|default| port_map.port_limits(&self.switches, default)).unwrap_or_default();
         let mut sharing = self.sharing.lock().await;

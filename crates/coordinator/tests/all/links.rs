@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -205,6 +206,9 @@ const NETWORK: &str = "weir-fabric = 1\nkind = \"links\"\nhosts = [\"a\", \"b\",
 
 const SWITCHES: &str = "[switch]\ns1 = [\"a\", \"b\", \"s2\", \"s2\"]\ns2 = [\"c\", \"s1\", \"s1\"]\n";
 
+/// A link is up again this long after the last agent has withdrawn its report.
+const HOLD_TIME: Duration = Duration::from_secs(2);
+
 fn start_server() -> TestServer {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("net.toml"), NETWORK).unwrap();
@@ -235,7 +239,7 @@ fn wait_until_down(server: &TestServer, expected: &[(&str, &[&str])]) {
     let began = Instant::now();
     while down(server) != expected {
         assert!(began.elapsed() < TIMEOUT, "{:?}, not {expected:?}", down(server));
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -356,33 +360,126 @@ fn link_is_down_while_an_agent_of_either_end_reports_so() {
     wait_until_down(&server, &[("s1:s2", &["reported by s1"])]);
 }
 
-/// Queues of applications are at the links that their connections can cross.
-#[test]
-fn queues_follow_links_between_switches() {
-    let folder = tempfile::tempdir().unwrap();
-    let triangle = "[switch]\ns1 = [\"a\", \"s2\", \"s3\"]\ns2 = [\"b\", \"s1\", \"s3\"]\ns3 = [\"c\", \"s1\", \"s2\"]\n";
-    let server = TestServer::start_with(folder, format!("{CONFIG}{triangle}"));
+/// A coordinator with this configuration, and with an application whose connection leads from a host to another one.
+fn start_with_connection(folder: TempDir, text: String, [from, to]: [&str; 2]) -> TestServer {
+    let server = TestServer::start_with(folder, text);
     let table = "version = 1\n[[application]]\nname = \"sort\"\ncoefficients = [5.0, -4.0]\n";
     assert_eq!(send_json_request(&server, "PUT", "/v1/sensitivity", table.as_bytes()).0, 204);
     assert_eq!(put(&server, "/v1/applications/sort", &json!({ "model": "sort" })).0, 200);
-    let connection = json!({ "application": "sort", "from": "a", "to": "b" });
+    let connection = json!({ "application": "sort", "from": from, "to": to });
     assert_eq!(put(&server, "/v1/connections/x", &connection).0, 200);
-    let between_switches = || -> Vec<String> {
-        let queues = get(&server, "/v1/queues").1;
-        let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let of = queues.as_array().unwrap().iter().map(|q| text(&q["host"]) + " " + &text(&q["direction"]));
-        of.filter(|link| link.contains(" to ")).collect()
-    };
-    assert_eq!(between_switches(), ["s1 to s2", "s2 to s1"]);
+    server
+}
+
+/// A coordinator with three hosts at three switches that are connected with each other, and a connection from `a` to `b`.
+fn start_triangle() -> TestServer {
+    let triangle = "[switch]\ns1 = [\"a\", \"s2\", \"s3\"]\ns2 = [\"b\", \"s1\", \"s3\"]\ns3 = [\"c\", \"s1\", \"s2\"]\n";
+    start_with_connection(tempfile::tempdir().unwrap(), format!("{CONFIG}{triangle}"), ["a", "b"])
+}
+
+/// Links between switches with queues of applications: those that their connections can cross.
+fn queues_between_switches(server: &TestServer) -> Vec<String> {
+    let queues = get(server, "/v1/queues").1;
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let of = queues.as_array().unwrap().iter().map(|q| text(&q["host"]) + " " + &text(&q["direction"]));
+    of.filter(|link| link.contains(" to ")).collect()
+}
+
+fn wait_for_queues(server: &TestServer, expected: &[&str]) {
+    let began = Instant::now();
+    while queues_between_switches(server) != expected {
+        assert!(began.elapsed() < TIMEOUT, "{:?}, not {expected:?}", queues_between_switches(server));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+const DIRECT: [&str; 2] = ["s1 to s2", "s2 to s1"];
+const DETOUR: [&str; 4] = ["s1 to s3", "s2 to s3", "s3 to s1", "s3 to s2"];
+
+#[test]
+fn queues_follow_links_between_switches() {
+    let server = start_triangle();
+    assert_eq!(queues_between_switches(&server), DIRECT);
     assert_eq!(set(&server, &["s1:s2"], "down").0, 204);
-    assert_eq!(between_switches(), ["s1 to s3", "s2 to s3", "s3 to s1", "s3 to s2"]);
+    wait_for_queues(&server, &DETOUR);
     // A new connection finds the same way, and the one before can be closed.
     let connection = json!({ "application": "sort", "from": "a", "to": "c" });
     assert_eq!(put(&server, "/v1/connections/y", &connection).0, 200);
     assert_eq!(send_json_request(&server, "DELETE", "/v1/connections/x", b"").0, 204);
-    assert_eq!(between_switches(), ["s1 to s3", "s3 to s1"]);
+    assert_eq!(queues_between_switches(&server), ["s1 to s3", "s3 to s1"]);
     assert_eq!(set(&server, &["s1:s2"], "up").0, 204);
-    assert_eq!(between_switches(), ["s1 to s3", "s3 to s1"]);
+    let connection = json!({ "application": "sort", "from": "a", "to": "b" });
+    assert_eq!(put(&server, "/v1/connections/x", &connection).0, 200);
+    wait_for_queues(&server, &["s1 to s2", "s1 to s3", "s2 to s1", "s3 to s1"]);
+}
+
+/// The paths change once, at the first report, and again after the hold time.
+#[test]
+fn flapping_link_stays_down_until_the_end_of_the_hold_time() {
+    let server = start_triangle();
+    let mut events = EventStream::open(&server);
+    let switch = Agent::connect(&server, "s1");
+    switch.report_down(&[1]);
+    wait_for_queues(&server, &DETOUR);
+    for _ in 0..5 {
+        for links_down in [&[][..], &[1]] {
+            switch.report_down(links_down);
+            // The coordinator applies reports every 0.25 s.
+            std::thread::sleep(Duration::from_millis(350));
+            assert_eq!(down(&server), [("s1:s2".to_owned(), vec!["reported by s1".to_owned()])]);
+            assert_eq!(queues_between_switches(&server), DETOUR);
+        }
+    }
+    let withdrawn_at = Instant::now();
+    switch.report_down(&[]);
+    wait_until_down(&server, &[]);
+    assert!(withdrawn_at.elapsed() >= HOLD_TIME, "{:?}", withdrawn_at.elapsed());
+    wait_for_queues(&server, &DIRECT);
+    let mut next_of_links = || loop {
+        let line = events.next_with_prefix("data: ");
+        if line.contains("link-") {
+            return line;
+        }
+    };
+    assert!(next_of_links().contains("link-down"));
+    assert!(next_of_links().contains("link-up"));
+}
+
+#[test]
+fn operators_end_the_hold_time_of_a_link() {
+    let server = start_triangle();
+    let switch = Agent::connect(&server, "s1");
+    switch.report_down(&[1]);
+    wait_until_down(&server, &[("s1:s2", &["reported by s1"])]);
+    assert_eq!(set(&server, &["s1:s2"], "up").0, 204);
+    wait_until_down(&server, &[("s1:s2", &["reported by s1"])]);
+    let withdrawn_at = Instant::now();
+    switch.report_down(&[]);
+    while !down(&server).is_empty() {
+        assert!(withdrawn_at.elapsed() < HOLD_TIME, "`up` ends the hold time");
+        assert_eq!(set(&server, &["s1:s2"], "up").0, 204);
+    }
+}
+
+/// The computation of paths between 2000 leaves takes longer than requests.
+#[test]
+fn requests_are_answered_while_paths_are_computed() {
+    let folder = tempfile::tempdir().unwrap();
+    let fabric = "weir-fabric = 1\nkind = \"leaf-spine\"\nspines = 2\nleaves = 2000\nhosts = 1\nrate = \"1Gbit\"\noversubscription = 1.0\n";
+    fs::write(folder.path().join("net.toml"), fabric).unwrap();
+    let (before, after) = CONFIG.split_once("[host]").unwrap();
+    let (_, services) = after.split_once("[service.default]").unwrap();
+    let before = before.replace("policy =", "topology = \"net.toml\"\npolicy =");
+    let switches = "[switch]\nleaf0 = [\"h0\", \"spine0\", \"spine1\"]\nleaf1 = [\"h1\", \"spine0\", \"spine1\"]\n\
+        spine0 = [\"leaf0\", \"leaf1\"]\nspine1 = [\"leaf0\", \"leaf1\"]\n";
+    let text = format!("{before}[service.default]{services}{switches}");
+    let server = start_with_connection(folder, text, ["h0", "h1"]);
+    let former = queues_between_switches(&server);
+    assert_eq!(set(&server, &["leaf0:spine0"], "down").0, 204);
+    assert!(get_text(&server, "/metrics").1.contains("weir_links_down 1"));
+    assert_eq!(queues_between_switches(&server), former, "the computation has not completed");
+    assert_eq!(down(&server), [("leaf0:spine0".to_owned(), vec!["operator".to_owned()])]);
+    wait_for_queues(&server, &["leaf0 to spine1", "leaf1 to spine1", "spine1 to leaf0", "spine1 to leaf1"]);
 }
 
 #[test]
