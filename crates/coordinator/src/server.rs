@@ -73,6 +73,7 @@ impl Coordinator {
         let store = Store::open(&config.store_path).map_err(|error| error.to_string())?;
         let audit = Arc::new(open_audit_log(&config)?);
         let term = Term::load(config, store, audit).await?;
+        term.registry.begin().await;
         let (requests, reloads) = mpsc::channel(1);
         Ok(Coordinator { agents, api, certificate, term, reloader: Reloader::new(requests), reloads })
     }
@@ -102,7 +103,7 @@ impl Coordinator {
     /// The server for agents has failed.
     pub async fn run(self, stop: watch::Receiver<bool>) -> Result<(), String> {
         let Coordinator { agents, api, certificate, term, reloader, reloads } = self;
-        term.begin().await;
+        term.log_start();
         let audit = Arc::clone(term.registry.audit());
         let agent_admission = Admission::new(term.agent_quota());
         let api_admission = Admission::new(term.config.limits.connection_quota());
@@ -153,7 +154,8 @@ impl Coordinator {
                     return term.registry.store_measurements().await;
                 };
                 let Term { config, registry } = &next.term;
-                next.term.begin().await;
+                registry.begin().await;
+                next.term.log_start();
                 agent_admission.set_quota(next.term.agent_quota());
                 api_admission.set_quota(config.limits.connection_quota());
                 let (next_end, ended) = watch::channel(false);
@@ -201,9 +203,7 @@ impl Term {
         Ok(Term { config, registry: Arc::new(registry) })
     }
 
-    /// Logs the beginning of the term.
-    async fn begin(&self) {
-        self.registry.begin().await;
+    fn log_start(&self) {
         info!(epoch = self.registry.epoch(), hosts = self.config.hosts.len(), "serving");
     }
 

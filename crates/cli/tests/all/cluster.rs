@@ -64,7 +64,7 @@ fn commands_of_the_cluster_page_exist() {
             found += 1;
         }
     }
-    assert_eq!(found, 10);
+    assert_eq!(found, 11);
 }
 
 #[test]
