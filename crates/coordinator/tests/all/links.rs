@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::Endpoint;
@@ -243,16 +243,17 @@ fn wait_until_down(server: &TestServer, expected: &[(&str, &[&str])]) {
     }
 }
 
-/// The stream of the agent of a host or switch.
+/// The stream of the agent of a host or switch. It repeats its last report each second, since the coordinator closes a silent stream.
 struct Agent {
-    runtime: Runtime,
-    reports: mpsc::Sender<AgentMessage>,
+    _runtime: Runtime,
+    links_down: watch::Sender<Vec<u32>>,
     _orders: Streaming<CoordinatorMessage>,
 }
 
 impl Agent {
     fn connect(server: &TestServer, name: &str) -> Agent {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (reports, orders) = runtime.block_on(async {
             let endpoint = Endpoint::from_shared(format!("http://{}", server.agents)).unwrap();
             let (reports, receiver) = mpsc::channel(1);
@@ -260,13 +261,21 @@ impl Agent {
             let mut client = ControlClient::new(endpoint.connect().await.unwrap());
             (reports, client.stream_orders(ReceiverStream::new(receiver)).await.unwrap().into_inner())
         });
-        Agent { runtime, reports, _orders: orders }
+        let (links_down, mut last) = watch::channel(Vec::new());
+        runtime.spawn(async move {
+            loop {
+                let report = Report { links_down: last.borrow_and_update().clone(), ..Report::default() };
+                if reports.send(AgentMessage::report(&report)).await.is_err() {
+                    return;
+                }
+                let _ = tokio::time::timeout(Duration::from_secs(1), last.changed()).await;
+            }
+        });
+        Agent { _runtime: runtime, links_down, _orders: orders }
     }
 
     fn report_down(&self, links_down: &[u32]) {
-        let report = Report { links_down: links_down.to_vec(), ..Report::default() };
-        self.runtime.block_on(self.reports.send(AgentMessage::report(&report))).unwrap();
-        self.runtime.block_on(tokio::task::yield_now());
+        self.links_down.send_replace(links_down.to_vec());
     }
 }
 
