@@ -259,8 +259,8 @@ impl Registry {
     pub(super) async fn restore_pauses(&self, unfit: &mut UnfitRecords) -> Result<(), Stopped> {
         let stored = self.pauses.lock().await;
         let hosts = self.hosts();
-        let may_join = !self.joins.is_empty();
-        for name in stored.hosts.keys().filter(|name| hosts.number(name).is_none() && !may_join) {
+        let may_join = |name: &str| self.joins.iter().any(|rule| rule.matches(name));
+        for name in stored.hosts.keys().filter(|name| hosts.number(name).is_none() && !may_join(name)) {
             unfit.note("pause of host", name, "the host is not in the configuration");
         }
         let is_lost = |name: &&String| UnknownName::check_service(&self.names, name).is_err();
