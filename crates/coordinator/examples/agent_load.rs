@@ -1,7 +1,8 @@
 //! Load test: streams of many agents to one coordinator over loopback. Prints the durations of schedules, and the time from
 //! the report of a flow's end to the next order of its host.
 //!
-//! `cargo run --release -p weir-coordinator --example agent_load -- [HOSTS]` takes about ten seconds.
+//! `cargo run --release -p weir-coordinator --example agent_load -- [HOSTS] [INTERVAL IN MS]` takes about ten seconds. The lease is ten
+//! intervals.
 
 #![cfg(target_os = "linux")]
 
@@ -19,13 +20,16 @@ type ExampleResult<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn main() -> ExampleResult<()> {
     let hosts = std::env::args().nth(1).map_or(Ok(150), |text| text.parse::<u32>())?.clamp(2, 10_000);
+    let interval = std::env::args().nth(2).map_or(Ok(8), |text| text.parse::<u32>())?.clamp(1, 5_000);
+    let interval = f64::from(interval) / 1e3;
+    let settings = Settings { interval, lease: 10.0 * interval, ..Settings::default() };
     let rate = Rate::new(1.25e8).ok_or("1.25e8 is a valid rate")?;
     let links = vec![Link { send: rate, recv: rate }; hosts as usize];
     let control_plane = ControlPlane::new(
         NetworkLinks::one_switch(&links),
         build("saath")?,
         ServiceNames::default(),
-        Settings::default(),
+        settings,
         1,
     )?;
     let (handle, _) = start(control_plane)?;

@@ -5,11 +5,13 @@
 //! hosts serve the next flow themselves when a flow ends. Here the coordinator schedules early then, and when flows begin or
 //! change between data and none. Early schedules take a fifth of a processor at most.
 //!
+//! Reports that name no flow wait until the next schedule or request, so that not each of them wakes the thread.
+//!
 //! Memory is bounded. Requests wait in one short queue, in which each call of a handle has one entry. If the order queue
 //! of a host is full, its orders are dropped; when the queue has room again, the next order is a full order.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -93,6 +95,33 @@ struct OrderChannel {
     has_dropped_order: bool,
 }
 
+/// The maximum number of reports of an agent, on average, that wait for the next schedule.
+const MAX_WAITING_REPORTS: usize = 8;
+
+/// A report that has not been applied.
+struct WaitingReport {
+    host: u32,
+    report: Report,
+    received_at: Instant,
+}
+
+/// The reports that wait for the thread.
+#[derive(Clone, Default)]
+struct WaitingReports(Arc<Mutex<Vec<WaitingReport>>>);
+
+impl WaitingReports {
+    /// Adds a report. Returns the number of reports that wait.
+    fn push(&self, host: u32, report: Report) -> usize {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.push(WaitingReport { host, report, received_at: Instant::now() });
+        waiting.len()
+    }
+
+    fn take(&self) -> Vec<WaitingReport> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// State of the thread.
 struct State {
     plane: ControlPlane,
@@ -105,6 +134,7 @@ struct State {
     early_from: Instant,
     schedule_durations: duration_stats::DurationWindow,
     schedule_histogram: Histogram,
+    waiting_reports: WaitingReports,
     received_reports: u64,
 }
 
@@ -117,8 +147,11 @@ pub fn start(plane: ControlPlane) -> io::Result<(Handle, JoinHandle<()>)> {
     let schedule_interval = Duration::from_secs_f64(plane.settings().interval);
     let (job_sender, jobs) = mpsc::channel(MAX_QUEUED_REQUESTS);
     let agent_count = plane.host_statuses().len();
+    let waiting_reports = WaitingReports::default();
     let handle = Handle {
         jobs: job_sender,
+        waiting_reports: waiting_reports.clone(),
+        max_waiting_reports: MAX_WAITING_REPORTS * agent_count,
         schedule_interval,
         first_generation: plane.first_generation(),
         has_allocator: plane.has_allocator(),
@@ -133,6 +166,7 @@ pub fn start(plane: ControlPlane) -> io::Result<(Handle, JoinHandle<()>)> {
         early_from: Instant::now(),
         schedule_durations: duration_stats::DurationWindow::default(),
         schedule_histogram: Histogram::default(),
+        waiting_reports,
         received_reports: 0,
     };
     let thread = thread::Builder::new()
@@ -154,12 +188,12 @@ async fn run(mut state: State, mut jobs: mpsc::Receiver<Job>, schedule_interval:
                 // Queued requests run before the next schedule, even if this schedule took longer than an interval.
                 for _ in 0..MAX_QUEUED_REQUESTS {
                     let Ok(job) = jobs.try_recv() else { break };
-                    job(&mut state);
+                    state.run_job(job);
                 }
             }
             () = sleep_until(state.early_from.into()), if is_early_due => state.run_schedule(true),
             job = jobs.recv() => match job {
-                Some(job) => job(&mut state),
+                Some(job) => state.run_job(job),
                 None => return,
             }
         }
@@ -172,9 +206,24 @@ impl State {
         self.started_at.elapsed().as_secs_f64()
     }
 
+    /// Runs a request, which sees the reports that arrived before it.
+    fn run_job(&mut self, job: Job) {
+        self.apply_reports();
+        job(self);
+    }
+
+    fn apply_reports(&mut self) {
+        for WaitingReport { host, report, received_at } in self.waiting_reports.take() {
+            self.received_reports += 1;
+            let received_at = received_at.saturating_duration_since(self.started_at).as_secs_f64();
+            self.plane.report(host, &report, received_at);
+        }
+    }
+
     /// Computes one schedule and queues its orders.
     fn run_schedule(&mut self, is_early: bool) {
         let start = Instant::now();
+        self.apply_reports();
         for (host, channel) in (0u32..).zip(&mut self.order_channels) {
             if let Some(channel) = channel
                 && channel.has_dropped_order
@@ -260,6 +309,9 @@ impl State {
 #[derive(Clone)]
 pub struct Handle {
     jobs: mpsc::Sender<Job>,
+    waiting_reports: WaitingReports,
+    /// The number of waiting reports that wakes the thread.
+    max_waiting_reports: usize,
     schedule_interval: Duration,
     first_generation: u64,
     has_allocator: bool,
@@ -361,16 +413,18 @@ impl Handle {
         Ok(())
     }
 
-    /// Applies the report of a host or switch. See [`ControlPlane::report`].
+    /// Applies the report of a host or switch, before the next schedule and the next request. See [`ControlPlane::report`].
     ///
     /// # Errors
     /// [`Stopped`]: the coordinator has stopped.
     pub async fn report(&self, host: u32, report: Report) -> Result<(), Stopped> {
-        self.run(move |state| {
-            state.received_reports += 1;
-            state.plane.report(host, &report, state.now());
-        })
-        .await
+        // Flows that begin or end, and messages of receivers, can cause an early schedule.
+        let is_urgent = !report.flows.is_empty() || report.matching.is_some();
+        if self.waiting_reports.push(host, report) < self.max_waiting_reports && !is_urgent {
+            return if self.jobs.is_closed() { Err(Stopped) } else { Ok(()) };
+        }
+        // The thread applies all waiting reports.
+        self.run(|_| ()).await
     }
 
     /// Subscribes to the orders of a host or switch. The first order is a full order, and follows the host's next report. An

@@ -4,7 +4,7 @@
 //! another. If all flows of such a group of links belong to one coflow, TCP divides the links between them. Connections of services
 //! compete with all coflows at the links of their hosts, and at the links between switches that the allocator divides.
 
-use weir_core::model::{FlowState, Slot};
+use weir_core::model::Slot;
 
 use super::ControlPlane;
 
@@ -31,7 +31,7 @@ impl Contention {
     }
 
     /// Adds a flow with data of a coflow.
-    fn add_flow(&mut self, slot: Slot, links: impl Iterator<Item = usize>) {
+    pub(super) fn add_flow(&mut self, slot: Slot, links: impl Iterator<Item = usize>) {
         let mut group = None;
         for link in links {
             let root = self.root(link);
@@ -75,17 +75,9 @@ fn merge(a: Owner, b: Owner) -> Owner {
 }
 
 impl ControlPlane {
-    /// The coflows with data, and the services, at each of this number of links. O(flows + observed connections).
-    pub(super) fn contention(&self, links: usize) -> Contention {
+    /// The services at each of this number of links. O(observed connections).
+    pub(super) fn contention_of_services(&self, links: usize) -> Contention {
         let mut contention = Contention::new(links);
-        let network = self.engine.network();
-        for (slot, coflow) in self.coflows.values().filter_map(|coflow| Some((coflow.slot?, coflow))) {
-            for flow in coflow.flows.iter().filter(|flow| !flow.is_completed) {
-                if network.coflow(slot).flow_state(flow.engine_index) == FlowState::Live {
-                    contention.add_flow(slot, self.flow_links(slot, flow));
-                }
-            }
-        }
         let hosts = self.links.hosts.len();
         let used_links = self.allocator.iter().flat_map(|allocator| allocator.used_links(links));
         used_links.for_each(|&link| contention.add_services(link as usize));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::allocation::IntraQueueSharing;
-use weir_core::model::Slot;
+use weir_core::model::{FlowState, Slot};
 use weir_core::policy::PolicyError;
 use weir_proto::{FlowKey, Order, OrderedRate};
 
@@ -253,6 +253,7 @@ impl ControlPlane {
         let reserve = self.settings.budget.reserve_fraction(self.settings.reserve);
         let mut slow_flow_counts = vec![0u32; capacities.len()];
         let has_connection = |flow: &Flow| has_matching && flow.is_open;
+        let mut contention = self.contention_of_services(capacities.len());
         // The scheduled rate of each flow, and whether it is slow.
         let mut scheduled = |(slot, flow): (Slot, &Flow)| {
             let rate = if has_matching { 0.0 } else { self.engine.flow_rate(slot, flow.engine_index) };
@@ -264,6 +265,10 @@ impl ControlPlane {
             if is_slow && !flow.is_gated && !has_connection(flow) && may_send {
                 self.flow_links(slot, flow).for_each(|link| slow_flow_counts[link] += 1);
             }
+            let coflow = self.engine.network().coflow(slot);
+            if coflow.flow_state(flow.engine_index) == FlowState::Live {
+                contention.add_flow(slot, self.flow_links(slot, flow));
+            }
             (rate, is_slow)
         };
         let scheduled_rates: Vec<(f64, bool)> = self.active_flows().map(&mut scheduled).collect();
@@ -272,7 +277,6 @@ impl ControlPlane {
                 |link: usize| capacities[link] / f64::from(round_up_coarsely(slow_flow_counts[link]));
             reserve * self.flow_links(slot, flow).map(equal_share).fold(f64::INFINITY, f64::min)
         };
-        let mut contention = self.contention(capacities.len());
         let to_ordered_rate = |((slot, flow), &(scheduled, is_slow)): ((Slot, &Flow), &(f64, bool))| {
             // With matching, a flow waits for its connection, also if no other coflow competes.
             let mut is_alone =
