@@ -104,7 +104,7 @@ impl NextTerm {
     /// Answers the requester: the term serves requests now.
     pub fn confirm(self) -> Term {
         let NextTerm { term, reloaded, answer } = self;
-        info!("configuration reloaded, with {} different lines", reloaded.difference.len());
+        info!(different_lines = reloaded.difference.len(), "configuration reloaded");
         reloaded.difference.iter().for_each(|line| info!("{line}"));
         // The requester may have been cancelled.
         let _ = answer.send(Ok(reloaded));

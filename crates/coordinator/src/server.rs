@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use axum::Router;
 use futures_util::stream::{Stream, StreamExt, unfold};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
@@ -129,6 +130,7 @@ impl Coordinator {
         let router = rest::router(&term.registry, &reloader, &ports, term.config.limits, ended);
         let (routers, router) = watch::channel(router);
         let (served_terms, served) = watch::channel(term.served());
+        let terms = Terms { agent_admission, api_admission, ports, reloader, routers, served_terms };
         let connections = match &certificate {
             Some(_) => proven_peers(agent_peers, served.clone(), agent_known).left_stream(),
             None => local_peers(agent_peers).right_stream(),
@@ -142,31 +144,7 @@ impl Coordinator {
             served.map_err(|error| format!("server for agents: {error}"))?;
             std::future::pending().await
         };
-        let serve_terms = async {
-            let (mut term, mut end, mut reloads) = (term, end, reloads);
-            loop {
-                let next = tokio::select! {
-                    () = term.registry.watch(stop.clone()) => None,
-                    next = next_term(&term, &mut reloads) => Some(next),
-                };
-                let Some(next) = next else {
-                    let _ = end.send(true);
-                    return term.registry.store_measurements().await;
-                };
-                let Term { config, registry } = &next.term;
-                registry.begin().await;
-                next.term.log_start();
-                agent_admission.set_quota(next.term.agent_quota());
-                api_admission.set_quota(config.limits.connection_quota());
-                let (next_end, ended) = watch::channel(false);
-                let router = rest::router(registry, &reloader, &ports, config.limits, ended);
-                drop(routers.send_replace(router));
-                served_terms.send_replace(next.term.served());
-                // Streams of events end with their term.
-                let _ = end.send(true);
-                (term, end) = (next.confirm(), next_end);
-            }
-        };
+        let serve_terms = terms.serve((term, end), reloads, stop.clone());
         let serve_api = rest::serve(api_peers, router, stop.clone());
         let reload_certificate = async move {
             match certificate {
@@ -188,6 +166,56 @@ impl Coordinator {
         }
         info!("stopped");
         Ok(())
+    }
+}
+
+/// What changes with each term of an open coordinator.
+struct Terms {
+    agent_admission: Arc<Admission>,
+    api_admission: Arc<Admission>,
+    ports: PortStatus,
+    reloader: Reloader,
+    routers: watch::Sender<Router>,
+    served_terms: watch::Sender<Served>,
+}
+
+impl Terms {
+    /// Watches the registry of each term, and lets the next one serve after a reload, until `stop` is true. `end` ends the streams of
+    /// events of the first term.
+    async fn serve(
+        self,
+        (mut term, mut end): (Term, watch::Sender<bool>),
+        mut reloads: mpsc::Receiver<Reload>,
+        stop: watch::Receiver<bool>,
+    ) {
+        loop {
+            let next = tokio::select! {
+                () = term.registry.watch(stop.clone()) => None,
+                next = next_term(&term, &mut reloads) => Some(next),
+            };
+            let Some(next) = next else {
+                let _ = end.send(true);
+                return term.registry.store_measurements().await;
+            };
+            next.term.registry.begin().await;
+            next.term.log_start();
+            let next_end = self.replace(&next.term);
+            // Streams of events end with their term.
+            let _ = end.send(true);
+            (term, end) = (next.confirm(), next_end);
+        }
+    }
+
+    /// Lets a term serve the requests and streams from now on. Returns what ends its streams of events.
+    fn replace(&self, term: &Term) -> watch::Sender<bool> {
+        let limits = term.config.limits;
+        self.agent_admission.set_quota(term.agent_quota());
+        self.api_admission.set_quota(limits.connection_quota());
+        let (end, ended) = watch::channel(false);
+        let router = rest::router(&term.registry, &self.reloader, &self.ports, limits, ended);
+        drop(self.routers.send_replace(router));
+        self.served_terms.send_replace(term.served());
+        end
     }
 }
 

@@ -150,7 +150,8 @@ struct MetricValues {
 
 impl Collector for MetricValues {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        self.encode_numbers(&mut encoder)?;
+        self.encode_gauges(&mut encoder)?;
+        self.encode_counters(&mut encoder)?;
         self.encode_families(&mut encoder)?;
         let help = "Duration of a schedule, until its orders are queued";
         let mut schedules =
@@ -167,8 +168,8 @@ impl Collector for MetricValues {
 }
 
 impl MetricValues {
-    /// Encodes gauges and counters without labels.
-    fn encode_numbers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    /// Encodes gauges without labels.
+    fn encode_gauges(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let overview = &self.overview;
         let gauges: [(&str, &str, u64); 12] = [
             ("weir_epoch", "Epoch of the orders of this coordinator", self.epoch),
@@ -213,6 +214,12 @@ impl MetricValues {
             Some(&Unit::Seconds),
             loaded_at.metric_type(),
         )?)?;
+        Ok(())
+    }
+
+    /// Encodes counters without labels.
+    fn encode_counters(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let overview = &self.overview;
         let over_limit_help = "Connections to the API over a limit, which can request only the coordinator's health and metrics";
         let counters = [
             ("weir_connections_over_limit", over_limit_help, self.connections_over_limit),
