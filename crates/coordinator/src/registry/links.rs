@@ -336,8 +336,9 @@ impl Registry {
     pub(super) async fn note_unknown_links(&self, unfit: &mut UnfitRecords) {
         let known = self.link_names();
         let links = self.links.lock().await;
-        let may_join = |name: &str| self.joins.iter().any(|rule| rule.matches(name));
-        for name in links.by_operators.keys().filter(|name| !known.contains(*name) && !may_join(name)) {
+        for name in
+            links.by_operators.keys().filter(|name| !known.contains(*name) && self.rule(name).is_none())
+        {
             unfit.note("link that is down", name, "the configuration has no link of this name");
         }
     }

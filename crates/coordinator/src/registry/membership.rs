@@ -260,7 +260,8 @@ impl Registry {
         hosts.number(name).or_else(|| Some((hosts.slot_count() + switch()?) as u32))
     }
 
-    fn rule(&self, name: &str) -> Option<&JoinRule> {
+    /// The rule by which a host with this name may join.
+    pub(super) fn rule(&self, name: &str) -> Option<&JoinRule> {
         let is_region = |name: &str| {
             let overlay = self.overlay().map(|overlay| overlay.config());
             overlay.is_some_and(|config| {

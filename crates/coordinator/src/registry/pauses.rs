@@ -259,8 +259,9 @@ impl Registry {
     pub(super) async fn restore_pauses(&self, unfit: &mut UnfitRecords) -> Result<(), Stopped> {
         let stored = self.pauses.lock().await;
         let hosts = self.hosts();
-        let may_join = |name: &str| self.joins.iter().any(|rule| rule.matches(name));
-        for name in stored.hosts.keys().filter(|name| hosts.number(name).is_none() && !may_join(name)) {
+        for name in
+            stored.hosts.keys().filter(|name| hosts.number(name).is_none() && self.rule(name).is_none())
+        {
             unfit.note("pause of host", name, "the host is not in the configuration");
         }
         let is_lost = |name: &&String| UnknownName::check_service(&self.names, name).is_err();
